@@ -105,7 +105,7 @@ def _op_text(op: Op) -> str:
 
 
 def _operand_text(operand: Any) -> str:
-    marks = "..." if operand.many else ""
+    marks = "..." if operand.variadic else ""
     rest = ", optional" if operand.optional else ""
     return f"`{operand.name}{marks}` ({DTYPE_CLASSES[operand.dtypes]}{rest})"
 
@@ -141,25 +141,25 @@ def methods() -> str:
 
 def _method(op: Op) -> str:
     name = f"{op.name}_" if op.name in _KEYWORDS else op.name
-    many = [operand for operand in op.operands if operand.many]
+    variadic = [operand for operand in op.operands if operand.variadic]
     optional = [operand for operand in op.operands if operand.optional]
     parameters = ["self"]
     for operand in op.operands:
-        if operand.many:
+        if operand.variadic:
             parameters.append(f"*{operand.name}: ValueLike")
         elif operand.optional:
             parameters.append(f"{operand.name}: ValueLike | None = None")
         else:
             parameters.append(f"{operand.name}: ValueLike")
-    if optional and not many:
+    if optional and not variadic:
         parameters.append("*")
     required = [_parameter(a) for a in op.attributes if a.default is REQUIRED]
     defaulted = [_parameter(a) for a in op.attributes if a.default is not REQUIRED]
     parameters += [*required, *defaulted]
-    if "*" not in parameters and not many:
+    if "*" not in parameters and not variadic:
         parameters.append("*")
     parameters.append("name: str | None = None")
-    operands = ", ".join(f"*{o.name}" if o.many else o.name for o in op.operands)
+    operands = ", ".join(f"*{o.name}" if o.variadic else o.name for o in op.operands)
     given = f"({operands}{',' if len(op.operands) == 1 else ''})"
     attributes = ", ".join(f'at.{_encoder(a)}("{a.name}", {a.name})' for a in op.attributes)
     call = f'self.node("{op.name}", {given}, at.given({attributes}), {len(op.results)}, name)'

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
-from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import WINDOW
+from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import REDUCE_WINDOW
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.subkernels.dynamic import cut_open_parts
 from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
@@ -170,8 +170,8 @@ def sample_unit(sized: SizedGraph, sample: Sequence[int], request: Request) -> U
 def _lower_unknown(graph: DynamicGraph, request: Request) -> _Lowered:
     """Lower a program that computes sizes: symbolic ones are ``?`` in its module."""
     body = graph.graph.body
-    if any(f'"{WINDOW}"' in node.attributes for node in body.nodes):
-        raise UnsupportedOp("stablehlo.custom_call", f"@{WINDOW} with parameters that depend on data")
+    if any(f'"{REDUCE_WINDOW}"' in node.attributes for node in body.nodes):
+        raise UnsupportedOp("stablehlo.custom_call", f"@{REDUCE_WINDOW} with parameters that depend on data")
     unknown = with_unknown_sizes(graph.graph)
     is_linalg = unknown.family == "linalg"
     zeros = tuple(size for size in extent_sizes(graph) if not size) if is_linalg else ()

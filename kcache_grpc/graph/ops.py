@@ -32,7 +32,7 @@ class Operations(ABC):
         """Add any operation by name."""
 
     def abs(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Absolute value; of complex numbers the magnitude."""
+        """Absolute value; the magnitude of complex numbers."""
         return self.node("abs", (x,), at.given(), 1, name)[0]
 
     def negate(self, x: ValueLike, *, name: str | None = None) -> Value:
@@ -40,11 +40,11 @@ class Operations(ABC):
         return self.node("negate", (x,), at.given(), 1, name)[0]
 
     def sign(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """-1, 0 or 1; x/|x| of complex numbers."""
+        """-1, 0 or 1; x/|x| for complex numbers."""
         return self.node("sign", (x,), at.given(), 1, name)[0]
 
     def exp(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """e to the power of x."""
+        """e raised to the power x."""
         return self.node("exp", (x,), at.given(), 1, name)[0]
 
     def expm1(self, x: ValueLike, *, name: str | None = None) -> Value:
@@ -144,19 +144,19 @@ class Operations(ABC):
         return self.node("digamma", (x,), at.given(), 1, name)[0]
 
     def floor(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Largest integer that is not above x."""
+        """Largest integer not above x."""
         return self.node("floor", (x,), at.given(), 1, name)[0]
 
     def ceil(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Smallest integer that is not below x."""
+        """Smallest integer not below x."""
         return self.node("ceil", (x,), at.given(), 1, name)[0]
 
     def round(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Nearest integer, halves away from zero."""
+        """Nearest integer, ties away from zero."""
         return self.node("round", (x,), at.given(), 1, name)[0]
 
     def round_even(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Nearest integer, halves to even."""
+        """Nearest integer, ties to even."""
         return self.node("round_even", (x,), at.given(), 1, name)[0]
 
     def square(self, x: ValueLike, *, name: str | None = None) -> Value:
@@ -168,23 +168,23 @@ class Operations(ABC):
         return self.node("reciprocal", (x,), at.given(), 1, name)[0]
 
     def is_finite(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Neither infinite nor NaN."""
+        """Whether x is neither infinite nor NaN."""
         return self.node("is_finite", (x,), at.given(), 1, name)[0]
 
     def is_inf(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Infinite, of either sign."""
+        """Whether x is infinite, of either sign."""
         return self.node("is_inf", (x,), at.given(), 1, name)[0]
 
     def is_nan(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """NaN."""
+        """Whether x is NaN."""
         return self.node("is_nan", (x,), at.given(), 1, name)[0]
 
     def not_(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Every bit inverted; of i1 the other one."""
+        """Bitwise not; logical not of i1."""
         return self.node("not", (x,), at.given(), 1, name)[0]
 
     def popcnt(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """Number of bits that are set."""
+        """Number of set bits."""
         return self.node("popcnt", (x,), at.given(), 1, name)[0]
 
     def clz(self, x: ValueLike, *, name: str | None = None) -> Value:
@@ -224,15 +224,15 @@ class Operations(ABC):
         return self.node("remainder", (lhs, rhs), at.given(), 1, name)[0]
 
     def power(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
-        """lhs to the power of rhs."""
+        """lhs raised to the power rhs."""
         return self.node("power", (lhs, rhs), at.given(), 1, name)[0]
 
     def maximum(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
-        """The larger one; NaN where one is NaN."""
+        """The larger operand; NaN if one is NaN."""
         return self.node("maximum", (lhs, rhs), at.given(), 1, name)[0]
 
     def minimum(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
-        """The smaller one; NaN where one is NaN."""
+        """The smaller operand; NaN if one is NaN."""
         return self.node("minimum", (lhs, rhs), at.given(), 1, name)[0]
 
     def atan2(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
@@ -252,19 +252,19 @@ class Operations(ABC):
         return self.node("xor", (lhs, rhs), at.given(), 1, name)[0]
 
     def shift_left(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
-        """lhs shifted by rhs bits; 0 from the width on."""
+        """lhs shifted left by rhs bits; 0 if rhs is the width or more."""
         return self.node("shift_left", (lhs, rhs), at.given(), 1, name)[0]
 
     def shift_right_arithmetic(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
-        """The sign bit moves in; only that from the width on."""
+        """lhs shifted right, filled with the sign bit."""
         return self.node("shift_right_arithmetic", (lhs, rhs), at.given(), 1, name)[0]
 
     def shift_right_logical(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
-        """Zeros move in; 0 from the width on."""
+        """lhs shifted right, filled with zeros."""
         return self.node("shift_right_logical", (lhs, rhs), at.given(), 1, name)[0]
 
     def complex(self, real: ValueLike, imag: ValueLike, *, name: str | None = None) -> Value:
-        """A complex number from its parts."""
+        """Complex numbers from their parts."""
         return self.node("complex", (real, imag), at.given(), 1, name)[0]
 
     def compare(
@@ -288,7 +288,7 @@ class Operations(ABC):
     def select(
         self, condition: ValueLike, on_true: ValueLike, on_false: ValueLike, *, name: str | None = None
     ) -> Value:
-        """on_true where the condition holds, on_false elsewhere."""
+        """on_true where the condition is true, on_false elsewhere."""
         return self.node("select", (condition, on_true, on_false), at.given(), 1, name)[0]
 
     def clamp(self, low: ValueLike, x: ValueLike, high: ValueLike, *, name: str | None = None) -> Value:
@@ -296,17 +296,17 @@ class Operations(ABC):
         return self.node("clamp", (low, x, high), at.given(), 1, name)[0]
 
     def convert(self, x: ValueLike, dtype: DtypeLike, *, name: str | None = None) -> Value:
-        """The same number in another dtype, or the nearest."""
+        """The value in another dtype, rounded to the nearest."""
         return self.node("convert", (x,), at.given(at.dtype("dtype", dtype)), 1, name)[0]
 
     def bitcast(self, x: ValueLike, dtype: DtypeLike, *, name: str | None = None) -> Value:
-        """The same bits, read as another dtype."""
+        """The same bits, reinterpreted as another dtype."""
         return self.node("bitcast", (x,), at.given(at.dtype("dtype", dtype)), 1, name)[0]
 
     def reduce_precision(
         self, x: ValueLike, exponent_bits: int, mantissa_bits: int, *, name: str | None = None
     ) -> Value:
-        """x rounded to a float of fewer bits, in its own dtype."""
+        """x rounded to a float with fewer bits, in its own dtype."""
         return self.node(
             "reduce_precision",
             (x,),
@@ -316,7 +316,7 @@ class Operations(ABC):
         )[0]
 
     def full(self, value: Number, dtype: DtypeLike, shape: Dims, *, name: str | None = None) -> Value:
-        """One number everywhere."""
+        """A tensor filled with one constant."""
         return self.node(
             "full",
             (),
@@ -326,7 +326,7 @@ class Operations(ABC):
         )[0]
 
     def scalar_like(self, x: ValueLike, value: Number, *, name: str | None = None) -> Value:
-        """A number in the dtype of another value, whatever that is."""
+        """A scalar constant in the dtype of another value."""
         return self.node("scalar_like", (x,), at.given(at.number("value", value)), 1, name)[0]
 
     def iota(self, dtype: DtypeLike, shape: Dims, axis: int = 0, *, name: str | None = None) -> Value:
@@ -340,19 +340,19 @@ class Operations(ABC):
         )[0]
 
     def size(self, x: ValueLike, axis: int, dtype: DtypeLike = "i32", *, name: str | None = None) -> Value:
-        """The size of an axis as a number, also where it is open."""
+        """The size of an axis as a scalar, also of a dynamic one."""
         return self.node("size", (x,), at.given(at.integer("axis", axis), at.dtype("dtype", dtype)), 1, name)[
             0
         ]
 
     def broadcast_to(self, x: ValueLike, shape: Dims, *, name: str | None = None) -> Value:
-        """x repeated to a shape by the rule of NumPy."""
+        """x broadcast to a shape by NumPy's rule."""
         return self.node("broadcast_to", (x,), at.given(at.shape("shape", shape)), 1, name)[0]
 
     def broadcast_in_dim(
         self, x: ValueLike, shape: Dims, axes: Sequence[int], *, name: str | None = None
     ) -> Value:
-        """x repeated along axes that it lacks."""
+        """x broadcast along axes that it does not have."""
         return self.node(
             "broadcast_in_dim", (x,), at.given(at.shape("shape", shape), at.ints("axes", axes)), 1, name
         )[0]
@@ -362,33 +362,33 @@ class Operations(ABC):
         return self.node("reshape", (x,), at.given(at.shape("shape", shape)), 1, name)[0]
 
     def expand_dims(self, x: ValueLike, axes: Sequence[int], *, name: str | None = None) -> Value:
-        """New axes of size 1."""
+        """x with new axes of size 1."""
         return self.node("expand_dims", (x,), at.given(at.ints("axes", axes)), 1, name)[0]
 
     def squeeze(self, x: ValueLike, axes: Sequence[int] | None = None, *, name: str | None = None) -> Value:
-        """Without axes of size 1."""
+        """x without axes of size 1."""
         return self.node("squeeze", (x,), at.given(at.ints("axes", axes)), 1, name)[0]
 
     def transpose(
         self, x: ValueLike, permutation: Sequence[int] | None = None, *, name: str | None = None
     ) -> Value:
-        """Axes in another order."""
+        """x with permuted axes."""
         return self.node("transpose", (x,), at.given(at.ints("permutation", permutation)), 1, name)[0]
 
     def reverse(self, x: ValueLike, axes: Sequence[int], *, name: str | None = None) -> Value:
-        """Backwards along some axes."""
+        """x in reverse order along some axes."""
         return self.node("reverse", (x,), at.given(at.ints("axes", axes)), 1, name)[0]
 
     def concatenate(self, *xs: ValueLike, axis: int = 0, name: str | None = None) -> Value:
-        """Values one after the other along an axis."""
+        """Values concatenated along an axis."""
         return self.node("concatenate", (*xs,), at.given(at.integer("axis", axis)), 1, name)[0]
 
     def stack(self, *xs: ValueLike, axis: int = 0, name: str | None = None) -> Value:
-        """Values one after the other along a new axis."""
+        """Values concatenated along a new axis."""
         return self.node("stack", (*xs,), at.given(at.integer("axis", axis)), 1, name)[0]
 
     def tile(self, x: ValueLike, repeats: Sequence[int], *, name: str | None = None) -> Value:
-        """The whole of x, repeated along each axis."""
+        """x repeated along each axis."""
         return self.node("tile", (x,), at.given(at.ints("repeats", repeats)), 1, name)[0]
 
     def slice(
@@ -401,7 +401,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """A part of x with fixed bounds."""
+        """A slice of x with static bounds."""
         return self.node(
             "slice",
             (x,),
@@ -425,7 +425,7 @@ class Operations(ABC):
         interior: Sequence[int] | None = None,
         name: str | None = None,
     ) -> Value:
-        """Elements around x and between its elements."""
+        """x padded at its edges and between its elements."""
         return self.node(
             "pad",
             (x, padding),
@@ -435,19 +435,19 @@ class Operations(ABC):
         )[0]
 
     def take(self, x: ValueLike, indices: ValueLike, axis: int = 0, *, name: str | None = None) -> Value:
-        """Entries of x along one axis; an index out of range is moved to the nearest."""
+        """Entries of x along one axis; indices out of range are clamped."""
         return self.node("take", (x, indices), at.given(at.integer("axis", axis)), 1, name)[0]
 
     def take_along_axis(
         self, x: ValueLike, indices: ValueLike, axis: int = -1, *, name: str | None = None
     ) -> Value:
-        """At each place the entry along one axis that the index there names."""
+        """At each position the entry along one axis that the index selects."""
         return self.node("take_along_axis", (x, indices), at.given(at.integer("axis", axis)), 1, name)[0]
 
     def one_hot(
         self, x: ValueLike, depth: int, dtype: DtypeLike = "f32", *, name: str | None = None
     ) -> Value:
-        """1 where a new last axis counts to x, 0 elsewhere."""
+        """1 at the index x of a new last axis, 0 elsewhere."""
         return self.node(
             "one_hot", (x,), at.given(at.integer("depth", depth), at.dtype("dtype", dtype)), 1, name
         )[0]
@@ -455,13 +455,13 @@ class Operations(ABC):
     def dynamic_slice(
         self, x: ValueLike, *starts: ValueLike, sizes: Sequence[int], name: str | None = None
     ) -> Value:
-        """A part of x of fixed size; starts are moved so that it lies within x."""
+        """A slice of x of static size; starts are clamped so that it lies within x."""
         return self.node("dynamic_slice", (x, *starts), at.given(at.ints("sizes", sizes)), 1, name)[0]
 
     def dynamic_update_slice(
         self, x: ValueLike, update: ValueLike, *starts: ValueLike, name: str | None = None
     ) -> Value:
-        """x with a part replaced; starts are moved so that it lies within x."""
+        """x with a slice replaced; starts are clamped so that it lies within x."""
         return self.node("dynamic_update_slice", (x, update, *starts), at.given(), 1, name)[0]
 
     def gather(
@@ -479,7 +479,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Slices of x from where indices say, in the general form of StableHLO."""
+        """Slices of x at given indices, in the general form of StableHLO."""
         return self.node(
             "gather",
             (x, indices),
@@ -514,7 +514,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """x with slices combined into it where indices say, in the general form of StableHLO."""
+        """x with slices combined into it at given indices, in the general form of StableHLO."""
         return self.node(
             "scatter",
             (x, indices, updates),
@@ -567,7 +567,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Maximum; NaN where there is one."""
+        """Maximum; NaN if there is one."""
         return self.node(
             "reduce_max", (x,), at.given(at.ints("axes", axes), at.flag("keepdims", keepdims)), 1, name
         )[0]
@@ -580,7 +580,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Minimum; NaN where there is one."""
+        """Minimum; NaN if there is one."""
         return self.node(
             "reduce_min", (x,), at.given(at.ints("axes", axes), at.flag("keepdims", keepdims)), 1, name
         )[0]
@@ -593,7 +593,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Bitwise and; of i1 whether all are true."""
+        """Bitwise and; logical and of i1."""
         return self.node(
             "reduce_and", (x,), at.given(at.ints("axes", axes), at.flag("keepdims", keepdims)), 1, name
         )[0]
@@ -606,7 +606,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Bitwise or; of i1 whether any is true."""
+        """Bitwise or; logical or of i1."""
         return self.node(
             "reduce_or", (x,), at.given(at.ints("axes", axes), at.flag("keepdims", keepdims)), 1, name
         )[0]
@@ -646,7 +646,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Mean square of the distance from the mean."""
+        """Mean square of the deviation from the mean."""
         return self.node(
             "variance",
             (x,),
@@ -679,7 +679,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Index of the largest element: of the first NaN, else of the first of equals."""
+        """Index of the largest element: of the first NaN, otherwise the first of equals."""
         return self.node(
             "argmax",
             (x,),
@@ -697,7 +697,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Index of the smallest element: of the first NaN, else of the first of equals."""
+        """Index of the smallest element: of the first NaN, otherwise the first of equals."""
         return self.node(
             "argmin",
             (x,),
@@ -709,7 +709,7 @@ class Operations(ABC):
     def cumsum(
         self, x: ValueLike, axis: int = -1, reverse: bool = False, *, name: str | None = None
     ) -> Value:
-        """Sum of all up to here, this one included."""
+        """Inclusive cumulative sum."""
         return self.node(
             "cumsum", (x,), at.given(at.integer("axis", axis), at.flag("reverse", reverse)), 1, name
         )[0]
@@ -717,7 +717,7 @@ class Operations(ABC):
     def cumprod(
         self, x: ValueLike, axis: int = -1, reverse: bool = False, *, name: str | None = None
     ) -> Value:
-        """Product of all up to here, this one included."""
+        """Inclusive cumulative product."""
         return self.node(
             "cumprod", (x,), at.given(at.integer("axis", axis), at.flag("reverse", reverse)), 1, name
         )[0]
@@ -725,7 +725,7 @@ class Operations(ABC):
     def cummax(
         self, x: ValueLike, axis: int = -1, reverse: bool = False, *, name: str | None = None
     ) -> Value:
-        """Maximum of all up to here, this one included."""
+        """Inclusive cumulative maximum."""
         return self.node(
             "cummax", (x,), at.given(at.integer("axis", axis), at.flag("reverse", reverse)), 1, name
         )[0]
@@ -733,13 +733,13 @@ class Operations(ABC):
     def cummin(
         self, x: ValueLike, axis: int = -1, reverse: bool = False, *, name: str | None = None
     ) -> Value:
-        """Minimum of all up to here, this one included."""
+        """Inclusive cumulative minimum."""
         return self.node(
             "cummin", (x,), at.given(at.integer("axis", axis), at.flag("reverse", reverse)), 1, name
         )[0]
 
     def matmul(self, lhs: ValueLike, rhs: ValueLike, *, name: str | None = None) -> Value:
-        """lhs @ rhs, by the rule of NumPy."""
+        """lhs @ rhs, by NumPy's rule."""
         return self.node("matmul", (lhs, rhs), at.given(), 1, name)[0]
 
     def dot_general(
@@ -754,7 +754,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Sums of products, in the general form of StableHLO."""
+        """A contraction in the general form of StableHLO."""
         return self.node(
             "dot_general",
             (lhs, rhs),
@@ -786,7 +786,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Sums of products of a kernel with each place of a window; the kernel is not flipped."""
+        """Sums of products of a kernel with each position of a window; the kernel is not flipped."""
         return self.node(
             "convolution",
             (x, kernel),
@@ -819,7 +819,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """A reduction over each place of a window; the padding changes nothing."""
+        """A reduction of each position of a window; padding does not contribute."""
         return self.node(
             "reduce_window",
             (x,),
@@ -899,7 +899,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Elements in order along an axis; floats in the total order of IEEE 754, so that NaN comes last."""
+        """Elements sorted along an axis; floats by the total order of IEEE 754, so that NaN comes last."""
         return self.node(
             "sort",
             (x,),
@@ -918,7 +918,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Where the elements of the sorted value come from."""
+        """Indices that sort x along an axis."""
         return self.node(
             "argsort",
             (x,),
@@ -933,7 +933,7 @@ class Operations(ABC):
         )[0]
 
     def top_k(self, x: ValueLike, k: int, *, name: str | None = None) -> tuple[Value, Value]:
-        """The k largest along the last axis, largest first, and their indices."""
+        """The k largest elements along the last axis, in descending order, and their indices."""
         values, indices = self.node("top_k", (x,), at.given(at.integer("k", k)), 2, name)
         return values, indices
 
@@ -971,11 +971,11 @@ class Operations(ABC):
         )[0]
 
     def relu(self, x: ValueLike, *, name: str | None = None) -> Value:
-        """The positive part."""
+        """max(x, 0)."""
         return self.node("relu", (x,), at.given(), 1, name)[0]
 
     def leaky_relu(self, x: ValueLike, slope: float = 0.01, *, name: str | None = None) -> Value:
-        """A smaller slope below 0."""
+        """x, with a smaller slope below 0."""
         return self.node("leaky_relu", (x,), at.given(at.real("slope", slope)), 1, name)[0]
 
     def sigmoid(self, x: ValueLike, *, name: str | None = None) -> Value:
@@ -995,7 +995,7 @@ class Operations(ABC):
         return self.node("gelu", (x,), at.given(at.text("approximate", approximate)), 1, name)[0]
 
     def softmax(self, x: ValueLike, axis: int = -1, *, name: str | None = None) -> Value:
-        """exp(x), divided by its sum along an axis."""
+        """exp(x) divided by its sum along an axis."""
         return self.node("softmax", (x,), at.given(at.integer("axis", axis)), 1, name)[0]
 
     def log_softmax(self, x: ValueLike, axis: int = -1, *, name: str | None = None) -> Value:
@@ -1012,7 +1012,7 @@ class Operations(ABC):
         epsilon: float = 1e-05,
         name: str | None = None,
     ) -> Value:
-        """Mean 0 and variance 1 over some axes, then scaled and moved."""
+        """x normalized to mean 0 and variance 1 over some axes, then scaled and shifted."""
         return self.node(
             "layer_norm",
             (x, weight, bias),
@@ -1030,7 +1030,7 @@ class Operations(ABC):
         epsilon: float = 1e-06,
         name: str | None = None,
     ) -> Value:
-        """Mean square 1 over some axes, then scaled."""
+        """x normalized to mean square 1 over some axes, then scaled."""
         return self.node(
             "rms_norm", (x, weight), at.given(at.ints("axes", axes), at.real("epsilon", epsilon)), 1, name
         )[0]
@@ -1047,7 +1047,7 @@ class Operations(ABC):
         *,
         name: str | None = None,
     ) -> Value:
-        """Known mean and variance of each channel made 0 and 1, then scaled and moved."""
+        """x normalized with a given mean and variance of each channel, then scaled and shifted."""
         return self.node(
             "batch_norm_inference",
             (x, scale, offset, mean, variance),

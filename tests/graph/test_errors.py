@@ -98,15 +98,15 @@ NODES: list[tuple[str, list[pb.GraphNode], str]] = [
     (
         "twice",
         [node("exp", ["x"], ["y"]), node("tanh", ["x"], ["y"])],
-        "node 1 'y' (tanh): the name 'y' is that of node 0 (exp) already",
+        "node 1 'y' (tanh): the name 'y' is already defined by node 0 (exp)",
     ),
-    ("input", [node("exp", ["x"], ["x"])], "the name 'x' is that of input 0 already"),
+    ("input", [node("exp", ["x"], ["x"])], "the name 'x' is already defined by input 0"),
     ("nameless", [node("exp", ["x"], [""])], "it has no name"),
-    ("no-result", [node("exp", ["x"], [])], "exp has the results y, and 0 are named"),
+    ("no-result", [node("exp", ["x"], [])], "exp has the results y, but the node names 0"),
     ("long-name", [node("exp", ["x"], ["y" * 300])], "its name has 300 bytes, above the limit of 256"),
     ("few", [node("add", ["x"], ["y"])], "add takes the operands lhs, rhs, not 1"),
     ("many", [node("exp", ["x", "x"], ["y"])], "exp takes the operands x, not 2"),
-    ("left-out", [node("add", ["", "x"], ["y"])], "the operand lhs is left out, and is not optional"),
+    ("left-out", [node("add", ["", "x"], ["y"])], "the operand lhs is omitted, and is not optional"),
     ("none", [node("concatenate", [], ["y"])], "concatenate takes the operands xs..., not 0"),
     ("dtype", [node("not", ["x"], ["y"])], "the operand x is 'x' (f32[4]): not takes i1 or integers"),
     (
@@ -136,7 +136,7 @@ NODES: list[tuple[str, list[pb.GraphNode], str]] = [
                 b=pb.GraphAttribute(name="axis", int_value=0),
             )
         ],
-        "the attribute axis is given twice",
+        "the attribute axis occurs twice",
     ),
     (
         "valueless",
@@ -151,7 +151,7 @@ NODES: list[tuple[str, list[pb.GraphNode], str]] = [
     (
         "no-dtype",
         [node("convert", ["x"], ["y"], a=pb.GraphAttribute(name="dtype", dtype_value=cast("Any", 99)))],
-        "'number 99' is no dtype",
+        "'number 99' is not a dtype",
     ),
 ]
 
@@ -178,13 +178,11 @@ def test_expected_types():
     def expecting(dtype: str, *dims: pb.GraphDimension, name: str = "x") -> str:
         return refused(message(expected=[pb.GraphValue(name=name, dtype=dtype, dims=list(dims))]))
 
-    assert "'x', input 0, is f32[4], and f32[5] is expected of it" in expecting(
-        F32, pb.GraphDimension(size=5)
-    )
-    assert "and f64[4] is expected" in expecting("DATA_TYPE_F64", pb.GraphDimension(size=4))
-    assert "and f32[?] is expected" in expecting(F32, pb.GraphDimension())
-    assert "and f32[] is expected" in expecting(F32)
-    assert "expected of 'q', which nothing defines" in expecting(F32, name="q")
+    assert "'x', input 0, has the type f32[4]; expected f32[5]" in expecting(F32, pb.GraphDimension(size=5))
+    assert "; expected f64[4]" in expecting("DATA_TYPE_F64", pb.GraphDimension(size=4))
+    assert "; expected f32[?]" in expecting(F32, pb.GraphDimension())
+    assert "; expected f32[]" in expecting(F32)
+    assert "expected for 'q', which nothing defines" in expecting(F32, name="q")
 
 
 # -- shapes and values
@@ -194,14 +192,14 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
         "broadcast",
         lambda g, x, y: x + y,
         [("f32", (3, 4)), ("f32", (3,))],
-        "do not broadcast: axis -1 is 4 and 3",
+        "do not broadcast: axis -1 has the sizes 4 and 3",
     ),
     ("dtypes", lambda g, x, y: x + y, [("f32", (3,)), ("f64", (3,))], "differ in dtype: convert one of them"),
     (
         "open",
         lambda g, x, y: x + y,
         [("f32", ("n",)), ("f32", ("m",))],
-        "do not broadcast: axis -1 is n and m",
+        "do not broadcast: axis -1 has the sizes n and m",
     ),
     (
         "matmul",
@@ -213,11 +211,16 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
         "matmul-scalar",
         lambda g, x, y: x @ y,
         [("f32", ()), ("f32", (5, 2))],
-        "a matrix product takes no scalars",
+        "a matrix product does not accept scalars",
     ),
     ("matmul-batch", lambda g, x, y: x @ y, [("f32", (2, 3, 4)), ("f32", (3, 4, 5))], "do not broadcast"),
-    ("axis", lambda g, x: g.softmax(x, 2), [("f32", (3, 4))], "axis is 2, of a value of rank 2: use -2 to 1"),
-    ("axes", lambda g, x: g.reduce_sum(x, [0, -2]), [("f32", (3, 4))], "name an axis twice"),
+    (
+        "axis",
+        lambda g, x: g.softmax(x, 2),
+        [("f32", (3, 4))],
+        "axis is 2, for a value of rank 2: use -2 to 1",
+    ),
+    ("axes", lambda g, x: g.reduce_sum(x, [0, -2]), [("f32", (3, 4))], "contain an axis twice"),
     (
         "reshape",
         lambda g, x: x.reshape(5, -1),
@@ -237,7 +240,7 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
         "symbol",
         lambda g, x: x.reshape("q", 4),
         [("f32", ("n", 4))],
-        "the symbol 'q' is the size of no input's axis",
+        "the symbol 'q' is not the size of an input's axis",
     ),
     (
         "unset",
@@ -248,7 +251,7 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
     ("negative", lambda g, x: g.broadcast_to(x, (-1, 4)), [("f32", (4,))], "a shape has the size -1"),
     ("broadcast_to", lambda g, x: g.broadcast_to(x, (4, 3)), [("f32", (4,))], "do not broadcast"),
     ("shrink", lambda g, x: g.broadcast_to(x, (4,)), [("f32", (2, 4))], "does not broadcast to [4]"),
-    ("transpose", lambda g, x: g.transpose(x, (0,)), [("f32", (2, 4))], "does not name every axis"),
+    ("transpose", lambda g, x: g.transpose(x, (0,)), [("f32", (2, 4))], "does not contain every axis"),
     (
         "concatenate",
         lambda g, x, y: g.concatenate(x, y),
@@ -267,17 +270,17 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
         "squeeze",
         lambda g, x: g.squeeze(x, [0]),
         [("f32", (4,))],
-        "axis 0 of 'x' (f32[4]) is 4: only an axis of size 1 can go",
+        "axis 0 of 'x' (f32[4]) has the size 4: only axes of size 1 can be removed",
     ),
-    ("squeeze-open", lambda g, x: g.squeeze(x, [0]), [("f32", ("n",))], "only an axis of size 1 can go"),
-    ("number", lambda g, x: x + 1.5, [("i32", (4,))], "1.5 is no i32: use an integer"),
-    ("range", lambda g, x: x + 300, [("ui8", (4,))], "300 is no ui8: use 0 to 255"),
+    ("squeeze-open", lambda g, x: g.squeeze(x, [0]), [("f32", ("n",))], "only axes of size 1 can be removed"),
+    ("number", lambda g, x: x + 1.5, [("i32", (4,))], "1.5 is not a value of i32: use an integer"),
+    ("range", lambda g, x: x + 300, [("ui8", (4,))], "300 is not a value of ui8: use 0 to 255"),
     ("argmax", lambda g, x: g.argmax(x, 0), [("f32", (0, 4))], "axis 0 of 'x' (f32[0,4]) is empty"),
     (
         "gather",
         lambda g, x, y: g.take(x, y),
         [("f32", ()), ("i32", ())],
-        "axis is 0, and a scalar has no axes",
+        "axis is 0, but a scalar has no axes",
     ),
     (
         "take",
@@ -295,19 +298,19 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
         "conv",
         lambda g, x, y: g.convolution(x, y),
         [("f32", (1, 3, 8, 8)), ("f32", (4, 2, 3, 3))],
-        "has 3 channels and 'y' (f32[4,2,3,3]) takes 2 in each of 1 groups",
+        "has 3 channels, but 'y' (f32[4,2,3,3]) takes 2 in each of 1 groups",
     ),
     (
         "layout",
         lambda g, x, y: g.convolution(x, y, input_layout="NHHC"),
         [("f32", (1, 3, 8, 8)), ("f32", (4, 3, 3, 3))],
-        "input_layout is 'NHHC': it has 4 different letters",
+        "input_layout is 'NHHC': it must have 4 distinct letters",
     ),
     (
         "top_k",
         lambda g, x: g.top_k(x, 5),
         [("f32", (4,))],
-        "k is 5, and the last axis of 'x' (f32[4]) has 4 elements",
+        "k is 5, but the last axis of 'x' (f32[4]) has 4 elements",
     ),
     (
         "weight",
@@ -315,8 +318,13 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
         [("f32", (3, 4)), ("f32", (3,))],
         "the weight 'y' (f32[3]) must have the shape [4] of the axes",
     ),
-    ("complex", lambda g, x: x < x, [("c64", (3,))], "are complex, which have no order"),
-    ("window", lambda g, x: g.max_pool(x, (0,)), [("f32", (3,))], "window, stride and dilations are from 1"),
+    ("complex", lambda g, x: x < x, [("c64", (3,))], "are complex numbers, which have no order"),
+    (
+        "window",
+        lambda g, x: g.max_pool(x, (0,)),
+        [("f32", (3,))],
+        "window, stride and dilations must be at least 1",
+    ),
     ("window-kind", lambda g, x: g.reduce_window(x, "and", (1,)), [("f32", (3,))], "has no bits"),
     (
         "scatter",
@@ -326,7 +334,7 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
     ),
     ("fft", lambda g, x: g.fft(x, "fft", (4,)), [("f32", (4,))], "fft takes complex, and x is 'x' (f32[4])"),
     ("fft-length", lambda g, x: g.fft(x, "irfft", (4,)), [("c64", (4,))], "length [4] of irfft does not fit"),
-    ("square", lambda g, x: g.cholesky(x), [("f32", (4, 3))], "holds no square matrices"),
+    ("square", lambda g, x: g.cholesky(x), [("f32", (4, 3))], "does not hold square matrices"),
     (
         "solve",
         lambda g, x, y: g.triangular_solve(x, y),
@@ -361,7 +369,7 @@ OPEN: list[tuple[str, Callable[..., Any]]] = [
 def test_what_has_no_form_for_an_open_axis_names_it(op: str, build: Callable[..., Any]):
     words = refused_graph(build, ("f32", ("n",)), kind=UnsupportedOp)
     assert f"unsupported op graph.{op} at node " in words
-    assert "is open" in words
+    assert "is dynamic" in words
 
 
 # -- size
@@ -377,7 +385,7 @@ def test_constants():
     assert (
         "constant 0 'c': the content of a constant f32[2,2] has 12 bytes: it takes 16, or 4 for one" in words
     )
-    assert "sizes are from 0" in constant(F32, [-2], bytes(8))
+    assert "sizes must be at least 0" in constant(F32, [-2], bytes(8))
     assert "bytes other than 0 and 1" in constant("DATA_TYPE_I1", [2], b"\0\2")
     assert "it has the dtype 'unspecified'" in constant("DATA_TYPE_UNSPECIFIED", [2], b"\0\2")
 

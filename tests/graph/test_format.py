@@ -35,7 +35,7 @@ def test_an_entry_says_what_its_builder_takes(op: Op):
     keywords = {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
     assert len(positional) == len(op.operands)
     for parameter, operand in zip(positional, op.operands, strict=True):
-        assert (parameter.kind is inspect.Parameter.VAR_POSITIONAL) == operand.many
+        assert (parameter.kind is inspect.Parameter.VAR_POSITIONAL) == operand.variadic
         assert (parameter.default is None) == operand.optional
         assert operand.dtypes in DTYPE_CLASSES
     assert set(keywords) == {attribute.name for attribute in op.attributes}

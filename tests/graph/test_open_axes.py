@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcache_compiler.frontends.graph.extent import plus, product, quotient, symbol, times
+from kcache_compiler.frontends.graph.size_expression import plus, product, quotient, symbol, times
 from kcache_grpc import Graph
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from tests.graph.running import Build, canonical_of, compiled, digest_of, graph_of, text_of

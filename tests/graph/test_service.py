@@ -111,7 +111,7 @@ def test_large_constants_travel_with_the_kernel(client: Client):
 def test_what_is_wrong_is_said_of_the_node(client: Client):
     graph = layer()
     graph.softmax(graph["x"], axis=5, name="h")
-    with pytest.raises(InvalidProgram, match=r"node 2 'h' \(softmax\): axis is 5, of a value of rank 2"):
+    with pytest.raises(InvalidProgram, match=r"node 2 'h' \(softmax\): axis is 5, for a value of rank 2"):
         client.compile(graph)
     with pytest.raises(InvalidProgram, match=r"no kcache\.v1\.Graph|no serialized .* looks like MLIR"):
         client.compile(TEXT, format="graph")

@@ -185,5 +185,5 @@ def test_numbers_that_no_float_type_of_ours_expresses_are_refused() -> None:
     text = (
         f"func.func @main(%a: tensor<6x{narrow}>) -> tensor<6x{narrow}> {{ return %a : tensor<6x{narrow}> }}"
     )
-    with pytest.raises(UnsupportedOp, match="give it f16, bf16, f32 or f64"):
+    with pytest.raises(UnsupportedOp, match="use f16, bf16, f32 or f64"):
         canonicalize(text.encode(), "stablehlo")

@@ -1,17 +1,28 @@
-"""What is legalized before the node graph: CHLO without a node of its own, and named linalg ops."""
+"""Legalizes what the node graph does not represent: CHLO ops without a node, and named linalg ops."""
 
 from __future__ import annotations
 
-from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends.stablehlo.approx_top_k import exact_top_k
-from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import define_open_calls
-from kcache_compiler.frontends.stablehlo.dynamic_scan import define_open_scans
-from kcache_compiler.frontends.stablehlo.expectations import drop_expectations
-from kcache_compiler.frontends.stablehlo.ragged_dot import define_ragged
-from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
+from typing import TYPE_CHECKING
 
-#: CHLO ops that code generation computes itself, more accurately than their legalization would.
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends.stablehlo.custom_calls import (
+    erase_expectations,
+    lower_approx_top_k,
+    restore_top_k,
+)
+from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import lower_dynamic_calls
+from kcache_compiler.frontends.stablehlo.dynamic_scan import lower_dynamic_scans
+from kcache_compiler.frontends.stablehlo.ragged_dot import lower_ragged_dots
+from kcache_compiler.frontends.stablehlo.replacement import replace_operation
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir import lazy
+
+if TYPE_CHECKING:
+    from torch_mlir.ir import WalkResult
+
+    from kcache_compiler.mlir.types import Module, Op
+
+#: CHLO ops that code generation lowers directly, more accurately than their legalization to StableHLO.
 NATIVE_CHLO = frozenset(
     [
         "acos",
@@ -41,7 +52,7 @@ NATIVE_CHLO = frozenset(
     ]
 )
 
-#: CHLO ops that the importer itself turns into nodes and views when their shapes are static.
+#: CHLO ops that the importer turns into nodes and views if their shapes are static.
 _IMPORTED_CHLO = frozenset(
     {"chlo.constant", "chlo.constant_like"}
     | {
@@ -72,116 +83,88 @@ _IMPORTED_CHLO = frozenset(
     }
 )
 
-#: CHLO as StableHLO: what CHLO ops are defined as.
-LEGALIZE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-_GENERALIZE = "builtin.module(func.func(convert-elementwise-to-linalg,linalg-generalize-named-ops))"
+#: Pass pipeline that replaces CHLO ops by their definition in StableHLO.
+LEGALIZE_CHLO_PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+_GENERALIZE_PIPELINE = "builtin.module(func.func(convert-elementwise-to-linalg,linalg-generalize-named-ops))"
 
 
-def legalize_chlo(module: Native, names: set[str]) -> None:
+def legalize_chlo(module: Module, names: set[str]) -> None:
     """Legalize in place the CHLO ops that have neither a node nor an importer.
 
-    Native ones are set aside as custom calls ``chlo.<op>`` meanwhile, which the importer reads
-    as the op. ``names`` are the operation names that occur in the module.
+    Ops of ``NATIVE_CHLO`` become custom calls ``chlo.<op>``, which the importer reads as the op. ``names``
+    are the names of the operations in the module. Raises ``InvalidProgram`` if an op does not legalize.
     """
     native = {f"chlo.{op}" for op in NATIVE_CHLO}
-    rest = {n for n in names if n.startswith("chlo.")} - native - _IMPORTED_CHLO
+    unsupported = {n for n in names if n.startswith("chlo.")} - native - _IMPORTED_CHLO
+    custom_call = {"stablehlo.custom_call"}
     if "stablehlo.custom_call" in names:
-        drop_expectations(_all(module, {"stablehlo.custom_call"}))
-    topk = "stablehlo.custom_call" in names and _restore_topk(module)
+        erase_expectations(_operations_named(module, custom_call))
+    top_k = "stablehlo.custom_call" in names and restore_top_k(module, _operations_named(module, custom_call))
     if "stablehlo.custom_call" in names:
-        exact_top_k(module, _all(module, {"stablehlo.custom_call"}))
-        define_open_calls(module, _all(module, {"stablehlo.custom_call"}))
-    if not rest and not topk:
+        lower_approx_top_k(module, _operations_named(module, custom_call))
+        lower_dynamic_calls(module, _operations_named(module, custom_call))
+    if not unsupported and not top_k:
         return
-    _set_aside(module, native | {f"chlo.broadcast_{op}" for op in NATIVE_CHLO})
+    _protect(module, native | {f"chlo.broadcast_{op}" for op in NATIVE_CHLO})
     if "chlo.scan" in names:
-        _scan_nothing(module)
-        define_open_scans(module, _all(module, {"chlo.scan"}))
+        _replace_empty_scans(module)
+        lower_dynamic_scans(module, _operations_named(module, {"chlo.scan"}))
     if "chlo.ragged_dot" in names:
-        define_ragged(module, _all(module, {"chlo.ragged_dot"}))
+        lower_ragged_dots(module, _operations_named(module, {"chlo.ragged_dot"}))
     try:
-        mlir.run_passes(module, LEGALIZE)
+        mlir.run_passes(module, LEGALIZE_CHLO_PIPELINE)
     except mlir.mlir_error() as error:
         raise InvalidProgram(
-            f"the CHLO ops {', '.join(sorted(rest))} do not legalize: {str(error)[:2000]}"
+            f"the CHLO ops {', '.join(sorted(unsupported))} do not legalize: {str(error)[:2000]}"
         ) from None
 
 
-def generalize_linalg(module: Native) -> None:
-    """Turn named linalg ops, and scalar ops on whole tensors, into generics, in place."""
-    mlir.run_passes(module, _GENERALIZE)
+def generalize_linalg(module: Module) -> None:
+    """Rewrite named linalg ops, and scalar ops on whole tensors, as ``linalg.generic``, in place."""
+    mlir.run_passes(module, _GENERALIZE_PIPELINE)
 
 
-def _set_aside(module: Native, names: set[str]) -> None:
+def _protect(module: Module, names: set[str]) -> None:
+    """Replace operations by custom calls of the same name, which the pass pipeline leaves alone."""
     native = mlir.native_ir()
     with module.context, native.Location.unknown():
-        for operation in _all(module, names):
+        for operation in _operations_named(module, names):
             attributes = {"call_target_name": native.StringAttr.get(operation.name)}
             inherent = {n: operation.attributes[n] for n in operation.attributes if "." not in n}
             if inherent:
                 attributes["mhlo.attributes"] = native.DictAttr.get(inherent)
-            _replace(native, operation, "stablehlo.custom_call", attributes)
+            replace_operation(operation, "stablehlo.custom_call", attributes)
 
 
-def _restore_topk(module: Native) -> bool:
-    """Turn ``custom_call @mhlo.topk`` (largest first) back into ``chlo.top_k``; say whether any was."""
-    native = mlir.native_ir()
-    restored = False
-    with module.context, native.Location.unknown():
-        for operation in _all(module, {"stablehlo.custom_call"}):
-            attributes = operation.attributes
-            if attributes["call_target_name"].value != "mhlo.topk" or "mhlo.attributes" not in attributes:
-                continue
-            details = attributes["mhlo.attributes"]
-            if "largest" in details and not details["largest"].value:
-                continue
-            _replace(native, operation, "chlo.top_k", {"k": details["k"]})
-            restored = True
-    return restored
-
-
-def _scan_nothing(module: Native) -> None:
-    """Scans along an axis of no elements give nothing, and what they carry; their legalization slices one."""
+def _replace_empty_scans(module: Module) -> None:
+    """Replace scans along an axis of size 0: the legalization would slice an element that does not exist."""
     native = mlir.native_ir()
     with module.context, native.Location.unknown():
-        for operation in _all(module, {"chlo.scan"}):
-            inputs, inits = list(operation.attributes["operandSegmentSizes"])
+        for operation in _operations_named(module, {"chlo.scan"}):
+            inputs, inits = list(lazy.integers(operation.attributes["operandSegmentSizes"]))
             axis = native.IntegerAttr(operation.attributes["dimension"]).value
-            if not inputs or operation.operands[0].type.shape[axis] != 0:
+            if not inputs or lazy.tensor_of(operation.operands[0]).shape[axis] != 0:
                 continue
             results = list(operation.results)
             for result in results[: len(results) - inits]:
-                # As text: the bindings have no attribute of no complex numbers.
-                made = native.Operation.parse(f"%0 = stablehlo.constant dense<> : {result.type}")
-                native.InsertionPoint(operation).insert(made)
-                result.replace_all_uses_with(made.operation.results[0])
+                # Parsed, because the bindings cannot create an empty attribute of complex elements.
+                empty = native.Operation.parse(f"%0 = stablehlo.constant dense<> : {result.type}")
+                native.InsertionPoint(operation).insert(empty)
+                result.replace_all_uses_with(empty.operation.results[0])
             for result, init in zip(results[-inits:], list(operation.operands)[inputs:], strict=True):
                 result.replace_all_uses_with(init)
             operation.erase()
 
 
-def _all(module: Native, names: set[str]) -> list[Native]:
+def _operations_named(module: Module, names: set[str]) -> list[Op]:
+    """Return the operations with one of ``names``, in pre-order."""
     native = mlir.native_ir()
-    found: list[Native] = []
+    matches: list[Op] = []
 
-    def visit(operation: Native) -> Native:
+    def visit(operation: Op) -> WalkResult:
         if operation.name in names:
-            found.append(operation)
+            matches.append(operation)
         return native.WalkResult.ADVANCE
 
     module.operation.walk(visit, native.WalkOrder.PRE_ORDER)
-    return found
-
-
-def _replace(native: Native, operation: Native, name: str, attributes: dict[str, Native]) -> None:
-    new = native.Operation.create(
-        name,
-        results=[r.type for r in operation.results],
-        operands=list(operation.operands),
-        attributes=attributes,
-        loc=operation.location,
-        ip=native.InsertionPoint(operation),
-    )
-    for old_result, new_result in zip(operation.results, new.results, strict=True):
-        old_result.replace_all_uses_with(new_result)
-    operation.erase()
+    return matches

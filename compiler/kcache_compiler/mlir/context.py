@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch_mlir.ir import Context, WalkResult
+
+    from kcache_compiler.mlir.types import Location, Module, Op
 
 #: A module, operation, value, type or attribute of the native bindings, which carry no types.
 Native = Any
@@ -35,7 +40,7 @@ def native_stablehlo() -> Native:
     return importlib.import_module("torch_mlir._mlir_libs._stablehlo")
 
 
-def new_context() -> Native:
+def new_context() -> Context:
     """Return a context that reads every upstream dialect, StableHLO, VHLO and CHLO.
 
     Unknown dialects parse, because JAX leaves sharding attributes of one; whoever reads a program
@@ -52,18 +57,18 @@ def new_context() -> Native:
     return context
 
 
-def run_passes(module: Native, pipeline: str) -> None:
+def run_passes(module: Module, pipeline: str) -> None:
     """Run a textual pipeline in place. The caller owns the module."""
     manager: Native = importlib.import_module("torch_mlir.passmanager")
     manager.PassManager.parse(pipeline, module.context).run(module.operation)
 
 
-def parse_module(program: str | bytes, context: Native) -> Native:
+def parse_module(program: str | bytes, context: Context) -> Module:
     """Parse and verify text or bytecode; raises the bindings' ``MLIRError``."""
     return native_ir().Module.parse(program, context)
 
 
-def upgrade_artifact(program: bytes, context: Native) -> Native:
+def upgrade_artifact(program: bytes, context: Context) -> Module:
     """Read a portable artifact of any supported version as StableHLO; raises ``ValueError``."""
     return native_stablehlo().deserialize_portable_artifact(context, program)
 
@@ -78,16 +83,16 @@ def mlir_error() -> type[Exception]:
     return native_ir().MLIRError
 
 
-def child_operations(parent: Native) -> list[Native]:
+def child_operations(parent: Op) -> list[Op]:
     """Return the operations directly inside ``parent``'s regions, in order.
 
     Walks natively: iterating a block makes an operation view of each, twenty times slower.
     """
     native = native_ir()
     advance, skip = native.WalkResult.ADVANCE, native.WalkResult.SKIP
-    children: list[Native] = []
+    children: list[Op] = []
 
-    def visit(operation: Native) -> Native:
+    def visit(operation: Op) -> WalkResult:
         if operation == parent:
             return advance
         children.append(operation)
@@ -97,12 +102,12 @@ def child_operations(parent: Native) -> list[Native]:
     return children
 
 
-def all_operations(root: Native) -> list[Native]:
+def all_operations(root: Op) -> list[Op]:
     """Return the operations inside ``root``, in order, nested ones behind the one that holds them."""
     native = native_ir()
-    found: list[Native] = []
+    found: list[Op] = []
 
-    def visit(operation: Native) -> Native:
+    def visit(operation: Op) -> WalkResult:
         if operation != root:
             found.append(operation)
         return native.WalkResult.ADVANCE
@@ -111,7 +116,7 @@ def all_operations(root: Native) -> list[Native]:
     return found
 
 
-def describe_location(location: Native, budget: int = 32) -> str:
+def describe_location(location: Location, budget: int = 32) -> str:
     """Say where an operation is: the innermost file, or else the name, of its location.
 
     ``budget`` bounds the steps: nested locations can be exponential as text.
@@ -121,7 +126,7 @@ def describe_location(location: Native, budget: int = 32) -> str:
     pending = [location]
     while pending and budget:
         budget -= 1
-        here = pending.pop()
+        here: Native = pending.pop()
         if isinstance(here, native.FileLineColLoc):
             where = f"{here.filename}:{here.start_line}:{here.start_col}"
             return f'"{name}" ({where})' if name else where

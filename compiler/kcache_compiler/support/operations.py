@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import Program
 from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir import lazy
 from kcache_compiler.spec.graph.native_attributes import string
 from kcache_compiler.support.single_operation import NotExtractableError, single_operation
 
@@ -101,7 +102,7 @@ class StablehloOperations:
 
 def _reachable_functions(program: Program) -> Iterator[ir.Operation]:
     """The entry function, and the functions that it calls."""
-    pending, seen = [program.entry], {program.entry.attributes["sym_name"].value}
+    pending, seen = [program.entry], {lazy.string(program.entry.attributes["sym_name"])}
     while pending:
         function = pending.pop(0)
         yield function

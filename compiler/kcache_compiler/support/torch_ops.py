@@ -9,7 +9,7 @@ from kcache_compiler.frontends import Limits
 from kcache_compiler.frontends.prescan import check_bytes, is_bytecode
 from kcache_compiler.frontends.torch.dialect import OPEN_AXES
 from kcache_compiler.frontends.torch.lowering import STRUCTURE
-from kcache_compiler.frontends.torch.site import name_of
+from kcache_compiler.frontends.torch.torch_op import name_of
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.spec.graph.native_attributes import function_type, string
 

@@ -198,12 +198,15 @@ def test_versioned_operations_have_the_key_of_their_text() -> None:
     ("operation", "said"),
     [
         ('"chlo.broadcast_add"(%x, %x) {broadcast_dimensions = array<i64: 0, -1>}', "broadcast_dimensions"),
-        ('"chlo.top_k"(%x) {k = -9223372036854775808 : i64}', "line 3: k is below 0"),
+        ('"chlo.top_k"(%x) {k = -9223372036854775808 : i64}', "line 3: k is negative"),
         (
             "stablehlo.convolution(%x, %x) dim_numbers = [b, 4611686018427387904]x[i, o]->[b, f]",
             "convolution",
         ),
-        ("stablehlo.convolution(%x, %x) dim_numbers = [b, f, 4294967295]x[i, o, 0]->[b, f, 0]", "all ranks"),
+        (
+            "stablehlo.convolution(%x, %x) dim_numbers = [b, f, 4294967295]x[i, o, 0]->[b, f, 0]",
+            "above every supported rank",
+        ),
     ],
 )
 def test_numbers_that_end_the_native_parser_are_refused(operation: str, said: str) -> None:

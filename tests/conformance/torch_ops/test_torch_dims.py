@@ -104,7 +104,7 @@ def test_a_dimension_that_is_out_of_range() -> None:
     text = _reduced(
         "%a = torch.constant.int -3\n%dims = torch.prim.ListConstruct %a : (!torch.int) -> !torch.list<int>"
     )
-    with pytest.raises(InvalidProgram, match=r"dim is -3; for a tensor of rank 2 it is from -2 to 1"):
+    with pytest.raises(InvalidProgram, match=r"dim is -3, but must be from -2 to 1 for a tensor of rank 2"):
         canonicalize(text, "torch", "strict")
 
 
@@ -114,7 +114,7 @@ def test_a_dimension_that_is_named_twice() -> None:
         "%dims = torch.prim.ListConstruct %a, %b : (!torch.int, !torch.int) -> !torch.list<int>"
     )
     with pytest.raises(
-        InvalidProgram, match=r"sum\.dim_IntList at .*: dim names a dimension twice: \[1, -1\]"
+        InvalidProgram, match=r"sum\.dim_IntList at .*: dim contains a dimension twice: \[1, -1\]"
     ):
         canonicalize(text, "torch", "strict")
 
@@ -124,5 +124,5 @@ def test_a_dimension_that_is_no_constant() -> None:
         "%a = torch.aten.Int.Tensor %n : !torch.vtensor<[],si64> -> !torch.int\n"
         "%dims = torch.prim.ListConstruct %a : (!torch.int) -> !torch.list<int>"
     )
-    with pytest.raises(UnsupportedOp, match="its operand dim is not a constant"):
+    with pytest.raises(UnsupportedOp, match="its operand dim must be a constant"):
         canonicalize(text, "torch", "strict")

@@ -174,7 +174,7 @@ def test_pools_of_bytes_in_the_dialect_are_refused() -> None:
       %r, %j = torch.aten.max_pool2d_with_indices %a, %k, %k, %p, %d, %f
         : {x}, {lists}, {lists}, {lists}, {lists}, !torch.bool -> {y}, {i}
       return %r : {y} }}"""
-    with pytest.raises(UnsupportedOp, match=r"max_pool2d_with_indices .*in bytes"):
+    with pytest.raises(UnsupportedOp, match=r"max_pool2d_with_indices .*for bytes"):
         canonicalize(text.encode(), "torch")
 
 

@@ -84,9 +84,9 @@ def _passed_on() -> list[Violation]:
     wider = f"({{^bb0(%p: {other}, %q: {other}): %s = stablehlo.add %p, %q : {other} \"stablehlo.return\"(%s) : ({other}) -> ()}})"
 
     return [
-        broken("sort", "C4 types of results", "quantized alike", _Q, "dimension = 0 : i64, is_stable = true", _R, same),
-        broken("while", "C3 types of results", "quantized alike", _Q, "", _R, forever),
-        broken("torch_index_select", "result as operand", "quantized alike", f"{_Q}; tensor<4xi32>", "dim = 0 : i64, batch_dims = 0 : i64", _R),
-        broken("get_tuple_element", "C2 type of the member", "quantized alike", f"tuple<{_Q}>", "index = 0 : i32", _R),
-        broken("reduce", "C8 element types of results", "quantized alike|function returns", f"{_Q}; {_ONE}", "dimensions = array<i64: 0>", _ONE, wider),
+        broken("sort", "C4 types of results", "the same quantization", _Q, "dimension = 0 : i64, is_stable = true", _R, same),
+        broken("while", "C3 types of results", "the same quantization", _Q, "", _R, forever),
+        broken("torch_index_select", "result as operand", "the same quantization", f"{_Q}; tensor<4xi32>", "dim = 0 : i64, batch_dims = 0 : i64", _R),
+        broken("get_tuple_element", "C2 type of the member", "the same quantization", f"tuple<{_Q}>", "index = 0 : i32", _R),
+        broken("reduce", "C8 element types of results", "the same quantization|returned values of the function", f"{_Q}; {_ONE}", "dimensions = array<i64: 0>", _ONE, wider),
     ]

@@ -68,7 +68,7 @@ def test_a_graph_made_in_javascript_has_the_key_of_its_stablehlo(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["graph"] == seen["text"] == 1
-    assert seen["error"] == "node 0 'y' (softmax): axis is 7, of a value of rank 2: use -2 to 1"
+    assert seen["error"] == "node 0 'y' (softmax): axis is 7, for a value of rank 2: use -2 to 1"
     assert [value.name for value in Graph.from_bytes(bytes.fromhex(seen["body"])).outputs] == ["y"]
 
 

@@ -1,4 +1,4 @@
-"""What a node gives its operation: operands and attributes as the table of the op set has them."""
+"""Checks the operands and attributes of a node against the table of the op set."""
 
 from __future__ import annotations
 
@@ -13,65 +13,66 @@ from kcache_compiler.frontends.graph.values import Value
 from kcache_compiler.types import PLAIN_DTYPES
 
 
-def operands_of(op: Op, given: Sequence[Value | None]) -> list[Value | None]:
-    """The operands, checked for number and dtype; None for optional ones that are left out."""
-    wanted = _spread(op.operands, len(given))
-    least = sum(not operand.optional for operand in op.operands)
-    if not least <= len(given) <= len(wanted):
-        raise InvalidProgram(f"{op.name} takes {_counted(op.operands)}, not {len(given)}")
-    for operand, value in zip(wanted, given, strict=False):
+def check_operands(op: Op, operands: Sequence[Value | None]) -> list[Value | None]:
+    """Return the operands, checked for number and dtype; None for optional ones that are omitted."""
+    expected = _expand_variadic(op.operands, len(operands))
+    required = sum(not operand.optional for operand in op.operands)
+    if not required <= len(operands) <= len(expected):
+        raise InvalidProgram(f"{op.name} takes {_operand_list(op.operands)}, not {len(operands)}")
+    for operand, value in zip(expected, operands, strict=False):
         if value is None:
             if not operand.optional:
-                raise InvalidProgram(f"the operand {operand.name} is left out, and is not optional")
+                raise InvalidProgram(f"the operand {operand.name} is omitted, and is not optional")
         elif value.dtype not in operand.dtypes:
-            kind = DTYPE_CLASSES[operand.dtypes]
-            raise InvalidProgram(f"the operand {operand.name} is {value}: {op.name} takes {kind}")
-    return list(given)
+            dtypes = DTYPE_CLASSES[operand.dtypes]
+            raise InvalidProgram(f"the operand {operand.name} is {value}: {op.name} takes {dtypes}")
+    return list(operands)
 
 
-def _spread(operands: Sequence[Operand], count: int) -> list[Operand]:
-    """One entry for each operand that is given: the last may stand for many."""
-    wanted = list(operands)
-    if wanted and wanted[-1].many:
-        wanted += [wanted[-1]] * (count - len(wanted))
-    return wanted
+def _expand_variadic(operands: Sequence[Operand], count: int) -> list[Operand]:
+    """Return one entry for each operand: the last declared operand may be variadic."""
+    expanded = list(operands)
+    if expanded and expanded[-1].variadic:
+        expanded += [expanded[-1]] * (count - len(expanded))
+    return expanded
 
 
-def _counted(operands: Sequence[Operand]) -> str:
-    names = [f"{o.name}{'...' * o.many}{'?' * o.optional}" for o in operands]
+def _operand_list(operands: Sequence[Operand]) -> str:
+    names = [f"{o.name}{'...' * o.variadic}{'?' * o.optional}" for o in operands]
     return f"the operands {', '.join(names)}" if names else "no operands"
 
 
-def attributes_of(op: Op, given: Iterable[tuple[str, AttributeValue]]) -> dict[str, Any]:
-    """The attributes that are given, checked; defaults are those of the builder."""
-    known = {attribute.name: attribute for attribute in op.attributes}
-    found: dict[str, Any] = {}
-    for name, value in given:
-        if name not in known:
-            raise InvalidProgram(f"{op.name} has no attribute {name!r}{_instead(name, known)}")
-        if name in found:
-            raise InvalidProgram(f"the attribute {name} is given twice")
-        found[name] = _checked(known[name], value)
+def check_attributes(op: Op, attributes: Iterable[tuple[str, AttributeValue]]) -> dict[str, Any]:
+    """Return the given attributes, checked; the builders have the defaults."""
+    declared = {attribute.name: attribute for attribute in op.attributes}
+    checked: dict[str, Any] = {}
+    for name, value in attributes:
+        if name not in declared:
+            raise InvalidProgram(f"{op.name} has no attribute {name!r}{_suggestion(name, declared)}")
+        if name in checked:
+            raise InvalidProgram(f"the attribute {name} occurs twice")
+        checked[name] = _check_attribute(declared[name], value)
     for attribute in op.attributes:
-        if attribute.default is REQUIRED and attribute.name not in found:
+        if attribute.default is REQUIRED and attribute.name not in checked:
             raise InvalidProgram(f"the attribute {attribute.name} ({attribute.kind}) is missing")
-    return found
+    return checked
 
 
-def _instead(name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name[:256], known, 1)
+def _suggestion(name: str, names: Mapping[str, object]) -> str:
+    """Return a hint with the closest name, or all names."""
+    close = difflib.get_close_matches(name[:256], names, 1)
     if close:
         return f": did you mean {close[0]!r}?"
-    return f": it has {', '.join(map(repr, known))}" if known else ""
+    return f": it has {', '.join(map(repr, names))}" if names else ""
 
 
-def _checked(attribute: Attribute, value: AttributeValue) -> Any:
-    wrong = InvalidProgram(
-        f"the attribute {attribute.name} is {_kind_of(value)}: it must be {attribute.kind}"
+def _check_attribute(attribute: Attribute, value: AttributeValue) -> Any:
+    mismatch = InvalidProgram(
+        f"the attribute {attribute.name} is {_kind_name(value)}: it must be {attribute.kind}"
     )
     match attribute.kind, value:
         case "int" | "float" | "number", bool() if attribute.kind != "number":
-            raise wrong
+            raise mismatch
         case "int", int():
             return value
         case "float", int() | float():
@@ -81,22 +82,22 @@ def _checked(attribute: Attribute, value: AttributeValue) -> Any:
         case "bool", bool():
             return value
         case "string", str():
-            return _chosen(attribute, value)
+            return _check_choice(attribute, value)
         case "dtype", DtypeValue(name):
-            return _chosen(attribute, name) if name in PLAIN_DTYPES else _unknown_dtype(name)
+            return _check_choice(attribute, name) if name in PLAIN_DTYPES else _unknown_dtype(name)
         case "ints", tuple():
             return value
         case ("shape", ShapeValue()) | ("tensor", GraphTensor()):
             return value
         case _:
-            raise wrong
+            raise mismatch
 
 
 def _unknown_dtype(name: str) -> Any:
-    raise InvalidProgram(f"{name[:64]!r} is no dtype: use one of {', '.join(PLAIN_DTYPES)}")
+    raise InvalidProgram(f"{name[:64]!r} is not a dtype: use one of {', '.join(PLAIN_DTYPES)}")
 
 
-def _chosen(attribute: Attribute, value: str) -> str:
+def _check_choice(attribute: Attribute, value: str) -> str:
     if attribute.choices and value not in attribute.choices:
         raise InvalidProgram(
             f"the attribute {attribute.name} is {value[:64]!r}: use one of {', '.join(attribute.choices)}"
@@ -104,7 +105,7 @@ def _chosen(attribute: Attribute, value: str) -> str:
     return value
 
 
-def _kind_of(value: AttributeValue) -> str:
+def _kind_name(value: AttributeValue) -> str:
     match value:
         case bool():
             return "a bool"
@@ -124,7 +125,7 @@ def _kind_of(value: AttributeValue) -> str:
             return "a tensor"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for a name that is not known."""
-    close = difflib.get_close_matches(name[:256], list(known), 1)
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a hint with the closest known name, or an empty string."""
+    close = difflib.get_close_matches(name[:256], list(names), 1)
     return f": did you mean {close[0]!r}?" if close else ""

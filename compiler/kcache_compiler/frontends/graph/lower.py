@@ -1,4 +1,4 @@
-"""A graph program to the text of a StableHLO module, checked node by node."""
+"""Lowers a graph program to the text of a StableHLO module, checked node by node."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
-from kcache_compiler.frontends.graph.arguments import attributes_of, did_you_mean, operands_of
+from kcache_compiler.frontends.graph.arguments import check_attributes, check_operands, did_you_mean
 from kcache_compiler.frontends.graph.emitter import Emitter
-from kcache_compiler.frontends.graph.extent import Size, symbol
 from kcache_compiler.frontends.graph.operations import FORMAT, OPS
 from kcache_compiler.frontends.graph.ops.creation import constant
 from kcache_compiler.frontends.graph.program import Dim, GraphNode, GraphProgram, GraphTensor, GraphType
-from kcache_compiler.frontends.graph.values import OpenAxis, Type, Value
+from kcache_compiler.frontends.graph.size_expression import Size, symbol
+from kcache_compiler.frontends.graph.values import StaticSizeRequired, Type, Value
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.types import PLAIN_DTYPES
 
 _MAX_NAME = 256
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_PLAIN = re.compile(r"[^\x20-\x7e]|[\"\\]")
+_ESCAPED = re.compile(r"[^\x20-\x7e]|[\"\\]")
 
 
 def lower_graph(program: GraphProgram, limits: Limits, samples: Mapping[str, int] | None = None) -> str:
-    """Return the module's text.
+    """Return the text of the module.
 
-    ``samples`` are sizes for the open axes, by ``open_axes``; without them they are dynamic.
-    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``, naming the node; ``NeedsSizes`` where
-    samples do not do.
+    ``samples`` are sizes for the symbols of ``dynamic_dims``; without them these dimensions stay dynamic.
+    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``, naming the node, and
+    ``SamplingUnsupported`` if the graph cannot be lowered at sample sizes.
     """
     if program.format != FORMAT:
         raise InvalidProgram(
@@ -37,15 +37,15 @@ def lower_graph(program: GraphProgram, limits: Limits, samples: Mapping[str, int
     check("number of arguments", len(program.inputs), limits.arguments)
     check("number of results", len(program.outputs), limits.arguments)
     check("bytes of all constants", _constant_bytes(program), limits.constant_bytes)
-    return _Lowering(program, limits, samples).module()
+    return _GraphLowering(program, limits, samples).module()
 
 
-def open_axes(program: GraphProgram) -> dict[tuple[int, int], str]:
-    """The axes that a graph leaves open: (input, axis) -> symbol, one of their own for those without."""
+def dynamic_dims(program: GraphProgram) -> dict[tuple[int, int], str]:
+    """Return the dynamic dimensions: (input, axis) -> symbol, a fresh one for unnamed dimensions."""
     return {
-        (index, axis): dim or _anonymous(index, axis)
-        for index, given in enumerate(program.inputs)
-        for axis, dim in enumerate(given.dims)
+        (index, axis): dim or _unnamed_symbol(index, axis)
+        for index, type in enumerate(program.inputs)
+        for axis, dim in enumerate(type.dims)
         if not isinstance(dim, int)
     }
 
@@ -59,23 +59,23 @@ def _constant_bytes(program: GraphProgram) -> int:
     return total
 
 
-class _Lowering:
-    """One program, used once."""
+class _GraphLowering:
+    """Lowers one program; used once."""
 
     def __init__(self, program: GraphProgram, limits: Limits, samples: Mapping[str, int] | None) -> None:
         self._program = program
         self._limits = limits
         self._emitter = Emitter(limits, samples)
         self._values: dict[str, Value] = {}
-        self._places: dict[str, str] = {}
+        self._definitions: dict[str, str] = {}
 
     def module(self) -> str:
-        arguments = [self._input(index, given) for index, given in enumerate(self._program.inputs)]
-        for index, given in enumerate(self._program.constants):
-            with self._at(f"constant {index} {_quoted(given.name)}", given.name):
-                _check_dtype(given.value.dtype)
-                made = constant(self._emitter, value=given.value)
-                self._define(given.name, made, f"constant {index}")
+        arguments = [self._input(index, declared) for index, declared in enumerate(self._program.inputs)]
+        for index, graph_constant in enumerate(self._program.constants):
+            with self._error_context(f"constant {index} {_quoted(graph_constant.name)}", graph_constant.name):
+                _check_dtype(graph_constant.value.dtype)
+                value = constant(self._emitter, value=graph_constant.value)
+                self._define(graph_constant.name, value, f"constant {index}")
         for index, node in enumerate(self._program.nodes):
             self._node(index, node)
         results = self._results()
@@ -92,33 +92,35 @@ class _Lowering:
         ]
         return "\n".join(lines) + "\n"
 
-    def _input(self, index: int, given: GraphType) -> str:
-        with self._at(f"input {index} {_quoted(given.name)}", given.name):
-            _check_dtype(given.dtype)
-            check("rank of a tensor", len(given.dims), self._limits.rank)
-            dims = tuple(_input_size(index, axis, dim) for axis, dim in enumerate(given.dims))
-            value = Value(f"%a{index}", Type(given.dtype, dims))
-            for axis, dim in enumerate(given.dims):
+    def _input(self, index: int, declared: GraphType) -> str:
+        with self._error_context(f"input {index} {_quoted(declared.name)}", declared.name):
+            _check_dtype(declared.dtype)
+            check("rank of a tensor", len(declared.dims), self._limits.rank)
+            dims = tuple(_input_size(index, axis, dim) for axis, dim in enumerate(declared.dims))
+            value = Value(f"%a{index}", Type(declared.dtype, dims))
+            for axis, dim in enumerate(declared.dims):
                 if not isinstance(dim, int):
-                    self._emitter.bind(dim or _anonymous(index, axis), value, axis)
+                    self._emitter.bind_symbol(dim or _unnamed_symbol(index, axis), value, axis)
             self._emitter.check(value.type)
-            self._define(given.name, value, f"input {index}")
-        return f"{value.ssa}: {self._emitter.type_text(value.type)}{_location(given.name)}"
+            self._define(declared.name, value, f"input {index}")
+        return f"{value.ssa}: {self._emitter.type_text(value.type)}{_location(declared.name)}"
 
     def _node(self, index: int, node: GraphNode) -> None:
         name = node.results[0] if node.results else ""
-        with self._at(f"node {index} {_quoted(name)} ({node.op[:64]})", name):
+        with self._error_context(f"node {index} {_quoted(name)} ({node.op[:64]})", name):
             op = OPS.get(node.op)
             if op is None:
                 raise InvalidProgram(f"there is no operation {node.op[:64]!r}{did_you_mean(node.op, OPS)}")
-            operands = operands_of(op, [self._value(operand) for operand in node.operands])
-            attributes = attributes_of(op, node.attributes)
+            operands = check_operands(op, [self._value(operand) for operand in node.operands])
+            attributes = check_attributes(op, node.attributes)
             if len(node.results) != len(op.results):
                 raise InvalidProgram(
-                    f"{op.name} has the results {', '.join(op.results)}, and {len(node.results)} are named"
+                    f"{op.name} has the results {', '.join(op.results)}, but the node names "
+                    f"{len(node.results)}"
                 )
-            made = op.build(self._emitter, *operands, **attributes)
-            for result, value in zip(node.results, made if isinstance(made, tuple) else (made,), strict=True):
+            value = op.build(self._emitter, *operands, **attributes)
+            built = value if isinstance(value, tuple) else (value,)
+            for result, value in zip(node.results, built, strict=True):
                 self._define(result, value, f"node {index} ({op.name})")
 
     def _value(self, name: str) -> Value | None:
@@ -131,23 +133,23 @@ class _Lowering:
             if name in node.results:
                 raise InvalidProgram(
                     f"its operand {_quoted(name)} is a result of node {index} ({node.op[:64]}), which is not "
-                    "before it: nodes stand behind what they use, and graphs have no cycles"
+                    "before it: nodes must follow the nodes that they use, and graphs have no cycles"
                 )
         raise InvalidProgram(f"nothing defines its operand {_quoted(name)}{did_you_mean(name, self._values)}")
 
-    def _define(self, name: str, value: Value, place: str) -> None:
+    def _define(self, name: str, value: Value, definition: str) -> None:
         if not name:
             raise InvalidProgram("it has no name")
         if len(name.encode()) > _MAX_NAME:
             raise InvalidProgram(f"its name has {len(name.encode())} bytes, above the limit of {_MAX_NAME}")
         if name in self._values:
-            raise InvalidProgram(f"the name {_quoted(name)} is that of {self._places[name]} already")
+            raise InvalidProgram(f"the name {_quoted(name)} is already defined by {self._definitions[name]}")
         self._values[name] = Value(value.ssa, value.type, name)
-        self._places[name] = place
+        self._definitions[name] = definition
 
     def _results(self) -> list[Value]:
         if not self._program.outputs:
-            raise InvalidProgram("the graph has no outputs: name a value at least")
+            raise InvalidProgram("the graph has no outputs: name at least one value")
         for index, name in enumerate(self._program.outputs):
             if name not in self._values:
                 hint = did_you_mean(name, self._values)
@@ -155,34 +157,36 @@ class _Lowering:
         return [self._values[name] for name in self._program.outputs]
 
     def _check_expected(self) -> None:
-        for given in self._program.expected:
-            value = self._values.get(given.name)
+        for expected in self._program.expected:
+            value = self._values.get(expected.name)
             if value is None:
-                raise InvalidProgram(f"a type is expected of {_quoted(given.name)}, which nothing defines")
-            if given.dtype != value.dtype or not _fits(given.dims, value.dims):
-                text = f"[{','.join('?' if dim is None else str(dim) for dim in given.dims)}]"
                 raise InvalidProgram(
-                    f"{_quoted(given.name)}, {self._places[given.name]}, is {value.type}, and "
-                    f"{given.dtype}{text} is expected of it"
+                    f"a type is expected for {_quoted(expected.name)}, which nothing defines"
+                )
+            if expected.dtype != value.dtype or not _matches(expected.dims, value.dims):
+                text = f"[{','.join('?' if dim is None else str(dim) for dim in expected.dims)}]"
+                raise InvalidProgram(
+                    f"{_quoted(expected.name)}, {self._definitions[expected.name]}, has the type "
+                    f"{value.type}; expected {expected.dtype}{text}"
                 )
 
     @contextmanager
-    def _at(self, where: str, name: str) -> Generator[None]:
-        """Names the place in every error that is raised inside."""
+    def _error_context(self, node: str, name: str) -> Generator[None]:
+        """Add ``node`` to every error that is raised in this context."""
         self._emitter.location = _location(name)
         try:
             yield
-        except OpenAxis as error:
-            raise UnsupportedOp(f"graph.{where.rpartition('(')[2].rstrip(')')}", str(error), where) from None
+        except StaticSizeRequired as error:
+            raise UnsupportedOp(f"graph.{node.rpartition('(')[2].rstrip(')')}", str(error), node) from None
         except InvalidProgram as error:
-            raise InvalidProgram(f"{where}: {error}") from None
+            raise InvalidProgram(f"{node}: {error}") from None
         except LimitExceeded as error:
-            what = error.what if error.what == "number of operations" else f"{error.what} at {where}"
-            raise LimitExceeded(what, error.actual, error.limit) from None
+            quantity = error.what if error.what == "number of operations" else f"{error.what} at {node}"
+            raise LimitExceeded(quantity, error.actual, error.limit) from None
 
 
-def _fits(expected: Sequence[Dim], dims: Sequence[Size]) -> bool:
-    """Whether sizes are what is expected; an unset dimension expects an open axis, whichever."""
+def _matches(expected: Sequence[Dim], dims: Sequence[Size]) -> bool:
+    """Return whether sizes are as expected; an unset dimension matches any dynamic size."""
 
     def fits(dim: Dim, size: Size) -> bool:
         if dim is None:
@@ -194,7 +198,7 @@ def _fits(expected: Sequence[Dim], dims: Sequence[Size]) -> bool:
 
 def _input_size(index: int, axis: int, dim: Dim) -> Size:
     if dim is None:
-        return symbol(_anonymous(index, axis))
+        return symbol(_unnamed_symbol(index, axis))
     if isinstance(dim, str):
         if not _SYMBOL.fullmatch(dim):
             raise InvalidProgram(
@@ -202,11 +206,13 @@ def _input_size(index: int, axis: int, dim: Dim) -> Size:
             )
         return symbol(dim)
     if dim < 0:
-        raise InvalidProgram(f"axis {axis} has the size {dim}: sizes are from 0, and open axes have none")
+        raise InvalidProgram(
+            f"axis {axis} has the size {dim}: sizes are at least 0, and dynamic dimensions have none"
+        )
     return dim
 
 
-def _anonymous(index: int, axis: int) -> str:
+def _unnamed_symbol(index: int, axis: int) -> str:
     return f"?{index}.{axis}"
 
 
@@ -220,8 +226,8 @@ def _quoted(name: str) -> str:
 
 
 def _location(name: str) -> str:
-    """MLIR's location with that name."""
+    """Return the MLIR location with that name."""
     if not name:
         return ""
     escape: Callable[[re.Match[str]], str] = lambda m: "".join(f"\\{b:02X}" for b in m[0].encode())  # noqa: E731
-    return f' loc("{_PLAIN.sub(escape, name[:_MAX_NAME])}")'
+    return f' loc("{_ESCAPED.sub(escape, name[:_MAX_NAME])}")'

@@ -7,15 +7,15 @@ from kcache_compiler.frontends.graph.ops.creation import CREATION
 from kcache_compiler.frontends.graph.ops.elementwise import BINARY, DTYPES, UNARY
 from kcache_compiler.frontends.graph.ops.indexing import INDEXING
 from kcache_compiler.frontends.graph.ops.linear_algebra import LINEAR
-from kcache_compiler.frontends.graph.ops.pooling import WINDOWS
-from kcache_compiler.frontends.graph.ops.products import PRODUCTS
+from kcache_compiler.frontends.graph.ops.pooling import POOLING
+from kcache_compiler.frontends.graph.ops.products import CONTRACTIONS
 from kcache_compiler.frontends.graph.ops.reductions import REDUCTIONS
-from kcache_compiler.frontends.graph.ops.shaping import SHAPES
-from kcache_compiler.frontends.graph.ops.slicing import PARTS
+from kcache_compiler.frontends.graph.ops.shaping import SHAPING
+from kcache_compiler.frontends.graph.ops.slicing import SLICING
 from kcache_compiler.frontends.graph.ops.sorting import SORTING
 from kcache_compiler.frontends.graph.table import Op
 
-#: The version of the op set. Operations are only ever added under one version.
+#: The version of the op set. Within a version, operations are only added.
 FORMAT = "kcache.graph.v1"
 
 GROUPS = (
@@ -23,12 +23,12 @@ GROUPS = (
     BINARY,
     DTYPES,
     CREATION,
-    SHAPES,
-    PARTS,
+    SHAPING,
+    SLICING,
     INDEXING,
     REDUCTIONS,
-    PRODUCTS,
-    WINDOWS,
+    CONTRACTIONS,
+    POOLING,
     SORTING,
     LINEAR,
     COMPOSITES,

@@ -1,20 +1,21 @@
-"""A graph program as plain values: what the compiler takes in place of the protobuf message.
+"""A graph program as plain values: the compiler's input in place of the protobuf message.
 
-``kcache_grpc.worker.child.graph_program`` decodes the message into these. Nothing is checked here: names
-may be missing or defined twice, sizes negative, contents of any length. ``lower`` refuses all that.
+``kcache_grpc.worker.child.graph_program`` decodes the message. Nothing is checked here: names may be missing
+or
+defined twice, sizes negative, contents of any length. ``lower`` rejects such programs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: Elements of an axis; the name of a symbol; None for an open axis with a symbol of its own.
+#: A static size; the name of a symbol; None for a dynamic dimension with a symbol of its own.
 Dim = int | str | None
 
 
 @dataclass(frozen=True)
 class GraphTensor:
-    """A tensor by value: little endian, row major; one element where all are equal."""
+    """A constant tensor: little-endian, row-major; a single element stands for a splat."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -23,7 +24,7 @@ class GraphTensor:
 
 @dataclass(frozen=True)
 class GraphType:
-    """A named value with its type: an input, or what the client expects of a value."""
+    """A named value with its type: an input, or the expected type of a value."""
 
     name: str
     dtype: str
@@ -40,7 +41,7 @@ class GraphConstant:
 
 @dataclass(frozen=True)
 class DtypeValue:
-    """An attribute that is a dtype, told from one that is a string."""
+    """An attribute that is a dtype, as opposed to a string."""
 
     name: str
 
@@ -57,7 +58,7 @@ AttributeValue = int | float | bool | str | tuple[int, ...] | DtypeValue | Shape
 
 @dataclass(frozen=True)
 class GraphNode:
-    """One operation; an operand that is left out has the empty name."""
+    """One operation; an omitted operand has the empty name."""
 
     op: str
     operands: tuple[str, ...]

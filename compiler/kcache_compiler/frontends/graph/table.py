@@ -1,4 +1,4 @@
-"""What an operation of the graph format is: checked, lowered and documented from one entry."""
+"""Entries of the op set, from which operations are checked, lowered and documented."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kcache_compiler.frontends.graph.values import (
     Value,
 )
 
-#: Names of classes of dtypes, in the documentation and in messages.
+#: Class of dtypes -> its name in the documentation and in messages.
 DTYPE_CLASSES: dict[tuple[str, ...], str] = {
     ANY: "any",
     BITS: "i1 or integers",
@@ -41,7 +41,7 @@ DTYPE_CLASSES: dict[tuple[str, ...], str] = {
 
 
 class Required:
-    """The default of an attribute that has none."""
+    """The default of a required attribute."""
 
     def __repr__(self) -> str:
         return "required"
@@ -52,19 +52,19 @@ REQUIRED = Required()
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand. ``optional``: may be left out. ``many``: any number of them, from one."""
+    """An operand. ``optional``: may be omitted. ``variadic``: one or more."""
 
     name: str
     dtypes: tuple[str, ...] = ANY
     optional: bool = False
-    many: bool = False
+    variadic: bool = False
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute. ``kind`` is that of ``GraphAttribute`` ("number" takes an int, a float or a bool).
+    """An attribute. ``kind`` is that of ``GraphAttribute`` ("number" accepts an int, a float or a bool).
 
-    A default of None means that the operation derives it, as ``doc`` says.
+    A default of None is derived by the operation, as ``doc`` describes.
     """
 
     name: str
@@ -78,8 +78,8 @@ class Attribute:
 class Op:
     """An operation.
 
-    ``build(emitter, *operands, **attributes)`` checks shapes and emits; it gives as many values as
-    ``results`` names. Operands have the dtypes that they document and attributes their kinds by then.
+    ``build(emitter, *operands, **attributes)`` checks shapes and emits the operation; it returns as many
+    values as ``results`` names. The dtypes of operands and the kinds of attributes have been checked before.
     """
 
     name: str
@@ -88,11 +88,11 @@ class Op:
     build: Callable[..., Value | tuple[Value, ...]] = field(repr=False)
     #: Shape and dtype of the results.
     rule: str
-    #: What it is emitted as.
+    #: The StableHLO operations that are emitted.
     stablehlo: str
     attributes: tuple[Attribute, ...] = ()
     results: tuple[str, ...] = ("y",)
-    #: Which composites it is, in a formula that uses other operations of the format.
+    #: Whether it is defined by a formula of other operations of the format.
     composite: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Values that do not depend on the inputs, computed: what shapes, axes and slices are made of."""
+"""Folds values that do not depend on the inputs, of which shapes, axes and slices are computed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kcache_compiler.frontends.onnx.emitter import ELEMENTS, Value, known
+from kcache_compiler.frontends.onnx.emitter import ELEMENT_BY_DTYPE, Value, constant_value
+from kcache_compiler.frontends.onnx.node import OnnxNode
 from kcache_compiler.frontends.onnx.proto import Array, Proto, onnx
-from kcache_compiler.frontends.onnx.site import Site
 
-#: Elements of the largest value that is computed: shapes are far smaller.
-_MOST = 1024
+#: Largest number of elements of a folded value; shapes are far smaller.
+_MAX_ELEMENTS = 1024
 
-#: Operators that shapes are computed with.
-_OPS = frozenset(
+#: Operators of which shapes are computed.
+_FOLDED = frozenset(
     {
         "Abs",
         "Add",
@@ -71,49 +71,58 @@ _OPS = frozenset(
     }
 )
 
-#: Those that make a tensor of a shape; what is computed of their results is data too.
-_SPREADING = frozenset({"ConstantOfShape", "Expand", "Range", "Tile"})
+#: Operators that fill a tensor of a given shape; values computed from their results are data too.
+_FILLING = frozenset({"ConstantOfShape", "Expand", "Range", "Tile"})
 
 
 def fold(
-    site: Site, results: list[Value | None], attributes: Mapping[str, Proto], opset: int
+    node: OnnxNode, results: list[Value | None], attributes: Mapping[str, Proto], opset: int
 ) -> list[Value | None]:
-    """Note the elements of results whose inputs are all known, as ONNX's reference computes them.
+    """Record the elements of results whose inputs are all constant, as ONNX's reference evaluates them.
 
-    Numbers made of numbers become constants: what a size of the model leads to may not depend on the others
-    that stand beside it in a shape. What spreads them over a shape stays as it was emitted: as data it is
-    what the node says, not elements of this size.
+    Results computed from constants become constants, so that a size of the model does not depend on the
+    others in the same shape. A result that fills a shape stays as it was emitted: it is data, not elements of
+    this size.
     """
-    if site.op not in _OPS or all(r is None or r.known is not None for r in results):
+    if node.op not in _FOLDED or all(r is None or r.constant is not None for r in results):
         return results
-    arrays = [None if value is None else value.known for value in site.inputs]
-    given = [value is not None for value in site.inputs]
-    if any(there and array is None for there, array in zip(given, arrays, strict=True)):
+    arrays = [None if value is None else value.constant for value in node.inputs]
+    is_given = [value is not None for value in node.inputs]
+    if any(is_present and array is None for is_present, array in zip(is_given, arrays, strict=True)):
         return results
-    if any(r is not None and np.prod(r.dims, dtype=np.float64) > _MOST for r in results):
+    if any(r is not None and np.prod(r.dims, dtype=np.float64) > _MAX_ELEMENTS for r in results):
         return results
     try:
-        computed = _evaluate(site, [a for a in arrays if a is not None], given, attributes, opset)
-    except Exception:  # noqa: BLE001 - the reference raises as it likes; nothing is known then
+        computed = _evaluate(node, [a for a in arrays if a is not None], is_given, attributes, opset)
+    except Exception:  # noqa: BLE001 - the reference raises any exception; nothing is folded then
         return results
-    spreads = site.op in _SPREADING or any(value is not None and value.name for value in site.inputs)
-    return [_noted(result, array, spreads) for result, array in zip(results, computed, strict=False)]
+    is_data = node.op in _FILLING or any(value is not None and value.name for value in node.inputs)
+    return [_with_constant(result, array, is_data) for result, array in zip(results, computed, strict=False)]
 
 
-def _noted(result: Value | None, array: Array, spreads: bool) -> Value | None:
+def _with_constant(result: Value | None, array: Array, is_data: bool) -> Value | None:
+    """Return a result with its elements: as a constant, or still emitted if it is data."""
     array = np.asarray(array)
-    if result is None or result.dims != array.shape or ELEMENTS.get(array.dtype.name) != result.element:
+    if (
+        result is None
+        or result.dims != array.shape
+        or ELEMENT_BY_DTYPE.get(array.dtype.name) != result.element
+    ):
         return result
-    return result._replace(known=array) if spreads else known(array)
+    return result._replace(constant=array) if is_data else constant_value(array)
 
 
 def _evaluate(
-    site: Site, arrays: Sequence[Array], given: Sequence[bool], attributes: Mapping[str, Proto], opset: int
+    onnx_node: OnnxNode,
+    arrays: Sequence[Array],
+    is_given: Sequence[bool],
+    attributes: Mapping[str, Proto],
+    opset: int,
 ) -> list[Array]:
     helper = onnx().helper
-    inputs = [f"i{i}" if there else "" for i, there in enumerate(given)]
-    outputs = [name and f"o{i}" for i, name in enumerate(site.outputs)]
-    node = helper.make_node(site.op, inputs, outputs)
+    inputs = [f"i{i}" if is_present else "" for i, is_present in enumerate(is_given)]
+    outputs = [name and f"o{i}" for i, name in enumerate(onnx_node.outputs)]
+    node = helper.make_node(onnx_node.op, inputs, outputs)
     node.attribute.extend(attributes.values())
     names = [name for name in inputs if name]
     function = helper.make_function(

@@ -1,18 +1,27 @@
-"""ONNX models as StableHLO: weights become bound arguments, open dims take a size to be translated at."""
+"""Reads ONNX models as StableHLO: weights become bound arguments, dynamic dims get sample sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import CompilerError, InvalidProgram, LimitExceeded
 from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.limits import INLINE_CONSTANT_BYTES, Limits, check
-from kcache_compiler.frontends.onnx.builder import Build
+from kcache_compiler.frontends.onnx.builder import Builder
 from kcache_compiler.frontends.onnx.checks import graphs, parse, tensor_type
-from kcache_compiler.frontends.onnx.emitter import CARRIERS, ELEMENTS, Array, Value, content_of, known, quoted
+from kcache_compiler.frontends.onnx.emitter import (
+    ELEMENT_BY_DTYPE,
+    STORAGE_TYPES,
+    Array,
+    Value,
+    buffer_bytes,
+    constant_value,
+    quoted,
+)
 from kcache_compiler.frontends.onnx.proto import Proto, tensor_array
 from kcache_compiler.frontends.onnx.size_samples import (
     further_sizes,
@@ -22,38 +31,40 @@ from kcache_compiler.frontends.onnx.size_samples import (
 )
 from kcache_compiler.frontends.onnx.translate import Scope, Translator
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
 
-#: Before this IR version every initializer had to be an input too; since then such an input is the caller's.
-_INITIALIZERS_ALONE = 4
+if TYPE_CHECKING:
+    from kcache_compiler.mlir.types import Module
 
-#: Initializers that sizes depend on, though they are floats: op -> inputs.
-_SHAPE_LIKE = {"Resize": (1, 2, 3), "Upsample": (1,), "OneHot": (1,), "Compress": (1,), "Range": (0, 1, 2)}
+#: From this IR version on, an initializer of an input is its default, and callers pass the input.
+_INITIALIZERS_ARE_DEFAULTS = 4
 
-#: Elements whose initializers are weights whatever their size; wider integers may be shapes.
-_WEIGHTS = frozenset(
-    {"f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>", "i8", "ui8", "i16", "ui16", *CARRIERS}
+#: Operator -> inputs that sizes depend on, whatever their element type.
+_SIZE_INPUTS = {"Resize": (1, 2, 3), "Upsample": (1,), "OneHot": (1,), "Compress": (1,), "Range": (0, 1, 2)}
+
+#: Element types whose initializers are always weights; wider integers may be shapes.
+_WEIGHT_ELEMENTS = frozenset(
+    {"f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>", "i8", "ui8", "i16", "ui16", *STORAGE_TYPES}
 )
 
 
 @dataclass(frozen=True)
 class Translation:
-    """StableHLO of a model.
+    """The StableHLO of a model.
 
-    ``bound``: argument index -> content of a weight, little-endian and row-major; these are the last
-    arguments. ``open_axes``: (argument, axis) whose size the model leaves open -> its name there, the same
-    for sizes that are equal; ``text`` has a size in its place. ``counted``: (result, axis, result that
-    counts) of results whose size depends on data.
+    ``bound``: argument index -> content of a weight, little-endian and row-major; these arguments are the
+    last. ``open_axes``: (argument, axis) of a dynamic dim -> its name in the model, the same for equal sizes;
+    ``text`` has a sample size in its place. ``counted_results``: (result, axis, result that holds the size)
+    of results with a data-dependent size.
     """
 
     text: str
     bound: dict[int, bytes] = field(repr=False)
     open_axes: dict[tuple[int, int], str]
-    counted: tuple[tuple[int, int, int], ...] = ()
+    counted_results: tuple[tuple[int, int, int], ...] = ()
 
 
 def read_onnx(program: bytes | GraphProgram, limits: Limits) -> Imported:
-    """Return a model as a verified module.
+    """Return a model as a verified module, with its weights and the ways to import it at other sizes.
 
     Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
     """
@@ -63,59 +74,65 @@ def read_onnx(program: bytes | GraphProgram, limits: Limits) -> Imported:
     model = parse(program)
     check("number of arguments", len(model.graph.input) + len(model.graph.initializer), limits.arguments)
 
-    def at(sizes: Iterator[int]) -> Translation:
-        return _Main(model, limits, sizes).translation()
+    def translate_at(sizes: Iterator[int]) -> Translation:
+        return _ModelTranslation(model, limits, sizes).translation()
 
-    found = at(main_sizes(model))
-    if not found.open_axes:
-        return Imported(_module(found.text), found.bound, counted_results=found.counted)
+    first = translate_at(main_sizes(model))
+    if not first.open_axes:
+        return Imported(_parse_module(first.text), first.bound, counted_results=first.counted_results)
 
-    def second() -> Native:
+    def second() -> Module:
         try:
-            return _module(at(prime_sizes(model)).text)
+            return _parse_module(translate_at(prime_sizes(model)).text)
         except InvalidProgram:
-            return _module(at(splittable_sizes(model)).text)
+            return _parse_module(translate_at(splittable_sizes(model)).text)
 
-    def tried(sizes: Iterator[int]) -> Native | None:
+    def try_sizes(sizes: Iterator[int]) -> Module | None:
         try:
-            return _module(at(sizes).text)
+            return _parse_module(translate_at(sizes).text)
         except CompilerError:
-            return None  # nothing that has these sizes
+            return None  # the model is invalid at these sizes
 
-    def further(choices: Sequence[Iterator[int]]) -> Native | None:
-        return next((module for module in map(tried, choices) if module is not None), None)
+    def first_valid(choices: Sequence[Iterator[int]]) -> Module | None:
+        return next((module for module in map(try_sizes, choices) if module is not None), None)
 
-    others = [second, *(partial(further, choices) for choices in further_sizes(model))]
-    module = _module(found.text)
-    return Imported(module, found.bound, found.open_axes, tuple(others), counted_results=found.counted)
+    others = [second, *(partial(first_valid, choices) for choices in further_sizes(model))]
+    module = _parse_module(first.text)
+    return Imported(
+        module, first.bound, first.open_axes, tuple(others), counted_results=first.counted_results
+    )
 
 
-def _with_counts(results: list[Value]) -> tuple[list[Value], tuple[tuple[int, int, int], ...]]:
-    """The results and, behind them, the counts of their axes; (result, axis, result that counts)."""
-    counts: dict[str, int] = {}
-    returned, counted = list(results), list[tuple[int, int, int]]()
+def _append_sizes(results: list[Value]) -> tuple[list[Value], tuple[tuple[int, int, int], ...]]:
+    """Return results followed by their data-dependent sizes, and their ``counted_results``."""
+    positions: dict[str, int] = {}
+    returned, counted_results = list(results), list[tuple[int, int, int]]()
     for index, value in enumerate(results):
-        for axis, count in value.counted:
-            if count.name not in counts:
-                counts[count.name] = len(returned)
-                returned.append(count)
-            counted.append((index, axis, counts[count.name]))
-    return returned, tuple(counted)
+        for axis, size in value.data_dependent_dims:
+            if size.name not in positions:
+                positions[size.name] = len(returned)
+                returned.append(size)
+            counted_results.append((index, axis, positions[size.name]))
+    return returned, tuple(counted_results)
 
 
-def _module(text: str) -> Native:
+def _parse_module(text: str) -> Module:
     try:
         return mlir.parse_module(text, mlir.new_context())
     except mlir.mlir_error() as error:
-        raise InvalidProgram(f"the model does not make valid StableHLO: {str(error)[:2000]}") from None
+        raise InvalidProgram(
+            f"the model does not translate to valid StableHLO: {str(error)[:2000]}"
+        ) from None
 
 
-class _Main:
+class _ModelTranslation:
+    """Translates one model at one choice of sizes."""
+
     def __init__(self, model: Proto, limits: Limits, sizes: Iterator[int]) -> None:
         self.model = model
-        self.fresh = sizes
+        self.sample_sizes = sizes
         self.limits = limits
-        self.build = Build(limits)
+        self.build = Builder(limits)
         self.signature: list[str] = []
         self.open_axes: dict[tuple[int, int], str] = {}
         self.sizes: dict[str, int] = {}
@@ -125,21 +142,21 @@ class _Main:
         opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.model.opset_import}
         scope = Scope(opsets, {})
         initializers = {tensor.name: tensor for tensor in graph.initializer}
-        declared = {info.name for info in graph.input}
-        lone = self.model.ir_version >= _INITIALIZERS_ALONE
+        input_names = {info.name for info in graph.input}
+        are_defaults = self.model.ir_version >= _INITIALIZERS_ARE_DEFAULTS
         for info in graph.input:
-            if lone or info.name not in initializers:
+            if are_defaults or info.name not in initializers:
                 scope.values[info.name] = self._input(info)
-        tensors = {name: t for name, t in initializers.items() if not (lone and name in declared)}
-        bound = self._initializers(scope, {**tensors, **_constants(graph)})
-        results, counted = _with_counts([build.named(value) for value in self._results(scope)])
+        tensors = {name: t for name, t in initializers.items() if not (are_defaults and name in input_names)}
+        bound = self._initializers(scope, {**tensors, **_constant_nodes(graph)})
+        results, counted_results = _append_sizes([build.named(value) for value in self._results(scope)])
         build.emit_many("func.return", results, [])
         types = ", ".join(value.type for value in results)
         text = (
             f"module {{\nfunc.func public @main({', '.join(self.signature)}) -> ({types}) {{\n"
             f"{build.text()}\n}}\n}}\n"
         )
-        return Translation(text, bound, self.open_axes, counted)
+        return Translation(text, bound, self.open_axes, counted_results)
 
     def _results(self, scope: Scope) -> list[Value]:
         try:
@@ -149,7 +166,8 @@ class _Main:
                 raise
             chosen = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
             raise InvalidProgram(
-                f"{error} (the model leaves sizes open, and was read with {chosen}: state those it needs)"
+                f"{error} (the model has dynamic dims and was translated with {chosen}: state the sizes "
+                f"that it needs)"
             ) from None
 
     def _argument(self, name: str, element: str, dims: tuple[int, ...]) -> Value:
@@ -161,39 +179,39 @@ class _Main:
     def _input(self, info: Proto) -> Value:
         element, dims = tensor_type(info, self.limits)
         index = len(self.signature)
-        fixed: list[int] = []
+        sizes: list[int] = []
         for axis, dim in enumerate(dims):
             if isinstance(dim, int):
-                fixed.append(dim)
+                sizes.append(dim)
                 continue
             name = dim or f"{info.name}.{axis}"
             self.open_axes[index, axis] = name
             if name not in self.sizes:
-                self.sizes[name] = next(self.fresh)
-            fixed.append(self.sizes[name])
-        return self._argument(info.name, element, tuple(fixed))
+                self.sizes[name] = next(self.sample_sizes)
+            sizes.append(self.sizes[name])
+        return self._argument(info.name, element, tuple(sizes))
 
     def _initializers(self, scope: Scope, tensors: Mapping[str, Proto]) -> dict[int, bytes]:
-        """Bind weights as arguments; what may be a shape stays a constant."""
-        shapes = _shape_like(self.model)
+        """Bind weights as arguments; initializers that may be shapes stay constants."""
+        size_names = _size_names(self.model)
         bound: dict[int, bytes] = {}
-        total = 0
+        total_bytes = 0
         for name, tensor in tensors.items():
             array = tensor_array(tensor, f"the initializer {name!r}")
-            total += array.nbytes
-            if total > self.limits.constant_bytes:
-                raise LimitExceeded("bytes of constants", total, self.limits.constant_bytes)
-            if name not in shapes and _is_weight(array):
-                bound[len(self.signature)] = content_of(array)
-                value = self._argument(name, ELEMENTS[array.dtype.name], array.shape)
+            total_bytes += array.nbytes
+            if total_bytes > self.limits.constant_bytes:
+                raise LimitExceeded("bytes of constants", total_bytes, self.limits.constant_bytes)
+            if name not in size_names and _is_weight(array):
+                bound[len(self.signature)] = buffer_bytes(array)
+                value = self._argument(name, ELEMENT_BY_DTYPE[array.dtype.name], array.shape)
             else:
-                value = known(array)
+                value = constant_value(array)
             scope.values[name] = value
         return bound
 
 
-def _constants(graph: Proto) -> dict[str, Proto]:
-    """Return the tensors of a graph's ``Constant`` nodes: some exporters keep weights there."""
+def _constant_nodes(graph: Proto) -> dict[str, Proto]:
+    """Return the tensors of a graph's ``Constant`` nodes, in which some exporters store weights."""
     return {
         node.output[0]: attribute.t
         for node in graph.node
@@ -204,15 +222,17 @@ def _constants(graph: Proto) -> dict[str, Proto]:
 
 
 def _is_weight(array: Array) -> bool:
-    return array.size > 1 and (ELEMENTS[array.dtype.name] in _WEIGHTS or array.nbytes > INLINE_CONSTANT_BYTES)
+    return array.size > 1 and (
+        ELEMENT_BY_DTYPE[array.dtype.name] in _WEIGHT_ELEMENTS or array.nbytes > INLINE_CONSTANT_BYTES
+    )
 
 
-def _shape_like(model: Proto) -> set[str]:
-    """Return the names that sizes are read from, whatever their element."""
+def _size_names(model: Proto) -> set[str]:
+    """Return the names of values that sizes are read from."""
     names: set[str] = set()
     for graph in graphs(model):
         for node in graph.node:
-            for index in _SHAPE_LIKE.get(node.op_type, ()):
+            for index in _SIZE_INPUTS.get(node.op_type, ()):
                 if index < len(node.input):
                     names.add(node.input[index])
     return names

@@ -1,4 +1,4 @@
-"""Floats of 8 and 4 bits and integers of 4 and 2: their bits or numbers in bytes, converted by arithmetic."""
+"""Conversions of floats of 8 and 4 bits and integers of 4 and 2, by integer arithmetic on bytes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcache_compiler.frontends.onnx.emitter import CARRIERS, Array, Value, content_of, known
-from kcache_compiler.frontends.onnx.site import Site
+from kcache_compiler.frontends.onnx.emitter import STORAGE_TYPES, Array, Value, buffer_bytes, constant_value
+from kcache_compiler.frontends.onnx.node import OnnxNode
 
 
 class _Format(NamedTuple):
-    """A float of ``sign`` (its bit), exponent and ``mantissa`` bits. ``largest``, ``infinity`` and ``nan``
-    are codes without the sign; ``unsigned_zero``: the code of -0 is the only NaN.
+    """A narrow float format: bit of the sign, bits of the mantissa, bias of the exponent.
+
+    ``largest``, ``infinity`` and ``nan`` are codes without the sign; with ``unsigned_zero`` the code of -0 is
+    the only NaN.
     """
 
     sign: int
@@ -36,150 +38,156 @@ NARROW_FLOATS = frozenset({*_FORMATS, "f8E8M0FNU"})
 _INFINITY = 0x7F800000
 
 
-def converted(n: Site, x: Value, element: str) -> Value:
-    """``x`` as ``element``, one of which is narrow, as ONNX's Cast has it."""
+def convert_narrow(n: OnnxNode, x: Value, element: str) -> Value:
+    """Convert ``x`` to ``element``, one of which is narrow, with the semantics of ONNX's Cast."""
     if x.element in NARROW_FLOATS:
-        return converted_wide(n, _widened(n, x), element)
-    if x.element in CARRIERS:
-        return converted_wide(n, _carried(x), element)
-    return converted_wide(n, x, element)
+        return convert_from_wide(n, _widen_float(n, x), element)
+    if x.element in STORAGE_TYPES:
+        return convert_from_wide(n, _storage_bytes(x), element)
+    return convert_from_wide(n, x, element)
 
 
-def converted_wide(n: Site, x: Value, element: str) -> Value:
-    """``x``, which is not narrow, as ``element``."""
+def convert_from_wide(n: OnnxNode, x: Value, element: str) -> Value:
+    """Convert ``x``, which is not narrow, to ``element``."""
     b = n.b
     if element == "i1":
         return b.compare_to("NE", x, 0)
-    if element not in CARRIERS:
+    if element not in STORAGE_TYPES:
         return b.convert(x, element)
     if element not in NARROW_FLOATS:
-        return _wrapped(n, x, element)
+        return _wrap_integer(n, x, element)
     if x.element == "f64":
-        n.unsupported(f"f64 to {element}, which rounds once: cast to f32 first where twice is good enough")
+        n.unsupported(
+            f"f64 to {element}, which must round once: cast to f32 first if double rounding is acceptable"
+        )
     if element == "f8E8M0FNU":
-        return _powers(n, x)
-    return _rounded(n, b.convert(x, "f32"), element)
+        return _to_power_of_two(n, x)
+    return _round_to_narrow(n, b.convert(x, "f32"), element)
 
 
-def _carried(x: Value) -> Value:
-    """The bytes that stand for narrow elements."""
-    carrier = CARRIERS[x.element]
-    if x.name or x.known is None:
-        return x._replace(element=carrier, known=None)
-    whole: Array = np.frombuffer(content_of(x.known), "uint8" if carrier == "ui8" else "int8")
-    return known(whole.reshape(x.dims))
+def _storage_bytes(x: Value) -> Value:
+    """Return the bytes that store narrow elements."""
+    storage = STORAGE_TYPES[x.element]
+    if x.name or x.constant is None:
+        return x._replace(element=storage, constant=None)
+    array: Array = np.frombuffer(buffer_bytes(x.constant), "uint8" if storage == "ui8" else "int8")
+    return constant_value(array.reshape(x.dims))
 
 
-def _number(n: Site, number: int, x: Value) -> Value:
+def _filled(n: OnnxNode, number: int, x: Value) -> Value:
     return n.b.full(number, x.element, x.dims)
 
 
-def _and(n: Site, x: Value, bits: int) -> Value:
-    return n.b.binary("and", x, _number(n, bits, x))
+def _mask(n: OnnxNode, x: Value, bits: int) -> Value:
+    return n.b.binary("and", x, _filled(n, bits, x))
 
 
-def _shifted(n: Site, x: Value, count: int) -> Value:
+def _shift(n: OnnxNode, x: Value, count: int) -> Value:
     op = "shift_left" if count > 0 else "shift_right_logical"
-    return n.b.binary(op, x, _number(n, abs(count), x))
+    return n.b.binary(op, x, _filled(n, abs(count), x))
 
 
-def _widened(n: Site, x: Value) -> Value:
-    """The numbers of narrow floats, in f32, which has them all."""
+def _widen_float(n: OnnxNode, x: Value) -> Value:
+    """Return the values of narrow floats in f32, which represents them exactly."""
     b = n.b
-    code = b.convert(_carried(x), "i32")
+    code = b.convert(_storage_bytes(x), "i32")
     if x.element == "f8E8M0FNU":
-        bits = b.select(b.compare_to("EQ", code, 0), _number(n, 0x400000, code), _shifted(n, code, 23))
+        bits = b.select(b.compare_to("EQ", code, 0), _filled(n, 0x400000, code), _shift(n, code, 23))
         value = b.unary("bitcast_convert", bits, "f32")
         return b.select(b.compare_to("EQ", code, 0xFF), b.full(math.nan, "f32", x.dims), value)
-    form = _FORMATS[x.element]
-    size = _and(n, code, form.sign - 1)
-    exponent = _number(n, (127 - form.bias) << 23, code)
+    format = _FORMATS[x.element]
+    magnitude = _mask(n, code, format.sign - 1)
+    exponent = _filled(n, (127 - format.bias) << 23, code)
     normal = b.unary(
-        "bitcast_convert", b.binary("add", _shifted(n, size, 23 - form.mantissa), exponent), "f32"
+        "bitcast_convert", b.binary("add", _shift(n, magnitude, 23 - format.mantissa), exponent), "f32"
     )
-    small = b.scalar("multiply", b.convert(size, "f32"), 2.0 ** (1 - form.bias - form.mantissa))
-    value = b.select(b.compare_to("LT", size, 1 << form.mantissa), small, normal)
-    if form.infinity is not None:
-        value = b.select(b.compare_to("EQ", size, form.infinity), b.full(math.inf, "f32", x.dims), value)
-    negative = b.compare_to("NE", _and(n, code, form.sign), 0)
+    subnormal = b.scalar("multiply", b.convert(magnitude, "f32"), 2.0 ** (1 - format.bias - format.mantissa))
+    value = b.select(b.compare_to("LT", magnitude, 1 << format.mantissa), subnormal, normal)
+    if format.infinity is not None:
+        value = b.select(
+            b.compare_to("EQ", magnitude, format.infinity), b.full(math.inf, "f32", x.dims), value
+        )
+    negative = b.compare_to("NE", _mask(n, code, format.sign), 0)
     value = b.select(negative, b.unary("negate", value), value)
     nan = b.full(math.nan, "f32", x.dims)
-    if form.unsigned_zero:
-        return b.select(b.compare_to("EQ", code, form.sign), nan, value)
-    if form.nan is None:
+    if format.unsigned_zero:
+        return b.select(b.compare_to("EQ", code, format.sign), nan, value)
+    if format.nan is None:
         return value
-    first = form.largest + (1 if form.infinity is None else 2)
-    return b.select(b.compare_to("GE", size, first), nan, value)
+    first_nan = format.largest + (1 if format.infinity is None else 2)
+    return b.select(b.compare_to("GE", magnitude, first_nan), nan, value)
 
 
-def _rounded(n: Site, x: Value, element: str) -> Value:
-    """The nearest narrow floats, those to even where two are as near."""
-    b, form = n.b, _FORMATS[element]
+def _round_to_narrow(n: OnnxNode, x: Value, element: str) -> Value:
+    """Round to the nearest narrow float, ties to even."""
+    b, format = n.b, _FORMATS[element]
     bits = b.unary("bitcast_convert", x, "i32")
-    size = _and(n, bits, 0x7FFFFFFF)
-    cut = 23 - form.mantissa
-    odd = _and(n, _shifted(n, size, -cut), 1)
-    raised = b.binary("add", b.scalar("add", size, (1 << cut - 1) - 1), odd)
-    code = b.scalar("subtract", _shifted(n, raised, -cut), (127 - form.bias) << form.mantissa)
-    steps = b.scalar("multiply", b.unary("abs", x), 2.0 ** (form.bias - 1 + form.mantissa))
-    least = (128 - form.bias) << 23
-    is_small = b.compare_to("LT", size, least)
-    steps = b.select(is_small, steps, b.full(0, "f32", x.dims))
-    small = b.convert(b.unary("round_nearest_even", steps), "i32")
-    code = b.select(is_small, small, code)
-    return _finished(n, x, element, code, size)
+    magnitude = _mask(n, bits, 0x7FFFFFFF)
+    dropped_bits = 23 - format.mantissa
+    last_bit = _mask(n, _shift(n, magnitude, -dropped_bits), 1)
+    rounded = b.binary("add", b.scalar("add", magnitude, (1 << dropped_bits - 1) - 1), last_bit)
+    code = b.scalar("subtract", _shift(n, rounded, -dropped_bits), (127 - format.bias) << format.mantissa)
+    ulps = b.scalar("multiply", b.unary("abs", x), 2.0 ** (format.bias - 1 + format.mantissa))
+    least_normal = (128 - format.bias) << 23
+    is_subnormal = b.compare_to("LT", magnitude, least_normal)
+    ulps = b.select(is_subnormal, ulps, b.full(0, "f32", x.dims))
+    subnormal_code = b.convert(b.unary("round_nearest_even", ulps), "i32")
+    code = b.select(is_subnormal, subnormal_code, code)
+    return _apply_special_codes(n, x, element, code, magnitude)
 
 
-def _finished(n: Site, x: Value, element: str, code: Value, size: Value) -> Value:
-    """Codes of what is too large, no number, or negative."""
-    b, form = n.b, _FORMATS[element]
-    nan = form.sign if form.unsigned_zero else form.nan
-    over = b.binary("or", b.compare_to("GT", code, form.largest), b.compare_to("GE", size, _INFINITY))
-    above = form.infinity if form.infinity is not None else nan
-    if n.int("saturate", 1) or above is None:
-        above = form.largest
-    code = b.select(over, _number(n, above, code), code)
+def _apply_special_codes(n: OnnxNode, x: Value, element: str, code: Value, magnitude: Value) -> Value:
+    """Replace the codes of overflow and NaN, and set the sign."""
+    b, format = n.b, _FORMATS[element]
+    nan = format.sign if format.unsigned_zero else format.nan
+    overflows = b.binary(
+        "or", b.compare_to("GT", code, format.largest), b.compare_to("GE", magnitude, _INFINITY)
+    )
+    overflow_code = format.infinity if format.infinity is not None else nan
+    if n.int("saturate", 1) or overflow_code is None:
+        overflow_code = format.largest
+    code = b.select(overflows, _filled(n, overflow_code, code), code)
     negative = b.compare_to("LT", b.unary("bitcast_convert", x, "i32"), 0)
-    if form.unsigned_zero:
+    if format.unsigned_zero:
         negative = b.binary("and", negative, b.compare_to("NE", code, 0))
-    signed = b.binary("or", code, _number(n, form.sign, code))
+    signed = b.binary("or", code, _filled(n, format.sign, code))
     code = b.select(negative, signed, code)
-    # A format without NaN has zero for it, of the other sign: what the standard's reference makes.
+    # A format without NaN has zero of the other sign instead, as in the standard's reference.
     if nan is None:
-        none = b.select(negative, _number(n, 0, code), _number(n, form.sign, code))
+        nan_code = b.select(negative, _filled(n, 0, code), _filled(n, format.sign, code))
     else:
-        none = _number(n, nan, code)
-    code = b.select(b.compare_to("GT", size, _INFINITY), none, code)
+        nan_code = _filled(n, nan, code)
+    code = b.select(b.compare_to("GT", magnitude, _INFINITY), nan_code, code)
     return b.convert(code, "ui8")._replace(element=element)
 
 
-def _powers(n: Site, x: Value) -> Value:
-    """The next power of two, up."""
+def _to_power_of_two(n: OnnxNode, x: Value) -> Value:
+    """Round up to the next power of two."""
     b = n.b
     if (
         x.element not in ("f16", "bf16", "f32")
         or not n.int("saturate", 1)
         or n.text("round_mode", "up") != "up"
     ):
-        n.unsupported(f"{x.element} to f8E8M0FNU but to the next power above, with saturation")
+        n.unsupported(f"{x.element} to f8E8M0FNU other than rounding up, with saturation")
     bits = b.unary("bitcast_convert", b.convert(x, "f32"), "i32")
-    size = _and(n, bits, 0x7FFFFFFF)
-    rest = b.convert(b.compare_to("NE", _and(n, size, 0x7FFFFF), 0), "i32")
-    code = b.binary("add", _shifted(n, size, -23), rest)
-    tiny = b.convert(b.compare_to("GT", size, 0x400000), "i32")
-    code = b.select(b.compare_to("LT", size, 0x800000), tiny, code)
-    code = b.binary("minimum", code, _number(n, 0xFE, code))
-    code = b.select(b.compare_to("GT", size, _INFINITY), _number(n, 0xFF, code), code)
+    magnitude = _mask(n, bits, 0x7FFFFFFF)
+    round_up = b.convert(b.compare_to("NE", _mask(n, magnitude, 0x7FFFFF), 0), "i32")
+    code = b.binary("add", _shift(n, magnitude, -23), round_up)
+    tiny = b.convert(b.compare_to("GT", magnitude, 0x400000), "i32")
+    code = b.select(b.compare_to("LT", magnitude, 0x800000), tiny, code)
+    code = b.binary("minimum", code, _filled(n, 0xFE, code))
+    code = b.select(b.compare_to("GT", magnitude, _INFINITY), _filled(n, 0xFF, code), code)
     return b.convert(code, "ui8")._replace(element="f8E8M0FNU")
 
 
-def _wrapped(n: Site, x: Value, element: str) -> Value:
-    """Integers of few bits: the low bits of what is larger."""
+def _wrap_integer(n: OnnxNode, x: Value, element: str) -> Value:
+    """Convert to a narrow integer by its low bits."""
     b = n.b
     width = int(element.lstrip("ui"))
-    whole = b.convert(x, "i32")
-    low = _and(n, whole, (1 << width) - 1)
+    wide = b.convert(x, "i32")
+    low = _mask(n, wide, (1 << width) - 1)
     if element.startswith("i"):
         sign = 1 << width - 1
-        low = b.scalar("subtract", b.binary("xor", low, _number(n, sign, low)), sign)
-    return b.convert(low, CARRIERS[element])._replace(element=element)
+        low = b.scalar("subtract", b.binary("xor", low, _filled(n, sign, low)), sign)
+    return b.convert(low, STORAGE_TYPES[element])._replace(element=element)

@@ -1,14 +1,15 @@
-"""The one seam to the ``onnx`` package: imported at first use, and what its data types are here."""
+"""Access to the ``onnx`` package, imported at first use: data types, tensors, walks over graphs."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 
-#: A message or module of ``onnx``, which is used without its types.
+#: A message or module of ``onnx``, which is untyped.
 Proto = Any
 
 #: A NumPy array.
@@ -45,50 +46,93 @@ _ELEMENTS = {
 
 @functools.cache
 def onnx() -> Proto:
-    """Return the package, imported at first use, with the modules that are used."""
+    """Return the package with the modules that are used, imported at first use."""
     import onnx.reference  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     return importlib.import_module("onnx")
 
 
 @functools.cache
-def _by_number() -> dict[int, str]:
+def _elements_by_number() -> dict[int, str]:
     types = onnx().TensorProto.DataType
     return {types.Value(name): element for name, element in _ELEMENTS.items()}
 
 
 def element_name(data_type: int) -> str | None:
-    """Return the element that buffers have for an ONNX data type, if they have one."""
-    return _by_number().get(data_type)
+    """Return the element type of buffers for an ONNX data type, None if there is none."""
+    return _elements_by_number().get(data_type)
 
 
 def data_type(element: str) -> int:
-    """Return the ONNX data type of an element."""
-    return next(number for number, name in _by_number().items() if name == element)
+    """Return the ONNX data type of an element type."""
+    return next(number for number, name in _elements_by_number().items() if name == element)
 
 
 def data_type_name(data_type: int) -> str:
-    """Return the name of a data type, for messages."""
+    """Return the name of a data type for messages."""
     try:
         return onnx().TensorProto.DataType.Name(data_type)
     except ValueError:
         return str(data_type)
 
 
-def tensor_array(tensor: Proto, where: str) -> Array:
-    """Return the elements of a ``TensorProto``; raises ``InvalidProgram`` or ``UnsupportedOp``."""
+def tensor_array(tensor: Proto, owner: str) -> Array:
+    """Return the elements of a ``TensorProto``. Raises ``InvalidProgram`` or ``UnsupportedOp``."""
     if tensor.data_location == onnx().TensorProto.EXTERNAL or len(tensor.external_data):
         raise InvalidProgram(
-            f"{where} keeps its elements in another file: pass the model's path, as pathlib.Path, beside "
-            "which the client finds it, or load the model with onnx.load, which reads external data"
+            f"{owner} stores its elements in another file: pass the path of the model as a pathlib.Path, "
+            f"so that "
+            "the client finds the file, or load the model with onnx.load, which reads external data"
         )
     if element_name(tensor.data_type) is None:
         raise UnsupportedOp(
             "onnx.TensorProto",
-            f"elements of type {data_type_name(tensor.data_type)}, which no buffer has",
-            where,
+            f"elements of type {data_type_name(tensor.data_type)}, which buffers do not support",
+            owner,
         )
     try:
         return onnx().numpy_helper.to_array(tensor)
     except (ValueError, TypeError) as error:
-        raise InvalidProgram(f"{where} does not hold the elements of its shape: {error}") from None
+        raise InvalidProgram(f"{owner} does not have the number of elements of its shape: {error}") from None
+
+
+def graphs(model: Proto) -> Iterator[Proto]:
+    """Yield every graph of a model."""
+    pending = [model.graph]
+    while pending:
+        graph = pending.pop()
+        yield graph
+        pending.extend(inner_graphs(graph.node))
+
+
+def inner_graphs(body: Proto) -> list[Proto]:
+    """Return the graphs in the attributes of nodes."""
+    return [g for node in body for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+
+
+def nodes(graph: Proto) -> Iterator[Proto]:
+    """Yield the nodes of a graph and of its inner graphs."""
+    pending = [graph]
+    while pending:
+        body = pending.pop().node
+        yield from body
+        pending.extend(inner_graphs(body))
+
+
+def all_nodes(model: Proto) -> Iterator[Proto]:
+    """Yield the nodes of all graphs and functions of a model."""
+    yield from nodes(model.graph)
+    for function in model.functions:
+        yield from function_nodes(function)
+
+
+def function_nodes(function: Proto) -> Iterator[Proto]:
+    """Yield the nodes of a function and of its inner graphs."""
+    yield from function.node
+    for graph in inner_graphs(function.node):
+        yield from nodes(graph)
+
+
+def own_opsets(model: Proto) -> set[int]:
+    """Return the versions of ONNX's own domain that a model imports."""
+    return {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}

@@ -1,7 +1,8 @@
-"""Sizes at which a model with open dims is translated: what two of them say alike may differ at others.
+"""Chooses sample sizes for the dynamic dims of a model.
 
-A graph may compute with a size: compare it with a number, cut at one, take a remainder. So samples lie on
-both sides of the numbers that the model holds, and have other remainders.
+A graph may compute with a size: compare it with a constant, slice at one, take a remainder. Two translations
+that agree may then differ at other sizes. So samples lie on both sides of the constants of a model, and have
+different remainders.
 """
 
 from __future__ import annotations
@@ -16,99 +17,100 @@ from kcache_compiler.errors import CompilerError
 from kcache_compiler.frontends.onnx.checks import all_nodes, graphs
 from kcache_compiler.frontends.onnx.proto import Array, Proto, tensor_array
 
-#: Operators by which sizes become numbers, or numbers are held against sizes.
-_READERS = frozenset({"Shape", "Size", "Slice"})
+#: Operators that turn sizes into values, or compare values with sizes.
+_SIZE_OPERATORS = frozenset({"Shape", "Size", "Slice"})
 
-#: Numbers beyond are no sizes: they stand for the end of an axis, or for infinity.
+#: Larger integers are not sizes: they stand for the end of an axis, or for infinity.
 _LARGEST = 1 << 16
 _SMALLEST = 4
 
-#: Tensors with more elements hold data.
-_MOST = 64
+#: Tensors with more elements are data.
+_MAX_ELEMENTS = 64
 
-#: Where samples begin, and how far one is looked for that has other remainders.
+#: The first samples, and the number of candidates among which one with other remainders is searched.
 _FIRST, _FIRST_PRIME = 48, 53
-_TRIED = 512
+_MAX_CANDIDATES = 512
 
 
 def main_sizes(model: Proto) -> Iterator[int]:
-    """Yield sizes with many divisors: no two alike, and none that the model has itself."""
-    return _untaken(model, itertools.count(_FIRST, 24))
+    """Yield distinct sizes with many divisors that do not occur in the model."""
+    return _unused(model, itertools.count(_FIRST, 24))
 
 
 def splittable_sizes(model: Proto) -> Iterator[int]:
-    """Yield other sizes with many divisors, for graphs that split an open size: it is none at primes."""
-    return _untaken(model, itertools.count(_FIRST + 720, 24))
+    """Yield other sizes with many divisors, for graphs that split a dynamic dim."""
+    return _unused(model, itertools.count(_FIRST + 720, 24))
 
 
 def prime_sizes(model: Proto) -> Iterator[int]:
-    """Yield primes: a graph that asks whether a size is even, or pads it to a multiple, is another there."""
-    moduli = sorted(number for number in _numbers(model) if number < 4096)
-    candidates = _untaken(model, _primes(_FIRST_PRIME))
+    """Yield primes, at which a graph differs that tests a size for divisibility or pads it to a multiple."""
+    moduli = sorted(number for number in _integer_constants(model) if number < 4096)
+    candidates = _unused(model, _primes(_FIRST_PRIME))
     for first in main_sizes(model):
-        tried: list[int] = []
+        primes: list[int] = []
         for size in candidates:
-            tried.append(size)
-            if len(tried) == _TRIED or all((size - first) % modulus for modulus in moduli):
+            primes.append(size)
+            if len(primes) == _MAX_CANDIDATES or all((size - first) % modulus for modulus in moduli):
                 break
-        yield tried[-1] if len(tried) < _TRIED else tried[0]
+        yield primes[-1] if len(primes) < _MAX_CANDIDATES else primes[0]
 
 
 def further_sizes(model: Proto) -> Iterator[list[Iterator[int]]]:
-    """Yield sizes beyond the numbers that the others lie on one side of: below the small ones, above the
-    large ones. Of each list, the first sizes that the model may have are meant.
+    """Yield lists of alternative sizes below the model's small constants, and above its large ones.
+
+    The first alternative of a list at which the model is valid is used.
     """
-    if not any(node.op_type in _READERS for node in all_nodes(model)):
+    if not any(node.op_type in _SIZE_OPERATORS for node in all_nodes(model)):
         return
-    numbers = _numbers(model)
+    constants = _integer_constants(model)
 
-    def beyond(start: int) -> Iterator[int]:
-        return (size for size in _untaken(model, _primes(start)) if size not in numbers)
+    def primes_from(start: int) -> Iterator[int]:
+        return (size for size in _unused(model, _primes(start)) if size not in constants)
 
-    if any(_SMALLEST <= number <= _FIRST for number in numbers):
-        yield [beyond(3)]
-    large = sorted((number for number in numbers if number >= _FIRST), reverse=True)
+    if any(_SMALLEST <= constant <= _FIRST for constant in constants):
+        yield [primes_from(3)]
+    large = sorted((constant for constant in constants if constant >= _FIRST), reverse=True)
     if large:
-        yield [beyond(number) for number in large]
+        yield [primes_from(constant) for constant in large]
 
 
-def _numbers(model: Proto) -> set[int]:
-    """Return the numbers from 2 on that stand in a model's constants."""
-    found: set[int] = set()
+def _integer_constants(model: Proto) -> set[int]:
+    """Return the absolute values, from 2 on, of the integers in a model's constants."""
+    values: set[int] = set()
     for array in _constants(model):
         for number in array.reshape(-1).tolist():
             if isinstance(number, (int, float)) and math.isfinite(number) and abs(number) <= _LARGEST:
-                found.add(abs(int(number)))
-    return {number for number in found if number >= 2}
+                values.add(abs(int(number)))
+    return {number for number in values if number >= 2}
 
 
 def _constants(model: Proto) -> Iterator[Array]:
     for graph in graphs(model):
         for tensor in graph.initializer:
-            yield from _small(tensor)
+            yield from _small_tensor(tensor)
     for node in all_nodes(model):
         if node.op_type not in ("Constant", "Slice"):
             continue
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                yield from _small(attribute.t)
+                yield from _small_tensor(attribute.t)
             yield np.asarray([attribute.i, *attribute.ints])
             yield np.asarray([attribute.f, *attribute.floats])
 
 
-def _small(tensor: Proto) -> Iterator[Array]:
-    if math.prod(tensor.dims) <= _MOST:
+def _small_tensor(tensor: Proto) -> Iterator[Array]:
+    if math.prod(tensor.dims) <= _MAX_ELEMENTS:
         try:
             yield tensor_array(tensor, "a constant")
         except CompilerError:
             return
 
 
-def _untaken(model: Proto, candidates: Iterator[int]) -> Iterator[int]:
-    taken = {dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim} | {
+def _unused(model: Proto, candidates: Iterator[int]) -> Iterator[int]:
+    used = {dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim} | {
         size for tensor in model.graph.initializer for size in tensor.dims
     }
-    return (size for size in candidates if size not in taken)
+    return (size for size in candidates if size not in used)
 
 
 def _primes(start: int) -> Iterator[int]:

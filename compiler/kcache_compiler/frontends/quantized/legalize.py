@@ -1,90 +1,105 @@
-"""A module with quantized types to one with storage integers, in place."""
+"""Replaces the quantized types of a module by storage integers, in place."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.prescan import is_bytecode
 from kcache_compiler.frontends.quantized.constraints import check_operation
 from kcache_compiler.frontends.quantized.element import Quantized, quantized
-from kcache_compiler.frontends.quantized.emit import Emitter
-from kcache_compiler.frontends.quantized.operations import COMBINING, COMPUTED, CONVERSIONS, CONVERTS, MOVED
+from kcache_compiler.frontends.quantized.emit import QuantizationEmitter
+from kcache_compiler.frontends.quantized.operations import (
+    COMBINING,
+    COMPUTED,
+    CONVERSIONS,
+    FORWARDING,
+    QUANTIZE_OPS,
+)
 from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir import lazy
 from kcache_compiler.mlir.context import Native
+
+if TYPE_CHECKING:
+    from torch_mlir.ir import OpOperand, TupleType
+
+    from kcache_compiler.mlir.types import Attribute, Block, Module, Op, Type, Value
 
 _NEGATIVE = re.compile(r"-(\d+)")
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Of each argument and result of the entry, what its integers stand for, or None."""
+    """The quantized element type, or None, of each argument and result of the entry function."""
 
     arguments: tuple[Quantized | None, ...]
     results: tuple[Quantized | None, ...]
 
 
-def may_be_quantized(source: bytes, module: Native, names: set[str]) -> bool:
-    """Whether a program may have quantized values; ``names`` are its operations.
+def may_be_quantized(source: bytes, module: Module, names: set[str]) -> bool:
+    """Return whether a program may have quantized values; ``names`` are the names of its operations.
 
-    The types of a portable artifact have no names in its bytes: they are looked for as they are printed.
+    The bytes of a portable artifact do not name its types, so its printed types are searched.
     """
-    if b"quant" in source or not names.isdisjoint(CONVERTS):
+    if b"quant" in source or not names.isdisjoint(QUANTIZE_OPS):
         return True
     if not is_bytecode(source):
         return False
-    printed: bytes = module.operation.get_asm(
+    operation: Native = module.operation
+    printed: bytes = operation.get_asm(
         binary=True, large_elements_limit=1, large_resource_limit=1, assume_verified=True
     )
     return b"!quant" in printed
 
 
-def legalize_quantized(module: Native, entry: Native, names: set[str]) -> Boundary:
-    """Replace all quantized types; ``names`` are the operations that occur, and grows.
+def legalize_quantized(module: Module, entry: Op, names: set[str]) -> Boundary:
+    """Replace all quantized types of a module; return those of the entry's arguments and results.
 
-    Raises ``InvalidProgram`` for constraints that are broken, and ``UnsupportedOp``.
+    ``names`` are the names of the operations in the module; those of new operations are added. Raises
+    ``InvalidProgram`` for violated constraints, and ``UnsupportedOp``.
     """
     native = mlir.native_ir()
     with module.context, native.Location.unknown():
         operations = mlir.all_operations(module.operation)
-        found = _Found(operations)
-        kind = native.FunctionType(entry.attributes["function_type"].value)
-        boundary = Boundary(tuple(map(quantized, kind.inputs)), tuple(map(quantized, kind.results)))
-        if not found.values and not found.tuples:
+        quantized_values = _QuantizedValues(operations)
+        type = lazy.function_type(entry)
+        boundary = Boundary(tuple(map(quantized, type.inputs)), tuple(map(quantized, type.results)))
+        if not quantized_values.values and not quantized_values.tuples:
             return boundary
         for operation in operations:
-            found.check(operation)
-        rewriter = _Rewriter(native, found.values, names)
-        for value, q in found.values.items():
-            value.set_type(rewriter.carried(value.type, q))
-        for value in found.tuples:
-            value.set_type(rewriter.converted(value.type))
+            quantized_values.check(operation)
+        rewriter = _QuantizationRewriter(native, quantized_values.values, names)
+        for value, q in quantized_values.values.items():
+            value.set_type(rewriter.carrier_type(value.type, q))
+        for value in quantized_values.tuples:
+            value.set_type(rewriter.converted_type(value.type))
         functions = [operation for operation in operations if operation.name == "func.func"]
         for operation in operations:
             rewriter.rewrite(operation)
         for function in functions:
-            rewriter.sign(function, function == entry)
+            rewriter.update_signature(function, function == entry)
     return boundary
 
 
-class _Found:
-    """The quantized values of a module."""
+class _QuantizedValues:
+    """The quantized values of a module, and its tuples with quantized members."""
 
-    def __init__(self, operations: list[Native]) -> None:
-        self.values: dict[Native, Quantized] = {}
-        self.tuples: list[Native] = []
-        self._types: dict[Native, Quantized | None] = {}
+    def __init__(self, operations: list[Op]) -> None:
+        self.values: dict[Value, Quantized] = {}
+        self.tuples: list[Value] = []
+        self._types: dict[Type, Quantized | None] = {}
         for operation in operations:
             for value in operation.results:
-                self._look(value)
+                self._add(value)
             for region in operation.regions:
                 for block in region:
                     for value in block.arguments:
-                        self._look(value)
+                        self._add(value)
 
-    def _look(self, value: Native) -> None:
+    def _add(self, value: Value) -> None:
         type = value.type
         if type not in self._types:
             self._types[type] = quantized(type)
@@ -94,154 +109,155 @@ class _Found:
         elif isinstance(type, mlir.native_ir().TupleType) and "!quant" in str(type):
             self.tuples.append(value)
 
-    def check(self, operation: Native) -> None:
-        """Raise for an operation that takes no quantized values, or breaks a constraint on them."""
-        touched = [value for value in (*operation.operands, *operation.results) if value in self.values]
-        if not touched:
+    def check(self, operation: Op) -> None:
+        """Raise for an operation that does not accept quantized values, or violates a constraint on them."""
+        values = [value for value in (*operation.operands, *operation.results) if value in self.values]
+        if not values:
             return
         name = operation.name
-        if name not in COMPUTED | MOVED | CONVERSIONS:
+        if name not in COMPUTED | FORWARDING | CONVERSIONS:
             raise UnsupportedOp(
-                name, "it takes no quantized values", mlir.describe_location(operation.location)
+                name, "it does not accept quantized values", mlir.describe_location(operation.location)
             )
         check_operation(operation, self.values)
 
 
-class _Rewriter:
-    """Rewrites operations in their order; what stands for a value is a quantized value too."""
+class _QuantizationRewriter:
+    """Rewrites operations in order. New values that hold quantized elements are tracked as well."""
 
-    def __init__(self, native: Native, values: Mapping[Native, Quantized], names: set[str]) -> None:
+    def __init__(self, native: Native, values: Mapping[Value, Quantized], names: set[str]) -> None:
         self._native = native
         self._values = dict(values)
         self._names = names
-        self._special: dict[str, Callable[[Native], None]] = {
+        self._special: dict[str, Callable[[Op], None]] = {
             "stablehlo.uniform_quantize": self._uniform_quantize,
             "stablehlo.uniform_dequantize": self._uniform_dequantize,
             "stablehlo.constant": self._constant,
-            "stablehlo.bitcast_convert": self._bitcast,
+            "stablehlo.bitcast_convert": self._bitcast_convert,
         }
 
-    # -- types
+    def carrier_type(self, type: Type, q: Quantized) -> Type:
+        """Return the tensor type whose elements are the carrier's integers."""
+        return self._emitter_before(None).like(lazy.tensor(type), q.carrier)
 
-    def carried(self, type: Native, q: Quantized) -> Native:
-        """The type of a tensor whose elements are carried as integers."""
-        return self._before(None).like(type, q.carrier)
-
-    def converted(self, type: Native) -> Native:
-        """The same for tuples too."""
+    def converted_type(self, type: Type) -> Type:
+        """Return the type without quantized elements, also for tuples."""
         native = self._native
         if isinstance(type, native.TupleType):
-            members = [self.converted(type.get_type(i)) for i in range(type.num_types)]
+            tuple_type = cast("TupleType", type)
+            members = [self.converted_type(tuple_type.get_type(i)) for i in range(tuple_type.num_types)]
             return native.TupleType.get_tuple(members)
         q = quantized(type)
-        return type if q is None else self.carried(type, q)
+        return type if q is None else self.carrier_type(type, q)
 
-    def _before(self, operation: Native | None) -> Emitter:
+    def _emitter_before(self, operation: Op | None) -> QuantizationEmitter:
         native = self._native
         if operation is None:
-            return Emitter(None, native.Location.unknown(), self._names)
-        return Emitter(native.InsertionPoint(operation), operation.location, self._names)
+            return QuantizationEmitter(None, native.Location.unknown(), self._names)
+        return QuantizationEmitter(native.InsertionPoint(operation), operation.location, self._names)
 
-    def _after(self, operation: Native) -> Emitter:
+    def _emitter_after(self, operation: Op) -> QuantizationEmitter:
         point = self._native.InsertionPoint.after(operation)
-        return Emitter(point, operation.location, self._names)
+        return QuantizationEmitter(point, operation.location, self._names)
 
-    # -- operations
-
-    def rewrite(self, operation: Native) -> None:
-        """Put floats or integers in the place of quantized operands and results."""
+    def rewrite(self, operation: Op) -> None:
+        """Replace the quantized operands and results of an operation by floats or integers."""
         special = self._special.get(operation.name)
         if special is not None:
             special(operation)
         elif operation.name in COMPUTED:
             self._compute(operation)
         elif operation.name in COMBINING:
-            self._widen(operation)
+            self._requantize_operands(operation)
 
-    def _compute(self, operation: Native) -> None:
-        given = [self._values.get(value) for value in operation.operands]
-        made = [self._values.get(value) for value in operation.results]
-        if not any(given) and not any(made):
+    def _compute(self, operation: Op) -> None:
+        """Apply an operation to dequantized operands and quantize its results."""
+        operand_types = [self._values.get(value) for value in operation.operands]
+        result_types = [self._values.get(value) for value in operation.results]
+        if not any(operand_types) and not any(result_types):
             return
-        before = self._before(operation)
-        for index, q in enumerate(given):
+        before = self._emitter_before(operation)
+        for index, q in enumerate(operand_types):
             if q is not None:
                 operation.operands[index] = before.dequantize(operation.operands[index], q)
         if operation.name == "stablehlo.compare" and "compare_type" in operation.attributes:
             del operation.attributes["compare_type"]
-        after = self._after(operation)
-        for result, q in zip(operation.results, made, strict=True):
+        after = self._emitter_after(operation)
+        for result, q in zip(operation.results, result_types, strict=True):
             if q is not None:
                 uses = list(result.uses)
-                result.set_type(after.like(result.type, q.expressed))
-                made_again = after.quantize(result, q)
-                self._values[made_again] = q
-                _redirect(uses, made_again)
+                result.set_type(after.like(lazy.tensor_of(result), q.expressed))
+                quantized_result = after.quantize(result, q)
+                self._values[quantized_result] = q
+                _replace_uses(uses, quantized_result)
 
-    def _widen(self, operation: Native) -> None:
-        """Quantize operands again where the function takes elements that are quantized otherwise."""
+    def _requantize_operands(self, operation: Op) -> None:
+        """Requantize operands whose quantization differs from that of the region's parameters."""
         parameters = list(operation.regions[len(operation.regions) - 1].blocks[0].arguments)
-        emitter = self._before(operation)
+        emitter = self._emitter_before(operation)
         for index, value in enumerate(list(operation.operands)):
-            place = _parameter(operation.name, index, len(parameters))
-            given = self._values.get(value)
-            wanted = None if place is None else self._values.get(parameters[place])
-            if given is not None and wanted is not None and given != wanted:
-                operation.operands[index] = emitter.quantize(emitter.dequantize(value, given), wanted)
+            parameter = _parameter_index(operation.name, index, len(parameters))
+            source = self._values.get(value)
+            target = None if parameter is None else self._values.get(parameters[parameter])
+            if source is not None and target is not None and source != target:
+                operation.operands[index] = emitter.quantize(emitter.dequantize(value, source), target)
 
-    def _uniform_quantize(self, operation: Native) -> None:
-        source, emitter = operation.operands[0], self._before(operation)
-        given, wanted = self._values.get(source), self._values[operation.results[0]]
-        value = source if given is None else emitter.dequantize(source, given)
-        self._replace(operation, emitter.quantize(value, wanted))
+    def _uniform_quantize(self, operation: Op) -> None:
+        source, emitter = operation.operands[0], self._emitter_before(operation)
+        source_type, target_type = self._values.get(source), self._values[operation.results[0]]
+        value = source if source_type is None else emitter.dequantize(source, source_type)
+        self._replace(operation, emitter.quantize(value, target_type))
 
-    def _uniform_dequantize(self, operation: Native) -> None:
+    def _uniform_dequantize(self, operation: Op) -> None:
         source = operation.operands[0]
-        self._replace(operation, self._before(operation).dequantize(source, self._values[source]))
+        self._replace(operation, self._emitter_before(operation).dequantize(source, self._values[source]))
 
-    def _constant(self, operation: Native) -> None:
+    def _constant(self, operation: Op) -> None:
         q = self._values.get(operation.results[0])
         if q is None:
             return
-        emitter, type = self._before(operation), operation.results[0].type
-        value = _carried(operation.attributes["value"], type, q)
+        emitter, type = self._emitter_before(operation), operation.results[0].type
+        value = _carrier_constant(operation.attributes["value"], type, q)
         self._replace(operation, emitter.op("constant", [], type, value=value))
 
-    def _bitcast(self, operation: Native) -> None:
+    def _bitcast_convert(self, operation: Op) -> None:
         source, result = operation.operands[0], operation.results[0]
-        given, wanted = self._values.get(source), self._values.get(result)
-        if given is not None and given.carrier != given.storage:
-            operation.operands[0] = self._before(operation).convert(source, given.storage)
-        if wanted is not None and wanted.carrier != wanted.storage:
-            uses, after = list(result.uses), self._after(operation)
-            result.set_type(after.like(result.type, wanted.storage))
-            carried = after.convert(result, wanted.carrier)
-            self._values[carried] = wanted
-            _redirect(uses, carried)
+        source_type, result_type = self._values.get(source), self._values.get(result)
+        if source_type is not None and source_type.carrier != source_type.storage:
+            operation.operands[0] = self._emitter_before(operation).convert(source, source_type.storage)
+        if result_type is not None and result_type.carrier != result_type.storage:
+            uses, after = list(result.uses), self._emitter_after(operation)
+            result.set_type(after.like(lazy.tensor_of(result), result_type.storage))
+            carried = after.convert(result, result_type.carrier)
+            self._values[carried] = result_type
+            _replace_uses(uses, carried)
 
-    def _replace(self, operation: Native, value: Native) -> None:
-        # What is made next may lie where the erased result lay, and would be taken for it.
+    def _replace(self, operation: Op, value: Value) -> None:
+        # A value that is created next may have the address of the erased result, which identifies it.
         q = self._values.pop(operation.results[0], None)
         if q is not None:
             self._values[value] = q
         operation.results[0].replace_all_uses_with(value)
         operation.erase()
 
-    # -- functions
-
-    def sign(self, function: Native, is_entry: bool) -> None:
-        """Give a function the type that its block has now; the entry's buffers have the storage's type."""
+    def update_signature(self, function: Op, is_entry: bool) -> None:
+        """Update the type of a function from its block; the entry's buffers have the storage type."""
         native = self._native
-        kind = native.FunctionType(function.attributes["function_type"].value)
-        inputs, results = [[*map(self.converted, types)] for types in (kind.inputs, kind.results)]
+        type = lazy.function_type(function)
+        inputs, results = [[*map(self.converted_type, types)] for types in (type.inputs, type.results)]
         if is_entry and len(function.regions[0].blocks):
-            inputs = self._entered([*map(quantized, kind.inputs)], function.regions[0].blocks[0], inputs)
+            inputs = self._convert_arguments(
+                [*map(quantized, type.inputs)], function.regions[0].blocks[0], inputs
+            )
             returned = [op for op in mlir.child_operations(function) if op.name == "func.return"]
-            results = self._returned([*map(quantized, kind.results)], returned, results)
+            results = self._convert_results([*map(quantized, type.results)], returned, results)
         function.attributes["function_type"] = native.TypeAttr.get(native.FunctionType.get(inputs, results))
 
-    def _entered(self, elements: list[Quantized | None], block: Native, types: list[Native]) -> list[Native]:
-        emitter = Emitter(
+    def _convert_arguments(
+        self, elements: list[Quantized | None], block: Block, types: list[Type]
+    ) -> list[Type]:
+        """Give arguments the storage type and convert them to the carrier's type; return the new types."""
+        emitter = QuantizationEmitter(
             self._native.InsertionPoint.at_block_begin(block), self._native.Location.unknown(), self._names
         )
         for index, q in enumerate(elements):
@@ -249,31 +265,32 @@ class _Rewriter:
                 continue
             argument = block.arguments[index]
             uses = list(argument.uses)
-            types[index] = emitter.like(types[index], q.storage)
+            types[index] = emitter.like(lazy.tensor(types[index]), q.storage)
             argument.set_type(types[index])
-            _redirect(uses, emitter.convert(argument, q.carrier))
+            _replace_uses(uses, emitter.convert(argument, q.carrier))
         return types
 
-    def _returned(
-        self, elements: list[Quantized | None], returns: list[Native], types: list[Native]
-    ) -> list[Native]:
+    def _convert_results(
+        self, elements: list[Quantized | None], returns: list[Op], types: list[Type]
+    ) -> list[Type]:
+        """Convert returned values to the storage type; return the new types."""
         for index, q in enumerate(elements):
             if q is None or q.carrier == q.storage:
                 continue
-            types[index] = self._before(None).like(types[index], q.storage)
+            types[index] = self._emitter_before(None).like(lazy.tensor(types[index]), q.storage)
             for operation in returns:
-                emitter = self._before(operation)
+                emitter = self._emitter_before(operation)
                 operation.operands[index] = emitter.convert(operation.operands[index], q.storage)
         return types
 
 
-def _redirect(uses: list[Native], value: Native) -> None:
+def _replace_uses(uses: list[OpOperand], value: Value) -> None:
     for use in uses:
         use.owner.operands[use.operand_number] = value
 
 
-def _carried(value: Native, type: Native, q: Quantized) -> Native:
-    """The attribute of a constant as the carrier has it; its elements are signless, as wide as storage."""
+def _carrier_constant(value: Attribute, type: Type, q: Quantized) -> Attribute:
+    """Return a constant's value in the carrier's type; its elements are signless, as wide as storage."""
     body = str(value).rpartition(" : ")[0]
     if body.startswith('dense<"0x') and q.width < 8:
         packed = bytes.fromhex(body[len('dense<"0x') : -2])
@@ -284,8 +301,8 @@ def _carried(value: Native, type: Native, q: Quantized) -> Native:
     return mlir.native_ir().Attribute.parse(f"{body} : {type}")
 
 
-def _parameter(name: str, index: int, count: int) -> int | None:
-    """Which parameter of the function takes an operand's elements, if one does."""
+def _parameter_index(name: str, index: int, count: int) -> int | None:
+    """Return the parameter of the region that receives the elements of an operand, if any."""
     if name in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return index
     if name == "stablehlo.select_and_scatter":

@@ -1,8 +1,8 @@
-"""Which operations take quantized values, and how."""
+"""Classes of operations by how they treat quantized values."""
 
 from __future__ import annotations
 
-#: Operations on floats: operands become floats, results are quantized.
+#: Operations that compute on floats: operands are dequantized and results quantized.
 COMPUTED = frozenset(
     f"stablehlo.{op}"
     for op in [
@@ -32,17 +32,18 @@ COMPUTED = frozenset(
         *("iota", "dynamic_iota"),
     ]
 )
-#: What makes or reads quantized elements.
+#: Operations that create or read quantized elements.
 CONVERSIONS = frozenset(
     f"stablehlo.{op}" for op in ["uniform_quantize", "uniform_dequantize", "constant", "bitcast_convert"]
 )
-CONVERTS = frozenset({"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"})
-#: Operations that combine elements by a function of theirs, whose parameters may be of a wider type.
+#: Operations of quantization itself.
+QUANTIZE_OPS = frozenset({"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"})
+#: Operations that combine elements by a region, whose parameters may have a wider type.
 COMBINING = frozenset(
     f"stablehlo.{op}" for op in ["reduce", "reduce_window", "scatter", "select_and_scatter"]
 )
-#: Operations that pass elements on, whatever these stand for.
-MOVED = COMBINING | frozenset(
+#: Operations that forward elements unchanged, whatever their quantization.
+FORWARDING = COMBINING | frozenset(
     [
         *(
             f"stablehlo.{op}"

@@ -1,129 +1,130 @@
-"""Factorizations of ``torch.linalg`` as calls of LAPACK like JAX's, whose definitions the compiler has.
+"""Factorizations of ``torch.linalg`` as LAPACK custom calls like JAX's, which the compiler defines.
 
-The client takes the other functions of ``torch.linalg`` apart into these. Where a factorization fails,
-``info`` says so as in PyTorch; nothing is raised.
+The client decomposes the other functions of ``torch.linalg`` into these. If a factorization fails, ``info``
+reports it as in PyTorch; nothing is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends.torch.site import TENSOR, Site, name_of, whole_numbers
+from kcache_compiler.frontends.torch.torch_op import TENSOR, TorchOp, integer_constants, name_of
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
+from kcache_compiler.mlir import lazy
 
-_LETTERS = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
+if TYPE_CHECKING:
+    from kcache_compiler.mlir.types import Type, Value
+
+_TYPE_LETTERS = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
 _REAL = {"complex<f32>": "f32", "complex<f64>": "f64"}
 
 
 class _Matrices:
-    """The operation's first operand: matrices of static sizes, as a builtin tensor."""
+    """The first operand of an op: matrices of static sizes, as a builtin tensor."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        operation = site.operation
+    def __init__(self, op: TorchOp) -> None:
+        self.op = op
+        operation = op.operation
         match = TENSOR.fullmatch(str(operation.operands[0].type))
         sizes = match[1].split(",") if match and match[1] else []
         if match is None or len(sizes) < 2 or not all(size.isdigit() for size in sizes):
-            raise self._refused("it takes matrices of known sizes")
+            raise self._unsupported("it needs matrices of static sizes")
         self.element = match[2]
-        if self.element not in _LETTERS:
-            raise self._refused(
-                f"it computes in f32, f64 and complex numbers of these, not in {self.element}"
-            )
+        if self.element not in _TYPE_LETTERS:
+            raise self._unsupported(f"it supports f32, f64 and their complex types, not {self.element}")
         self.sizes = [int(size) for size in sizes]
         if 0 in self.sizes:
-            raise self._refused("its matrices have no elements")
+            raise self._unsupported("its matrices have no elements")
         *self.batch, self.rows, self.columns = self.sizes
         self.real = _REAL.get(self.element, self.element)
-        self.value = site.whole(operation.operands[0])
+        self.value = op.builtin_tensor(operation.operands[0])
 
-    def _refused(self, reason: str) -> UnsupportedOp:
-        operation = self.site.operation
+    def _unsupported(self, reason: str) -> UnsupportedOp:
+        operation = self.op.operation
         return UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
 
-    def flag(self, position: int) -> bool:
-        """A truth value among the operands."""
-        found = whole_numbers(self.site.operation.operands[position])
-        if found is None:
-            raise self._refused(f"its operand {position} is not a constant")
-        return bool(found[0])
+    def boolean(self, position: int) -> bool:
+        """Return a boolean operand, which must be constant."""
+        values = integer_constants(self.op.operation.operands[position])
+        if values is None:
+            raise self._unsupported(f"its operand {position} must be a constant")
+        return bool(values[0])
 
     def text(self, position: int) -> str:
-        """A string among the operands."""
-        owner = self.site.operation.operands[position].owner
+        """Return a string operand, which must be constant."""
+        owner = lazy.definition(self.op.operation.operands[position])
         if getattr(owner, "name", "") != "torch.constant.str":
-            raise self._refused(f"its operand {position} is not a constant")
-        text: str = owner.attributes["value"].value
-        return text
+            raise self._unsupported(f"its operand {position} must be a constant")
+        return lazy.string(owner.attributes["value"])
 
     def type(self, sizes: Sequence[int], element: str = "") -> str:
         return f"tensor<{''.join(f'{size}x' for size in sizes)}{element or self.element}>"
 
     def call(
-        self, routine: str, operands: Sequence[Native], types: Sequence[str], **letters: str
-    ) -> list[Native]:
-        """The results of a call of LAPACK."""
-        native = self.site.native
+        self, routine: str, operands: Sequence[Value], types: Sequence[str], **letters: str
+    ) -> list[Value]:
+        """Return the results of a LAPACK routine."""
+        native = self.op.native
         settings = ", ".join(f"{name} = {ord(letter)} : ui8" for name, letter in letters.items())
         attributes = {
-            "call_target_name": native.StringAttr.get(f"lapack_{_LETTERS[self.element]}{routine}_ffi"),
+            "call_target_name": native.StringAttr.get(f"lapack_{_TYPE_LETTERS[self.element]}{routine}_ffi"),
             "mhlo.backend_config": native.Attribute.parse(f"{{{settings}}}"),
         }
-        made = native.Operation.create(
+        call = native.Operation.create(
             "stablehlo.custom_call",
             results=[native.Type.parse(type) for type in types],
             operands=list(operands),
             attributes=attributes,
         )
-        return list(made.results)
+        return list(call.results)
 
-    def results(self, *values: Native | None) -> list[Native]:
+    def results(self, *values: Value | None) -> list[Value]:
         """As the Torch dialect has them; what is not computed has no elements."""
-        results = list(self.site.operation.results)
+        results = list(self.op.operation.results)
         return [self._result(value, result.type) for value, result in zip(values, results, strict=True)]
 
-    def _result(self, value: Native | None, type: Native) -> Native:
+    def _result(self, value: Value | None, type: Type) -> Value:
         if value is None:
             match = TENSOR.fullmatch(str(type))
             if match is None or "0" not in match[1].split(","):
-                raise self._refused("it has a result that is not computed")
+                raise self._unsupported("one of its results is not computed")
             builtin = f"tensor<{match[1].replace(',', 'x')}x{match[2].replace('si', 'i')}>"
             zero = "(0.0, 0.0)" if match[2] in _REAL else "0.0"
-            value = self.site.op("stablehlo.constant", (), builtin, value=f"dense<{zero}> : {builtin}")
-        return self.site.op("torch_c.from_builtin_tensor", [value], str(type))
+            value = self.op.create("stablehlo.constant", (), builtin, value=f"dense<{zero}> : {builtin}")
+        return self.op.create("torch_c.from_builtin_tensor", [value], str(type))
 
-    def triangle(self, value: Native, upper: bool) -> Native:
-        """A triangle of square matrices, and zeros beside it."""
+    def triangle(self, value: Value, upper: bool) -> Value:
+        """Return a triangle of square matrices, with zeros elsewhere."""
         type = self.type(self.sizes)
-        first = len(self.batch)
-        places = [
-            self.site.op("stablehlo.iota", (), self.type(self.sizes, "i32"), iota_dimension=f"{axis} : i64")
-            for axis in (first, first + 1)
+        row_axis = len(self.batch)
+        indices = [
+            self.op.create("stablehlo.iota", (), self.type(self.sizes, "i32"), iota_dimension=f"{axis} : i64")
+            for axis in (row_axis, row_axis + 1)
         ]
-        kept = self.site.op(
+        is_kept = self.op.create(
             "stablehlo.compare",
-            places,
+            indices,
             self.type(self.sizes, "i1"),
             comparison_direction=f"#stablehlo<comparison_direction {'LE' if upper else 'GE'}>",
         )
         zero = "(0.0, 0.0)" if self.element in _REAL else "0.0"
-        zeros = self.site.op("stablehlo.constant", (), type, value=f"dense<{zero}> : {type}")
-        return self.site.op("stablehlo.select", [kept, value, zeros], type)
+        zeros = self.op.create("stablehlo.constant", (), type, value=f"dense<{zero}> : {type}")
+        return self.op.create("stablehlo.select", [is_kept, value, zeros], type)
 
 
-def _cholesky(site: Site) -> list[Native]:
-    matrices = _Matrices(site)
-    upper = matrices.flag(1)
+def _cholesky(op: TorchOp) -> list[Value]:
+    matrices = _Matrices(op)
+    upper = matrices.boolean(1)
     types = [matrices.type(matrices.sizes), matrices.type(matrices.batch, "i32")]
     factor, info = matrices.call("potrf", [matrices.value], types, uplo="U" if upper else "L")
     return matrices.results(matrices.triangle(factor, upper), info)
 
 
-def _lu(site: Site) -> list[Native] | None:
-    matrices = _Matrices(site)
-    if not matrices.flag(1):
+def _lu(op: TorchOp) -> list[Value] | None:
+    matrices = _Matrices(op)
+    if not matrices.boolean(1):
         return None
     count = min(matrices.rows, matrices.columns)
     types = [
@@ -134,48 +135,50 @@ def _lu(site: Site) -> list[Native] | None:
     return matrices.results(*matrices.call("getrf", [matrices.value], types))
 
 
-def _permutation(site: Site) -> list[Native] | None:
-    """The permutation of ``lu_unpack`` alone: the client takes the triangles itself."""
-    matrices = _Matrices(site)
-    if matrices.flag(2) or not matrices.flag(3):
+def _lu_permutation(op: TorchOp) -> list[Value] | None:
+    """Return the permutation of ``lu_unpack``; the client computes the triangles."""
+    matrices = _Matrices(op)
+    if matrices.boolean(2) or not matrices.boolean(3):
         return None
     sizes = [*matrices.batch, matrices.rows, matrices.rows]
     rank = len(sizes)
-    places = [
-        site.op("stablehlo.iota", (), matrices.type(sizes, "i32"), iota_dimension=f"{axis} : i64")
+    indices = [
+        op.create("stablehlo.iota", (), matrices.type(sizes, "i32"), iota_dimension=f"{axis} : i64")
         for axis in (rank - 2, rank - 1)
     ]
-    same = site.op(
+    is_diagonal = op.create(
         "stablehlo.compare",
-        places,
+        indices,
         matrices.type(sizes, "i1"),
         comparison_direction="#stablehlo<comparison_direction EQ>",
     )
-    identity = site.op("stablehlo.convert", [same], matrices.type(sizes))
-    pivots = site.whole(site.operation.operands[1])
-    (moved,) = matrices.call("laswp", [identity, pivots], [matrices.type(sizes)])
+    identity = op.create("stablehlo.convert", [is_diagonal], matrices.type(sizes))
+    pivots = op.builtin_tensor(op.operation.operands[1])
+    (permuted,) = matrices.call("laswp", [identity, pivots], [matrices.type(sizes)])
     order = ", ".join(map(str, [*range(rank - 2), rank - 1, rank - 2]))
-    turned = site.op("stablehlo.transpose", [moved], matrices.type(sizes), permutation=f"array<i64: {order}>")
-    return matrices.results(turned, None, None)
+    transposed = op.create(
+        "stablehlo.transpose", [permuted], matrices.type(sizes), permutation=f"array<i64: {order}>"
+    )
+    return matrices.results(transposed, None, None)
 
 
-def _qr(site: Site) -> list[Native]:
-    matrices = _Matrices(site)
+def _qr(op: TorchOp) -> list[Value]:
+    matrices = _Matrices(op)
     taus = [*matrices.batch, min(matrices.rows, matrices.columns)]
     types = [matrices.type(matrices.sizes), matrices.type(taus)]
     return matrices.results(*matrices.call("geqrf", [matrices.value], types))
 
 
-def _orthogonal(site: Site) -> Native:
-    matrices = _Matrices(site)
-    taus = site.whole(site.operation.operands[1])
+def _householder_product(op: TorchOp) -> Value:
+    matrices = _Matrices(op)
+    taus = op.builtin_tensor(op.operation.operands[1])
     routine = "ungqr" if matrices.element in _REAL else "orgqr"
     types = [matrices.type(matrices.sizes)]
     return matrices.results(*matrices.call(routine, [matrices.value, taus], types))[0]
 
 
-def _eigen(site: Site) -> list[Native]:
-    matrices = _Matrices(site)
+def _eigh(op: TorchOp) -> list[Value]:
+    matrices = _Matrices(op)
     types = [
         matrices.type(matrices.sizes),
         matrices.type(matrices.sizes[:-1], matrices.real),
@@ -184,15 +187,15 @@ def _eigen(site: Site) -> list[Native]:
     routine = "heevd" if matrices.element in _REAL else "syevd"
     letter = matrices.text(1)[:1].upper()
     vectors, values, _ = matrices.call(routine, [matrices.value], types, mode="V", uplo=letter)
-    return matrices.results(values, vectors if matrices.flag(2) else None)
+    return matrices.results(values, vectors if matrices.boolean(2) else None)
 
 
-def _singular(site: Site) -> list[Native]:
-    matrices = _Matrices(site)
+def _svd(op: TorchOp) -> list[Value]:
+    matrices = _Matrices(op)
     batch, rows, columns = matrices.batch, matrices.rows, matrices.columns
     count = min(rows, columns)
-    whole, vectors = matrices.flag(1), matrices.flag(2)
-    left, right = (rows, columns) if whole and vectors else (count, count)
+    is_full, vectors = matrices.boolean(1), matrices.boolean(2)
+    left, right = (rows, columns) if is_full and vectors else (count, count)
     types = [
         matrices.type(matrices.sizes),
         matrices.type([*batch, count], matrices.real),
@@ -200,30 +203,30 @@ def _singular(site: Site) -> list[Native]:
         matrices.type([*batch, right, columns]),
         matrices.type(batch, "i32"),
     ]
-    mode = "A" if whole and vectors else "S"
-    _, values, lefts, rights, _ = matrices.call("gesdd", [matrices.value], types, mode=mode)
-    return matrices.results(lefts if vectors else None, values, rights if vectors else None)
+    mode = "A" if is_full and vectors else "S"
+    _, values, left_vectors, right_vectors, _ = matrices.call("gesdd", [matrices.value], types, mode=mode)
+    return matrices.results(left_vectors if vectors else None, values, right_vectors if vectors else None)
 
 
-def _triangular(site: Site) -> Native:
-    matrices = _Matrices(site)
-    other = site.whole(site.operation.operands[1])
-    letters = {
-        "side": "L" if matrices.flag(3) else "R",
-        "uplo": "U" if matrices.flag(2) else "L",
+def _solve_triangular(op: TorchOp) -> Value:
+    matrices = _Matrices(op)
+    rhs = op.builtin_tensor(op.operation.operands[1])
+    flags = {
+        "side": "L" if matrices.boolean(3) else "R",
+        "uplo": "U" if matrices.boolean(2) else "L",
         "trans_x": "N",
-        "diag": "U" if matrices.flag(4) else "N",
+        "diag": "U" if matrices.boolean(4) else "N",
     }
-    return matrices.results(*matrices.call("trsm", [matrices.value, other], [str(other.type)], **letters))[0]
+    return matrices.results(*matrices.call("trsm", [matrices.value, rhs], [str(rhs.type)], **flags))[0]
 
 
-LINALG: dict[str, Callable[[Site], Native | None]] = {
+LINALG: dict[str, Callable[[TorchOp], Value | list[Value] | None]] = {
     "torch.aten.linalg_cholesky_ex": _cholesky,
     "torch.aten.linalg_lu_factor_ex": _lu,
-    "torch.aten.lu_unpack": _permutation,
+    "torch.aten.lu_unpack": _lu_permutation,
     "torch.aten.geqrf": _qr,
-    "torch.aten.linalg_householder_product": _orthogonal,
-    "torch.aten._linalg_eigh": _eigen,
-    "torch.aten._linalg_svd": _singular,
-    "torch.aten.linalg_solve_triangular": _triangular,
+    "torch.aten.linalg_householder_product": _householder_product,
+    "torch.aten._linalg_eigh": _eigh,
+    "torch.aten._linalg_svd": _svd,
+    "torch.aten.linalg_solve_triangular": _solve_triangular,
 }

@@ -1,34 +1,37 @@
-"""Torch dialect to StableHLO, in place. Shared by the frontends that arrive at the Torch dialect."""
+"""Lowers the Torch dialect to StableHLO, in place."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
-from kcache_compiler.frontends.tidy import tidy
-from kcache_compiler.frontends.torch.complex import refuse_complex
-from kcache_compiler.frontends.torch.constants import hide_constants, show_constants
-from kcache_compiler.frontends.torch.dimensions import settle_dims
-from kcache_compiler.frontends.torch.extremes import choose_nan
-from kcache_compiler.frontends.torch.operations import LOWERED, lower_ops
-from kcache_compiler.frontends.torch.pooling import pad_behind
-from kcache_compiler.frontends.torch.site import name_of, whole_numbers
-from kcache_compiler.frontends.torch.variance import VARIANCES, decompose_variances
+from kcache_compiler.frontends.torch.complex import reject_complex
+from kcache_compiler.frontends.torch.dimensions import normalize_dims
+from kcache_compiler.frontends.torch.lowerings import LOWERED_OPS, lower_ops
+from kcache_compiler.frontends.torch.nan_reducers import propagate_nan
+from kcache_compiler.frontends.torch.pooling import legalize_ceil_mode
+from kcache_compiler.frontends.torch.simplify import simplify
+from kcache_compiler.frontends.torch.torch_op import integer_constants, name_of
+from kcache_compiler.frontends.torch.variance import VARIANCE_OPS, decompose_variances
 from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir import lazy
 from kcache_compiler.mlir.context import Native
 
-#: Raw import to the backend contract: values instead of mutation, composite ops in their parts. Variances
-#: stay: torch-mlir would compute them in f64.
+if TYPE_CHECKING:
+    from kcache_compiler.mlir.types import Location, Module, Op, Value
+
+#: Pipeline from a raw import to the backend contract: value semantics, composite ops decomposed. Variances
+#: stay, which torch-mlir would compute in f64.
 _TO_CONTRACT = (
     "builtin.module(func.func(torch-match-quantized-custom-ops),"
     "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops="
-    + ",".join(sorted(name.removeprefix("torch.") for name in VARIANCES | LOWERED))
+    + ",".join(sorted(name.removeprefix("torch.") for name in VARIANCE_OPS | LOWERED_OPS))
     + "})"
 )
-#: torch-mlir's own pipeline without what looks at sizes (canonicalization, CSE), and without the legalization
-#: of CHLO, which would make polynomials of ``erf`` and its like.
+#: torch-mlir's own pipeline without passes that depend on sizes (canonicalization, CSE), and without the
+#: legalization of CHLO, which would expand ``erf`` and the like to polynomials.
 _TO_STABLEHLO = (
     "builtin.module("
     "func.func(convert-torch-to-stablehlo,convert-torch-to-arith,trivial-dce),"
@@ -36,9 +39,9 @@ _TO_STABLEHLO = (
     "func.func(torch-finalizing-backend-type-conversion-for-stablehlo,trivial-dce))"
 )
 
-#: Dialects of what the pipeline makes.
-_LOWERED = frozenset({"func", "stablehlo", "chlo", "arith", "tensor", "shape"})
-#: Ops of the Torch dialect that make no tensor: never the reason why a program does not lower.
+#: Dialects of the result.
+_TARGET_DIALECTS = frozenset({"func", "stablehlo", "chlo", "arith", "tensor", "shape"})
+#: Ops of the Torch dialect without tensor results, which are never the cause of a failure.
 STRUCTURE = re.compile(
     r"torch\.(constant\.|prim\.ListConstruct|prim\.TupleConstruct|aten\.size|aten\.Int)|torch_c\."
 )
@@ -46,8 +49,8 @@ _ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)'")
 _RANDOM = re.compile(
     r"torch\.aten\.(rand|bernoulli|uniform|normal|multinomial|exponential\b|exponential_|cauchy|geometric|log_normal)"
 )
-#: Ops that draw random numbers in training -> the operand that says whether this is.
-_TRAINING = {
+#: Ops that draw random numbers in training -> index of the operand that is the training flag.
+_TRAINING_FLAG = {
     "torch.aten.dropout": 2,
     "torch.aten.native_dropout": 2,
     "torch.aten.feature_dropout": 2,
@@ -56,143 +59,154 @@ _TRAINING = {
     "torch.aten.rrelu_with_noise": 4,
     "torch.aten.rrelu_with_noise_functional": 4,
 }
-_EXTREMES = frozenset(
+_UNSIGNED_COMPARISONS = frozenset(
     f"torch.aten.{name}"
     for name in (
         *("max", "min", "amax", "amin", "max.dim", "min.dim", "argmax", "argmin", "aminmax", "max_pool1d"),
         *("max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"),
     )
 )
-#: On bytes they end the process.
-_OF_BYTES = re.compile(r"torch\.aten\.((adaptive_)?max_pool[123]d|cumsum$|cumprod$)")
+#: Ops with which torch-mlir crashes on bytes.
+_CRASH_ON_BYTES = re.compile(r"torch\.aten\.((adaptive_)?max_pool[123]d|cumsum$|cumprod$)")
 _UNSIGNED = re.compile(r",(i1|ui8)>$")
-#: Of bytes they give bytes, and torch-mlir combines the bits.
-_TRUTHS = frozenset(
+#: Ops that return bytes for bytes, for which torch-mlir combines the bits.
+_BOOLEAN_REDUCTIONS = frozenset(
     f"torch.aten.{name}" for name in ("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")
 )
 _OPERATOR = re.compile(r'name = "([\w.]+)"')
+_TENSOR = re.compile(r"!torch\.vtensor<\[([\d,]*)\],([^>]+)>")
+#: Ops that torch-mlir folds when their operands are constants. It computes some incorrectly: its folders of
+#: splats read an ``int`` beside floats as bits or as unsigned (``ones == 1`` is false, ``ones + -1`` is
+#: 2^64),
+#: and compute C's remainders. Constants are hidden behind barriers, and folded after the lowering.
+_FOLDED = re.compile(
+    r"torch\.aten\.(eq|ne|lt|le|gt|ge|add|sub|mul|div|rsub|remainder|fmod|floor_divide|where)(\.|$)"
+)
+_BARRIER = "stablehlo.optimization_barrier"
 
 
-def lower_torch_to_stablehlo(module: Native) -> None:
+def lower_torch_to_stablehlo(module: Module) -> None:
     """Lower the functions of ``module``, raw or in torch-mlir's backend contract, to StableHLO, in place.
 
-    The caller owns the module; after an error it is in no defined state. Raises ``UnsupportedOp`` with the op
-    of the Torch dialect that does not lower, and its location; ``InvalidProgram`` where no op is to blame.
+    The caller owns the module, which is in an undefined state after an error. Raises ``UnsupportedOp`` with
+    the op of the Torch dialect that does not lower and its location, or ``InvalidProgram`` if no op is the
+    cause.
     """
-    _refuse(module)
-    places, names = _places(module)
-    settle_dims(module)
-    pad_behind(module)
-    hide_constants(module)
+    _reject_unsupported(module)
+    locations, names = _locations(module)
+    normalize_dims(module)
+    legalize_ceil_mode(module)
+    _insert_folding_barriers(module)
     lower_ops(module, registered=False)
-    _run(module, _TO_CONTRACT, places, names)
+    _run_pipeline(module, _TO_CONTRACT, locations, names)
     decompose_variances(module)
     lower_ops(module, registered=True)
-    _run(module, _TO_STABLEHLO, places, names)
+    _run_pipeline(module, _TO_STABLEHLO, locations, names)
     for operation in mlir.all_operations(module.operation):
-        if operation.name.partition(".")[0] not in _LOWERED:
-            raise _unsupported(operation, places)
-    show_constants(module)
-    choose_nan(module)
-    tidy(module)
+        if operation.name.partition(".")[0] not in _TARGET_DIALECTS:
+            raise _unsupported(operation, locations)
+    _remove_folding_barriers(module)
+    propagate_nan(module)
+    simplify(module)
 
 
-def _places(module: Native) -> tuple[dict[str, str], dict[str, str]]:
-    """Where each op first occurs, and what is computed at each place. Passes lose the locations of what they
-    move, and name what they made of an op.
+def _locations(module: Module) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the first location of each op, and the op at each location.
+
+    Passes lose the locations of ops that they move, and report ops that they created.
     """
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     names: dict[str, str] = {}
     for operation in mlir.all_operations(module.operation):
-        name, where = name_of(operation), mlir.describe_location(operation.location)
-        places.setdefault(name, where)
-        if where and name.startswith("torch.") and not STRUCTURE.match(name):
-            names.setdefault(where, name)
-    return places, names
+        name, location = name_of(operation), mlir.describe_location(operation.location)
+        locations.setdefault(name, location)
+        if location and name.startswith("torch.") and not STRUCTURE.match(name):
+            names.setdefault(location, name)
+    return locations, names
 
 
-def _run(module: Native, pipeline: str, places: dict[str, str], names: dict[str, str]) -> None:
+def _run_pipeline(module: Module, pipeline: str, locations: dict[str, str], names: dict[str, str]) -> None:
     try:
         mlir.run_passes(module, pipeline)
     except mlir.mlir_error() as error:
-        _explain(module, error, places, names)
+        _raise_for_failure(module, error, locations, names)
 
 
-def _refuse(module: Native) -> None:
-    """Raise for the ops of extensions of PyTorch: of what they compute, the program says nothing; and for
-    those that draw random numbers: a kernel would draw the same in each call.
+def _reject_unsupported(module: Module) -> None:
+    """Raise for ops that have no definition in the program, draw random numbers, or lower incorrectly.
+
+    A kernel would draw the same random numbers in every call.
     """
     for operation in mlir.all_operations(module.operation):
-        if _RANDOM.match(name_of(operation)) or _trains(operation):
-            reason = "it draws random numbers: draw them outside of the program, and pass them as an argument"
+        reason = _unsupported_reason(operation)
+        if reason:
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
-        if name_of(operation) in _EXTREMES and _UNSIGNED.search(str(operation.operands[0].type)):
-            reason = (
-                "torch-mlir takes truth values and bytes for signed numbers here: convert them to i32 first"
-            )
-            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
-        refuse_complex(operation)
-        if operation.name == "torch.aten.slice.Tensor" and whole_numbers(operation.operands[3]) == [0]:
-            reason = "it ends at 0, which torch-mlir takes for the end of the axis: make an empty tensor"
-            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
-        if _OF_BYTES.match(name_of(operation)) and str(operation.results[0].type).endswith(("si8>", "ui8>")):
-            reason = "torch-mlir does not begin it in bytes: convert them to i32 first"
-            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
-        if operation.name == "torch.aten.avg_pool3d" and not _is_none(operation.operands[6]):
-            reason = "torch-mlir divides by the window's size instead: pool without a divisor, and scale"
-            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
-        if name_of(operation) in _TRUTHS and str(operation.operands[0].type).endswith(",ui8>"):
-            reason = "torch-mlir combines the bits of bytes here: compare them with 0 first"
-            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
-        if operation.name == "torch.operator":
-            name = operation.attributes["name"].value
-            if not name.startswith(("torch.aten.", "torch.prims.", "torch.prim.", "torch.onnx.", "onnx.")):
-                reason = "a custom op, and the program does not hold its definition; write it with ATen ops"
-                raise UnsupportedOp(name, reason, mlir.describe_location(operation.location))
+        reject_complex(operation)
 
 
-def _is_none(value: Native) -> bool:
+def _unsupported_reason(operation: Op) -> str:
+    """Return why an op cannot be lowered correctly, or an empty string."""
+    name = name_of(operation)
+    if _RANDOM.match(name) or _is_training(operation):
+        return "it draws random numbers: draw them outside of the program, and pass them as an argument"
+    if name in _UNSIGNED_COMPARISONS and _UNSIGNED.search(str(operation.operands[0].type)):
+        return "torch-mlir treats booleans and bytes as signed integers here: convert them to i32 first"
+    if operation.name == "torch.aten.slice.Tensor" and integer_constants(operation.operands[3]) == [0]:
+        return "it ends at 0, which torch-mlir takes for the end of the axis: create an empty tensor instead"
+    if _CRASH_ON_BYTES.match(name) and str(operation.results[0].type).endswith(("si8>", "ui8>")):
+        return "torch-mlir does not initialize it for bytes: convert them to i32 first"
+    if operation.name == "torch.aten.avg_pool3d" and not _is_none(operation.operands[6]):
+        return "torch-mlir divides by the window's size instead: pool without a divisor, and scale"
+    if name in _BOOLEAN_REDUCTIONS and str(operation.operands[0].type).endswith(",ui8>"):
+        return "torch-mlir combines the bits of bytes here: compare them with 0 first"
+    known = ("torch.aten.", "torch.prims.", "torch.prim.", "torch.onnx.", "onnx.")
+    if operation.name == "torch.operator" and not name.startswith(known):
+        return "a custom op whose definition is not in the program: write it with ATen ops"
+    return ""
+
+
+def _is_none(value: Value) -> bool:
     return getattr(value.owner, "name", "") == "torch.constant.none"
 
 
-def _trains(operation: Native) -> bool:
-    """Whether an op draws random numbers because it is one of training."""
-    position = _TRAINING.get(name_of(operation))
-    if position is None:
+def _is_training(operation: Op) -> bool:
+    """Return whether an op draws random numbers because its training flag may be set."""
+    index = _TRAINING_FLAG.get(name_of(operation))
+    if index is None:
         return False
-    flag = operation.operands[position].owner
-    return getattr(flag, "name", "") != "torch.constant.bool" or flag.attributes["value"].value
+    flag = lazy.definition(operation.operands[index])
+    return getattr(flag, "name", "") != "torch.constant.bool" or lazy.boolean(flag.attributes["value"])
 
 
-def _explain(module: Native, error: Exception, places: dict[str, str], names: dict[str, str]) -> NoReturn:
-    """Raise for a pipeline that failed: the op that it named, or is at the place that it named, or else the
-    first one that is left.
-    """
+def _raise_for_failure(
+    module: Module, error: Exception, locations: dict[str, str], names: dict[str, str]
+) -> NoReturn:
+    """Raise for a failed pipeline, with the op that it names or locates, or the first remaining op."""
     native: Native = error
     diagnostics = list(native.error_diagnostics)
     text = "; ".join(str(d.message).strip() for d in diagnostics) or str(error)
     illegal = _ILLEGAL.search(text)
     if illegal and not STRUCTURE.match(illegal[1]):
         operator = _OPERATOR.search(text) if illegal[1] == "torch.operator" else None
-        where = _place(diagnostics[0].location) if diagnostics else ""
+        location = _diagnostic_location(diagnostics[0].location) if diagnostics else ""
         name = operator[1] if operator else illegal[1]
-        raise UnsupportedOp(name, _NO_LOWERING, where or places.get(name, "")) from None
-    for where in (_place(d.location) for d in diagnostics):
-        if where in names:
+        raise UnsupportedOp(name, _NO_LOWERING, location or locations.get(name, "")) from None
+    for location in (_diagnostic_location(d.location) for d in diagnostics):
+        if location in names:
             reason = f"torch-mlir does not lower it with these operands: {text[:500]}"
-            raise UnsupportedOp(names[where], reason, where) from None
+            raise UnsupportedOp(names[location], reason, location) from None
     for operation in mlir.all_operations(module.operation):
         if operation.name.startswith("torch.") and not STRUCTURE.match(operation.name):
-            raise _unsupported(operation, places) from None
+            raise _unsupported(operation, locations) from None
     raise InvalidProgram(f"the Torch program does not lower to StableHLO: {text[:2000]}") from None
 
 
-def _place(location: Native) -> str:
-    """Where a diagnostic is; the bindings give its location as one of no kind."""
+def _diagnostic_location(location: Location) -> str:
+    """Return the location of a diagnostic, to which the bindings give no specific class."""
     native = mlir.native_ir()
-    for kind in (native.FileLineColLoc, native.NameLoc, native.CallSiteLoc, native.FusedLoc):
+    for location_class in (native.FileLineColLoc, native.NameLoc, native.CallSiteLoc, native.FusedLoc):
         with contextlib.suppress(ValueError):
-            return mlir.describe_location(kind(location))
+            return mlir.describe_location(location_class(location))
     return ""
 
 
@@ -202,7 +216,51 @@ _NO_LOWERING = (
 )
 
 
-def _unsupported(operation: Native, places: dict[str, str]) -> UnsupportedOp:
+def _unsupported(operation: Op, locations: dict[str, str]) -> UnsupportedOp:
     name = name_of(operation)
-    where = mlir.describe_location(operation.location) or places.get(name, "")
-    return UnsupportedOp(name, _NO_LOWERING, where)
+    location = mlir.describe_location(operation.location) or locations.get(name, "")
+    return UnsupportedOp(name, _NO_LOWERING, location)
+
+
+def _insert_folding_barriers(module: Module) -> None:
+    """Insert barriers before operands of arithmetic that depend on no argument, in place."""
+    with module.context:
+        varying: dict[Value, bool] = {}
+        for operation in mlir.all_operations(module.operation):
+            varies = [_is_varying(operand, varying) for operand in operation.operands]
+            for result in operation.results:
+                varying[result] = any(varies)
+            if _FOLDED.match(operation.name):
+                for index, operand in enumerate(operation.operands):
+                    if not varies[index]:
+                        _insert_barrier(operation, index, operand)
+
+
+def _remove_folding_barriers(module: Module) -> None:
+    """Remove the barriers, in place."""
+    for operation in mlir.all_operations(module.operation):
+        if operation.name == _BARRIER:
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            operation.erase()
+
+
+def _is_varying(value: Value, varying: dict[Value, bool]) -> bool:
+    return varying.get(value, True)
+
+
+def _insert_barrier(operation: Op, index: int, operand: Value) -> None:
+    match = _TENSOR.fullmatch(str(operand.type))
+    if match is None:
+        return
+    native = mlir.native_ir()
+    dims = "".join(f"{size}x" for size in match[1].split(",") if size)
+    type = f"tensor<{dims}{match[2].replace('si', 'i')}>"
+    with native.InsertionPoint(operation), operation.location:
+        builtin = _barrier_op("torch_c.to_builtin_tensor", operand, type)
+        barrier = _barrier_op(_BARRIER, builtin, type)
+        operation.operands[index] = _barrier_op("torch_c.from_builtin_tensor", barrier, str(operand.type))
+
+
+def _barrier_op(name: str, operand: Value, type: str) -> Value:
+    native = mlir.native_ir()
+    return native.Operation.create(name, results=[native.Type.parse(type)], operands=[operand]).result

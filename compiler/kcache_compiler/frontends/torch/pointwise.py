@@ -1,7 +1,7 @@
-"""Functions of elements, with the zeros, infinities and small numbers of eager mode.
+"""Elementwise functions with the zeros, infinities and small values of eager mode.
 
-torch-mlir has no lowering of some of them. Of others it has sums of two parts, which lose the sign of a zero,
-and ``exp(x) - 1``, which loses small numbers.
+torch-mlir does not lower some of them. Others it computes as sums of two parts, which lose the sign of a
+zero, or as ``exp(x) - 1``, which loses small values.
 """
 
 from __future__ import annotations
@@ -9,152 +9,165 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kcache_compiler.frontends.torch.site import CONSTANTS, Site, name_of
-from kcache_compiler.mlir.context import Native
+from kcache_compiler.frontends.torch.torch_op import CONSTANTS, TorchOp, name_of
+from kcache_compiler.mlir import lazy
+
+if TYPE_CHECKING:
+    from kcache_compiler.mlir.types import Value
 
 
-def _function(name: str) -> Callable[[Site], Native]:
-    def lower(site: Site) -> Native:
-        return site.result(_apply(site, name, site.tensor(site.operation.operands[0])))
+def _function(name: str) -> Callable[[TorchOp], Value]:
+    def lower(op: TorchOp) -> Value:
+        return op.to_torch(_apply(op, name, op.tensor(op.operation.operands[0])))
 
     return lower
 
 
-def _apply(site: Site, name: str, operand: Native) -> Native:
-    return site.op(name, [operand], f"tensor<{site.dims}{site.element}>")
+def _apply(op: TorchOp, name: str, operand: Value) -> Value:
+    return op.create(name, [operand], f"tensor<{op.dims}{op.element}>")
 
 
-def _zeta(site: Site) -> Native:
-    with site.widened():
-        found = _hurwitz(site, *(site.tensor(one) for one in site.operation.operands))
-    return site.result(site.narrowed(found))
+def _zeta(op: TorchOp) -> Value:
+    with op.half_as_f32():
+        value = _hurwitz(op, *(op.tensor(operand) for operand in op.operation.operands))
+    return op.to_torch(op.to_result_element(value))
 
 
-def _hurwitz(site: Site, s: Native, q: Native) -> Native:
-    """CHLO's zeta, which has NaN at the poles of odd ``s`` and a limit at infinity; eager mode has infinities
-    there, and NaN.
+def _hurwitz(op: TorchOp, s: Value, q: Value) -> Value:
+    """Return CHLO's zeta with the infinities of eager mode.
+
+    CHLO has NaN at the poles of odd ``s`` and a limit at infinity, where eager mode has infinities and NaN.
     """
-    zeta = site.elementwise("zeta", [s, q])
-    zero = site.op("chlo.constant_like", [zeta], str(zeta.type), value=f"0.0 : {site.element}")
-    s, q = (site.elementwise("add", [one, zero]) for one in (s, q))  # in the result's shape
-    whole = site.compare("EQ", q, site.op("stablehlo.floor", [q], str(q.type)))
-    pole = site.elementwise("and", [whole, site.compare("LE", q, site.number(0.0))], "i1")
-    pole = site.elementwise("and", [pole, site.compare("GT", s, site.number(1.0))], "i1")
-    far = site.compare("EQ", q, site.number(math.inf))
-    far = site.elementwise("and", [far, site.compare("NE", s, site.number(1.0))], "i1")
-    found = site.elementwise("select", [pole, site.number(math.inf), zeta])
-    return site.elementwise("select", [far, site.number(math.nan), found])
+    zeta = op.elementwise("zeta", [s, q])
+    zero = op.create("chlo.constant_like", [zeta], str(zeta.type), value=f"0.0 : {op.element}")
+    s, q = (
+        op.elementwise("add", [operand, zero]) for operand in (s, q)
+    )  # broadcast to the shape of the result
+    is_integer = op.compare("EQ", q, op.create("stablehlo.floor", [q], str(q.type)))
+    is_pole = op.elementwise("and", [is_integer, op.compare("LE", q, op.scalar(0.0))], "i1")
+    is_pole = op.elementwise("and", [is_pole, op.compare("GT", s, op.scalar(1.0))], "i1")
+    is_infinite = op.compare("EQ", q, op.scalar(math.inf))
+    is_infinite = op.elementwise("and", [is_infinite, op.compare("NE", s, op.scalar(1.0))], "i1")
+    with_poles = op.elementwise("select", [is_pole, op.scalar(math.inf), zeta])
+    return op.elementwise("select", [is_infinite, op.scalar(math.nan), with_poles])
 
 
-def _polygamma(site: Site) -> Native | None:
-    """The derivative of an order that is a number of the program."""
-    order, x = site.operation.operands
+def _polygamma(op: TorchOp) -> Value | None:
+    """Lower polygamma of a constant order."""
+    order, x = op.operation.operands
     if getattr(order.owner, "name", "") != "torch.constant.int":
         return None
-    n = order.owner.attributes["value"].value
-    with site.widened():
-        wide = site.tensor(x)
+    n = lazy.integer(lazy.definition(order).attributes["value"])
+    with op.half_as_f32():
+        wide = op.tensor(x)
         if n == 0:
-            found = _digamma_of(site, wide)
+            value = _digamma_with_poles(op, wide)
         elif n == 1:
-            below = site.compare("EQ", wide, site.number(-math.inf))
-            first = site.elementwise("polygamma", [site.number(1.0), wide])
-            found = site.elementwise("select", [below, site.number(math.nan), first])
+            is_minus_infinity = op.compare("EQ", wide, op.scalar(-math.inf))
+            trigamma = op.elementwise("polygamma", [op.scalar(1.0), wide])
+            value = op.elementwise("select", [is_minus_infinity, op.scalar(math.nan), trigamma])
         else:
-            factor = math.copysign(_factorial(n, site.element), n % 2 - 0.5)
-            found = _scaled(site, _hurwitz(site, site.number(n + 1.0), wide), factor)
-    return site.result(site.narrowed(found))
+            factor = math.copysign(_factorial(n, op.element), n % 2 - 0.5)
+            value = _scale(op, _hurwitz(op, op.scalar(n + 1.0), wide), factor)
+    return op.to_torch(op.to_result_element(value))
 
 
 def _factorial(n: int, element: str) -> float:
-    """Infinite where the element type has no such number."""
-    found = math.lgamma(n + 1)
-    return math.exp(found) if found < (709.0 if element == "f64" else 88.7) else math.inf
+    """Return n!, infinite if the element type cannot represent it."""
+    log_factorial = math.lgamma(n + 1)
+    return math.exp(log_factorial) if log_factorial < (709.0 if element == "f64" else 88.7) else math.inf
 
 
-def _next_after(site: Site) -> Native:
-    return site.result(site.elementwise("next_after", [site.tensor(x) for x in site.operation.operands]))
+def _next_after(op: TorchOp) -> Value:
+    return op.to_torch(op.elementwise("next_after", [op.tensor(x) for x in op.operation.operands]))
 
 
-def _first_bessel(site: Site) -> Native:
-    """Of the size, whose scale is ``exp(-size)``; below zero the other sign, of which a zero has none."""
-    with site.widened():
-        x = site.tensor(site.operation.operands[0])
-        size = _apply(site, "stablehlo.abs", x)
-        found = _apply(site, "chlo.bessel_i1e", size)
-        if not name_of(site.operation).endswith("i1e"):
-            found = site.elementwise("multiply", [found, _apply(site, "stablehlo.exponential", size)])
-        below = site.compare("LT", x, site.number(0.0))
-        found = site.elementwise("select", [below, _apply(site, "stablehlo.negate", found), found])
-    return site.result(site.narrowed(found))
+def _bessel_i1(op: TorchOp) -> Value:
+    """Compute the Bessel function of the magnitude, scaled by ``exp(-magnitude)``, with the sign of ``x``."""
+    with op.half_as_f32():
+        x = op.tensor(op.operation.operands[0])
+        magnitude = _apply(op, "stablehlo.abs", x)
+        value = _apply(op, "chlo.bessel_i1e", magnitude)
+        if not name_of(op.operation).endswith("i1e"):
+            value = op.elementwise("multiply", [value, _apply(op, "stablehlo.exponential", magnitude)])
+        is_negative = op.compare("LT", x, op.scalar(0.0))
+        value = op.elementwise("select", [is_negative, _apply(op, "stablehlo.negate", value), value])
+    return op.to_torch(op.to_result_element(value))
 
 
-def _digamma(site: Site) -> Native:
-    return site.result(_digamma_of(site, site.tensor(site.operation.operands[0])))
+def _digamma(op: TorchOp) -> Value:
+    return op.to_torch(_digamma_with_poles(op, op.tensor(op.operation.operands[0])))
 
 
-def _digamma_of(site: Site, x: Native) -> Native:
-    """At a zero it is infinite, with the other sign."""
-    pole = site.elementwise("divide", [site.number(-1.0), x])
-    at_zero = site.compare("EQ", x, site.number(0.0))
-    return site.elementwise("select", [at_zero, pole, _apply(site, "chlo.digamma", x)])
+def _digamma_with_poles(op: TorchOp, x: Value) -> Value:
+    """Return digamma, infinite with the opposite sign at a zero."""
+    pole = op.elementwise("divide", [op.scalar(-1.0), x])
+    at_zero = op.compare("EQ", x, op.scalar(0.0))
+    return op.elementwise("select", [at_zero, pole, _apply(op, "chlo.digamma", x)])
 
 
-def _trunc(site: Site) -> Native:
-    """Towards zero, whose sign is that of the number."""
-    x = site.tensor(site.operation.operands[0])
-    if not site.is_float:
-        return site.result(x)
-    down, up = (_apply(site, f"stablehlo.{name}", x) for name in ("floor", "ceil"))
-    below = site.compare("LT", x, site.number(0.0))
-    return site.result(site.elementwise("select", [below, up, down]))
+def _trunc(op: TorchOp) -> Value:
+    """Round toward zero, keeping the sign of a zero."""
+    x = op.tensor(op.operation.operands[0])
+    if not op.is_float:
+        return op.to_torch(x)
+    down, up = (_apply(op, f"stablehlo.{name}", x) for name in ("floor", "ceil"))
+    is_negative = op.compare("LT", x, op.scalar(0.0))
+    return op.to_torch(op.elementwise("select", [is_negative, up, down]))
 
 
-def _elu(site: Site) -> Native | None:
-    """``scale * x``, and below zero ``scale * alpha * expm1(input_scale * x)``."""
-    x, *numbers = site.operation.operands
-    if not site.is_float or not all(getattr(one.owner, "name", "") in CONSTANTS for one in numbers):
+def _elu(op: TorchOp) -> Value | None:
+    """Lower ``scale * x``, and below zero ``scale * alpha * expm1(input_scale * x)``."""
+    x, *parameters = op.operation.operands
+    if not op.is_float or not all(
+        getattr(parameter.owner, "name", "") in CONSTANTS for parameter in parameters
+    ):
         return None
-    alpha, scale, steepness = (float(one.owner.attributes["value"].value) for one in numbers)
-    with site.widened():
-        wide = site.tensor(x)
-        below = _apply(site, "stablehlo.exponential_minus_one", _scaled(site, wide, steepness))
-        above = _scaled(site, wide, scale)
-        chosen = site.compare("GT", wide, site.number(0.0))
-        found = site.elementwise("select", [chosen, above, _scaled(site, below, alpha * scale)])
-    return site.result(site.narrowed(found))
+    alpha, scale, input_scale = (
+        float(lazy.number(lazy.definition(parameter).attributes["value"])) for parameter in parameters
+    )
+    with op.half_as_f32():
+        wide = op.tensor(x)
+        negative_part = _apply(op, "stablehlo.exponential_minus_one", _scale(op, wide, input_scale))
+        positive_part = _scale(op, wide, scale)
+        is_positive = op.compare("GT", wide, op.scalar(0.0))
+        value = op.elementwise(
+            "select", [is_positive, positive_part, _scale(op, negative_part, alpha * scale)]
+        )
+    return op.to_torch(op.to_result_element(value))
 
 
-def _with_number(op: str, turned: bool = False) -> Callable[[Site], Native | None]:
-    """A half and a number that is none, in f32, rounded once; the number may be beyond the halves."""
+def _binary_with_scalar(name: str, is_reversed: bool = False) -> Callable[[TorchOp], Value | None]:
+    """Lower a half-precision tensor and a scalar that it cannot represent in f32, rounded once."""
 
-    def lower(site: Site) -> Native | None:
-        left, right, *alpha = site.operation.operands
+    def lower(op: TorchOp) -> Value | None:
+        left, right, *alpha = op.operation.operands
         number = _constant(right)
-        if number is None or any(_constant(one) != 1 for one in alpha):
+        if number is None or any(_constant(factor) != 1 for factor in alpha):
             return None
-        whole = str(left.type).endswith(f",{site.element}>")
-        if not whole or site.element not in ("f16", "bf16") or _is_half(number, site.element):
+        is_same_type = str(left.type).endswith(f",{op.element}>")
+        if not is_same_type or op.element not in ("f16", "bf16") or _is_representable(number, op.element):
             return None
-        with site.widened():
-            x, y = site.tensor(left), site.number(number)
-            found = site.elementwise(op, [y, x] if turned else [x, y])
-        return site.result(site.narrowed(found))
+        with op.half_as_f32():
+            x, y = op.tensor(left), op.scalar(number)
+            value = op.elementwise(name, [y, x] if is_reversed else [x, y])
+        return op.to_torch(op.to_result_element(value))
 
     return lower
 
 
-def _constant(value: Native) -> float | None:
-    """A number of the program."""
-    owner = value.owner
+def _constant(value: Value) -> float | None:
+    """Return a constant scalar."""
+    owner = lazy.definition(value)
     if getattr(owner, "name", "") == "torch.prim.NumToTensor.Scalar":
         return _constant(owner.operands[0])
-    return float(owner.attributes["value"].value) if getattr(owner, "name", "") in CONSTANTS else None
+    return float(lazy.number(owner.attributes["value"])) if getattr(owner, "name", "") in CONSTANTS else None
 
 
-def _is_half(number: float, element: str) -> bool:
-    """Whether an element type has the number."""
+def _is_representable(number: float, element: str) -> bool:
+    """Return whether an element type represents the value exactly."""
     try:
         if element == "f16":
             return struct.unpack("<e", struct.pack("<e", number))[0] == number
@@ -164,41 +177,41 @@ def _is_half(number: float, element: str) -> bool:
     return struct.unpack("<f", packed)[0] == number and packed[:2] == bytes(2)
 
 
-def _leaky_relu(site: Site) -> Native | None:
-    x, slope = site.operation.operands
-    if not site.is_float or getattr(slope.owner, "name", "") not in CONSTANTS:
+def _leaky_relu(op: TorchOp) -> Value | None:
+    x, slope = op.operation.operands
+    if not op.is_float or getattr(slope.owner, "name", "") not in CONSTANTS:
         return None
-    with site.widened():
-        wide = site.tensor(x)
-        below = _scaled(site, wide, float(slope.owner.attributes["value"].value))
-        found = site.elementwise("select", [site.compare("GT", wide, site.number(0.0)), wide, below])
-    return site.result(site.narrowed(found))
+    with op.half_as_f32():
+        wide = op.tensor(x)
+        negative_part = _scale(op, wide, float(lazy.number(lazy.definition(slope).attributes["value"])))
+        value = op.elementwise("select", [op.compare("GT", wide, op.scalar(0.0)), wide, negative_part])
+    return op.to_torch(op.to_result_element(value))
 
 
-def _scaled(site: Site, x: Native, by: float) -> Native:
-    return x if by == 1 else site.elementwise("multiply", [x, site.number(by)])
+def _scale(op: TorchOp, x: Value, factor: float) -> Value:
+    return x if factor == 1 else op.elementwise("multiply", [x, op.scalar(factor)])
 
 
-POINTWISE: dict[str, Callable[[Site], Native | None]] = {
+POINTWISE: dict[str, Callable[[TorchOp], Value | None]] = {
     "torch.aten.erfinv": _function("chlo.erf_inv"),
     "torch.aten.lgamma": _function("chlo.lgamma"),
     "torch.aten.digamma": _digamma,
     "torch.aten.polygamma": _polygamma,
-    **{f"torch.aten.special_zeta{kind}": _zeta for kind in ("", ".other_scalar", ".self_scalar")},
-    "torch.aten.special_i1": _first_bessel,
-    "torch.aten.special_i1e": _first_bessel,
+    **{f"torch.aten.special_zeta{overload}": _zeta for overload in ("", ".other_scalar", ".self_scalar")},
+    "torch.aten.special_i1": _bessel_i1,
+    "torch.aten.special_i1e": _bessel_i1,
     "torch.aten.nextafter": _next_after,
     "torch.aten.erfc": _function("chlo.erfc"),
     "torch.aten.trunc": _trunc,
     "torch.aten.elu": _elu,
     "torch.aten.leaky_relu": _leaky_relu,
-    "torch.aten.mul.Scalar": _with_number("multiply"),
-    "torch.aten.div.Scalar": _with_number("divide"),
-    "torch.aten.add.Scalar": _with_number("add"),
-    "torch.aten.sub.Scalar": _with_number("subtract"),
-    "torch.aten.rsub.Scalar": _with_number("subtract", turned=True),
-    "torch.aten.mul.Tensor": _with_number("multiply"),
-    "torch.aten.div.Tensor": _with_number("divide"),
-    "torch.aten.add.Tensor": _with_number("add"),
-    "torch.aten.sub.Tensor": _with_number("subtract"),
+    "torch.aten.mul.Scalar": _binary_with_scalar("multiply"),
+    "torch.aten.div.Scalar": _binary_with_scalar("divide"),
+    "torch.aten.add.Scalar": _binary_with_scalar("add"),
+    "torch.aten.sub.Scalar": _binary_with_scalar("subtract"),
+    "torch.aten.rsub.Scalar": _binary_with_scalar("subtract", is_reversed=True),
+    "torch.aten.mul.Tensor": _binary_with_scalar("multiply"),
+    "torch.aten.div.Tensor": _binary_with_scalar("divide"),
+    "torch.aten.add.Tensor": _binary_with_scalar("add"),
+    "torch.aten.sub.Tensor": _binary_with_scalar("subtract"),
 }

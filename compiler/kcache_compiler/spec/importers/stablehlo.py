@@ -9,6 +9,7 @@ from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.frontends.program import Program
 from kcache_compiler.frontends.stablehlo.chlo_definition import chlo_definition
 from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir import lazy
 from kcache_compiler.shapes.monomial import product, size_text
 from kcache_compiler.spec.graph.builder import Builder
 from kcache_compiler.spec.graph.constants import Constant
@@ -16,7 +17,6 @@ from kcache_compiler.spec.graph.element_types import lossless
 from kcache_compiler.spec.graph.native_attributes import (
     array,
     boolean,
-    function_type,
     integer,
     integers,
     optional_integers,
@@ -107,7 +107,7 @@ class StablehloImporter(ElementwiseImporter):
         function = self.program.functions.get(decomposition)
         if function is None or len(function.regions[0].blocks) != 1:
             return False
-        type = function_type(function)
+        type = lazy.function_type(function)
         if len(type.results) != 1:
             return False
         definition = chlo_definition(name, type.inputs, type.results[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import WINDOW
+from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import REDUCE_WINDOW
 from kcache_compiler.shapes.formula import Formula, UnresolvedSize
 from kcache_compiler.shapes.shape_functions import window_count
 from kcache_compiler.spec.graph.nodes import Node, Ref
@@ -24,7 +24,7 @@ _NUMBERING = ("indices_of_shape_operands", "operand_layouts", "result_layouts", 
 def infer_custom_call(context: NodeContext) -> list[Ref]:
     """Infer a custom call by its target."""
     attributes = context.node.attributes
-    if f'"{WINDOW}"' in attributes:
+    if f'"{REDUCE_WINDOW}"' in attributes:
         return _dynamic_window(context)
     if f'"{ASSERTED}"' in attributes:
         _require_assertion(context, context.operand(context.node.operands[1]))

@@ -111,7 +111,7 @@ def recursive() -> onnx.ModelProto:
                 [node("MatMul", ["x", "w"], ["y"], name="here")], {"x": [4, 5]}, ["y"], {"w": weight(6, 2)}
             ),
             InvalidProgram,
-            ("5 against 6",),
+            ("5 and 6",),
         ),
         (
             lambda: model([node("Reshape", ["x", "s"], ["y"])], {"x": [4, 6]}, ["y"], {"s": ints(5, -1)}),
@@ -151,11 +151,11 @@ def test_bad_models(
     ("program", "said"),
     [
         (b"", "no graph"),
-        (b"\0" * 40, "no onnx.ModelProto"),
+        (b"\0" * 40, "not an onnx.ModelProto"),
         (b"func.func @main() { return }", "text: send MLIR with format 'stablehlo'"),
         (b"ML\xefR\x0d", "MLIR bytecode"),
         (b"PK\x03\x04" + bytes(40), "zip archive"),
-        (b"\x0a\x0fkcache.graph.v1", "no onnx.ModelProto"),
+        (b"\x0a\x0fkcache.graph.v1", "not an onnx.ModelProto"),
     ],
 )
 def test_other_formats_sent_as_onnx(program: bytes, said: str) -> None:

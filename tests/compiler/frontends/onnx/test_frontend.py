@@ -13,8 +13,8 @@ from onnx import numpy_helper
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends.onnx.control_flow import OPS
-from kcache_compiler.frontends.onnx.ops import TABLE
+from kcache_compiler.frontends.onnx.control_flow import CONTROL_FLOW
+from kcache_compiler.frontends.onnx.ops import LEGALIZATIONS
 from kcache_compiler.spec.canonicalize import canonicalize as canonicalize_at
 from kcache_compiler.spec.instantiate import instantiate
 from kcache_compiler.spec.text import parse_spec, write_spec
@@ -237,8 +237,8 @@ def test_the_documentation_lists_the_operators() -> None:
     text = (Path(__file__).parents[4] / "docs" / "guide" / "onnx.md").read_text()
     listed = re.search(r"(?s) Known:\n\n(.*?)\.\n", text)
     assert listed is not None
-    random_ops = {op for op in TABLE if op.startswith("Random")} | {"Bernoulli", "Multinomial"}
-    assert set(re.findall(r"`(\w+)`", listed[1])) == (set(TABLE) - random_ops) | set(OPS)
+    random_ops = {op for op in LEGALIZATIONS if op.startswith("Random")} | {"Bernoulli", "Multinomial"}
+    assert set(re.findall(r"`(\w+)`", listed[1])) == (set(LEGALIZATIONS) - random_ops) | set(CONTROL_FLOW)
 
 
 def _of_the_size(*nodes: onnx.NodeProto, **weights: Array) -> onnx.ModelProto:

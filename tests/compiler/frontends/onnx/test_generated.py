@@ -194,4 +194,4 @@ def test_pools_that_would_be_padded_by_less_than_nothing_are_refused(op: str, au
         draw.add(np.ones((1, 1, 1), np.float32), constant=False)
     found = judge(draw.model())
     assert found.outcome == ("right" if op == "Conv" else "refused"), found
-    assert op == "Conv" or "pads by -2" in found.reason
+    assert op == "Conv" or "negative pad -2" in found.reason

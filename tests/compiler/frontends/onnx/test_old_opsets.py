@@ -104,5 +104,5 @@ def test_operands_meet_at_the_axis_that_an_attribute_names(
 def test_what_the_converter_does_not_know_is_unsupported() -> None:
     # Before opset 6 Tile takes a count and an axis.
     model = _model("Tile", [(2, 3), (1,), (1,)], 1)
-    with pytest.raises(UnsupportedOp, match=r"opset 1, and onnx\.version_converter does not convert it to 7"):
+    with pytest.raises(UnsupportedOp, match=r"opset 1, which onnx\.version_converter cannot convert to 7"):
         canonicalize(model.SerializeToString(), "onnx")

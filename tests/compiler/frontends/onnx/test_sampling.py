@@ -252,9 +252,9 @@ _REFUSED: dict[str, tuple[Case, str]] = {
     "adaptive samples": (Case("RoiAlign", [_random(1, 1, 3, 3), _ROIS, ints(0, 0, 0, 0)]), "sampling_ratio"),
     "unique": (
         Case("Unique", [_random(3000, 9)], attributes={"axis": 0}),
-        "too many to compare each with each",
+        "too many for pairwise comparison",
     ),
-    "condition": (Case("Compress", [_random(0), np.ones(0, np.bool_)]), "no elements"),
+    "condition": (Case("Compress", [_random(0), np.ones(0, np.bool_)]), "empty input"),
     "cubic integers": (
         Case(
             "GridSample", [np.ones((1, 1, 3, 3), np.int32), _random(1, 2, 2, 2)], attributes={"mode": "cubic"}

@@ -7,9 +7,9 @@ from kcache_compiler.frontends.graph.emitter import Emitter, integers
 from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
 from kcache_compiler.frontends.graph.values import (
     COMPLEX,
+    COMPLEX_OF,
     FLOATS,
-    PART,
-    WHOLE,
+    REAL_OF,
     Type,
     Value,
     require_static,
@@ -22,29 +22,29 @@ _REAL = ("f32", "f64")
 
 
 def fft(e: Emitter, x: Value, *, kind: str, length: tuple[int, ...]) -> Value:
-    """A transform over the last one to three axes."""
+    """Emit a Fourier transform over the last one to three axes."""
     count = len(length)
     if not 1 <= count <= min(3, len(x.dims)):
-        raise InvalidProgram(f"length has {count} entries, for {x}: one to three of the last axes")
+        raise InvalidProgram(f"length has {count} entries for {x}: use one to three, for the last axes")
     if (x.dtype in COMPLEX) == (kind == "rfft"):
         raise InvalidProgram(f"{kind} takes {'floats' if kind == 'rfft' else 'complex'}, and x is {x}")
     sizes = [require_static(x, axis - count, "a transform needs its size") for axis in range(count)]
-    wanted = [*length[:-1], length[-1] // 2 + 1] if kind == "irfft" else list(length)
-    if sizes != wanted or any(size < 1 for size in length):
+    expected = [*length[:-1], length[-1] // 2 + 1] if kind == "irfft" else list(length)
+    if sizes != expected or any(size < 1 for size in length):
         raise InvalidProgram(f"length {list(length)} of {kind} does not fit {x}")
     dtype, last = x.dtype, length[-1]
     if kind == "rfft":
-        dtype, last = WHOLE[x.dtype], last // 2 + 1
+        dtype, last = COMPLEX_OF[x.dtype], last // 2 + 1
     elif kind == "irfft":
-        dtype = PART[x.dtype]
+        dtype = REAL_OF[x.dtype]
     attributes = f"fft_type = #stablehlo<fft_type {kind.upper()}>, fft_length = {integers(length)}"
     return e.emit("fft", (x,), Type(dtype, (*x.dims[:-1], last)), attributes)
 
 
 def cholesky(e: Emitter, x: Value, *, lower: bool = True) -> Value:
-    """The factor of symmetric positive definite matrices."""
+    """Emit the Cholesky factor of symmetric positive definite matrices."""
     if len(x.dims) < 2 or x.dims[-1] != x.dims[-2]:
-        raise InvalidProgram(f"{x} holds no square matrices in its last two axes")
+        raise InvalidProgram(f"{x} does not hold square matrices in its last two axes")
     return e.emit("cholesky", (x,), x.type, f"lower = {'true' if lower else 'false'}")
 
 
@@ -58,11 +58,11 @@ def triangular_solve(
     unit_diagonal: bool = False,
     transpose: str = "none",
 ) -> Value:
-    """``matrix @ y = rhs``, or ``y @ matrix = rhs``."""
+    """Solve ``matrix @ y = rhs``, or ``y @ matrix = rhs``."""
     same_dtype(matrix, rhs)
     rank = len(matrix.dims)
     if rank < 2 or matrix.dims[-1] != matrix.dims[-2]:
-        raise InvalidProgram(f"{matrix} holds no square matrices in its last two axes")
+        raise InvalidProgram(f"{matrix} does not hold square matrices in its last two axes")
     side = rank - 2 if left_side else rank - 1
     if rhs.dims[:-2] != matrix.dims[:-2] or len(rhs.dims) != rank or rhs.dims[side] != matrix.dims[-1]:
         raise InvalidProgram(f"{rhs} does not fit the matrices {matrix}")
@@ -80,11 +80,11 @@ LINEAR = Group(
             "Discrete Fourier transform over the last one to three axes.",
             (Operand("x", (*_REAL, *COMPLEX)),),
             fft,
-            "the shape and dtype of `x`; `rfft` takes floats and gives complex with length // 2 + 1 as the "
-            "last size, `irfft` the other way",
+            "the shape and dtype of `x`; `rfft` maps floats to complex numbers with length // 2 + 1 as "
+            "the last size, `irfft` is its inverse",
             "`stablehlo.fft`",
             (
-                Attribute("kind", "string", "Which transform.", choices=KINDS),
+                Attribute("kind", "string", "The transform.", choices=KINDS),
                 Attribute("length", "ints", "The real sizes of the axes."),
             ),
         ),
@@ -93,22 +93,28 @@ LINEAR = Group(
             "Cholesky factor of symmetric positive definite matrices, in the last two axes.",
             (Operand("x", (*FLOATS, *COMPLEX)),),
             cholesky,
-            "the shape and dtype of `x`; only the triangle that is asked for has defined elements",
+            "the shape and dtype of `x`; only the elements of the requested triangle are defined",
             "`stablehlo.cholesky`",
-            (Attribute("lower", "bool", "The lower triangle, else the upper one.", True),),
+            (
+                Attribute(
+                    "lower", "bool", "Whether to return the lower triangle, otherwise the upper one.", True
+                ),
+            ),
         ),
         Op(
             "triangular_solve",
             "The solution y of matrix @ y = rhs, or of y @ matrix = rhs, for triangular matrices.",
             (Operand("matrix", (*FLOATS, *COMPLEX)), Operand("rhs", (*FLOATS, *COMPLEX))),
             triangular_solve,
-            "the shape and dtype of `rhs`, which has the axes of `matrix` before the last two",
+            "the shape and dtype of `rhs`, which has the batch axes of `matrix`",
             "`stablehlo.triangular_solve`",
             (
-                Attribute("left_side", "bool", "matrix @ y, else y @ matrix.", True),
-                Attribute("lower", "bool", "The matrix is the lower triangle, else the upper one.", True),
-                Attribute("unit_diagonal", "bool", "The diagonal counts as ones.", False),
-                Attribute("transpose", "string", "What is done to the matrix.", "none", tuple(TRANSPOSES)),
+                Attribute("left_side", "bool", "Solve matrix @ y = rhs, otherwise y @ matrix = rhs.", True),
+                Attribute("lower", "bool", "Whether the matrix is lower triangular, otherwise upper.", True),
+                Attribute("unit_diagonal", "bool", "Whether the diagonal is taken as ones.", False),
+                Attribute(
+                    "transpose", "string", "The transposition of the matrix.", "none", tuple(TRANSPOSES)
+                ),
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Windows that slide over a tensor."""
+"""Reductions over sliding windows, and pooling."""
 
 from __future__ import annotations
 
@@ -6,36 +6,44 @@ from collections.abc import Sequence
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph.emitter import Emitter, combiner, integers
-from kcache_compiler.frontends.graph.extent import Size, plus, symbol
 from kcache_compiler.frontends.graph.ops import elementwise as el
-from kcache_compiler.frontends.graph.ops.reductions import COMBINERS, neutral
+from kcache_compiler.frontends.graph.ops.reductions import COMBINERS, identity_element
+from kcache_compiler.frontends.graph.size_expression import Size, plus, symbol
 from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
-from kcache_compiler.frontends.graph.values import FLOATS, NUMBERS, REALS, OpenAxis, Type, Value, axes_of
+from kcache_compiler.frontends.graph.values import (
+    FLOATS,
+    NUMBERS,
+    REALS,
+    StaticSizeRequired,
+    Type,
+    Value,
+    axes_of,
+)
 
 
-def window_size(
+def window_count(
     name: str, size: Size, window: int, stride: int, low: int, high: int, base: int, dilation: int
 ) -> tuple[Size, str]:
-    """How often a window fits along an axis; and the name of that where it is no polynomial of the size.
+    """Return how many windows fit along an axis, and a formula for it if it is not a polynomial of the size.
 
-    ``name`` says which axis, for messages.
+    ``name`` names the axis in messages.
     """
     if window < 1 or stride < 1 or base < 1 or dilation < 1:
-        raise InvalidProgram(f"{name}: window, stride and dilations are from 1")
-    reach = (window - 1) * dilation + 1
+        raise InvalidProgram(f"{name}: window, stride and dilations must be at least 1")
+    extent = (window - 1) * dilation + 1
     if isinstance(size, int):
         padded = (size and (size - 1) * base + 1) + low + high
-        return (0 if padded < reach else (padded - reach) // stride + 1), ""
+        return (0 if padded < extent else (padded - extent) // stride + 1), ""
     if base != 1:
-        raise OpenAxis(f"{name} is open: it takes no dilation")
-    slack = low + high - reach + 1
+        raise StaticSizeRequired(f"{name} is dynamic: it takes no dilation")
+    slack = low + high - extent + 1
     if stride == 1 and slack >= 0:
         return plus(size, slack), ""
     formula = f"max(0, ({size} + {slack - 1})//{stride} + 1)"
     return symbol(formula), formula
 
 
-def emit_windowed(
+def emit_binding_symbols(
     e: Emitter,
     op: str,
     operands: Sequence[Value],
@@ -44,10 +52,10 @@ def emit_windowed(
     attributes: str,
     region: str = "",
 ) -> Value:
-    """An operation whose result names sizes: ``formulas`` by axis."""
+    """Emit an operation whose result is the source of symbols: axis -> formula."""
     result = e.emit(op, operands, type, attributes, region)
     for axis, formula in formulas.items():
-        e.bind(formula, result, axis)
+        e.bind_symbol(formula, result, axis)
     return result
 
 
@@ -63,62 +71,70 @@ def reduce_window(
     base_dilation: tuple[int, ...] | None = None,
     window_dilation: tuple[int, ...] | None = None,
 ) -> Value:
-    """A reduction over each place of a window."""
+    """Reduce each position of a window."""
     rank = len(x.dims)
     if kind in ("and", "or", "xor") and x.dtype in (*FLOATS, "c64", "c128"):
-        raise InvalidProgram(f"kind is {kind!r}, and {x} has no bits")
+        raise InvalidProgram(f"kind is {kind!r}, but {x} has no bits")
     if kind in ("max", "min") and x.dtype in ("c64", "c128"):
-        raise InvalidProgram(f"kind is {kind!r}, and {x} is complex, which has no order")
-    named = {"strides": strides, "base_dilation": base_dilation, "window_dilation": window_dilation}
-    ones = {name: (1,) * rank if values is None else values for name, values in named.items()}
-    zeros = {
+        raise InvalidProgram(f"kind is {kind!r}, but {x} is complex, which has no order")
+    defaulted = {"strides": strides, "base_dilation": base_dilation, "window_dilation": window_dilation}
+    one_by_default = {name: (1,) * rank if values is None else values for name, values in defaulted.items()}
+    zero_by_default = {
         name: (0,) * rank if values is None else values for name, values in (("low", low), ("high", high))
     }
-    for name, values in {"window": window, **ones, **zeros}.items():
+    for name, values in {"window": window, **one_by_default, **zero_by_default}.items():
         if len(values) != rank:
-            raise InvalidProgram(f"{name} has {len(values)} entries, and {x} has {rank} axes: one for each")
-    dims, formulas = windows(
+            raise InvalidProgram(
+                f"{name} has {len(values)} entries, but {x} has {rank} axes: give one for each"
+            )
+    dims, formulas = window_counts(
         e,
         x,
         range(rank),
         window,
-        ones["strides"],
-        zeros["low"],
-        zeros["high"],
-        ones["base_dilation"],
-        ones["window_dilation"],
+        one_by_default["strides"],
+        zero_by_default["low"],
+        zero_by_default["high"],
+        one_by_default["base_dilation"],
+        one_by_default["window_dilation"],
     )
     attributes = (
-        f"window_dimensions = {integers(window)}, window_strides = {integers(ones['strides'])}, "
-        f"base_dilations = {integers(ones['base_dilation'])}, "
-        f"window_dilations = {integers(ones['window_dilation'])}" + padding(zeros["low"], zeros["high"])
+        f"window_dimensions = {integers(window)}, window_strides = {integers(one_by_default['strides'])}, "
+        f"base_dilations = {integers(one_by_default['base_dilation'])}, "
+        f"window_dilations = {integers(one_by_default['window_dilation'])}"
+        + padding_attribute(zero_by_default["low"], zero_by_default["high"])
     )
-    operands = (x, neutral(e, kind, x.dtype))
+    operands = (x, identity_element(e, kind, x.dtype))
     region = combiner(COMBINERS[kind], x.dtype)
-    return emit_windowed(
+    return emit_binding_symbols(
         e, "reduce_window", operands, Type(x.dtype, tuple(dims)), formulas, attributes, region
     )
 
 
-def windows(
+def window_counts(
     e: Emitter, x: Value, axes: Sequence[int], *parameters: Sequence[int]
 ) -> tuple[list[Size], dict[int, str]]:
-    """How often a window fits along each axis; the names of sizes that are no polynomials, by place."""
+    """Return how many windows fit along each axis, and the formulas of counts that are not polynomials.
+
+    ``parameters``: window, stride, low and high padding, base and window dilation, each by position in
+    ``axes``.
+    """
     dims: list[Size] = []
     formulas: dict[int, str] = {}
-    for place, axis in enumerate(axes):
-        window, stride, low, high, base, dilation = (values[place] for values in parameters)
-        rest = (window, stride, low, high, base, dilation)
-        size, formula = window_size(f"axis {axis} of {x}", x.dims[axis], *rest)
+    for index, axis in enumerate(axes):
+        window, stride, low, high, base, dilation = (values[index] for values in parameters)
+        settings = (window, stride, low, high, base, dilation)
+        size, formula = window_count(f"axis {axis} of {x}", x.dims[axis], *settings)
         dims.append(size)
         if formula:
-            formulas[place] = formula
-            if e.fixed((x.dims[axis],)):
-                e.define(formula, e.sample(window_size("", e.sample(x.dims[axis]), *rest)[0]))
+            formulas[index] = formula
+            if e.is_static((x.dims[axis],)):
+                e.define_sample(formula, e.sample(window_count("", e.sample(x.dims[axis]), *settings)[0]))
     return dims, formulas
 
 
-def padding(low: Sequence[int], high: Sequence[int]) -> str:
+def padding_attribute(low: Sequence[int], high: Sequence[int]) -> str:
+    """Return the attribute of (low, high) paddings, empty for no axes."""
     if not low:
         return ""
     rows = ", ".join(f"[{a}, {b}]" for a, b in zip(low, high, strict=True))
@@ -135,28 +151,29 @@ def _pool(
     high: tuple[int, ...] | None,
     axes: tuple[int, ...] | None,
 ) -> Value:
+    """Reduce windows over some axes, by default the last ones."""
     rank = len(x.dims)
-    along = tuple(range(rank - len(window), rank)) if axes is None else axes
-    if len(window) > rank or len(along) != len(window):
-        raise InvalidProgram(f"a window of {len(window)} sizes for {len(along)} axes of {x}")
-    found = axes_of(along, rank)
+    pooled = tuple(range(rank - len(window), rank)) if axes is None else axes
+    if len(window) > rank or len(pooled) != len(window):
+        raise InvalidProgram(f"the window has {len(window)} sizes for {len(pooled)} axes of {x}")
+    normalized = axes_of(pooled, rank)
 
-    def whole(values: tuple[int, ...] | None, name: str, rest: int) -> tuple[int, ...]:
+    def by_axis(values: tuple[int, ...] | None, name: str, default: int) -> tuple[int, ...]:
         if values is None:
-            return (rest,) * rank
-        if len(values) != len(found):
-            raise InvalidProgram(f"{name} has {len(values)} entries for a window of {len(found)} sizes")
-        by_axis = dict(zip(found, values, strict=True))
-        return tuple(by_axis.get(axis, rest) for axis in range(rank))
+            return (default,) * rank
+        if len(values) != len(normalized):
+            raise InvalidProgram(f"{name} has {len(values)} entries for a window of {len(normalized)} sizes")
+        values_by_axis = dict(zip(normalized, values, strict=True))
+        return tuple(values_by_axis.get(axis, default) for axis in range(rank))
 
     return reduce_window(
         e,
         x,
         kind=kind,
-        window=whole(window, "window", 1),
-        strides=whole(window if strides is None else strides, "strides", 1),
-        low=whole(low, "low", 0),
-        high=whole(high, "high", 0),
+        window=by_axis(window, "window", 1),
+        strides=by_axis(window if strides is None else strides, "strides", 1),
+        low=by_axis(low, "low", 0),
+        high=by_axis(high, "high", 0),
     )
 
 
@@ -170,7 +187,7 @@ def max_pool(
     high: tuple[int, ...] | None = None,
     axes: tuple[int, ...] | None = None,
 ) -> Value:
-    """The maximum of each window."""
+    """Return the maximum of each window."""
     return _pool(e, x, "max", window, strides, low, high, axes)
 
 
@@ -185,53 +202,60 @@ def avg_pool(
     axes: tuple[int, ...] | None = None,
     count_padding: bool = False,
 ) -> Value:
-    """The mean of each window."""
+    """Return the mean of each window."""
     total = _pool(e, x, "sum", window, strides, low, high, axes)
     if count_padding or not any((*(low or ()), *(high or ()))):
         elements = 1
         for size in window:
             elements *= size
         return el.divide(e, total, e.scalar(x.dtype, elements))
-    ones = _pool(e, e.like(x, 1), "sum", window, strides, low, high, axes)
-    return el.divide(e, total, ones)
+    counts = _pool(e, e.like(x, 1), "sum", window, strides, low, high, axes)
+    return el.divide(e, total, counts)
 
 
 _STRIDES = Attribute(
-    "strides", "ints", "Steps of the window. Default: its sizes, so that windows do not overlap.", None
+    "strides", "ints", "Strides of the window. Default: its sizes, so that windows do not overlap.", None
 )
-LOW = Attribute("low", "ints", "Padding in front. Default: 0.", None)
-HIGH = Attribute("high", "ints", "Padding behind. Default: 0.", None)
+LOW = Attribute("low", "ints", "Padding before the first element. Default: 0.", None)
+HIGH = Attribute("high", "ints", "Padding after the last element. Default: 0.", None)
 _POOL = (
     Attribute("window", "ints", "Sizes of the window."),
     _STRIDES,
     LOW,
     HIGH,
-    Attribute("axes", "ints", "The axes that it slides over. Default: the last ones.", None),
+    Attribute("axes", "ints", "The axes that the window slides over. Default: the last ones.", None),
 )
-FITS = (
-    "along an axis floor((low + size + high - ((window - 1) * dilation + 1)) / stride) + 1, or 0 where the "
+WINDOW_RULE = (
+    "floor((low + size + high - ((window - 1) * dilation + 1)) / stride) + 1 along an axis, or 0 if the "
     "window does not fit"
 )
 
-WINDOWS = Group(
-    "Windows",
+POOLING = Group(
+    "Pooling",
     (
         Op(
             "reduce_window",
-            "A reduction over each place of a window; the padding changes nothing.",
+            "A reduction of each position of a window; padding does not contribute.",
             (Operand("x", ("i1", *NUMBERS)),),
             reduce_window,
-            FITS,
+            WINDOW_RULE,
             "`stablehlo.reduce_window`",
             (
-                Attribute("kind", "string", "What combines the elements.", choices=tuple(COMBINERS)),
+                Attribute(
+                    "kind", "string", "The operation that combines elements.", choices=tuple(COMBINERS)
+                ),
                 Attribute("window", "ints", "The size of the window along each axis of x."),
-                Attribute("strides", "ints", "Its steps. Default: 1.", None),
+                Attribute("strides", "ints", "Strides of the window. Default: 1.", None),
                 LOW,
                 HIGH,
-                Attribute("base_dilation", "ints", "Distance of neighbours of x. Default: 1.", None),
                 Attribute(
-                    "window_dilation", "ints", "Distance of neighbours in the window. Default: 1.", None
+                    "base_dilation", "ints", "Distance of neighboring elements of x. Default: 1.", None
+                ),
+                Attribute(
+                    "window_dilation",
+                    "ints",
+                    "Distance of neighboring elements of the window. Default: 1.",
+                    None,
                 ),
             ),
         ),
@@ -240,7 +264,7 @@ WINDOWS = Group(
             "Maximum of each window.",
             (Operand("x", REALS),),
             max_pool,
-            FITS,
+            WINDOW_RULE,
             "`reduce_window` with `max`",
             _POOL,
             composite=True,
@@ -250,11 +274,11 @@ WINDOWS = Group(
             "Mean of each window.",
             (Operand("x", FLOATS),),
             avg_pool,
-            FITS,
+            WINDOW_RULE,
             "`reduce_window` with `sum`, divided by the number of elements",
             (
                 *_POOL,
-                Attribute("count_padding", "bool", "Whether padding counts as elements (zeros).", False),
+                Attribute("count_padding", "bool", "Whether padding counts as zeros in the mean.", False),
             ),
             composite=True,
         ),

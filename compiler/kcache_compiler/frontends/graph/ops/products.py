@@ -1,17 +1,25 @@
-"""Products of tensors."""
+"""Matrix products, general contractions and convolutions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph.emitter import Emitter, integers
-from kcache_compiler.frontends.graph.extent import Extent, Size
-from kcache_compiler.frontends.graph.ops.pooling import FITS, HIGH, LOW, emit_windowed, padding, windows
+from kcache_compiler.frontends.graph.ops.pooling import (
+    HIGH,
+    LOW,
+    WINDOW_RULE,
+    emit_binding_symbols,
+    padding_attribute,
+    window_counts,
+)
+from kcache_compiler.frontends.graph.size_expression import Size, SizeExpression
 from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
 from kcache_compiler.frontends.graph.values import (
     NUMBERS,
-    OpenAxis,
+    StaticSizeRequired,
     Type,
     Value,
     axes_of,
@@ -32,60 +40,63 @@ def dot_general(
     rhs_batch: tuple[int, ...] = (),
     dtype: str | None = None,
 ) -> Value:
-    """The general product."""
-    own = same_dtype(lhs, rhs)
-    left = axes_of((*lhs_batch, *lhs_contracting), len(lhs.dims), "axes of lhs")
-    right = axes_of((*rhs_batch, *rhs_contracting), len(rhs.dims), "axes of rhs")
-    for name, one, other in (
+    """Emit a contraction in the general form of StableHLO."""
+    operand_dtype = same_dtype(lhs, rhs)
+    lhs_axes = axes_of((*lhs_batch, *lhs_contracting), len(lhs.dims), "axes of lhs")
+    rhs_axes = axes_of((*rhs_batch, *rhs_contracting), len(rhs.dims), "axes of rhs")
+    for name, lhs_list, rhs_list in (
         ("batch", lhs_batch, rhs_batch),
         ("contracting", lhs_contracting, rhs_contracting),
     ):
-        if len(one) != len(other):
-            raise InvalidProgram(f"lhs_{name} has {len(one)} entries and rhs_{name} has {len(other)}")
-    for i, j in zip(left, right, strict=True):
+        if len(lhs_list) != len(rhs_list):
+            raise InvalidProgram(
+                f"lhs_{name} has {len(lhs_list)} entries, but rhs_{name} has {len(rhs_list)}"
+            )
+    for i, j in zip(lhs_axes, rhs_axes, strict=True):
         if lhs.dims[i] != rhs.dims[j]:
             raise InvalidProgram(f"axis {i} of {lhs} and axis {j} of {rhs} differ in size")
-    batches = len(lhs_batch)
+    batch_count = len(lhs_batch)
     dims = (
-        *(lhs.dims[axis] for axis in left[:batches]),
-        *(size for axis, size in enumerate(lhs.dims) if axis not in left),
-        *(size for axis, size in enumerate(rhs.dims) if axis not in right),
+        *(lhs.dims[axis] for axis in lhs_axes[:batch_count]),
+        *(size for axis, size in enumerate(lhs.dims) if axis not in lhs_axes),
+        *(size for axis, size in enumerate(rhs.dims) if axis not in rhs_axes),
     )
-    numbers = [
-        ("lhs_batching_dimensions", left[:batches]),
-        ("rhs_batching_dimensions", right[:batches]),
-        ("lhs_contracting_dimensions", left[batches:]),
-        ("rhs_contracting_dimensions", right[batches:]),
+    dimension_numbers = [
+        ("lhs_batching_dimensions", lhs_axes[:batch_count]),
+        ("rhs_batching_dimensions", rhs_axes[:batch_count]),
+        ("lhs_contracting_dimensions", lhs_axes[batch_count:]),
+        ("rhs_contracting_dimensions", rhs_axes[batch_count:]),
     ]
-    text = ", ".join(f"{name} = {list(axes)}" for name, axes in numbers if axes)
+    text = ", ".join(f"{name} = {list(axes)}" for name, axes in dimension_numbers if axes)
     attribute = f"dot_dimension_numbers = #stablehlo.dot<{text}>"
-    return e.emit("dot_general", (lhs, rhs), Type(dtype or own, dims), attribute)
+    return e.emit("dot_general", (lhs, rhs), Type(dtype or operand_dtype, dims), attribute)
 
 
 def matmul(e: Emitter, lhs: Value, rhs: Value) -> Value:
-    """``lhs @ rhs`` by the rule of NumPy."""
+    """Return ``lhs @ rhs`` by NumPy's rule."""
     same_dtype(lhs, rhs)
     if not lhs.dims or not rhs.dims:
-        raise InvalidProgram(f"{lhs} and {rhs}: a matrix product takes no scalars; use multiply")
-    inner = len(rhs.dims) - 2 if len(rhs.dims) > 1 else 0
-    if lhs.dims[-1] != rhs.dims[inner]:
+        raise InvalidProgram(f"{lhs} and {rhs}: a matrix product does not accept scalars; use multiply")
+    contracted = len(rhs.dims) - 2 if len(rhs.dims) > 1 else 0
+    if lhs.dims[-1] != rhs.dims[contracted]:
         raise InvalidProgram(
-            f"the last axis of {lhs} and axis {inner} of {rhs} differ: {lhs.dims[-1]} and {rhs.dims[inner]}"
+            f"the last axis of {lhs} and axis {contracted} of {rhs} differ: {lhs.dims[-1]} and "
+            f"{rhs.dims[contracted]}"
         )
     last = (len(lhs.dims) - 1,)
     if len(rhs.dims) <= 2:
-        return dot_general(e, lhs, rhs, lhs_contracting=last, rhs_contracting=(inner,))
+        return dot_general(e, lhs, rhs, lhs_contracting=last, rhs_contracting=(contracted,))
     batch = broadcast_dims(
         (Value("", Type(lhs.dtype, lhs.dims[:-2])), Value("", Type(rhs.dtype, rhs.dims[:-2])))
     )
     count = len(batch)
-    left = e.broadcast_to(lhs, (*batch, *lhs.dims[-2:]))
-    right = e.broadcast_to(rhs, (*batch, *rhs.dims[-2:]))
+    wide_lhs = e.broadcast_to(lhs, (*batch, *lhs.dims[-2:]))
+    wide_rhs = e.broadcast_to(rhs, (*batch, *rhs.dims[-2:]))
     return dot_general(
         e,
-        left,
-        right,
-        lhs_contracting=(len(left.dims) - 1,),
+        wide_lhs,
+        wide_rhs,
+        lhs_contracting=(len(wide_lhs.dims) - 1,),
         rhs_contracting=(count,),
         lhs_batch=tuple(range(count)),
         rhs_batch=tuple(range(count)),
@@ -108,154 +119,187 @@ def convolution(
     kernel_layout: str | None = None,
     output_layout: str | None = None,
 ) -> Value:
-    """Sums of products of a kernel with each place of a window; the kernel is not flipped."""
+    """Emit a convolution, or cross-correlation: the kernel is not flipped."""
     dtype = same_dtype(x, kernel)
     rank = len(x.dims)
     if rank < 2 or len(kernel.dims) != rank:
-        raise InvalidProgram(f"{x} and {kernel} must have one rank, from 2")
-    spatial = rank - 2
-    letters = "".join(chr(ord("0") + i) if i < 10 else chr(ord("a") + i - 10) for i in range(spatial))
-    source = _layout("input_layout", input_layout or f"NC{letters}", "NC", rank)
-    axes = [letter for letter in (input_layout or f"NC{letters}") if letter not in "NC"]
-    weights = _layout("kernel_layout", kernel_layout or f"OI{''.join(axes)}", "OI", rank, axes)
-    made = _layout("output_layout", output_layout or input_layout or f"NC{letters}", "NC", rank, axes)
-    ones = {
-        name: (1,) * spatial if values is None else values
-        for name, values in (
-            ("strides", strides),
-            ("input_dilation", input_dilation),
-            ("kernel_dilation", kernel_dilation),
-        )
-    }
-    zeros = {
-        name: (0,) * spatial if values is None else values for name, values in (("low", low), ("high", high))
-    }
-    for name, values in {**ones, **zeros}.items():
+        raise InvalidProgram(f"{x} and {kernel} must have the same rank, at least 2")
+    layouts = _read_layouts(rank, input_layout, kernel_layout, output_layout)
+    spatial = len(layouts.spatial)
+    steps = {"strides": strides, "input_dilation": input_dilation, "kernel_dilation": kernel_dilation}
+    settings = {name: (1,) * spatial if values is None else values for name, values in steps.items()}
+    for name, pads in (("low", low), ("high", high)):
+        settings[name] = (0,) * spatial if pads is None else pads
+    for name, values in settings.items():
         if len(values) != spatial:
             raise InvalidProgram(f"{name} has {len(values)} entries for {spatial} spatial axes")
-    batch, features = _groups(x, kernel, source, weights, groups, batch_groups)
-    window = [require_static(kernel, weights[letter], "kernels have fixed sizes") for letter in axes]
-    sizes, formulas = windows(
-        e,
-        x,
-        [source[letter] for letter in axes],
-        window,
-        ones["strides"],
-        zeros["low"],
-        zeros["high"],
-        ones["input_dilation"],
-        ones["kernel_dilation"],
-    )
+    batch, features = _check_groups(x, kernel, layouts.input, layouts.kernel, groups, batch_groups)
+    axes = [layouts.kernel[letter] for letter in layouts.spatial]
+    window = [require_static(kernel, axis, "a kernel needs static sizes") for axis in axes]
+    input_axes = [layouts.input[letter] for letter in layouts.spatial]
+    parameters = ("strides", "low", "high", "input_dilation", "kernel_dilation")
+    sizes, formulas = window_counts(e, x, input_axes, window, *(settings[name] for name in parameters))
     dims: list[Size] = [0] * rank
-    dims[made["N"]], dims[made["C"]] = batch, features
-    for letter, size in zip(axes, sizes, strict=True):
-        dims[made[letter]] = size
+    dims[layouts.output["N"]], dims[layouts.output["C"]] = batch, features
+    for letter, size in zip(layouts.spatial, sizes, strict=True):
+        dims[layouts.output[letter]] = size
     attributes = (
-        f"dimension_numbers = #stablehlo.conv<{_numbers(source, axes, 'bf')}x{_numbers(weights, axes, 'oi')}"
-        f"->{_numbers(made, axes, 'bf')}>, window_strides = {integers(ones['strides'])}, "
-        f"lhs_dilation = {integers(ones['input_dilation'])}, "
-        f"rhs_dilation = {integers(ones['kernel_dilation'])}, "
+        f"dimension_numbers = {layouts.attribute}, window_strides = {integers(settings['strides'])}, "
+        f"lhs_dilation = {integers(settings['input_dilation'])}, "
+        f"rhs_dilation = {integers(settings['kernel_dilation'])}, "
         f"feature_group_count = {groups} : i64, batch_group_count = {batch_groups} : i64"
-        + padding(zeros["low"], zeros["high"])
+        + padding_attribute(settings["low"], settings["high"])
     )
-    named = {made[axes[place]]: formula for place, formula in formulas.items()}
-    return emit_windowed(e, "convolution", (x, kernel), Type(dtype, tuple(dims)), named, attributes)
+    by_axis = {layouts.output[layouts.spatial[index]]: formula for index, formula in formulas.items()}
+    return emit_binding_symbols(e, "convolution", (x, kernel), Type(dtype, tuple(dims)), by_axis, attributes)
 
 
-def _layout(
-    name: str, text: str, fixed: str, rank: int, spatial: Sequence[str] | None = None
+class _Layouts(NamedTuple):
+    """Axes of input, kernel and output by letter; ``spatial`` are the spatial letters in input order."""
+
+    input: dict[str, int]
+    kernel: dict[str, int]
+    output: dict[str, int]
+    spatial: list[str]
+
+    @property
+    def attribute(self) -> str:
+        """The layouts as ``#stablehlo.conv``."""
+        source, weights = (
+            _dimension_numbers(layout, self.spatial, letters)
+            for layout, letters in ((self.input, "bf"), (self.kernel, "oi"))
+        )
+        return f"#stablehlo.conv<{source}x{weights}->{_dimension_numbers(self.output, self.spatial, 'bf')}>"
+
+
+def _read_layouts(
+    rank: int, input_layout: str | None, kernel_layout: str | None, output_layout: str | None
+) -> _Layouts:
+    """Return the layouts of a convolution, by default N, C (of the kernel O, I), then spatial axes."""
+    digits = "".join(chr(ord("0") + i) if i < 10 else chr(ord("a") + i - 10) for i in range(rank - 2))
+    text = input_layout or f"NC{digits}"
+    source = _read_layout("input_layout", text, "NC", rank)
+    spatial = [letter for letter in text if letter not in "NC"]
+    weights = kernel_layout or f"OI{''.join(spatial)}"
+    result = output_layout or text
+    return _Layouts(
+        source,
+        _read_layout("kernel_layout", weights, "OI", rank, spatial),
+        _read_layout("output_layout", result, "NC", rank, spatial),
+        spatial,
+    )
+
+
+def _read_layout(
+    name: str, text: str, required: str, rank: int, spatial: Sequence[str] | None = None
 ) -> dict[str, int]:
-    rest = [letter for letter in text if letter not in fixed]
-    fits = len(text) == len(set(text)) == rank and set(fixed) <= set(text)
-    if not fits or (spatial is not None and sorted(rest) != sorted(spatial)):
-        wanted = f" and the spatial letters {''.join(spatial)!r}" if spatial is not None else ""
+    """Return the axis of each letter of a layout. Raises ``InvalidProgram`` for other letters."""
+    spatial_letters = [letter for letter in text if letter not in required]
+    fits = len(text) == len(set(text)) == rank and set(required) <= set(text)
+    if not fits or (spatial is not None and sorted(spatial_letters) != sorted(spatial)):
+        expected = f" and the spatial letters {''.join(spatial)!r}" if spatial is not None else ""
         raise InvalidProgram(
-            f"{name} is {text!r}: it has {rank} different letters, among them {' and '.join(fixed)}{wanted}"
+            f"{name} is {text!r}: it must have {rank} distinct letters, among them "
+            f"{' and '.join(required)}{expected}"
         )
     return {letter: axis for axis, letter in enumerate(text)}
 
 
-def _groups(
-    x: Value, kernel: Value, source: dict[str, int], weights: dict[str, int], groups: int, batch_groups: int
+def _check_groups(
+    x: Value,
+    kernel: Value,
+    input_axes: dict[str, int],
+    kernel_axes: dict[str, int],
+    groups: int,
+    batch_groups: int,
 ) -> tuple[Size, int]:
-    channels = require_static(x, source["C"], "a convolution needs its size")
-    features = require_static(kernel, weights["O"], "kernels have fixed sizes")
-    inside = require_static(kernel, weights["I"], "kernels have fixed sizes")
+    """Return the sizes of the batch and of the features, checked against the groups."""
+    channels = require_static(x, input_axes["C"], "a convolution needs its size")
+    features = require_static(kernel, kernel_axes["O"], "a kernel needs static sizes")
+    group_channels = require_static(kernel, kernel_axes["I"], "a kernel needs static sizes")
     if groups < 1 or batch_groups < 1 or (groups > 1 and batch_groups > 1):
-        raise InvalidProgram("groups and batch_groups are from 1, and one of them is 1")
-    if channels != inside * groups or features % groups or features % batch_groups:
+        raise InvalidProgram("groups and batch_groups must be at least 1, and one of them must be 1")
+    if channels != group_channels * groups or features % groups or features % batch_groups:
         raise InvalidProgram(
-            f"{x} has {channels} channels and {kernel} takes {inside} in each of {groups} groups, and gives "
-            f"{features} features, which its groups must divide"
+            f"{x} has {channels} channels, but {kernel} takes {group_channels} in each of {groups} "
+            f"groups, and has "
+            f"{features} features, which the groups must divide"
         )
-    batch = x.dims[source["N"]]
+    batch = x.dims[input_axes["N"]]
     if batch_groups == 1:
         return batch, features
-    if isinstance(batch, Extent):
-        raise OpenAxis(f"axis {source['N']} of {x} is open: it takes no batch_groups")
+    if isinstance(batch, SizeExpression):
+        raise StaticSizeRequired(f"axis {input_axes['N']} of {x} is dynamic: it takes no batch_groups")
     if batch % batch_groups:
         raise InvalidProgram(f"{batch_groups} batch groups do not divide the batch of {x}")
     return batch // batch_groups, features
 
 
-def _numbers(layout: dict[str, int], spatial: Sequence[str], fixed: str) -> str:
-    words = {"bf": ("N", "C"), "oi": ("O", "I")}[fixed]
-    names = dict(zip(words, fixed, strict=True)) | {letter: str(i) for i, letter in enumerate(spatial)}
+def _dimension_numbers(layout: dict[str, int], spatial: Sequence[str], required: str) -> str:
+    """Return a layout in the syntax of ``#stablehlo.conv``."""
+    letters = {"bf": ("N", "C"), "oi": ("O", "I")}[required]
+    names = dict(zip(letters, required, strict=True)) | {letter: str(i) for i, letter in enumerate(spatial)}
     return "[" + ", ".join(names[letter] for letter in sorted(layout, key=lambda key: layout[key])) + "]"
 
 
-PRODUCTS = Group(
-    "Products",
+CONTRACTIONS = Group(
+    "Contractions and convolutions",
     (
         Op(
             "matmul",
-            "lhs @ rhs, by the rule of NumPy.",
+            "lhs @ rhs, by NumPy's rule.",
             (Operand("lhs", NUMBERS), Operand("rhs", NUMBERS)),
             matmul,
-            "one dtype; the last axis of lhs and the one before the last of rhs (its only one) are "
-            "contracted, axes before those broadcast",
-            "`stablehlo.dot_general`; batch axes only where rhs has more than 2 axes",
+            "one dtype; the last axis of lhs and the second-to-last of rhs (or its only one) are "
+            "contracted, the axes before them broadcast",
+            "`stablehlo.dot_general`; batch axes only if rhs has more than 2 axes",
         ),
         Op(
             "dot_general",
-            "Sums of products, in the general form of StableHLO.",
+            "A contraction in the general form of StableHLO.",
             (Operand("lhs", NUMBERS), Operand("rhs", NUMBERS)),
             dot_general,
-            "one dtype; paired axes have one size; the batch axes, then what is left of lhs, then of rhs",
+            "one dtype; equal sizes of paired axes; the batch axes, the free axes of lhs, those of rhs",
             "`stablehlo.dot_general`",
             (
-                Attribute("lhs_contracting", "ints", "Axes of lhs that are summed over."),
-                Attribute("rhs_contracting", "ints", "Their partners in rhs."),
-                Attribute("lhs_batch", "ints", "Axes of lhs that go along with those of rhs.", ()),
-                Attribute("rhs_batch", "ints", "Their partners in rhs.", ()),
+                Attribute("lhs_contracting", "ints", "Axes of lhs to contract."),
+                Attribute("rhs_contracting", "ints", "The axes of rhs that are paired with them."),
+                Attribute("lhs_batch", "ints", "Batch axes of lhs.", ()),
+                Attribute("rhs_batch", "ints", "The axes of rhs that are paired with them.", ()),
                 Attribute(
-                    "dtype", "dtype", "The dtype of the sums. Default: that of the operands.", None, NUMBERS
+                    "dtype", "dtype", "The dtype of the result. Default: that of the operands.", None, NUMBERS
                 ),
             ),
         ),
         Op(
             "convolution",
-            "Sums of products of a kernel with each place of a window; the kernel is not flipped.",
+            "Sums of products of a kernel with each position of a window; the kernel is not flipped.",
             (Operand("x", NUMBERS), Operand("kernel", NUMBERS)),
             convolution,
             "one dtype and rank; x has as many channels as the kernel's inputs times `groups`; spatially "
-            + FITS,
+            + WINDOW_RULE,
             "`stablehlo.convolution`",
             (
-                Attribute("strides", "ints", "Steps along the spatial axes. Default: 1.", None),
+                Attribute("strides", "ints", "Strides along the spatial axes. Default: 1.", None),
                 LOW,
                 HIGH,
-                Attribute("input_dilation", "ints", "Distance of neighbours of x. Default: 1.", None),
                 Attribute(
-                    "kernel_dilation", "ints", "Distance of neighbours of the kernel. Default: 1.", None
+                    "input_dilation", "ints", "Distance of neighboring elements of x. Default: 1.", None
                 ),
-                Attribute("groups", "int", "Groups of channels that do not mix.", 1),
-                Attribute("batch_groups", "int", "Groups of the batch that do not mix.", 1),
+                Attribute(
+                    "kernel_dilation",
+                    "ints",
+                    "Distance of neighboring elements of the kernel. Default: 1.",
+                    None,
+                ),
+                Attribute("groups", "int", "Number of independent groups of channels.", 1),
+                Attribute("batch_groups", "int", "Number of independent groups of the batch.", 1),
                 Attribute(
                     "input_layout",
                     "string",
-                    "The axes of x: N is the batch, C the channels, every other letter a spatial axis; their "
-                    'order is that of strides and paddings. Default: N, C, then spatial axes, as "NCHW".',
+                    "The axes of x: N is the batch, C the channels, every other letter a spatial axis; "
+                    "strides "
+                    'and paddings have their order. Default: N, C, then spatial axes, as "NCHW".',
                     None,
                 ),
                 Attribute(

@@ -1,4 +1,4 @@
-"""Sorting."""
+"""Sorting and top-k."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from kcache_compiler.frontends.graph.values import (
 )
 
 
-def _sorted(
+def _sort_together(
     e: Emitter, values: tuple[Value, ...], axis: int, descending: bool, stable: bool
 ) -> tuple[Value, ...]:
+    """Sort values together by the first one along an axis."""
     x = values[0]
-    at = axis_of(axis, len(x.dims))
+    dimension = axis_of(axis, len(x.dims))
     types = [scalar_type(value.dtype) for value in values]
-    params = ", ".join(f"%l{i}: {type}, %r{i}: {type}" for i, type in enumerate(types))
-    kind = "TOTALORDER" if x.dtype in FLOATS else "SIGNED" if x.dtype in SIGNED else "UNSIGNED"
+    parameters = ", ".join(f"%l{i}: {type}, %r{i}: {type}" for i, type in enumerate(types))
+    comparison_type = "TOTALORDER" if x.dtype in FLOATS else "SIGNED" if x.dtype in SIGNED else "UNSIGNED"
     region = (
-        f"^bb0({params}):\n"
+        f"^bb0({parameters}):\n"
         f'  %s = "stablehlo.compare"(%l0, %r0) {{comparison_direction = #stablehlo<comparison_direction '
-        f"{'GT' if descending else 'LT'}>, compare_type = #stablehlo<comparison_type {kind}>}} : "
+        f"{'GT' if descending else 'LT'}>, compare_type = #stablehlo<comparison_type {comparison_type}>}} : "
         f"({types[0]}, {types[0]}) -> tensor<i1>\n"
         '  "stablehlo.return"(%s) : (tensor<i1>) -> ()'
     )
-    attributes = f"dimension = {at} : i64, is_stable = {'true' if stable else 'false'}"
+    attributes = f"dimension = {dimension} : i64, is_stable = {'true' if stable else 'false'}"
     return e.emit_all("sort", values, [value.type for value in values], attributes, region)
 
 
 def sort(e: Emitter, x: Value, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
-    """In order along an axis."""
-    return _sorted(e, (x,), axis, descending, stable)[0]
+    """Sort along an axis."""
+    return _sort_together(e, (x,), axis, descending, stable)[0]
 
 
 def argsort(
@@ -50,16 +51,16 @@ def argsort(
     stable: bool = True,
     dtype: str = "i32",
 ) -> Value:
-    """Where the elements come from when they are sorted."""
-    places = e.iota(dtype, x.dims, axis_of(axis, len(x.dims)))
-    return _sorted(e, (x, places), axis, descending, stable)[1]
+    """Return the indices that sort ``x`` along an axis."""
+    indices = e.iota(dtype, x.dims, axis_of(axis, len(x.dims)))
+    return _sort_together(e, (x, indices), axis, descending, stable)[1]
 
 
 def top_k(e: Emitter, x: Value, *, k: int) -> tuple[Value, ...]:
-    """The largest along the last axis."""
-    own = require_static(x, axis_of(-1, len(x.dims)), "top_k needs its size")
-    if not 0 <= k <= own:
-        raise InvalidProgram(f"k is {k}, and the last axis of {x} has {own} elements")
+    """Return the k largest elements along the last axis, and their indices."""
+    size = require_static(x, axis_of(-1, len(x.dims)), "top_k needs its size")
+    if not 0 <= k <= size:
+        raise InvalidProgram(f"k is {k}, but the last axis of {x} has {size} elements")
     dims = (*x.dims[:-1], k)
     return e.emit_all("chlo.top_k", (x,), (Type(x.dtype, dims), Type("i32", dims)), f"k = {k} : i64")
 
@@ -67,7 +68,7 @@ def top_k(e: Emitter, x: Value, *, k: int) -> tuple[Value, ...]:
 _ORDERED = ("i1", *REALS)
 _SORT = (
     Attribute("axis", "int", "The axis.", -1),
-    Attribute("descending", "bool", "Largest first.", False),
+    Attribute("descending", "bool", "Whether to sort in descending order.", False),
     Attribute("stable", "bool", "Whether equal elements keep their order.", True),
 )
 
@@ -76,7 +77,7 @@ SORTING = Group(
     (
         Op(
             "sort",
-            "Elements in order along an axis; floats in the total order of IEEE 754, so that NaN comes last.",
+            "Elements sorted along an axis; floats by the total order of IEEE 754, so that NaN comes last.",
             (Operand("x", _ORDERED),),
             sort,
             "the shape and dtype of `x`",
@@ -85,7 +86,7 @@ SORTING = Group(
         ),
         Op(
             "argsort",
-            "Where the elements of the sorted value come from.",
+            "Indices that sort x along an axis.",
             (Operand("x", _ORDERED),),
             argsort,
             "the shape of `x` in `dtype`",
@@ -94,12 +95,12 @@ SORTING = Group(
         ),
         Op(
             "top_k",
-            "The k largest along the last axis, largest first, and their indices.",
+            "The k largest elements along the last axis, in descending order, and their indices.",
             (Operand("x", REALS),),
             top_k,
             "the shape of `x` with `k` as the last size: in the dtype of `x`, and in i32",
             "`chlo.top_k`",
-            (Attribute("k", "int", "How many."),),
+            (Attribute("k", "int", "The number of elements."),),
             ("values", "indices"),
         ),
     ),

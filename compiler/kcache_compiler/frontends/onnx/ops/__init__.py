@@ -1,5 +1,6 @@
-"""Legalizations of ONNX's operators to StableHLO, registered in ``site.TABLE`` when imported."""
+"""Legalizations of ONNX operators to StableHLO; importing a module registers its own in ``LEGALIZATIONS``."""
 
+from kcache_compiler.frontends.onnx.node import LEGALIZATIONS
 from kcache_compiler.frontends.onnx.ops import (
     activations,
     attention,
@@ -15,29 +16,27 @@ from kcache_compiler.frontends.onnx.ops import (
     shapes,
 )
 from kcache_compiler.frontends.onnx.ops.sequence import fourier, ngrams, recurrent
-from kcache_compiler.frontends.onnx.ops.vision import affine_grid as grids
-from kcache_compiler.frontends.onnx.ops.vision import col2im as blocks
+from kcache_compiler.frontends.onnx.ops.vision import col2im as col2im_module
 from kcache_compiler.frontends.onnx.ops.vision import convolution, regions, resize, sampling
-from kcache_compiler.frontends.onnx.ops.vision import max_pool as pooled
-from kcache_compiler.frontends.onnx.ops.vision import non_max_suppression as suppression
-from kcache_compiler.frontends.onnx.site import TABLE
+from kcache_compiler.frontends.onnx.ops.vision import max_pool as max_pool_module
+from kcache_compiler.frontends.onnx.ops.vision import non_max_suppression as nms_module
 
 __all__ = [
-    "TABLE",
+    "LEGALIZATIONS",
     "activations",
     "attention",
-    "blocks",
+    "col2im_module",
     "constants",
     "contractions",
     "convolution",
     "determinants",
     "elementwise",
     "fourier",
-    "grids",
     "indexing",
+    "max_pool_module",
     "ngrams",
+    "nms_module",
     "normalization",
-    "pooled",
     "quantized",
     "recurrent",
     "reductions",
@@ -46,5 +45,4 @@ __all__ = [
     "sampling",
     "selections",
     "shapes",
-    "suppression",
 ]

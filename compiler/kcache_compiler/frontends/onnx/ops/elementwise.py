@@ -1,4 +1,4 @@
-"""Ops that compute element by element."""
+"""Elementwise operators and conversions of element types."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import math
 import numpy as np
 
 from kcache_compiler.frontends.onnx.builder import limits_of
-from kcache_compiler.frontends.onnx.emitter import CARRIERS, FLOATS, INTEGERS, Value, astype
-from kcache_compiler.frontends.onnx.narrow_types import converted
+from kcache_compiler.frontends.onnx.emitter import FLOATS, INTEGERS, STORAGE_TYPES, Value, astype
+from kcache_compiler.frontends.onnx.narrow_types import convert_narrow
+from kcache_compiler.frontends.onnx.node import OnnxNode, legalize
 from kcache_compiler.frontends.onnx.proto import data_type_name, element_name
-from kcache_compiler.frontends.onnx.site import Site, legalizes
 
 _UNARY = {
     "Abs": (13, "abs"),
@@ -60,10 +60,10 @@ _COMPARISONS = {
     "Less": (13, "LT"),
     "LessOrEqual": (16, "LE"),
 }
-#: The largest number of f32.
-_LARGEST = float(np.finfo(np.float32).max)
-#: Floats, and types of exponents of which they have every number.
-_WHOLLY = {
+#: The largest finite value of f32.
+_LARGEST_F32 = float(np.finfo(np.float32).max)
+#: (float, element type of an exponent) such that the float represents all its values.
+_EXACTLY_REPRESENTED = {
     *(("f16", e) for e in ("i8", "ui8")),
     *(("bf16", e) for e in ("i8", "ui8")),
     *(("f32", e) for e in ("i8", "ui8", "i16", "ui16", "f16", "bf16")),
@@ -72,8 +72,8 @@ _WHOLLY = {
 _VARIADIC = {"Max": (13, "maximum"), "Min": (13, "minimum"), "Sum": (13, "add"), "Mean": (13, "add")}
 
 
-@legalizes(**{op: version for op, (version, _) in _UNARY.items()})
-def unary(n: Site) -> Value:
+@legalize(**{op: version for op, (version, _) in _UNARY.items()})
+def unary(n: OnnxNode) -> Value:
     op = _UNARY[n.op][1]
     x = n[0]
     if op in ("abs", "sign") and x.element.startswith("ui"):
@@ -82,17 +82,17 @@ def unary(n: Site) -> Value:
         return x
     if n.op == "Erf" and x.element not in FLOATS:
         n.unsupported(
-            f"of {x.element}, which the standard allows and does not define: cast its input to floats"
+            f"of {x.element}, which the standard allows but does not define: cast its input to floats"
         )
     return n.b.unary(op, x)
 
 
-def _unsigned(n: Site, x: Value) -> Value:
+def _unsigned(n: OnnxNode, x: Value) -> Value:
     return x if n.op == "Abs" else n.b.convert(n.b.compare_to("NE", x, 0), x.element)
 
 
-@legalizes(**{op: version for op, (version, _) in _BINARY.items()})
-def binary(n: Site) -> Value:
+@legalize(**{op: version for op, (version, _) in _BINARY.items()})
+def binary(n: OnnxNode) -> Value:
     if n.op == "PRelu":
         x, slope = n[0], n.b.broadcast(n[1], n[0].dims)
         negative = n.b.compare_to("LT", x, 0)
@@ -100,77 +100,77 @@ def binary(n: Site) -> Value:
     return n.b.binary(_BINARY[n.op][1], n[0], n[1])
 
 
-@legalizes(**{op: version for op, (version, _) in _COMPARISONS.items()})
-def comparison(n: Site) -> Value:
+@legalize(**{op: version for op, (version, _) in _COMPARISONS.items()})
+def comparison(n: OnnxNode) -> Value:
     return n.b.compare(_COMPARISONS[n.op][1], n[0], n[1])
 
 
-@legalizes(**{op: version for op, (version, _) in _VARIADIC.items()})
-def variadic(n: Site) -> Value:
+@legalize(**{op: version for op, (version, _) in _VARIADIC.items()})
+def variadic(n: OnnxNode) -> Value:
     op = _VARIADIC[n.op][1]
     total = functools.reduce(lambda x, y: n.b.binary(op, x, y), n.all() or [n[0]])
     return n.b.scalar("divide", total, len(n.inputs)) if n.op == "Mean" else total
 
 
-@legalizes(Mod=28)
-def mod(n: Site) -> Value:
-    rest = n.b.binary("remainder", n[0], n[1])
-    if n.int("fmod", 0) or rest.element.startswith("ui"):
-        return rest
+@legalize(Mod=28)
+def mod(n: OnnxNode) -> Value:
+    remainder = n.b.binary("remainder", n[0], n[1])
+    if n.int("fmod", 0) or remainder.element.startswith("ui"):
+        return remainder
     # The result has the sign of the divisor.
-    _, divisor = n.b.same(n[0], n[1])
-    signs = n.b.compare("NE", n.b.compare_to("LT", rest, 0), n.b.compare_to("LT", divisor, 0))
-    off = n.b.binary("and", signs, n.b.compare_to("NE", rest, 0))
-    return n.b.select(off, n.b.binary("add", rest, divisor), rest)
+    _, divisor = n.b.broadcast_together(n[0], n[1])
+    signs_differ = n.b.compare("NE", n.b.compare_to("LT", remainder, 0), n.b.compare_to("LT", divisor, 0))
+    is_adjusted = n.b.binary("and", signs_differ, n.b.compare_to("NE", remainder, 0))
+    return n.b.select(is_adjusted, n.b.binary("add", remainder, divisor), remainder)
 
 
-@legalizes(Pow=15)
-def power(n: Site) -> Value:
+@legalize(Pow=15)
+def power(n: OnnxNode) -> Value:
     x, y = n[0], n[1]
-    wide = x.element if _has_all(x.element, y) else _wide(x.element, y.element)
+    wide = x.element if _represents(x.element, y) else _common_element(x.element, y.element)
     return n.b.convert(n.b.binary("power", n.b.convert(x, wide), n.b.convert(y, wide)), x.element)
 
 
-def _has_all(element: str, exponent: Value) -> bool:
-    """Whether each exponent is a number of ``element``: all that its type has, or those that are known."""
-    if exponent.known is not None:
-        there = astype(exponent.known, element)
-        return bool(np.array_equal(astype(there, exponent.element), exponent.known))
+def _represents(element: str, exponent: Value) -> bool:
+    """Return whether ``element`` represents each exponent: its constants, or all values of its type."""
+    if exponent.constant is not None:
+        elements = astype(exponent.constant, element)
+        return bool(np.array_equal(astype(elements, exponent.element), exponent.constant))
     if element in FLOATS or exponent.element in FLOATS:
-        return exponent.element == element or (element, exponent.element) in _WHOLLY
+        return exponent.element == element or (element, exponent.element) in _EXACTLY_REPRESENTED
     low, high = limits_of(exponent.element)
     least, greatest = limits_of(element)
     return least <= low and high <= greatest
 
 
-def _wide(base: str, exponent: str) -> str:
-    """An element for both: of integers one whose low bits are those of the result."""
+def _common_element(base: str, exponent: str) -> str:
+    """Return an element type for both; for integers one whose low bits are those of the result."""
     if base in INTEGERS and exponent in INTEGERS:
         return "ui64" if exponent.startswith("ui") else "i64"
     narrow = ("f16", "bf16", "i8", "ui8", "i16", "ui16")
     return "f32" if base in ("f16", "bf16") and exponent in (*narrow, "f32") else "f64"
 
 
-@legalizes(BitShift=28)
-def bit_shift(n: Site) -> Value:
+@legalize(BitShift=28)
+def bit_shift(n: OnnxNode) -> Value:
     if n.text("direction") == "LEFT":
         return n.b.binary("shift_left", n[0], n[1])
     signed = not n[0].element.startswith("ui")
     return n.b.binary("shift_right_arithmetic" if signed else "shift_right_logical", n[0], n[1])
 
 
-@legalizes(Reciprocal=13)
-def reciprocal(n: Site) -> Value:
+@legalize(Reciprocal=13)
+def reciprocal(n: OnnxNode) -> Value:
     return n.b.binary("divide", n.b.full(1, n[0].element, n[0].dims), n[0])
 
 
-@legalizes(IsNaN=20)
-def is_nan(n: Site) -> Value:
+@legalize(IsNaN=20)
+def is_nan(n: OnnxNode) -> Value:
     return n.b.compare("NE", n[0], n[0])
 
 
-@legalizes(IsInf=20)
-def is_inf(n: Site) -> Value:
+@legalize(IsInf=20)
+def is_inf(n: OnnxNode) -> Value:
     positive, negative = n.int("detect_positive", 1), n.int("detect_negative", 1)
     x = n[0]
     if positive and negative:
@@ -180,63 +180,63 @@ def is_inf(n: Site) -> Value:
     return n.b.full(False, "i1", x.dims)
 
 
-@legalizes(Where=16)
-def where(n: Site) -> Value:
+@legalize(Where=16)
+def where(n: OnnxNode) -> Value:
     return n.b.select(n[0], n[1], n[2])
 
 
-@legalizes(Clip=13)
-def clip(n: Site) -> Value:
+@legalize(Clip=13)
+def clip(n: OnnxNode) -> Value:
     x = n[0]
     low, high = n.get(1), n.get(2)
     if n.version < 11:
-        # Attributes, whose defaults bound infinities; those beyond a half's range bound nothing.
+        # Attributes, whose defaults clamp infinities; they exceed the range of half-precision floats.
         bounded = x.element in ("f32", "f64")
-        low = n.b.full(n.float("min", -_LARGEST), x.element) if n.has("min") or bounded else None
-        high = n.b.full(n.float("max", _LARGEST), x.element) if n.has("max") or bounded else None
+        low = n.b.full(n.float("min", -_LARGEST_F32), x.element) if n.has("min") or bounded else None
+        high = n.b.full(n.float("max", _LARGEST_F32), x.element) if n.has("max") or bounded else None
     if low is not None:
         x = n.b.binary("maximum", x, n.b.reshape(low, ()))
     return x if high is None else n.b.binary("minimum", x, n.b.reshape(high, ()))
 
 
-@legalizes(Cast=28, CastLike=25)
-def cast(n: Site) -> Value:
+@legalize(Cast=28, CastLike=25)
+def cast(n: OnnxNode) -> Value:
     if n.op == "CastLike":
         return convert(n, n[0], n[1].element)
     return convert(n, n[0], element_of(n, n.int("to")))
 
 
-def element_of(n: Site, data_type: int) -> str:
-    """Return the element of an ONNX data type."""
+def element_of(n: OnnxNode, data_type: int) -> str:
+    """Return the element type of an ONNX data type."""
     element = element_name(data_type)
     if element is None:
-        n.unsupported(f"elements of type {data_type_name(data_type)}, which no buffer has")
+        n.unsupported(f"elements of type {data_type_name(data_type)}, which buffers do not support")
     return element
 
 
-def convert(n: Site, x: Value, element: str) -> Value:
-    """Convert as ONNX does: floats to integers toward zero, anything to bool by comparing with 0."""
-    if x.element != element and (x.element in CARRIERS or element in CARRIERS):
-        return converted(n, x, element)
-    if x.known is not None and not x.name and x.element != element:
-        return Value("", element, x.dims, astype(x.known, element))
+def convert(n: OnnxNode, x: Value, element: str) -> Value:
+    """Convert with ONNX's semantics: floats to integers toward zero, anything to bool by ``!= 0``."""
+    if x.element != element and (x.element in STORAGE_TYPES or element in STORAGE_TYPES):
+        return convert_narrow(n, x, element)
+    if x.constant is not None and not x.name and x.element != element:
+        return Value("", element, x.dims, astype(x.constant, element))
     if element == "i1" and x.element != "i1":
         return n.b.compare_to("NE", x, 0)
     return n.b.convert(x, element)
 
 
-@legalizes(BitCast=26)
-def bit_cast(n: Site) -> Value:
+@legalize(BitCast=26)
+def bit_cast(n: OnnxNode) -> Value:
     element = element_of(n, n.int("to"))
     if n[0].element == "i1" and element in ("i8", "ui8"):
         return n.b.convert(n[0], element)
     if "i1" in (element, n[0].element) and element != n[0].element:
-        n.unsupported("a bool is a byte of 0 or 1, and others have other bits")
+        n.unsupported("a bool is a byte of 0 or 1, unlike the bits of other types")
     return n.b.unary("bitcast_convert", n[0], element)
 
 
-def saturated(n: Site, x: Value, element: str) -> Value:
-    """Convert a float to an integer type, to the nearest value that it has."""
+def saturating_convert(n: OnnxNode, x: Value, element: str) -> Value:
+    """Convert a float to the nearest value of an integer type."""
     low, high = limits_of(element)
     clamped = n.b.scalar("minimum", n.b.scalar("maximum", x, low), high)
-    return n.b.convert(clamped, CARRIERS.get(element, element))._replace(element=element)
+    return n.b.convert(clamped, STORAGE_TYPES.get(element, element))._replace(element=element)

@@ -1,25 +1,25 @@
-"""Normalizations. Means and variances are computed in the float type that ONNX says, never a wider one."""
+"""Normalizations. Means and variances are computed in the float type that ONNX specifies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcache_compiler.frontends.onnx.builder import Build, Window
+from kcache_compiler.frontends.onnx.builder import Builder, Window
 from kcache_compiler.frontends.onnx.emitter import Value
+from kcache_compiler.frontends.onnx.node import LegalizationResult, OnnxNode, legalize
 from kcache_compiler.frontends.onnx.ops.elementwise import element_of
-from kcache_compiler.frontends.onnx.site import Results, Site, legalizes
 
 
-def _centered(b: Build, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
-    """Return ``x`` less its mean, the mean, and the inverse of the standard deviation."""
+def _centered(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
+    """Return ``x`` minus its mean, the mean, and the inverse of the standard deviation."""
     mean = b.mean(x, axes, keep=True)
     centered = b.binary("subtract", x, mean)
     variance = b.mean(b.binary("multiply", centered, centered), axes, keep=True)
     return centered, mean, b.unary("rsqrt", b.scalar("add", variance, epsilon))
 
 
-@legalizes(LayerNormalization=17)
-def layer_normalization(n: Site) -> Results:
+@legalize(LayerNormalization=17)
+def layer_normalization(n: OnnxNode) -> LegalizationResult:
     b, x, element = n.b, n[0], n[0].element
     axes = range(n.axis(n.int("axis", -1), x.rank), x.rank)
     wide = b.convert(x, element_of(n, n.int("stash_type", 1)))
@@ -29,43 +29,49 @@ def layer_normalization(n: Site) -> Results:
     return [y if bias is None else b.binary("add", y, bias), mean, inverse]
 
 
-@legalizes(RMSNormalization=23)
-def rms_normalization(n: Site) -> Value:
+@legalize(RMSNormalization=23)
+def rms_normalization(n: OnnxNode) -> Value:
     b, x = n.b, n[0]
     axes = range(n.axis(n.int("axis", -1), x.rank), x.rank)
     wide = b.convert(x, element_of(n, n.int("stash_type", 1)))
     square = b.mean(b.binary("multiply", wide, wide), axes, keep=True)
     inverse = b.unary("rsqrt", b.scalar("add", square, n.float("epsilon", 1e-5)))
     normalized = b.convert(b.binary("multiply", wide, inverse), x.element)
-    return b.binary("multiply", b.convert(normalized, n[1].element), n[1])  # its result has the scale's type
+    return b.binary(
+        "multiply", b.convert(normalized, n[1].element), n[1]
+    )  # the result has the type of the scale
 
 
-@legalizes(BatchNormalization=15)
-def batch_normalization(n: Site) -> Results:
+@legalize(BatchNormalization=15)
+def batch_normalization(n: OnnxNode) -> LegalizationResult:
     b, x = n.b, n[0]
     element = x.element
     epsilon, momentum = n.float("epsilon", 1e-5), n.float("momentum", 0.9)
     mean, variance = n[3], n[4]
     running: list[Value] = []
     if n.int("training_mode", 0):
-        x = b.convert(x, "f32") if element in ("f16", "bf16") else x  # whose sums leave the range of halves
+        x = b.convert(x, "f32") if element in ("f16", "bf16") else x  # sums exceed the range of f16
         axes = [axis for axis in range(x.rank) if axis != 1]
-        old = mean, variance  # of an element of their own
+        old_statistics = mean, variance  # may have another element type
         mean = b.mean(x, axes)
         centered = b.binary("subtract", x, b.broadcast_in_dim(mean, [1], x.dims))
         variance = b.mean(b.binary("multiply", centered, centered), axes)
-        rest = 1 - momentum
+        new_weight = 1 - momentum
         running = [
-            b.binary("add", b.scalar("multiply", before, momentum), _part(b, now, rest, before.element))
-            for before, now in zip(old, (mean, variance), strict=True)
+            b.binary(
+                "add",
+                b.scalar("multiply", old_value, momentum),
+                _scaled_update(b, new_value, new_weight, old_value.element),
+            )
+            for old_value, new_value in zip(old_statistics, (mean, variance), strict=True)
         ]
-    elif any(map(n.wants, range(1, 5))) and n.version < 14:
-        n.unsupported("its outputs beyond the first, those of training, are not made in this opset")
+    elif any(map(n.has_output, range(1, 5))) and n.version < 14:
+        n.unsupported("its outputs beyond the first, those of training, are not supported in this opset")
     inverse = b.unary("rsqrt", b.scalar("add", variance, epsilon))
 
     def channel(value: Value) -> Value:
         if x.rank < 2 or value.dims != (x.dims[1],):
-            n.invalid(f"shape {list(value.dims)} is not the channels of {list(x.dims)}")
+            n.invalid(f"the shape {list(value.dims)} does not match the channels of {list(x.dims)}")
         return b.broadcast_in_dim(b.convert(value, x.element), [1], x.dims)
 
     y = b.binary("multiply", b.binary("subtract", x, channel(mean)), channel(inverse))
@@ -73,12 +79,12 @@ def batch_normalization(n: Site) -> Results:
     return [b.convert(y, element), *running]
 
 
-def _part(b: Build, x: Value, factor: float, element: str) -> Value:
+def _scaled_update(b: Builder, x: Value, factor: float, element: str) -> Value:
     return b.scalar("multiply", b.convert(x, element), factor)
 
 
-@legalizes(InstanceNormalization=22)
-def instance_normalization(n: Site) -> Value:
+@legalize(InstanceNormalization=22)
+def instance_normalization(n: OnnxNode) -> Value:
     b, x = n.b, n[0]
     centered, _, inverse = _centered(b, x, range(2, x.rank), n.float("epsilon", 1e-5))
     y = b.binary("multiply", centered, inverse)
@@ -86,8 +92,8 @@ def instance_normalization(n: Site) -> Value:
     return b.binary("add", b.binary("multiply", y, scale), bias)
 
 
-@legalizes(GroupNormalization=21)
-def group_normalization(n: Site) -> Value:
+@legalize(GroupNormalization=21)
+def group_normalization(n: OnnxNode) -> Value:
     b, x, groups = n.b, n[0], n.int("num_groups")
     if x.rank < 2 or groups < 1 or x.dims[1] % groups:
         n.invalid(f"{groups} groups do not divide shape {list(x.dims)}")
@@ -97,7 +103,7 @@ def group_normalization(n: Site) -> Value:
     centered, _, inverse = _centered(b, grouped, range(2, grouped.rank), n.float("epsilon", 1e-5))
     y = b.convert(b.binary("multiply", centered, inverse), x.element)
     if n.version < 21:
-        # One scale a group; since opset 21 one a channel.
+        # One scale per group; since opset 21 one per channel.
         scale, bias = (b.broadcast_in_dim(n[i], [1], split) for i in (1, 2))
         return b.reshape(b.binary("add", b.binary("multiply", y, scale), bias), x.dims)
     y = b.reshape(y, x.dims)
@@ -105,8 +111,8 @@ def group_normalization(n: Site) -> Value:
     return b.binary("add", b.binary("multiply", y, scale), bias)
 
 
-@legalizes(LRN=13)
-def local_response_normalization(n: Site) -> Value:
+@legalize(LRN=13)
+def local_response_normalization(n: OnnxNode) -> Value:
     b, x, size = n.b, n[0], n.int("size")
     ones, sizes, pads = [1] * x.rank, [1] * x.rank, [(0, 0)] * x.rank
     sizes[1], pads[1] = size, ((size - 1) // 2, size // 2)
@@ -116,8 +122,8 @@ def local_response_normalization(n: Site) -> Value:
     return b.binary("divide", x, b.scalar("power", base, n.float("beta", 0.75)))
 
 
-@legalizes(LpNormalization=22)
-def lp_normalization(n: Site) -> Value:
+@legalize(LpNormalization=22)
+def lp_normalization(n: OnnxNode) -> Value:
     b, x = n.b, n[0]
     axis = n.axis(n.int("axis", -1), x.rank)
     if n.int("p", 2) == 1:
@@ -129,8 +135,8 @@ def lp_normalization(n: Site) -> Value:
     return b.select(b.compare_to("EQ", wide, 0), zero, b.binary("divide", x, wide))
 
 
-@legalizes(MeanVarianceNormalization=13)
-def mean_variance_normalization(n: Site) -> Value:
+@legalize(MeanVarianceNormalization=13)
+def mean_variance_normalization(n: OnnxNode) -> Value:
     b, x = n.b, n[0]
     axes = n.axes(x.rank) or [0, 2, 3]
     mean = b.mean(x, axes, keep=True)

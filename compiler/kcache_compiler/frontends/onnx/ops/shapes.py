@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: reshapes, slices, joins, pads."""
+"""Operators that move elements without computing: reshapes, slices, concatenations, pads."""
 
 from __future__ import annotations
 
@@ -9,120 +9,120 @@ import numpy as np
 
 from kcache_compiler.frontends.limits import check
 from kcache_compiler.frontends.onnx.builder import broadcast_dims
-from kcache_compiler.frontends.onnx.emitter import Value, known
-from kcache_compiler.frontends.onnx.site import Results, Site, legalizes
+from kcache_compiler.frontends.onnx.emitter import Value, constant_value
+from kcache_compiler.frontends.onnx.node import LegalizationResult, OnnxNode, legalize
 
-#: Pads of an axis by elements of its own: each is a place in a list.
-_MOST_PADS = 1 << 20
+#: Largest number of elements of an axis with which it is padded.
+_MAX_PADS = 1 << 20
 
 
-@legalizes(Identity=25, OptionalGetElement=28)
-def identity(n: Site) -> Value:
+@legalize(Identity=25, OptionalGetElement=28)
+def identity(n: OnnxNode) -> Value:
     return n[0]
 
 
-@legalizes(Dropout=22)
-def dropout(n: Site) -> Results:
-    """Nothing in inference; the mask keeps everything."""
+@legalize(Dropout=22)
+def dropout(n: OnnxNode) -> LegalizationResult:
+    """Return the input unchanged, with a mask of ones, in inference."""
     training = n.get(2)
-    if training is not None and n.known(2, "training_mode").any():
+    if training is not None and n.constant(2, "training_mode").any():
         ratio = n.get(1)
-        if ratio is None or n.known(1, "ratio").any():
-            n.unsupported("in training mode it draws random numbers")
+        if ratio is None or n.constant(1, "ratio").any():
+            n.unsupported("it draws random numbers in training mode")
     return [n[0], n.b.full(True, "i1" if n.version >= 10 else n[0].element, n[0].dims)]
 
 
-@legalizes(Reshape=25)
-def reshape(n: Site) -> Value:
-    x, wanted = n[0], n.ints("shape") if n.has("shape") else n.numbers(1, "shape")
-    dims = list(wanted)
+@legalize(Reshape=25)
+def reshape(n: OnnxNode) -> Value:
+    x, shape = n[0], n.ints("shape") if n.has("shape") else n.numbers(1, "shape")
+    dims = list(shape)
     if not n.int("allowzero", 0):
         for axis, size in enumerate(dims):
             if size == 0:
                 if axis >= x.rank:
-                    n.invalid(f"shape {wanted} copies dim {axis} of an input of rank {x.rank}")
+                    n.invalid(f"shape {shape} copies dim {axis} of an input of rank {x.rank}")
                 dims[axis] = x.dims[axis]
     if dims.count(-1) > 1 or min(dims, default=0) < -1:
-        n.invalid(f"shape {wanted} is none")
+        n.invalid(f"shape {shape} is invalid")
     if -1 in dims:
-        rest = -math.prod(dims)
-        if rest == 0 or math.prod(x.dims) % rest:
-            n.invalid(f"an input of shape {list(x.dims)} does not reshape to {wanted}")
-        dims[dims.index(-1)] = math.prod(x.dims) // rest
+        known_elements = -math.prod(dims)
+        if known_elements == 0 or math.prod(x.dims) % known_elements:
+            n.invalid(f"an input of shape {list(x.dims)} does not reshape to {shape}")
+        dims[dims.index(-1)] = math.prod(x.dims) // known_elements
     return n.b.reshape(x, tuple(dims))
 
 
-@legalizes(Flatten=25)
-def flatten(n: Site) -> Value:
+@legalize(Flatten=25)
+def flatten(n: OnnxNode) -> Value:
     x, axis = n[0], n.int("axis", 1)
     if not -x.rank <= axis <= x.rank:
-        n.invalid(f"axis {axis} is not one of rank {x.rank}")
+        n.invalid(f"axis {axis} is out of range for rank {x.rank}")
     axis = axis + x.rank if axis < 0 else axis
     return n.b.reshape(x, (math.prod(x.dims[:axis]), math.prod(x.dims[axis:])))
 
 
-@legalizes(Squeeze=25)
-def squeeze(n: Site) -> Value:
+@legalize(Squeeze=25)
+def squeeze(n: OnnxNode) -> Value:
     x = n[0]
     axes = n.axes(x.rank)
     if axes is None:
         axes = [axis for axis, size in enumerate(x.dims) if size == 1]
     for axis in axes:
         if x.dims[axis] != 1:
-            n.invalid(f"axis {axis} of shape {list(x.dims)} is not 1")
+            n.invalid(f"axis {axis} of shape {list(x.dims)} does not have the size 1")
     return n.b.reshape(x, tuple(d for i, d in enumerate(x.dims) if i not in axes))
 
 
-@legalizes(Unsqueeze=25)
-def unsqueeze(n: Site) -> Value:
+@legalize(Unsqueeze=25)
+def unsqueeze(n: OnnxNode) -> Value:
     x = n[0]
-    given = n.ints("axes") if n.has("axes") else n.numbers(1, "axes")
-    axes = n.axes(x.rank + len(given)) or []
+    values = n.ints("axes") if n.has("axes") else n.numbers(1, "axes")
+    axes = n.axes(x.rank + len(values)) or []
     dims = iter(x.dims)
     return n.b.reshape(x, tuple(1 if i in axes else next(dims) for i in range(x.rank + len(axes))))
 
 
-@legalizes(Transpose=25)
-def transpose(n: Site) -> Value:
+@legalize(Transpose=25)
+def transpose(n: OnnxNode) -> Value:
     x = n[0]
     order = n.ints("perm", range(x.rank)[::-1])
     if sorted(order) != list(range(x.rank)):
-        n.invalid(f"perm = {order} is no permutation of rank {x.rank}")
+        n.invalid(f"perm = {order} is not a permutation of rank {x.rank}")
     return n.b.transpose(x, order)
 
 
-@legalizes(Concat=13)
-def concat(n: Site) -> Value:
+@legalize(Concat=13)
+def concat(n: OnnxNode) -> Value:
     parts = n.all()
     return n.b.concatenate(parts, n.axis(n.int("axis", 1), n[0].rank))
 
 
-@legalizes(Split=18)
-def split(n: Site) -> Results:
+@legalize(Split=18)
+def split(n: OnnxNode) -> LegalizationResult:
     x = n[0]
     axis = n.axis(n.int("axis", 0), x.rank)
     size, count = x.dims[axis], n.int("num_outputs", len(n.outputs))
     if count != len(n.outputs):
-        n.invalid(f"num_outputs = {count} of {len(n.outputs)} outputs")
+        n.invalid(f"num_outputs = {count} does not match {len(n.outputs)} outputs")
     if n.has("split"):
-        parts = n.ints("split")
+        part_sizes = n.ints("split")
     elif n.get(1) is not None:
-        parts = n.numbers(1, "split")
+        part_sizes = n.numbers(1, "split")
     else:
-        part = -(-size // count)
-        parts = [max(0, min(part, size - i * part)) for i in range(count)]
-    if sum(parts) != size or min(parts, default=0) < 0 or len(parts) < len(n.outputs):
-        n.invalid(f"parts of {parts} are not axis {axis} of shape {list(x.dims)}")
+        part_size = -(-size // count)
+        part_sizes = [max(0, min(part_size, size - i * part_size)) for i in range(count)]
+    if sum(part_sizes) != size or min(part_sizes, default=0) < 0 or len(part_sizes) < len(n.outputs):
+        n.invalid(f"parts {part_sizes} do not add up to axis {axis} of shape {list(x.dims)}")
     results: list[Value] = []
     start = 0
-    for part in parts:
-        results.append(n.b.along(x, axis, start, start + part))
-        start += part
+    for part_size in part_sizes:
+        results.append(n.b.slice_axis(x, axis, start, start + part_size))
+        start += part_size
     return results
 
 
-@legalizes(Slice=13)
-def slice_(n: Site) -> Value:
+@legalize(Slice=13)
+def slice_(n: OnnxNode) -> Value:
     x = n[0]
     if n.has("starts"):
         starts, stops = n.ints("starts"), n.ints("ends")
@@ -132,41 +132,41 @@ def slice_(n: Site) -> Value:
         axes = list(range(len(starts))) if n.get(3) is None else n.numbers(3, "axes")
         steps = [1] * len(starts) if n.get(4) is None else n.numbers(4, "steps")
     if not len(starts) == len(stops) == len(axes) == len(steps) or 0 in steps:
-        n.invalid(f"starts {starts}, ends {stops}, axes {axes} and steps {steps} do not fit each other")
+        n.invalid(f"starts {starts}, ends {stops}, axes {axes} and steps {steps} do not match")
     for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
-        x = _sliced(n, x, n.axis(axis, x.rank), start, stop, step)
+        x = _slice_one_axis(n, x, n.axis(axis, x.rank), start, stop, step)
     return x
 
 
-def _sliced(n: Site, x: Value, axis: int, start: int, stop: int, step: int) -> Value:
+def _slice_one_axis(n: OnnxNode, x: Value, axis: int, start: int, stop: int, step: int) -> Value:
     size = x.dims[axis]
     if step < 0:
-        start = max(start, -size)  # what starts before the first element starts there, other than in Python
-    picked = range(size)[slice(start, stop, step)]
+        start = max(start, -size)  # unlike in Python, an earlier start is the first element
+    indices = range(size)[slice(start, stop, step)]
     if step > 0:
-        return n.b.along(x, axis, picked.start, max(picked.start, picked.stop), step)
-    turned = n.b.reverse(x, [axis])
-    first = size - 1 - picked.start
-    return n.b.along(turned, axis, first, max(first, size - 1 - picked.stop), -step)
+        return n.b.slice_axis(x, axis, indices.start, max(indices.start, indices.stop), step)
+    reversed_x = n.b.reverse(x, [axis])
+    first = size - 1 - indices.start
+    return n.b.slice_axis(reversed_x, axis, first, max(first, size - 1 - indices.stop), -step)
 
 
-@legalizes(Expand=13)
-def expand(n: Site) -> Value:
+@legalize(Expand=13)
+def expand(n: OnnxNode) -> Value:
     return n.b.broadcast(n[0], broadcast_dims(n[0].dims, tuple(n.numbers(1, "shape"))))
 
 
-@legalizes(Tile=13)
-def tile(n: Site) -> Value:
+@legalize(Tile=13)
+def tile(n: OnnxNode) -> Value:
     x, repeats = n[0], n.numbers(1, "repeats")
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         n.invalid(f"repeats {repeats} do not fit shape {list(x.dims)}")
-    spread = tuple(size for pair in zip(repeats, x.dims, strict=True) for size in pair)
-    wide = n.b.broadcast_in_dim(x, range(1, 2 * x.rank, 2), spread)
+    tiled_dims = tuple(size for pair in zip(repeats, x.dims, strict=True) for size in pair)
+    wide = n.b.broadcast_in_dim(x, range(1, 2 * x.rank, 2), tiled_dims)
     return n.b.reshape(wide, tuple(r * d for r, d in zip(repeats, x.dims, strict=True)))
 
 
-@legalizes(Pad=25)
-def pad(n: Site) -> Value:
+@legalize(Pad=25)
+def pad(n: OnnxNode) -> Value:
     x = n[0]
     counts = n.ints("pads") if n.has("pads") else n.numbers(1, "pads")
     axes = range(x.rank)
@@ -183,37 +183,41 @@ def pad(n: Site) -> Value:
         scalar = n.b.full(n.float("value", 0.0), x.element) if value is None else n.b.reshape(value, ())
         return n.b.pad(x, scalar, low, high)
     if mode not in ("reflect", "edge", "wrap"):
-        n.invalid(f"mode {mode!r} is none")
+        n.invalid(f"mode {mode!r} does not exist")
     for axis in range(x.rank):
-        x = _extended(n, x, axis, low[axis], high[axis], mode)
+        x = _pad_from_input(n, x, axis, low[axis], high[axis], mode)
     return x
 
 
-def _extended(n: Site, x: Value, axis: int, low: int, high: int, mode: str) -> Value:
-    """Pad one axis with elements of its own; negative counts cut."""
+def _pad_from_input(n: OnnxNode, x: Value, axis: int, low: int, high: int, mode: str) -> Value:
+    """Pad one axis with elements of the input; negative widths remove elements."""
     size = x.dims[axis]
     if low > 0 or high > 0:
         if not size:
             n.invalid(f"axis {axis} has no elements to pad with")
-        check("elements to pad with", max(0, low) + max(0, high), _MOST_PADS)
-        before = _runs(range(-low, 0), size, mode)
-        after = _runs(range(size, size + high), size, mode)
-        parts = [_run(n, x, axis, run) for run in before] + [x] + [_run(n, x, axis, run) for run in after]
+        check("elements to pad with", max(0, low) + max(0, high), _MAX_PADS)
+        before = _source_runs(range(-low, 0), size, mode)
+        after = _source_runs(range(size, size + high), size, mode)
+        parts = (
+            [_emit_run(n, x, axis, run) for run in before]
+            + [x]
+            + [_emit_run(n, x, axis, run) for run in after]
+        )
         x = n.b.concatenate(parts, axis)
-    return n.b.along(x, axis, max(0, -low), x.dims[axis] - max(0, -high))
+    return n.b.slice_axis(x, axis, max(0, -low), x.dims[axis] - max(0, -high))
 
 
-def _runs(places: Sequence[int], size: int, mode: str) -> list[list[int]]:
-    """Return the source index of each place, cut into runs that go up or down by one, or stay."""
+def _source_runs(positions: Sequence[int], size: int, mode: str) -> list[list[int]]:
+    """Return the source index of each position, split into ascending, descending or constant runs."""
     runs: list[list[int]] = []
-    for place in places:
+    for position in positions:
         if mode == "wrap":
-            source = place % size
+            source = position % size
         elif mode == "edge":
-            source = min(max(place, 0), size - 1)
+            source = min(max(position, 0), size - 1)
         else:
             period = max(1, 2 * (size - 1))
-            source = place % period
+            source = position % period
             source = source if source < size else period - source
         last = runs[-1] if runs else []
         step = source - last[-1] if last else 0
@@ -224,16 +228,17 @@ def _runs(places: Sequence[int], size: int, mode: str) -> list[list[int]]:
     return runs
 
 
-def _run(n: Site, x: Value, axis: int, run: list[int]) -> Value:
-    part = n.b.along(x, axis, min(run), max(run) + 1)
+def _emit_run(n: OnnxNode, x: Value, axis: int, run: list[int]) -> Value:
+    """Emit the elements of one run."""
+    entries = n.b.slice_axis(x, axis, min(run), max(run) + 1)
     if len(run) > 1 and run[0] == run[1]:
         dims = tuple(len(run) if i == axis else d for i, d in enumerate(x.dims))
-        return n.b.broadcast(part, dims)
-    return n.b.reverse(part, [axis]) if run[0] > run[-1] else part
+        return n.b.broadcast(entries, dims)
+    return n.b.reverse(entries, [axis]) if run[0] > run[-1] else entries
 
 
-@legalizes(DepthToSpace=28, SpaceToDepth=28)
-def depth_space(n: Site) -> Value:
+@legalize(DepthToSpace=28, SpaceToDepth=28)
+def depth_space(n: OnnxNode) -> Value:
     x, b, block = n[0], n.b, n.int("blocksize")
     if x.rank != 4 or block < 1:
         n.invalid(f"blocksize {block} does not fit shape {list(x.dims)}")
@@ -251,9 +256,9 @@ def depth_space(n: Site) -> Value:
     return b.reshape(x, (batch, depth, height * block, width * block))
 
 
-@legalizes(Shape=25, Size=25)
-def shape(n: Site) -> Value:
+@legalize(Shape=25, Size=25)
+def shape(n: OnnxNode) -> Value:
     dims = n[0].dims
     if n.op == "Size":
-        return known(np.asarray(math.prod(dims), np.int64))
-    return known(np.asarray(dims[n.int("start", 0) : n.int("end", len(dims))], np.int64))
+        return constant_value(np.asarray(math.prod(dims), np.int64))
+    return constant_value(np.asarray(dims[n.int("start", 0) : n.int("end", len(dims))], np.int64))

@@ -1,4 +1,4 @@
-"""Blocks of columns put together to images: Col2Im."""
+"""Col2Im: sums blocks of columns to images."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from kcache_compiler.frontends.limits import check
 from kcache_compiler.frontends.onnx.emitter import Array, Value
-from kcache_compiler.frontends.onnx.ops.indexing import taken
-from kcache_compiler.frontends.onnx.site import Site, legalizes
+from kcache_compiler.frontends.onnx.node import OnnxNode, legalize
+from kcache_compiler.frontends.onnx.ops.indexing import take_constant
 
 
-@legalizes(Col2Im=18)
-def col2im(n: Site) -> Value:
-    """Add up blocks one axis after the other: each element takes those that cover it."""
+@legalize(Col2Im=18)
+def col2im(n: OnnxNode) -> Value:
+    """Sum the overlapping blocks, axis by axis: each element sums those that cover it."""
     b, x = n.b, n[0]
     image, block = n.numbers(1, "image_shape"), n.numbers(2, "block_shape")
     spatial = len(image)
@@ -23,15 +23,15 @@ def col2im(n: Site) -> Value:
     pads = n.ints("pads", [0] * (2 * spatial))
     lengths = {len(block), len(strides), len(dilations), len(pads) // 2}
     if not spatial or lengths != {spatial} or min(*image, *block, *strides, *dilations) < 1 or min(pads) < 0:
-        n.invalid(f"image_shape {image}, block_shape {block} or its attributes do not fit each other")
+        n.invalid(f"image_shape {image}, block_shape {block} and its attributes do not match")
     if x.element == "i1":
-        n.unsupported("blocks of bools, which do not add up")
+        n.unsupported("blocks of bools")
     counts = [
         (size + pads[i] + pads[spatial + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
         for i, size in enumerate(image)
     ]
     if x.rank != 3 or x.dims[1] % math.prod(block) or min(counts) < 1 or x.dims[2] != math.prod(counts):
-        n.invalid(f"an input of shape {list(x.dims)} has not {counts} blocks of {block}")
+        n.invalid(f"an input of shape {list(x.dims)} does not have {counts} blocks of {block}")
     channels = x.dims[1] // math.prod(block)
     dims = (x.dims[0], channels, *image)
     if 0 in dims:
@@ -46,22 +46,22 @@ def col2im(n: Site) -> Value:
         rest = math.prod(x.dims) // (lead * block[i] * counts[i])
         x = b.reshape(x, (lead, block[i] * counts[i], rest))
         x = b.pad(x, b.full(0, x.element), [0, 0, 0], [0, 1, 0])
-        x = b.reshape(taken(n, x, 1, sources.reshape(-1)), (lead, *sources.shape, rest))
+        x = b.reshape(take_constant(n, x, 1, sources.reshape(-1)), (lead, *sources.shape, rest))
         x = b.reduce("add", x, [2])
         lead *= image[i]
     return b.reshape(x, dims)
 
 
-def _sources(size: int, from_: tuple[int, int], stride: int, dilation: int, pad: int) -> Array:
-    """Return for each place of an axis where in (block, count) its summands are; one beyond them is none."""
-    block, count = from_
-    inside, first = np.divmod(np.arange(block * count), count)
-    places = first * stride + inside * dilation - pad
-    own = np.flatnonzero((places >= 0) & (places < size))
-    own = own[np.argsort(places[own], kind="stable")]
-    at = places[own]
+def _sources(size: int, shape: tuple[int, int], stride: int, dilation: int, pad: int) -> Array:
+    """Return the summands in (block, count) of each index of an axis; one past the last is a zero."""
+    block, count = shape
+    offset, block_start = np.divmod(np.arange(block * count), count)
+    positions = block_start * stride + offset * dilation - pad
+    valid = np.flatnonzero((positions >= 0) & (positions < size))
+    valid = valid[np.argsort(positions[valid], kind="stable")]
+    at = positions[valid]
     covered = np.bincount(at, minlength=size)
-    number = np.arange(len(own)) - (np.cumsum(covered) - covered)[at]
+    number = np.arange(len(valid)) - (np.cumsum(covered) - covered)[at]
     sources = np.full((size, max(1, covered.max())), block * count, np.int64)
-    sources[at, number] = own
+    sources[at, number] = valid
     return sources

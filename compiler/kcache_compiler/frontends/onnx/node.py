@@ -1,4 +1,4 @@
-"""One node of an ONNX graph as its legalization sees it, and the table of legalizations."""
+"""A node of an ONNX graph as its legalization sees it, and the registry of legalizations."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any, NoReturn
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.limits import check
-from kcache_compiler.frontends.onnx.builder import Build
+from kcache_compiler.frontends.onnx.builder import Builder
 from kcache_compiler.frontends.onnx.emitter import Array, Value
 
-#: ``None`` for an output that this version does not make; it raises where something reads it.
-Results = Value | Sequence["Value | None"]
+#: Outputs of a node; ``None`` for one that is not implemented, which is an error if something reads it.
+LegalizationResult = Value | Sequence["Value | None"]
 
 
-class Site:
-    """Inputs, attributes and version of one node. ``version`` is the opset that its op last changed in."""
+class OnnxNode:
+    """Inputs, attributes and version of a node. ``version`` is the last opset that changed its operator."""
 
     def __init__(
         self,
-        build: Build,
+        build: Builder,
         name: str,
         op: str,
         version: int,
@@ -43,18 +43,16 @@ class Site:
         return value
 
     def get(self, index: int) -> Value | None:
-        """Return an optional input."""
+        """Return an optional input, None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def all(self) -> list[Value]:
-        """Return the inputs of a variadic op."""
+        """Return the inputs of a variadic operator."""
         return [self[i] for i in range(len(self.inputs))]
 
-    def wants(self, index: int) -> bool:
-        """Whether something may read this output."""
+    def has_output(self, index: int) -> bool:
+        """Return whether an output is named, so that something may read it."""
         return index < len(self.outputs) and bool(self.outputs[index])
-
-    # -- attributes
 
     def int(self, name: str, default: int | None = None) -> int:
         """Return an integer attribute."""
@@ -65,16 +63,16 @@ class Site:
         return float(self._attribute(name, default))
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        """Return an attribute of integers."""
+        """Return an attribute that is a list of integers."""
         return [int(number) for number in self._attribute(name, default)]
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return an attribute of characters."""
+        """Return a string attribute."""
         value = self._attribute(name, default)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
     def has(self, name: str) -> bool:
-        """Whether the attribute is given."""
+        """Return whether the attribute is present."""
         return name in self.attributes
 
     def _attribute(self, name: str, default: Any) -> Any:
@@ -83,76 +81,76 @@ class Site:
             self.invalid(f"it has no attribute {name!r}")
         return value
 
-    # -- what must be known
+    def constant(self, index: int, description: str) -> Array:
+        """Return the elements of an input that must be constant; ``description`` is for the error.
 
-    def known(self, index: int, what: str) -> Array:
-        """Return the elements of an input that must be constant."""
-        array = self[index].known
+        Raises ``UnsupportedOp`` with the way to bind the input.
+        """
+        array = self[index].constant
         if array is None:
             name = self.b.arguments.get(self[index].name)
-            source = "computes this from its inputs" if name is None else f"takes this as its input {name!r}"
-            bound = "NAME" if name is None else name
+            source = "computes it from its inputs" if name is None else f"receives it as its input {name!r}"
+            bound_name = "NAME" if name is None else name
             self.unsupported(
-                f"it needs {what} as a constant, and the model {source}: give the values when the model is "
-                f'compiled, client.compile(model, bind={{"{bound}": values}})'
+                f"it needs {description} as a constant, but the model {source}: bind the values when the "
+                f"model is "
+                f'compiled, client.compile(model, bind={{"{bound_name}": values}})'
             )
         return array
 
-    def numbers(self, index: int, what: str) -> list[int]:
+    def numbers(self, index: int, description: str) -> list[int]:
         """Return the integers of an input that must be constant."""
-        array = self.known(index, what)
-        check(f"numbers in {what} of {self.op}", array.size, self.b.limits.arguments)
+        array = self.constant(index, description)
+        check(f"numbers in {description} of {self.op}", array.size, self.b.limits.arguments)
         return [int(number) for number in array.reshape(-1)]
 
     def axis(self, axis: int, rank: int) -> int:
-        """Return an axis counted from the front."""
+        """Return an axis counted from 0."""
         if not -rank <= axis < rank:
-            self.invalid(f"axis {axis} is not one of rank {rank}")
+            self.invalid(f"axis {axis} is out of range for rank {rank}")
         return axis % rank
 
     def axes(self, rank: int, index: int = 1) -> list[int] | None:
-        """Return the axes, an attribute in old opsets and an input in new ones; None where not given."""
-        given: list[int] | None = None
+        """Return ascending axes, from an attribute in old opsets or an input in new ones; None if absent."""
+        values: list[int] | None = None
         if self.has("axes"):
-            given = self.ints("axes")
+            values = self.ints("axes")
         elif self.get(index) is not None:
-            given = self.numbers(index, "axes")
-        if given is None:
+            values = self.numbers(index, "axes")
+        if values is None:
             return None
-        axes = sorted(self.axis(axis, rank) for axis in given)
+        axes = sorted(self.axis(axis, rank) for axis in values)
         if len(set(axes)) != len(axes):
-            self.invalid(f"axes {given} name one twice")
+            self.invalid(f"axes {values} contain an axis twice")
         return axes
 
-    # -- errors
-
-    def where(self) -> str:
-        """Say which node this is."""
+    def description(self) -> str:
+        """Return the name of this node for messages."""
         return f'node "{self.name}"' if self.name else "a node without a name"
 
     def invalid(self, reason: str) -> NoReturn:
         """Raise ``InvalidProgram``."""
-        raise InvalidProgram(f"{self.op} at {self.where()}: {reason}")
+        raise InvalidProgram(f"{self.op} at {self.description()}: {reason}")
 
     def unsupported(self, reason: str) -> NoReturn:
         """Raise ``UnsupportedOp``."""
-        raise UnsupportedOp(f"onnx.{self.op}", reason, self.where())
+        raise UnsupportedOp(f"onnx.{self.op}", reason, self.description())
 
 
-#: ``None``: by the definition that the standard gives the operator.
-Legalization = Callable[[Site], "Results | None"]
+#: Returns the outputs, or ``None`` to use the function body that the standard defines.
+Legalization = Callable[[OnnxNode], "LegalizationResult | None"]
 
-#: op of the default domain -> (newest version that is known here, its legalization).
-TABLE: dict[str, tuple[int, Legalization]] = {}
+#: Operator of the default domain -> (newest supported version, its legalization).
+LEGALIZATIONS: dict[str, tuple[int, Legalization]] = {}
 
 
-def legalizes(**versions: int) -> Callable[[Legalization], Legalization]:
-    """Register a function for ops, each with the newest opset that changed it and is known here."""
+def legalize(**versions: int) -> Callable[[Legalization], Legalization]:
+    """Register a legalization of operators, each with the newest opset version that it supports."""
 
     def register(function: Legalization) -> Legalization:
         for op, version in versions.items():
-            assert op not in TABLE, op
-            TABLE[op] = version, function
+            assert op not in LEGALIZATIONS, op
+            LEGALIZATIONS[op] = version, function
         return function
 
     return register
