@@ -24,25 +24,26 @@ from kcache_compiler.lower.gpu.passes.wide_reductions import widen_reductions
 from kcache_compiler.lower.sort_scatter.legalize_scatter import carry_regions, mark_shuffles
 from kcache_compiler.lower.subkernels.outline import MANY, MORE, cut_parts, lay_out_parts
 from kcache_compiler.passes.attention.mark import mark
-from kcache_compiler.passes.cpu_tuning import TUNE
-from kcache_compiler.passes.deduplicate_functions import share_functions
+from kcache_compiler.passes.cpu_tuning import tune
+from kcache_compiler.passes.deduplicate_functions import deduplicate_functions
 from kcache_compiler.passes.expand_math_calls import LATE_MATH, expand_late_math, expand_math_calls
 from kcache_compiler.passes.fast_math import relax
 from kcache_compiler.passes.forward_outputs import forward_results
-from kcache_compiler.passes.fusion.elementwise import fuse, unshare
+from kcache_compiler.passes.fusion.elementwise import fuse, separate_destinations
 from kcache_compiler.passes.generic import copies_to_generics, hoist_sizes
-from kcache_compiler.passes.legalize.complex_functions import call_complex_functions, call_for_numbers
-from kcache_compiler.passes.legalize.control_flow import carry_in_place, plain_branch_layouts, to_scf
+from kcache_compiler.passes.legalize.complex_functions import lower_complex_scalars, lower_complex_tensors
+from kcache_compiler.passes.legalize.control_flow import drop_dynamic_branch_layouts, to_scf, yield_in_place
 from kcache_compiler.passes.legalize.dynamic.operations import lower_dynamic
 from kcache_compiler.passes.legalize.expansions.expand import expand_definitions
-from kcache_compiler.passes.legalize.expansions.select_and_scatter import expand_picks
+from kcache_compiler.passes.legalize.expansions.select_and_scatter import expand_select_and_scatter
 from kcache_compiler.passes.legalize.float_functions import call_math_library
-from kcache_compiler.passes.legalize.scalar_operands import keep_places
+from kcache_compiler.passes.legalize.scalar_operands import keep_insertion_strides
 from kcache_compiler.passes.legalize.scans import raise_scans
-from kcache_compiler.passes.legalize.semantics.rewrite import keep_meaning
-from kcache_compiler.passes.legalize.signless_types import erase_signs
-from kcache_compiler.passes.legalize.tuples import take_apart
+from kcache_compiler.passes.legalize.semantics.preserve_semantics import preserve_semantics
+from kcache_compiler.passes.legalize.signless_types import erase_signedness
+from kcache_compiler.passes.legalize.tuples import fold_tuples_and_static_shapes
 from kcache_compiler.passes.math import VERSION as MATH_VERSION
+from kcache_compiler.passes.narrow_types.emulate_narrow_types import emulate_narrow_types
 from kcache_compiler.passes.narrow_types.half_precision import (
     EMULATE,
     convert_half_in_software,
@@ -51,15 +52,14 @@ from kcache_compiler.passes.narrow_types.half_precision import (
     round_once,
     select_as_integers,
 )
-from kcache_compiler.passes.narrow_types.order_sensitive import mark_ordered
-from kcache_compiler.passes.narrow_types.rewrite import hold_small_elements
+from kcache_compiler.passes.narrow_types.order_sensitive import mark_order_sensitive
 from kcache_compiler.passes.parse import parse, reject_unlowered
 from kcache_compiler.passes.signature import pass_destinations, read_signature
 from kcache_compiler.passes.software_fma import emulate_fma
-from kcache_compiler.passes.split_basic_blocks import BLOCK, cut_blocks
+from kcache_compiler.passes.split_basic_blocks import BLOCK, split_basic_blocks
 from kcache_compiler.passes.split_basic_blocks import MANY as MANY_LAUNCHES
-from kcache_compiler.passes.split_long_chains import LINKS, cut_links, tell_reads
-from kcache_compiler.passes.stage import Passes, Rewrite, Stage, Unit
+from kcache_compiler.passes.split_long_chains import LINKS, split_update_chains
+from kcache_compiler.passes.stage import Pass, Stage, Unit, UpstreamPasses
 from kcache_compiler.schedule.choices import FuseLimits
 from kcache_compiler.types import CompiledKernel
 
@@ -68,83 +68,78 @@ def _cut_parts(unit: Unit) -> None:
     cut_parts(unit, cpu())
 
 
-def _pass_destinations(unit: Unit) -> None:
-    pass_destinations(unit)
-    tell_reads(unit)
-
-
 def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
     """StableHLO to ``linalg.generic`` on tensors."""
     return (
-        Rewrite("parse", parse),
-        Rewrite("small-elements", hold_small_elements),
-        Rewrite("parts", _cut_parts, f"of {MANY} that are equal, {MORE} where they fuse"),
-        Rewrite("definitions", expand_definitions),
-        Passes("inline", "inline,symbol-dce"),
-        Rewrite("static-shapes", take_apart),
-        Rewrite("picks", expand_picks),
-        Rewrite("signature", read_signature),
-        Rewrite("dynamic-shapes", lower_dynamic),
-        Rewrite("complex-functions", call_complex_functions),
-        Rewrite("math-library", call_math_library),
-        Rewrite("meaning", keep_meaning),
-        Passes("chlo", "func.func(chlo-legalize-to-stablehlo)", refuses=True),
+        Pass("parse", parse, output="module"),
+        Pass("small-elements", emulate_narrow_types, output="narrow_buffers"),
+        Pass("parts", _cut_parts, f"of {MANY} that are equal, {MORE} where they fuse"),
+        Pass("definitions", expand_definitions),
+        UpstreamPasses("inline", "inline,symbol-dce"),
+        Pass("static-shapes", fold_tuples_and_static_shapes),
+        Pass("picks", expand_select_and_scatter),
+        Pass("signature", read_signature, output="signature"),
+        Pass("dynamic-shapes", lower_dynamic, output="size_checks"),
+        Pass("complex-functions", lower_complex_tensors),
+        Pass("math-library", call_math_library),
+        Pass("meaning", preserve_semantics),
+        UpstreamPasses("chlo", "func.func(chlo-legalize-to-stablehlo)", refuses=True),
         control_flow,
-        Rewrite("regions", carry_regions),
-        Passes("linalg", "stablehlo-legalize-to-linalg", refuses=True),
-        Rewrite("shuffles", mark_shuffles),
-        Rewrite("refuse", reject_unlowered),
-        Rewrite("signless", erase_signs),
-        Rewrite("spread", keep_places),
-        Passes("canonicalize", "canonicalize"),
-        Rewrite("scans", raise_scans),
-        Rewrite("loops", carry_in_place),
-        Rewrite("unshare", unshare),
-        Passes("generalize", "func.func(linalg-generalize-named-ops)"),
-        Rewrite("ordered", mark_ordered),
-        Rewrite("fuse", fuse, f"to {FuseLimits()}"),
+        Pass("regions", carry_regions),
+        UpstreamPasses("linalg", "stablehlo-legalize-to-linalg", refuses=True),
+        Pass("shuffles", mark_shuffles),
+        Pass("refuse", reject_unlowered),
+        Pass("signless", erase_signedness),
+        Pass("spread", keep_insertion_strides),
+        UpstreamPasses("canonicalize", "canonicalize"),
+        Pass("scans", raise_scans),
+        Pass("loops", yield_in_place),
+        Pass("unshare", separate_destinations),
+        UpstreamPasses("generalize", "func.func(linalg-generalize-named-ops)"),
+        Pass("ordered", mark_order_sensitive),
+        Pass("fuse", fuse, f"to {FuseLimits()}"),
     )
 
 
 def _scalar_math() -> tuple[Stage, ...]:
     """Bodies in arithmetic that targets have: math functions are expanded, narrow floats computed in f32."""
     return (
-        Rewrite("complex-numbers", call_for_numbers),
-        Passes("complex", "func.func(convert-complex-to-standard)"),
-        Rewrite("math-on-f32", math_on_f32),
-        Rewrite("math", expand_math_calls, f"library {MATH_VERSION}"),
-        Rewrite("fma", emulate_fma),
-        Rewrite("round-once", round_once),
-        Passes("narrow-floats", EMULATE),
-        Rewrite("narrow-roundings", keep_roundings),
-        Rewrite("narrow-selects", select_as_integers),
-        Rewrite("half-conversions", convert_half_in_software),
+        Pass("complex-numbers", lower_complex_scalars),
+        UpstreamPasses("complex", "func.func(convert-complex-to-standard)"),
+        Pass("math-on-f32", math_on_f32),
+        Pass("math", expand_math_calls, f"library {MATH_VERSION}"),
+        Pass("fma", emulate_fma),
+        Pass("round-once", round_once),
+        UpstreamPasses("narrow-floats", EMULATE),
+        Pass("narrow-roundings", keep_roundings),
+        Pass("narrow-selects", select_as_integers),
+        Pass("half-conversions", convert_half_in_software),
     )
 
 
 def _bufferize() -> tuple[Stage, ...]:
     """Tensors to buffers; results are written to buffers of the caller."""
     return (
-        Rewrite("destinations", _pass_destinations),
-        Passes("simplify", "canonicalize,cse"),
-        Rewrite("own-destinations", unshare),
-        Rewrite("links", cut_links, f"chains of {LINKS}"),
-        Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
-        Rewrite("forward-results", forward_results),
-        Rewrite("branch-layouts", plain_branch_layouts),
-        Rewrite("part-layouts", lay_out_parts),
-        Rewrite("copies", copies_to_generics),
-        Passes("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
-        Rewrite("hoist-sizes", hoist_sizes),
-        Rewrite("numerics", relax),
+        Pass("destinations", pass_destinations),
+        UpstreamPasses("simplify", "canonicalize,cse"),
+        Pass("own-destinations", separate_destinations),
+        Pass("links", split_update_chains, f"chains of {LINKS}"),
+        UpstreamPasses("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
+        Pass("forward-results", forward_results),
+        Pass("branch-layouts", drop_dynamic_branch_layouts),
+        Pass("part-layouts", lay_out_parts),
+        Pass("copies", copies_to_generics),
+        UpstreamPasses("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
+        Pass("hoist-sizes", hoist_sizes),
+        Pass("numerics", relax),
     )
 
 
 def _translate() -> tuple[Stage, ...]:
     """The LLVM dialect to LLVM IR of the version that llvmlite reads."""
     return (
-        Rewrite("translate", emission.translate, verify=False),
-        Rewrite("seam", emission.downgrade_ir, verify=False),
+        Pass("translate", emission.translate, verify=False),
+        Pass("seam", emission.downgrade_ir, verify=False),
     )
 
 
@@ -152,14 +147,14 @@ def _translate() -> tuple[Stage, ...]:
 def cpu() -> tuple[Stage, ...]:
     """Return the pipeline from StableHLO to a shared object."""
     return (
-        *_legalize(Rewrite("control-flow", to_scf)),
-        Rewrite("attention", mark),
+        *_legalize(Pass("control-flow", to_scf)),
+        Pass("attention", mark),
         *_scalar_math(),
         *_bufferize(),
-        Rewrite("launches", build_entry),
-        Rewrite("share", share_functions),
-        Rewrite("late-math", expand_late_math, f"of programs that call more than {LATE_MATH} operations"),
-        Passes(
+        Pass("launches", build_entry),
+        Pass("share", deduplicate_functions),
+        Pass("late-math", expand_late_math, f"of programs that call more than {LATE_MATH} operations"),
+        UpstreamPasses(
             "llvm-dialect",
             "expand-strided-metadata,lower-affine,convert-scf-to-cf,canonicalize,cse,convert-complex-to-llvm,"
             "arith-expand{include-bf16=true},convert-math-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,"
@@ -167,16 +162,14 @@ def cpu() -> tuple[Stage, ...]:
             "canonicalize,cse",
             between=False,
         ),
-        TUNE,
-        Rewrite("attributes", emission.set_function_attributes),
-        Rewrite("blocks", cut_blocks, f"{BLOCK} launches a block of {MANY_LAUNCHES} and more"),
+        Pass("tuning", tune),
+        Pass("attributes", emission.set_function_attributes),
+        Pass("blocks", split_basic_blocks, f"{BLOCK} launches a block of {MANY_LAUNCHES} and more"),
         *_translate(),
-        Rewrite(
-            "optimize", emission.optimize_ir, "new pass manager at the level of the options", verify=False
-        ),
-        Rewrite("assembly", emission.emit_text, verify=False),
-        Rewrite("object", emission.emit_code, f"position independent {EMISSION}", verify=False),
-        Rewrite("link", link_objects, linked_objects(), verify=False),
+        Pass("optimize", emission.optimize_ir, "new pass manager at the level of the options", verify=False),
+        Pass("assembly", emission.emit_text, verify=False),
+        Pass("object", emission.emit_code, f"position independent {EMISSION}", verify=False),
+        Pass("link", link_objects, linked_objects(), verify=False),
     )
 
 
@@ -184,27 +177,27 @@ def cpu() -> tuple[Stage, ...]:
 def nvidia() -> tuple[Stage, ...]:
     """Return the pipeline from StableHLO to PTX, and to a cubin if ``ptxas`` is installed."""
     return (
-        *_legalize(Rewrite("flat-control", flatten_control, f"to {MAX_OPERATIONS} operations")),
-        Rewrite("narrow-operands", narrow_operands),
-        Rewrite("attention", mark),
-        Rewrite("estimates", estimate_weights, "of attention's weights in f16 and bf16"),
+        *_legalize(Pass("flat-control", flatten_control, f"to {MAX_OPERATIONS} operations")),
+        Pass("narrow-operands", narrow_operands),
+        Pass("attention", mark),
+        Pass("estimates", estimate_weights, "of attention's weights in f16 and bf16"),
         *_scalar_math(),
-        Rewrite("wide-reductions", widen_reductions),
+        Pass("wide-reductions", widen_reductions),
         *_bufferize(),
-        Rewrite("launches", build_kernels, verify=False),
-        Passes(
+        Pass("launches", build_kernels, verify=False),
+        UpstreamPasses(
             "llvm-dialect",
             "convert-scf-to-cf,canonicalize,cse,convert-complex-to-llvm,arith-expand{include-bf16=true},"
             "convert-math-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
             "convert-cf-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts,cse",
             between=False,
         ),
-        Rewrite("kernels", gpu.mark_kernels, verify=False),
+        Pass("kernels", gpu.mark_kernels, verify=False),
         *_translate(),
-        Rewrite("assembler", begin_assembly, verify=False),
-        Rewrite("optimize", gpu.optimize_ir, gpu.OPTIMIZATION, verify=False),
-        Rewrite("ptx", gpu.emit_ptx, "the oldest PTX that has the architecture", verify=False),
-        Rewrite("cubin", assemble, verify=False),
+        Pass("assembler", begin_assembly, verify=False),
+        Pass("optimize", gpu.optimize_ir, gpu.OPTIMIZATION, verify=False),
+        Pass("ptx", gpu.emit_ptx, "the oldest PTX that has the architecture", verify=False),
+        Pass("cubin", assemble, verify=False),
     )
 
 

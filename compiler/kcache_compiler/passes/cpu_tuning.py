@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from kcache_compiler.llvm.cpus import tuning_for
+from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Rewrite, Stage, Unit
+from kcache_compiler.types import CompileOptions
 
 
-def _tune(unit: Unit) -> None:
-    model = tuning_for(unit.target.name, unit.options.tuning).llvm
+def tune(module: mlir.Module, target: Target, options: CompileOptions) -> None:
+    """Give every function the tuning model of the options."""
+    model = tuning_for(target.name, options.tuning).llvm
     if not model:
         return
-    for function in mlir.named(unit.module, "llvm.func"):
+    for function in mlir.named(module, "llvm.func"):
         function.attributes["tune_cpu"] = mlir.string_attr(model)
-
-
-#: After lowering to the LLVM dialect.
-TUNE: Stage = Rewrite("tuning", _tune)

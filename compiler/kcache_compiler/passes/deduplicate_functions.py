@@ -1,7 +1,7 @@
-"""Functions that say the same are one: launches of repeated layers, and their tasks, share code.
+"""Deduplication of identical functions: launches of repeated layers, and their tasks, share code.
 
-What a launch works on comes as arguments, so operations that repeat differ in what calls pass, not in their
-functions. Of equal functions, up to names, the first stays.
+The operands of a launch are arguments, so that repeated operations differ in the arguments of calls, not in
+their functions. Of functions that are equal except for their names the first is kept.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ import re
 from collections import Counter
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
 
 _SYMBOL = re.compile(r"@([\w.$-]+)")
 #: What names a function, and by which attribute.
 _NAMING = {"func.call": "callee", "llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
 
 
-def share_functions(unit: Unit) -> None:
-    """Erase every function of the module that no other module sees and that says what one before it says."""
-    own = [(one, _kind(one)) for one in mlir.operations(unit.module.body) if _is_own(one)]
+def deduplicate_functions(module: mlir.Module) -> None:
+    """Erase every private function that is identical to an earlier one, and call that instead."""
+    own = [(op, _kind(op)) for op in mlir.operations(module.body) if _is_own(op)]
     kinds = Counter(kind for _, kind in own)
     texts = {mlir.symbol_of(one): _said(one) for one, kind in own if kinds[kind] > 1}
     kept = _kept(texts)
     if not kept:
         return
-    for one in mlir.operations(unit.module.body):
+    for one in mlir.operations(module.body):
         name = mlir.symbol_of(one)
         if name in kept:
             one.erase()
@@ -60,13 +59,13 @@ def _kept(texts: dict[str, str]) -> dict[str, str]:
     kept: dict[str, str] = {}
     while True:
         first: dict[str, str] = {}
-        found: dict[str, str] = {}
+        results: dict[str, str] = {}
         for name, text in texts.items():
             if name not in kept and (other := first.setdefault(_renamed(text, kept), name)) != name:
-                found[name] = other
-        if not found:
+                results[name] = other
+        if not results:
             return kept
-        kept |= found
+        kept |= results
 
 
 def _renamed(text: str, kept: dict[str, str]) -> str:
@@ -74,10 +73,10 @@ def _renamed(text: str, kept: dict[str, str]) -> str:
 
 
 def _rename(function: mlir.Op, kept: dict[str, str]) -> None:
-    for one in mlir.named(function, *_NAMING):
-        attribute = _NAMING[mlir.name_of(one)]
-        if attribute not in one.attributes:
+    for op in mlir.named(function, *_NAMING):
+        attribute = _NAMING[mlir.name_of(op)]
+        if attribute not in op.attributes:
             continue  # a call through a pointer
-        named = str(one.attributes[attribute]).removeprefix("@")
+        named = str(op.attributes[attribute]).removeprefix("@")
         if named in kept:
-            one.attributes[attribute] = mlir.attribute(f"@{kept[named]}")
+            op.attributes[attribute] = mlir.attribute(f"@{kept[named]}")

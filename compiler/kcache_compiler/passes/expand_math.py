@@ -52,29 +52,34 @@ def text_of(call: Call) -> str:
     return function(call.name, call.dtype, call.integer, call.scales, call.fast).text(call.symbol, call.shape)
 
 
-def expand(module: Any, scales: bool = False, fast: bool = False, least: int = 0) -> bool:
+def expand(module: Any, scales: bool = False, fast: bool = False, least: int = 0) -> None:
     """Replace, in place, every float operation of `math`, `arith.remf`, and every call of
     ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library. ``scales``: the target
     multiplies f32 by powers of two in one instruction; results have the same bits. ``fast``: numerics are.
     Where all would take more than ``least`` operations, and that is not 0, calls of functions without
-    loops stay calls, but for those of narrow floats; whether any did.
+    loops stay calls, but for those of narrow floats.
 
     Raises UnsupportedOp, naming operation and location, for a function or type that the library
     does not have; the module is then partly expanded and of no further use.
     """
-    found = [(op, call) for op in mlir.walk(module) if (call := _call_of(op)) is not None]
-    uses = [(op, replace(call, scales=scales, fast=fast)) for op, call in found]
+    results = [(op, call) for op in mlir.walk(module) if (call := _call_of(op)) is not None]
+    uses = [(op, replace(call, scales=scales, fast=fast)) for op, call in results]
     if least and sum(_length(call) for _, call in uses) > least:
         uses = [(op, call) for op, call in uses if not _may_stay(op, call)]
     if not uses:
-        return bool(found)
+        return
     templates = _templates(module, sorted({call for _, call in uses}, key=lambda call: call.symbol))
     for op, call in uses:
         _inline(op.operation, templates[1][call.symbol])
-    stay = len(uses) < len(found)
-    if not stay:
+    if len(uses) == len(results):
         _drop_declarations(module)
-    return stay
+
+
+def calls_library(module: mlir.Module) -> bool:
+    """Whether ``expand`` left calls of the math library in a module."""
+    declared = any(_is_declaration(op) for op in mlir.operations(module.body))
+    calls = mlir.named(module, "func.call") if declared else []
+    return any(str(call.attributes["callee"]).startswith(f"@{PREFIX}") for call in calls)
 
 
 def length_of(op: Any) -> int:
@@ -134,8 +139,8 @@ def _templates(module: Any, calls: list[Call]) -> tuple[Any, dict[str, Any]]:
     """The parsed functions by symbol, and the module that owns them."""
     with module.operation.context:
         owner = mlir.parse("\n".join(text_of(call) for call in calls))
-    found = {str(f.operation.attributes["sym_name"]).strip('"'): f.operation for f in owner.body.operations}
-    return owner, found
+    results = {str(f.operation.attributes["sym_name"]).strip('"'): f.operation for f in owner.body.operations}
+    return owner, results
 
 
 def _inline(op: Any, template: Any) -> None:
@@ -162,8 +167,13 @@ def _remap(clone: Any, values: dict[Any, Any]) -> None:
                 operands[i] = values[operand]
 
 
-def _drop_declarations(module: Any) -> None:
-    for op in list(module.body.operations):
-        name = str(op.operation.attributes["sym_name"]).strip('"') if "sym_name" in op.attributes else ""
-        if name.startswith(PREFIX) and not len(op.operation.regions[0].blocks):
-            op.operation.erase()
+def _drop_declarations(module: mlir.Module) -> None:
+    for op in mlir.operations(module.body):
+        if _is_declaration(op):
+            op.erase()
+
+
+def _is_declaration(op: mlir.Op) -> bool:
+    """A function of the math library, without its body."""
+    name = mlir.symbol_of(op) if "sym_name" in op.attributes else ""
+    return name.startswith(PREFIX) and not len(op.regions[0].blocks)

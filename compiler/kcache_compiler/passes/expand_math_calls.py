@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from kcache_compiler.llvm.target import Device
+from kcache_compiler.llvm.target import Device, Target
+from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.mark import has_marks
-from kcache_compiler.passes.expand_math import expand
+from kcache_compiler.passes.expand_math import calls_library, expand
 from kcache_compiler.passes.math.compose import compose
 from kcache_compiler.passes.software_fma import emulate_fma
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.types import CompileOptions
 
 #: Operations of math functions from which on their calls stay calls until it is known which launches are one.
 LATE_MATH = 16384
 
 
-def expand_math_calls(unit: Unit) -> None:
+def expand_math_calls(module: mlir.Module, target: Target, options: CompileOptions) -> None:
     """Expand the calls of math functions, unless there are so many that ``expand_late_math`` does it."""
-    compose(unit.module, strict=unit.options.numerics == "strict")
-    late = not isinstance(unit.target, Device) and not has_marks(unit.module)
-    unit.calls_math = _expand(unit, LATE_MATH if late else 0)
+    compose(module, strict=options.numerics == "strict")
+    late = not isinstance(target, Device) and not has_marks(module)
+    _expand(module, target, options, LATE_MATH if late else 0)
 
 
-def expand_late_math(unit: Unit) -> None:
-    """Expand the calls that are left: equal launches are one function by now."""
-    if unit.calls_math:
-        _expand(unit)
-        emulate_fma(unit)
+def expand_late_math(module: mlir.Module, target: Target, options: CompileOptions) -> None:
+    """Expand the calls that ``expand_math_calls`` left: equal launches are one function by now."""
+    if calls_library(module):
+        _expand(module, target, options)
+        emulate_fma(module, target)
 
 
-def _expand(unit: Unit, least: int = 0) -> bool:
-    scales, fast = "avx512vl" in unit.target.features, unit.options.numerics == "fast"
-    return expand(unit.module, scales, fast, least)
+def _expand(module: mlir.Module, target: Target, options: CompileOptions, least: int = 0) -> None:
+    scales, fast = "avx512vl" in target.features, options.numerics == "fast"
+    expand(module, scales, fast, least)

@@ -1,9 +1,9 @@
-"""What a numerics class lets the code do with floats: the flags that operations of bodies get.
+"""Fast-math flags of the bodies of structured operations, by numerics class.
 
-``strict`` gives none: every operation rounds alone, and sums go in the order of the program. ``default`` and
-``fast`` let reductions combine their elements in any order, which makes vectors of accumulators of them, and
-a row be multiplied by the inverse of the number that divides it. ``fast`` lets extremes leave out NaN, and
-the math library be off by some units more.
+``strict`` sets none: every operation rounds by itself, and sums have the order of the program. ``default``
+and ``fast`` let reductions be reassociated, which allows vectors of accumulators, and let the elements of a
+row be multiplied by the reciprocal of their common divisor. ``fast`` lets maximum and minimum ignore NaN,
+and allows the math library a larger error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.narrow_types.formats import MENTION
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.types import CompileOptions
 
 #: What the combiner of a reduction gets. A maximum answers NaN for NaN in any order; of zeros of both
 #: signs it may answer either.
@@ -49,13 +49,13 @@ _TOWARDS_WHOLE = frozenset(
 )
 
 
-def relax(unit: Unit) -> None:
+def relax(module: mlir.Module, source: str, options: CompileOptions) -> None:
     """Mark the combiners of all reductions of ``main`` as reorderable, unless numerics are strict."""
-    if unit.options.numerics == "strict":
+    if options.numerics == "strict":
         return
-    flags = {**COMBINERS, **(_FAST if unit.options.numerics == "fast" else {})}
-    rounds = _WHOLE | {_BITS} if MENTION.search(unit.source) else _WHOLE
-    for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+    flags = {**COMBINERS, **(_FAST if options.numerics == "fast" else {})}
+    rounds = _WHOLE | {_BITS} if MENTION.search(source) else _WHOLE
+    for generic in mlir.named(mlir.main_function(module), "linalg.generic"):
         if all("parallel" in kind for kind in mlir.iterator_types(generic)):
             _invert(generic, rounds)
             continue
@@ -77,16 +77,16 @@ def _free(generic: mlir.Op, flags: Mapping[str, str]) -> None:
 
 def free_sums(generic: mlir.Op) -> list[bool]:
     """For each result, whether it is a sum that ``relax`` made reorderable."""
-    return _marked(generic, [one for one in combiners(generic) if _is_free_sum(one)])
+    return _marked(generic, [op for op in combiners(generic) if _is_free_sum(op)])
 
 
 def free_results(generic: mlir.Op) -> list[bool]:
     """For each result, whether ``relax`` lets its elements be combined in any order."""
-    return _marked(generic, [one for one in combiners(generic) if _is_free(one)])
+    return _marked(generic, [op for op in combiners(generic) if _is_free(op)])
 
 
-def _marked(generic: mlir.Op, found: list[mlir.Op]) -> list[bool]:
-    marked = {_result(generic, one) for one in found}
+def _marked(generic: mlir.Op, result: list[mlir.Op]) -> list[bool]:
+    marked = {_result(generic, one) for one in result}
     return [number in marked for number in range(len(mlir.last(mlir.block_of(generic)).operands))]
 
 
@@ -108,7 +108,7 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
     body = mlir.block_of(generic)
     yielded = list(mlir.last(body).operands)
     outputs = list(body.arguments)[-len(yielded) :]
-    found: list[mlir.Op] = []
+    results: list[mlir.Op] = []
     for value, output in zip(yielded, outputs, strict=True):
         owner = mlir.defining(value)
         if owner is None or mlir.name_of(owner) not in COMBINERS:
@@ -116,8 +116,8 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
         uses = [user for user, _ in mlir.uses(output)]
         once = len(list(mlir.uses(value))) == 1  # a scan yields it as an element too
         if uses == [owner] and once:
-            found.append(owner)
-    return found
+            results.append(owner)
+    return results
 
 
 def _invert(generic: mlir.Op, rounds: Collection[str]) -> None:
@@ -132,11 +132,11 @@ def _invert(generic: mlir.Op, rounds: Collection[str]) -> None:
         if divisor not in arguments:
             continue
         dims = [mlir.plain_dim(result) for result in maps[arguments.index(divisor)].results]
-        if None not in dims and innermost not in dims and not _made_whole(division, rounds):
+        if None not in dims and innermost not in dims and not _feeds_rounding(division, rounds):
             division.attributes["fastmath"] = mlir.attribute("#arith.fastmath<arcp>")
 
 
-def _made_whole(division: mlir.Op, rounds: Collection[str]) -> bool:
+def _feeds_rounding(division: mlir.Op, rounds: Collection[str]) -> bool:
     """Whether the quotient is rounded to a whole number, where the last bit may decide which one: at once, or
     when a zero point was added and the sum clamped. ``rounds`` are the operations that do.
     """

@@ -1,9 +1,9 @@
-"""Results are computed in the caller's buffers, where nothing else can notice.
+"""Results are computed directly in the caller's buffers where no other operation can observe it.
 
 Bufferization computes every result in a buffer of its own and copies it to the caller's at the end of
-``main``. Upstream's ``eliminate-empty-tensors`` spares the copy before bufferization, but its analysis
-does not see that the copies write: what one result leaves in a buffer that another value still lives
-in is lost. Here, on buffers, the condition is plain.
+``main``. Upstream's ``eliminate-empty-tensors`` avoids the copy before bufferization, but its analysis does
+not see that the copies write: the value of one result in a buffer that another live value uses is lost. On
+buffers, as here, the condition is simple.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ from __future__ import annotations
 import itertools
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.stage import Signature
+from kcache_compiler.shapes.formula import Formula
 
 
-def forward_results(unit: Unit) -> None:
+def forward_results(module: mlir.Module, signature: Signature, size_arguments: tuple[Formula, ...]) -> None:
     """Replace an allocation by the output buffer that it is copied to, and drop the copy.
 
     Sound because that buffer has no other use, every allocation starts undefined, all copies to outputs
     stand at the end of ``main``, and outputs overlap nothing. Types are equal, or differ by groups of axes
     that are one; so is the layout.
     """
-    main = mlir.main_function(unit.module)
+    main = mlir.main_function(module)
     body = mlir.block_of(main)
-    outputs = list(body.arguments)[len(unit.inputs) + len(unit.constants) + len(unit.extents) :]
+    count = len(signature.inputs) + len(signature.constants) + len(size_arguments)
+    outputs = list(body.arguments)[count:]
     ending: set[mlir.Op] | None = None
     for output in outputs:
-        found = [owner for owner, _ in mlir.uses(output)]
-        if len(found) == 1 and mlir.name_of(found[0]) == "memref.copy":
+        results = [owner for owner, _ in mlir.uses(output)]
+        if len(results) == 1 and mlir.name_of(results[0]) == "memref.copy":
             ending = _ending(body) if ending is None else ending
-            if found[0] in ending and _forward(body, found[0], output):
+            if results[0] in ending and _forward(body, results[0], output):
                 ending = None
 
 
@@ -73,12 +75,12 @@ def _plain(kind: mlir.Type) -> bool:
 
 def _reversed(view: mlir.Op, shaped: mlir.Value) -> mlir.Value:
     """``shaped``, which is as the result of ``view``, as its operand is."""
-    name, wanted = _RESHAPES[mlir.name_of(view)], view.operands[0].type
+    name, expected = _RESHAPES[mlir.name_of(view)], view.operands[0].type
     attributes = {"reassociation": view.attributes["reassociation"]}
     if name == "memref.expand_shape":
-        sizes = ", ".join(map(str, mlir.sizes_of(wanted)))
+        sizes = ", ".join(map(str, mlir.sizes_of(expected)))
         attributes["static_output_shape"] = mlir.attribute(f"array<i64: {sizes}>" if sizes else "array<i64>")
-    return mlir.create(name, [shaped], [wanted], attributes).results[0]
+    return mlir.create(name, [shaped], [expected], attributes).results[0]
 
 
 def _ending(body: mlir.Block) -> set[mlir.Op]:

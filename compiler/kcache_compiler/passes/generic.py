@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
 
 Body = Callable[[list[mlir.Value]], Sequence[mlir.Value]]
 
@@ -52,9 +51,9 @@ def identity(rank: int) -> str:
     return f"({dims}) -> ({dims})"
 
 
-def copies_to_generics(unit: Unit) -> None:
-    """Make every ``memref.copy`` a generic, so that it is a launch like any other."""
-    for copy in mlir.named(unit.module, "memref.copy"):
+def copies_to_generics(module: mlir.Module) -> None:
+    """Replace every ``memref.copy`` by a generic: it is scheduled like any other launch."""
+    for copy in mlir.named(module, "memref.copy"):
         source, target = copy.operands
         rank = mlir.rank_of(target.type)
         with mlir.before(copy):
@@ -64,9 +63,9 @@ def copies_to_generics(unit: Unit) -> None:
         copy.erase()
 
 
-def hoist_sizes(unit: Unit) -> None:
-    """Read sizes of buffers before the structured operation whose body asks for them."""
-    main = mlir.main_function(unit.module)
+def hoist_sizes(module: mlir.Module) -> None:
+    """Hoist ``memref.dim`` out of the bodies of structured operations."""
+    main = mlir.main_function(module)
     if not mlir.named(main, "memref.dim"):
         return
     for generic in mlir.named(main, "linalg.generic"):

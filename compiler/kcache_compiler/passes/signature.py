@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.split_long_chains import distinguish_readers
+from kcache_compiler.passes.stage import NarrowBuffers, Signature, Sizes
 from kcache_compiler.shapes.formula import Formula, text
 from kcache_compiler.shapes.polynomial import monomial_text
 from kcache_compiler.types import DTYPE_BYTES, Dim, Symbol, TensorType
@@ -25,10 +27,16 @@ def signless(element: mlir.Type) -> mlir.Type:
     return mlir.type_of(text[1:]) if text.startswith("ui") else element
 
 
-def read_signature(unit: Unit) -> None:
-    """Record inputs, constants, outputs and symbols of ``main``; every dynamic axis is a symbol."""
+def read_signature(
+    module: mlir.Module,
+    n_inputs: int,
+    narrow_buffers: NarrowBuffers,
+    argument_sizes: Sizes,
+    size_arguments: tuple[Formula, ...],
+) -> Signature:
+    """The types of inputs, constants and results of ``main``; every dynamic axis is a symbol."""
     try:
-        main = mlir.main_function(unit.module)
+        main = mlir.main_function(module)
     except ValueError as error:
         raise InvalidProgram(str(error)) from None
     if len(main.regions[0].blocks) != 1:
@@ -40,25 +48,25 @@ def read_signature(unit: Unit) -> None:
     for position, argument in enumerate(mlir.block_of(main).arguments):
         dims: list[Dim] = []
         for axis, size in enumerate(_sizes(argument.type)):
-            if unit.given:
-                dims.append(stated(unit.given[position][axis]))
+            if argument_sizes:
+                dims.append(stated(argument_sizes[position][axis]))
                 continue
             if size is None:
                 symbols.append(Symbol(f"s{len(symbols)}", position, axis))
             dims.append(symbols[-1].name if size is None else size)
-        dtype = unit.small_inputs.get(position) or dtype_of(mlir.element_type(argument.type))
+        dtype = narrow_buffers.inputs.get(position) or dtype_of(mlir.element_type(argument.type))
         types.append(TensorType(dtype, tuple(dims)))
-    buffers = len(types) - len(unit.extents)
-    unit.inputs, unit.constants = tuple(types[: unit.n_inputs]), tuple(types[unit.n_inputs : buffers])
-    unit.symbols = tuple(symbols)
+    buffers = len(types) - len(size_arguments)
     returned = mlir.last(mlir.block_of(main))
-    unit.outputs = tuple(
+    outputs = tuple(
         TensorType(
-            unit.small_outputs.get(position) or dtype_of(mlir.element_type(operand.type)),
+            narrow_buffers.outputs.get(position) or dtype_of(mlir.element_type(operand.type)),
             tuple(-1 if size is None else size for size in _sizes(operand.type)),
         )
         for position, operand in enumerate(returned.operands)
     )
+    inputs, constants = tuple(types[:n_inputs]), tuple(types[n_inputs:buffers])
+    return Signature(inputs, constants, outputs, tuple(symbols))
 
 
 def stated(size: Formula) -> Dim:
@@ -72,17 +80,17 @@ def _sizes(kind: mlir.Type) -> list[int | None]:
     return mlir.sizes_of(kind)
 
 
-def pass_destinations(unit: Unit) -> None:
+def pass_destinations(module: mlir.Module, target: Target, signature: Signature) -> None:
     """Make ``main`` take buffers, inputs then outputs, and return sizes: those of dynamic output axes,
     then the pairs that must fit each other.
     """
-    main = mlir.main_function(unit.module)
+    main = mlir.main_function(module)
     body = mlir.block_of(main)
     for argument in list(body.arguments):
         _take_buffer(body, argument)
     returned = mlir.last(body)
     operands = list(returned.operands)
-    results, required = operands[: len(unit.outputs)], operands[len(unit.outputs) :]
+    results, required = operands[: len(signature.outputs)], operands[len(signature.outputs) :]
     sizes: list[mlir.Value] = []
     for result in results:
         kind = result.type
@@ -103,6 +111,7 @@ def pass_destinations(unit: Unit) -> None:
     for name in ("arg_attrs", "res_attrs"):
         if name in main.attributes:
             del main.attributes[name]
+    distinguish_readers(module, target)
 
 
 def _buffer_type(tensor: mlir.Type) -> mlir.Type:

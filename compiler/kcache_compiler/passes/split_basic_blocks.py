@@ -1,20 +1,19 @@
-"""Long stretches of launches in blocks of few: what LLVM does with a block takes the square of its length."""
+"""Splits long sequences of launches into basic blocks: LLVM's time is quadratic in the length of a block."""
 
 from __future__ import annotations
 
 import itertools
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
 
 #: Launches from which on blocks are cut, and launches of a block.
 MANY, BLOCK = 128, 16
 
 
-def cut_blocks(unit: Unit) -> None:
-    """Leave the entry after every ``BLOCK`` launches of a stretch if one of them failed."""
-    entry = next(one for one in mlir.named(unit.module, "llvm.func") if mlir.symbol_of(one) == "kcache_run")
-    calls = [one for one in mlir.named(entry, "llvm.call") if _dispatches(one)]
+def split_basic_blocks(module: mlir.Module) -> None:
+    """Return from the entry function after every ``BLOCK`` launches of a block if one of them failed."""
+    entry = next(op for op in mlir.named(module, "llvm.func") if mlir.symbol_of(op) == "kcache_run")
+    calls = [op for op in mlir.named(entry, "llvm.call") if _dispatches(op)]
     if len(calls) < MANY:
         return
     code = calls[0].operands[1]
@@ -37,10 +36,12 @@ def _load(code: mlir.Value) -> mlir.Value:
 
 def _cut(block: mlir.Block, code: mlir.Value, done: mlir.Block) -> None:
     every = mlir.operations(block)
-    places = [
-        place for place, one in enumerate(every) if mlir.name_of(one) == "llvm.call" and _dispatches(one)
+    positions = [
+        position
+        for position, one in enumerate(every)
+        if mlir.name_of(one) == "llvm.call" and _dispatches(one)
     ]
-    starts = [place + 1 for place in places[BLOCK - 1 : -1 : BLOCK]]
+    starts = [position + 1 for position in positions[BLOCK - 1 : -1 : BLOCK]]
     blocks = [block]
     for start, end in itertools.pairwise([*starts, None]):
         blocks.append(mlir.add_block(blocks[-1]))

@@ -1,11 +1,10 @@
-"""Long chains, for passes of the toolchain that compare all pairs: of what is alike, or uses one buffer.
+"""Splits what upstream passes compare pairwise: uses of one buffer, and operations that look alike.
 
-Every update of a value in place is one more name of one buffer, and bufferization compares all pairs of those
-that read and write it: chains of updates are cut by copies. So it does with all that read one constant, one
-argument, or one tensor that says the size of a window, which are therefore given in several places; what
-comes after bufferization makes constants one again. And operations that read tensors from within their bodies
-only are alike to what looks for common subexpressions, which then compares their bodies: a number tells them
-apart.
+Every in-place update is another alias of one buffer, and bufferization compares all pairs of aliases: chains
+of updates are split by copies. The same holds for all users of one constant, one argument, or one tensor that
+gives the size of a window: these are duplicated, and merged again after bufferization. Common subexpression
+elimination compares the bodies of all operations that read tensors only from within their bodies: a number as
+an attribute distinguishes those that read different tensors.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kcache_compiler.llvm.target import Device
+from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
 
 #: Updates of one buffer after which it is copied; and that in programs that update ``MANY`` times, as what
 #: bufferization does takes the square of it for each update.
@@ -28,13 +26,13 @@ _READS = "kcache.reads"
 _INTO = {"tensor.insert": 1, "tensor.insert_slice": 1}
 
 
-def cut_links(unit: Unit) -> None:
+def split_update_chains(module: mlir.Module, target: Target) -> None:
     """Copy what was updated in place ``LINKS`` times, or ``LESS``, before it is updated again."""
     links: dict[Any, int] = {}
-    main = mlir.main_function(unit.module)
-    device = isinstance(unit.target, Device)
-    _forget_reads(main)
-    _give_apart(main, device)
+    main = mlir.main_function(module)
+    device = isinstance(target, Device)
+    _remove_reader_numbers(main)
+    _duplicate_read_values(main, device)
     updates = [(op, number, result) for op in mlir.walk(main) for number, result in _updated(op)]
     most = LESS if not device and len(updates) >= MANY else LINKS
     for op, number, result in updates:
@@ -71,7 +69,7 @@ def _copy(op: mlir.Op, number: int) -> None:
     op.operands[number] = copied.results[0]
 
 
-def _give_apart(main: mlir.Op, constants: bool) -> None:
+def _duplicate_read_values(main: mlir.Op, constants: bool) -> None:
     """Give ``READERS`` readers each of a constant, an argument or what says a size one of their own; or of
     ``constants`` and arguments alone.
     """
@@ -86,15 +84,15 @@ def _give_apart(main: mlir.Op, constants: bool) -> None:
                 reader.operands[number] = again
 
 
-def tell_reads(unit: Unit) -> None:
+def distinguish_readers(module: mlir.Module, target: Target) -> None:
     """Tell operations apart that read different tensors from within their bodies, where they are many."""
-    main = mlir.main_function(unit.module)
+    main = mlir.main_function(module)
     body, reads = mlir.block_of(main), dict[mlir.Op, list[mlir.Value]]()
     for extract in mlir.named(main, "tensor.extract"):
         reader = mlir.within_block(extract, body)
         if mlir.name_of(reader) == "linalg.generic":
             reads.setdefault(reader, []).append(extract.operands[0])
-    if len(reads) < READERS or isinstance(unit.target, Device):
+    if len(reads) < READERS or isinstance(target, Device):
         return
     numbers: dict[tuple[mlir.Value, ...], int] = {}
     for op, values in reads.items():
@@ -102,7 +100,7 @@ def tell_reads(unit: Unit) -> None:
         op.attributes[_READS] = mlir.int_attr(number)
 
 
-def _forget_reads(main: mlir.Op) -> None:
+def _remove_reader_numbers(main: mlir.Op) -> None:
     for op in mlir.operations(mlir.block_of(main)):
         if _READS in op.attributes:
             del op.attributes[_READS]

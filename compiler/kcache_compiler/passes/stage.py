@@ -1,15 +1,19 @@
-"""A pipeline is a tuple of stages, a stage a small frozen value with a name and a text.
+"""Passes, and the values that they exchange.
 
-A ``Unit`` is what is being compiled: the module that the stages rewrite, and what they learn
-about it on the way. The texts of all stages together are an ingredient of the toolchain, so a
-stage says in its text everything that may change bytes and is not in the declared code version.
+A pass is a frozen value: a name, a function, and a text. The parameters of the function name the values that
+it reads, and ``output`` the value that its result becomes; ``missing_inputs`` checks a pipeline for values
+that no earlier pass makes. A pipeline is a tuple of passes. The texts of all its passes are an ingredient of
+the toolchain, so the text of a pass states everything that may change bytes and is not in the declared code
+version.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
 from kcache_compiler.llvm.ptxas import Assembly
@@ -22,38 +26,60 @@ from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.recovery import RecoveredSizes
 from kcache_compiler.types import CompileOptions, GpuLaunch, Launch, LibraryCache, Symbol, TensorType
 
+#: The sizes of the arguments of ``main``; none where each dynamic dimension is a symbol of its own.
+Sizes = tuple[tuple[Formula, ...], ...]
+#: For each pair of sizes that ``main`` returns for a check at run time: equal, or first at most second.
+SizeChecks = tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The types of the caller's buffers, and the symbols of dynamic dimensions."""
+
+    inputs: tuple[TensorType, ...] = ()
+    constants: tuple[TensorType, ...] = ()
+    outputs: tuple[TensorType, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+
+
+@dataclass(frozen=True)
+class NarrowBuffers:
+    """Element types of 8 bits and fewer that bytes hold, by position among arguments, and among results."""
+
+    inputs: dict[int, str] = field(default_factory=dict[int, str])
+    outputs: dict[int, str] = field(default_factory=dict[int, str])
+
 
 @dataclass
 class Unit:
-    """One kernel on its way from a module text to bytes; stages fill it in, in pipeline order."""
+    """The values of one compilation: its request, and what its passes made so far.
 
+    Only ``run`` and the passes of ``lower`` hold a unit; other passes get the values that they name.
+    """
+
+    # The request: known before the first pass.
     source: str
     n_inputs: int
     target: Target
     options: CompileOptions
     #: Where compiled libraries are kept between processes; can change no byte.
     libraries: LibraryCache | None = None
-    module: mlir.Module = field(init=False, repr=False, compare=False)
-    inputs: tuple[TensorType, ...] = ()
-    constants: tuple[TensorType, ...] = ()
-    outputs: tuple[TensorType, ...] = ()
-    symbols: tuple[Symbol, ...] = ()
-    #: Of inputs and constants, and of outputs, by position: elements of 8 bits and fewer that bytes hold.
-    small_inputs: dict[int, str] = field(default_factory=dict[int, str])
-    small_outputs: dict[int, str] = field(default_factory=dict[int, str])
-    size_checks: list[bool] = field(default_factory=list[bool])
-    #: Sizes of the arguments of ``main`` where some are open; without, each open axis is a symbol.
-    given: tuple[tuple[Formula, ...], ...] = ()
-    #: Modules are verified: not those of a program's further samples, which differ from the first in numbers.
+    #: Sizes of the arguments of ``main`` where some are dynamic.
+    given: Sizes = ()
+    #: Whether modules are verified: not those of further samples, which differ from the first in constants.
     verifies: bool = True
-    #: What sizes of the module stand for, when it is lowered at samples of its open sizes.
+    #: What sizes of the module stand for, when it is lowered at samples of its dynamic sizes.
     codes: RecoveredSizes = field(default_factory=RecoveredSizes)
-    #: Values of the last arguments of ``main``, i64 scalars that no caller passes.
+    #: Values of the last arguments of ``main``: i64 scalars that no caller passes.
     extents: tuple[Formula, ...] = ()
-    #: What must hold of the open sizes.
+    #: What must hold of the dynamic sizes.
     bounds: tuple[Check, ...] = ()
-    #: Calls of math functions are left in the module.
-    calls_math: bool = False
+
+    # What passes make.
+    module: mlir.Module = field(init=False, repr=False, compare=False)
+    narrow_buffers: NarrowBuffers = field(default_factory=NarrowBuffers)
+    signature: Signature = field(default_factory=Signature)
+    size_checks: SizeChecks = ()
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
     #: Of the workspace, the bytes of each worker.
@@ -63,9 +89,9 @@ class Unit:
     checks: tuple[str, ...] = ()
     #: It waits for the PTX.
     assembler: Assembly | None = None
-    #: Forms of contractions whose libraries are linked beside the kernel.
+    #: Configurations of contractions whose libraries are linked with the kernel.
     gemm_forms: list[Form] = field(default_factory=list[Form])
-    #: Kernels inside of it, by name.
+    #: Subkernels, by name.
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     llvm_ir: str = ""
     bitcode: bytes = b""
@@ -73,13 +99,55 @@ class Unit:
     assembly: str = ""
     shared_object: bytes = b""
 
+    @property
+    def unit(self) -> Unit:
+        """The unit itself, for passes of ``lower`` that read many values."""
+        return self
+
+    @property
+    def argument_sizes(self) -> Sizes:
+        return self.given
+
+    @property
+    def size_arguments(self) -> tuple[Formula, ...]:
+        return self.extents
+
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        return self.signature.inputs
+
+    @property
+    def constants(self) -> tuple[TensorType, ...]:
+        return self.signature.constants
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return self.signature.symbols
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        return self.signature.outputs
+
+    @outputs.setter
+    def outputs(self, types: tuple[TensorType, ...]) -> None:
+        self.signature = replace(self.signature, outputs=types)
+
+
+#: Values that no pass makes.
+REQUEST = frozenset(
+    {
+        *("source", "n_inputs", "target", "options", "libraries", "argument_sizes", "size_arguments"),
+        *("codes", "bounds", "unit"),
+    }
+)
+
 
 @dataclass(frozen=True)
-class Passes:
-    """A stage that is a pass pipeline of the toolchain.
+class UpstreamPasses:
+    """A pipeline of passes of MLIR and StableHLO.
 
-    When ``refuses``, what the toolchain does not manage is an operation without a lowering, not a
-    failure of the stage: the program is valid. Where not ``between``, it is verified at its end only.
+    If ``refuses``, a failure means that an operation of the program is unsupported, not that the pass
+    failed. The module is verified after each of the passes if ``between``, else after the last one.
     """
 
     name: str
@@ -99,7 +167,7 @@ class Passes:
 
 
 def _refusal(unit: Unit, error: Exception) -> UnsupportedOp | None:
-    """The operation of the program that a diagnostic of the toolchain stands at, refused."""
+    """The unsupported operation of the program at the location of a diagnostic; None if there is none."""
     source = mlir.parse(unit.source)  # operations that are walked do not keep their module
     for where, message in mlir.diagnostics_of(error):
         for operation in mlir.walk(source):
@@ -110,44 +178,71 @@ def _refusal(unit: Unit, error: Exception) -> UnsupportedOp | None:
 
 
 @dataclass(frozen=True)
-class Rewrite:
-    """A stage of our own code; ``text`` states its parameters, its code is under ``CODE_VERSION``.
+class Pass:
+    """A pass of our own; ``text`` states its parameters, its code is under ``CODE_VERSION``.
 
-    What it makes is verified before a stage of another kind gets it, where it may be: ``verify``.
+    It transforms the module in place where it reads ``module``. The module is verified before a pass of
+    another kind gets it, unless ``verify`` is off. A pass without ``output`` returns nothing.
     """
 
     name: str
-    function: Callable[[Unit], None]
+    function: Callable[..., object]
     text: str = ""
     verify: bool = True
+    output: str = ""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the values that the pass reads."""
+        return _parameters(self.function)
 
     def apply(self, unit: Unit) -> None:
-        self.function(unit)
+        result = self.function(*[getattr(unit, name) for name in self.inputs])
+        if self.output:
+            setattr(unit, self.output, result)
 
 
-Stage = Passes | Rewrite
+@functools.cache
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+Stage = UpstreamPasses | Pass
+
+
+def missing_inputs(pipeline: tuple[Stage, ...]) -> list[str]:
+    """Inputs of passes that neither the request nor an earlier pass provides, as ``pass: input``."""
+    known = set(REQUEST)
+    missing: list[str] = []
+    for stage in pipeline:
+        if isinstance(stage, Pass):
+            missing += [f"{stage.name}: {name}" for name in stage.inputs if name not in known]
+            known.add(stage.output)
+        elif "module" not in known:
+            missing.append(f"{stage.name}: module")
+    return missing
 
 
 def describe(pipeline: tuple[Stage, ...]) -> str:
-    """The pipeline as text: a line a stage."""
+    """The pipeline as text: a line for each pass."""
     return "".join(f"{stage.name}: {stage.text}\n" for stage in pipeline)
 
 
 def verified_after(pipeline: tuple[Stage, ...]) -> set[str]:
-    """The rewrites whose module is verified: the last of those between two pass pipelines.
+    """The passes of our own after which the module is verified: the last one before each upstream pipeline.
 
-    Verifying a long module takes as long as a rewrite, and what is wrong is still wrong some rewrites on.
+    Verification of a long module takes as long as a pass, and invalid IR is still invalid some passes later.
     """
-    following = [isinstance(stage, Rewrite) and stage.verify for stage in pipeline[1:]]
+    following = [isinstance(stage, Pass) and stage.verify for stage in pipeline[1:]]
     return {
         stage.name
-        for stage, goes_on in zip(pipeline, [*following, False], strict=True)
-        if isinstance(stage, Rewrite) and stage.verify and not goes_on
+        for stage, next_is_own in zip(pipeline, [*following, False], strict=True)
+        if isinstance(stage, Pass) and stage.verify and not next_is_own
     }
 
 
 def run(pipeline: tuple[Stage, ...], unit: Unit, on_stage: Callable[[str], None]) -> dict[str, float]:
-    """Apply every stage; returns seconds by stage. Raises ``CompileFailed`` with the stage's name."""
+    """Apply every pass; returns seconds by pass. Raises ``CompileFailed`` with the name of the pass."""
     seconds: dict[str, float] = {}
     verified = verified_after(pipeline)
     for stage in pipeline:

@@ -1,8 +1,8 @@
-"""Schedule choices: what a tuner may try. They change how fast a kernel is, never what it may compute.
+"""Schedule choices: what the autotuner may vary. They change the speed of a kernel, never what it computes.
 
-A choice is part of the compile options as canonical text, ``grain:4,unroll:on``: names in order, values that
-differ from the default only. So a choice that is added later changes no kernel that does not make it.
-Results stay within the numerics class: ``strict`` ones are the same bits under every choice.
+A choice is part of the compile options as canonical text, ``grain:4,unroll:on``: names in order, and only
+values that differ from the default. So a choice that is added later changes no kernel that does not use it.
+Results stay within the numerics class: those of ``strict`` have the same bits under every choice.
 """
 
 from __future__ import annotations

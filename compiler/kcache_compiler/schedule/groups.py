@@ -1,13 +1,13 @@
-"""Which loop nests share a launch: a partition of nests as values, which touches no IR.
+"""Partitions loop nests into launches (fusion groups). Plain values, no IR.
 
-A group runs its *shared* axes outermost; inside them come its *segments* one after another, each with
-loops of its own, in whose innermost body the segment's *members* follow each other. Nests share axes
-when iteration ``i`` of one touches, of all that the other writes, only what iteration ``i`` of the other
-touched; they share a segment when that holds of all its axes and of single elements. So every element
-is computed once, in the order of the program, and no value changes.
+A group has *shared* axes as its outermost loops, and inside them a sequence of *segments*, each with loops
+of its own, whose innermost body holds the segment's *members* in order. Nests share axes if iteration ``i``
+of one accesses, of all elements that the other writes, only those that iteration ``i`` of the other
+accesses; they share a segment if that holds for all axes and single elements. So every element is computed
+once, in the order of the program, and no value changes.
 
-What one member leaves and a later one reads flows in a register where the segment or the shared
-iteration is the same; a buffer that nobody else needs loses its shared axes, or is never stored.
+A value that one member writes and a later one reads stays in a register if the segment or the shared
+iteration is the same; a buffer without other users loses its shared axes, or is not stored at all.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Partition:
     def _begun(self, group: Group, number: int, starts: Sequence[int]) -> Group | None:
         """The group with ``starts`` in segments of their own right before that of nest ``number``."""
         segments = list(group.segments)
-        place = next(k for k, segment in enumerate(segments) if any(m.number == number for m in segment))
-        member = next(member for member in segments[place] if member.number == number)
+        position = next(k for k, segment in enumerate(segments) if any(m.number == number for m in segment))
+        member = next(member for member in segments[position] if member.number == number)
         for start in starts:
             writes, _ = self._related(number, start)
             shared: list[int] = []
@@ -132,7 +132,7 @@ class Partition:
                     return None
                 shared.append(partner)
             inner = [dim for dim in range(len(self.subjects[start].nest.axes)) if dim not in shared]
-            segments.insert(place, (Member(start, tuple(shared), tuple(inner)),))
+            segments.insert(position, (Member(start, tuple(shared), tuple(inner)),))
         begun = replace(group, segments=tuple(segments))
         return begun if not starts or group.head or self._pays(begun) else None
 
@@ -216,7 +216,7 @@ class Partition:
     def _in_chunks(self, group: Group, number: int) -> Group | None:
         """Loops over all axes, which long reductions and what has the same loops go through together."""
         merged, _, _ = self._merged(group, number, self._shared_pairs(group, number))
-        scans = any(self.subjects[one].scan for one in (number, *(m.number for m in group.members)))
+        scans = any(self.subjects[op].scan for op in (number, *(m.number for m in group.members)))
         if merged is None or len(merged) > 1 or (scans and self.subjects[number].long and self._long(group)):
             return None
         return Group(merged)
@@ -257,12 +257,12 @@ class Partition:
 
         ``reduced``: it may be one that the nest reduces.
         """
-        found: list[tuple[int, int]] = []
+        results: list[tuple[int, int]] = []
         for position in range(group.shared):
             dim = self._partner(group, position, number, reduced)
-            if dim is not None and dim not in {taken for _, taken in found}:
-                found.append((position, dim))
-        return found
+            if dim is not None and dim not in {taken for _, taken in results}:
+                results.append((position, dim))
+        return results
 
     def _partner(self, group: Group, position: int, number: int, reduced: bool) -> int | None:
         told: set[int | None] = set()
@@ -273,8 +273,8 @@ class Partition:
             writes, reads = self._related(member.number, number)
             told |= {_along(a, b, dim) for a, b in writes}
             hinted |= {_along(a, b, dim) for a, b in reads}
-        found = told or (hinted - {None})
-        if len(found) != 1 or (partner := found.pop()) is None:
+        result = told or (hinted - {None})
+        if len(result) != 1 or (partner := result.pop()) is None:
             return None
         first = group.members[0]
         size = self.subjects[first.number].nest.axes[first.shared[position]].size
@@ -285,13 +285,13 @@ class Partition:
         self, segments: list[tuple[Member, ...]], number: int, shared: tuple[int, ...], inner: tuple[int, ...]
     ) -> tuple[tuple[Member, ...], ...] | None:
         """The segments with nest ``number`` inside the loops of one of them."""
-        for place in range(len(segments) - 1, -1, -1):
-            segment = segments[place]
+        for position in range(len(segments) - 1, -1, -1):
+            segment = segments[position]
             order = self._inner_order(segment, number, inner)
             if order is not None:
                 member = Member(number, shared, order)
                 if all(self._same_elements(other, member) for other in segment):
-                    return (*segments[:place], (*segment, member), *segments[place + 1 :])
+                    return (*segments[:position], (*segment, member), *segments[position + 1 :])
             if any(self.conflicts(other.number, number) for other in segment):
                 return None
         return None
@@ -428,18 +428,18 @@ def partition(
     """
     if not limits.joins:
         return apart(subjects, roots)
-    found = Partition(subjects, roots, limits)
+    result = Partition(subjects, roots, limits)
     waiting: list[int] = []
     for number, subject in enumerate(subjects):
         if not subject.opaque and all(not access.reads for access in subject.nest.accesses):
-            due = [other for other in waiting if found.conflicts(other, number)]
+            due = [other for other in waiting if result.conflicts(other, number)]
             waiting = [other for other in waiting if other not in due] + [number]
             for other in due:
-                found.add(other)
+                result.add(other)
             continue
-        due = [other for other in waiting if found.conflicts(other, number)]
+        due = [other for other in waiting if result.conflicts(other, number)]
         waiting = [other for other in waiting if other not in due]
-        found.add(number, due)
+        result.add(number, due)
     for other in waiting:
-        found.add(other)
-    return found.groups
+        result.add(other)
+    return result.groups

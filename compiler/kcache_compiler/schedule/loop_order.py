@@ -1,4 +1,4 @@
-"""The order of loops of one nest, as a value: contiguous axes innermost, sums in the order of the program."""
+"""The loop order of one nest: contiguous axes innermost, reductions in the order of the program. No IR."""
 
 from __future__ import annotations
 

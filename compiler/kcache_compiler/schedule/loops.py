@@ -1,6 +1,6 @@
-"""A group as loops: where its buffers live, the order of its axes, and which axes are one.
+"""The loops of a group: the storage of its buffers, the order of its axes, and which axes are merged.
 
-Values in, values out, like the groups themselves.
+Plain values, as the groups are.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Fused:
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        return tuple(dict.fromkeys(check for one in self.statements for check in one.nest.checks))
+        return tuple(dict.fromkeys(check for statement in self.statements for check in statement.nest.checks))
 
 
 def loops(
@@ -158,22 +158,22 @@ def _keep(nest: Nest, positions: Sequence[int]) -> Nest:
 def _placed(fused: Fused, buffers: Mapping[int, Buffer]) -> Fused:
     """Decide of every buffer that only this group uses where it lives."""
     uses: dict[int, list[tuple[int, Statement, Access]]] = {}
-    for place, segment in enumerate(fused.segments):
+    for position, segment in enumerate(fused.segments):
         for statement in segment:
             for access in statement.nest.accesses:
-                uses.setdefault(access.buffer, []).append((place, statement, access))
+                uses.setdefault(access.buffer, []).append((position, statement, access))
     unstored: set[int] = set()
     rows: dict[int, int] = {}
     instead: dict[int, int] = {}
-    for buffer, found in uses.items():
-        if not buffers[buffer].local or found[0][2].reads or not found[0][2].written:
+    for buffer, result in uses.items():
+        if not buffers[buffer].local or result[0][2].reads or not result[0][2].written:
             continue
-        if _flows(found, fused.shared):
+        if _flows(result, fused.shared):
             unstored.add(buffer)
         elif (other := _heir(buffer, uses, buffers, set(instead.values()))) is not None:
             instead[buffer] = other
         elif len(fused.segments) > 1:
-            size = _row(buffers[buffer], found, fused.shared)
+            size = _row(buffers[buffer], result, fused.shared)
             if size is not None and size + sum(rows.values()) <= STACK:
                 rows[buffer] = size
     kept = replace(
@@ -185,15 +185,15 @@ def _placed(fused: Fused, buffers: Mapping[int, Buffer]) -> Fused:
     return _contracted(kept, frozenset(rows)) if rows else kept
 
 
-def _flows(found: list[tuple[int, Statement, Access]], shared: int) -> bool:
+def _flows(result: list[tuple[int, Statement, Access]], shared: int) -> bool:
     """Every read finds the element in a register: all in one body, or outside of inner loops."""
-    if len({place for place, _, _ in found}) == 1:
+    if len({position for position, _, _ in result}) == 1:
         return True
-    first = found[0][2]
+    first = result[0][2]
     key = (first.offset, first.strides[:shared])
     return all(
         not any(access.strides[shared:]) and (access.offset, access.strides[:shared]) == key
-        for _, _, access in found
+        for _, _, access in result
     )
 
 
@@ -223,17 +223,17 @@ def _heir(
     return None
 
 
-def _row(buffer: Buffer, found: list[tuple[int, Statement, Access]], shared: int) -> int | None:
+def _row(buffer: Buffer, result: list[tuple[int, Statement, Access]], shared: int) -> int | None:
     """Bytes of one shared iteration's part of a buffer with leading shared axes; None when open."""
     leading: set[int] = set()
-    for _, statement, access in found:
+    for _, statement, access in result:
         sources = [axis.sources[0] for axis in statement.nest.axes[:shared]]
-        places = [access.dims.index(source) for source in sources if source in access.dims]
-        if sorted(places) != list(range(len(places))):
+        positions = [access.dims.index(source) for source in sources if source in access.dims]
+        if sorted(positions) != list(range(len(positions))):
             return None
         if any(access.strides[p] for p, source in enumerate(sources) if source not in access.dims):
             return None
-        leading.add(len(places))
+        leading.add(len(positions))
     if len(leading) != 1:
         return None
     size = mul(buffer.width, product(list(buffer.sizes[leading.pop() :])))
@@ -274,7 +274,7 @@ def _without_units(fused: Fused) -> Fused:
 
 def _ordered(fused: Fused) -> Fused:
     shared = list(range(fused.shared))
-    order = _best_order([one.nest for one in fused.statements], shared, fused.unstored)
+    order = _best_order([statement.nest for statement in fused.statements], shared, fused.unstored)
     segments: list[tuple[Statement, ...]] = []
     for segment in fused.segments:
         nests = [one.nest for one in segment]
@@ -303,7 +303,7 @@ def _merged(fused: Fused) -> Fused:
     """Make one axis of two neighbours which every access in memory walks as one."""
     position = 0
     while position + 1 < fused.shared:
-        if all(_mergeable(one.nest, position, fused.unstored) for one in fused.statements):
+        if all(_mergeable(statement.nest, position, fused.unstored) for statement in fused.statements):
             fused = _each(fused, partial(_merge, position=position))
             fused = replace(fused, shared=fused.shared - 1)
         else:
@@ -344,7 +344,7 @@ def _merge(nest: Nest, position: int) -> Nest:
 
 def _turn(fused: Fused, buffers: Mapping[int, Buffer], vector_bytes: int) -> Turn | None:
     """Tiles for an elementwise nest that reads along another axis than the one it writes along."""
-    nests = [one.nest for one in fused.statements]
+    nests = [statement.nest for statement in fused.statements]
     axes = nests[0].axes
     if len(fused.segments) > 1 or len(axes) < 2 or not all(axis.parallel for n in nests for axis in n.axes):
         return None
@@ -353,17 +353,17 @@ def _turn(fused: Fused, buffers: Mapping[int, Buffer], vector_bytes: int) -> Tur
     written = {access.buffer for access in stored if access.written}
     if any(access.strides[along] != 1 for access in stored if access.written):
         return None
-    found: dict[int, dict[Access, None]] = {}
+    results: dict[int, dict[Access, None]] = {}
     for access in stored:
         turns = access.strides[along] not in (0, 1) and not buffers[access.buffer].element.startswith(
             "complex"
         )
         across = next((p for p in range(along) if access.strides[p] == 1), None)
         if turns and across is not None and access.buffer not in written:
-            found.setdefault(across, {})[access] = None
-    if not found:
+            results.setdefault(across, {})[access] = None
+    if not results:
         return None
-    across, accesses = max(found.items(), key=lambda entry: len(entry[1]))
+    across, accesses = max(results.items(), key=lambda entry: len(entry[1]))
     size = min(16, vector_bytes // max(buffers[access.buffer].width for access in accesses))
     known = [length for p in (across, along) if isinstance(length := axes[p].size, int)]
     long = all(length >= size for length in known)

@@ -1,8 +1,9 @@
-"""A long reduction or scan in chunks, which threads share where its results are too few for that.
+"""Splits a long reduction or scan into chunks for several threads if it has too few results for them.
 
-One axis that is reduced is cut into chunks of a length that follows from sizes alone, never from the number
-of threads: each chunk has totals of its own, which are combined in order afterwards. A scan then goes over
-its chunks again, each from the total of those before it. So bits are the same with any number of threads.
+One reduced axis is divided into chunks whose length follows from sizes alone, never from the number of
+threads. Each chunk has partial totals, which are combined in order afterwards. A scan then processes its
+chunks again, each from the total of those before it. So results have the same bits with any number of
+threads.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def split(
     if not reduced:
         return None
     position = max(reduced, key=lambda one: (_weight(axes[one].size), -one))
-    found: list[Totals] = []
+    results: list[Totals] = []
     offset: Formula = 0
     others: Formula = 1
     for size in dict.fromkeys(_around(nest, position) for nest in nests):
@@ -115,9 +116,9 @@ def split(
                 return None
             strides, size = laid
             room = -(-size * widths[access.buffer] // LINE) * LINE
-            found.append(Totals(access.buffer, strides, size, room, offset))
+            results.append(Totals(access.buffer, strides, size, room, offset))
             offset = add(offset, mul(count, room))
-    return Split(position, length, count, tuple(found), scan) if found else None
+    return Split(position, length, count, tuple(results), scan) if results else None
 
 
 def _around(nest: Nest, position: int) -> Formula:

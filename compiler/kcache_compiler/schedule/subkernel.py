@@ -1,4 +1,4 @@
-"""A kernel inside of a kernel: what an operation that repeats is compiled to, once."""
+"""A subkernel: the separately compiled code of an operation that a program repeats."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from kcache_compiler.llvm.gpu_targets import GPU_TARGETS, STATIC_SHARED, gpu_tar
 from kcache_compiler.llvm.ptxas import Assembly, Ptxas, assemble_ptx, find_ptxas
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.gpu import cubin
-from kcache_compiler.passes.stage import Rewrite, Unit, run
+from kcache_compiler.passes.stage import Pass, Unit, run
 from kcache_compiler.types import CompileOptions, GpuLaunch
 from tests.compiler.gpu.programs import POINTWISE
 
@@ -100,15 +100,15 @@ def test_a_stage_that_fails_ends_the_assembler_that_waits() -> None:
         if name == "ptx":
             assert _children() - before
 
-    def fail(_: Unit) -> None:
+    def fail(unit: Unit) -> None:
         raise ZeroDivisionError("a bug")
 
     before = _children()
     unit = Unit("", 0, target_named("sm_90"), CompileOptions())
     unit.gpu_launches = [GpuLaunch("launch_0", (), "launch_0", "", ("1", "1", "1"), (1, 1, 1), "0", ())]
     stages = (
-        Rewrite("assembler", cubin.begin_assembly, verify=False),
-        Rewrite("ptx", fail, verify=False),
+        Pass("assembler", cubin.begin_assembly, verify=False),
+        Pass("ptx", fail, verify=False),
     )
     with pytest.raises(CompileFailed, match="a bug"):
         run(stages, unit, on_stage)

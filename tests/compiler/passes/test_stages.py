@@ -9,8 +9,16 @@ import pytest
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Passes, Rewrite, Stage, Unit, run, verified_after
-from kcache_compiler.pipelines import cpu
+from kcache_compiler.passes.stage import (
+    Pass,
+    Stage,
+    Unit,
+    UpstreamPasses,
+    missing_inputs,
+    run,
+    verified_after,
+)
+from kcache_compiler.pipelines import cpu, nvidia
 from kcache_compiler.types import CompileOptions
 
 MODULE = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
@@ -32,9 +40,9 @@ def _spoil(unit: Unit) -> None:
 
 def test_what_a_rewrite_spoils_reaches_no_pass() -> None:
     pipeline: tuple[Stage, ...] = (
-        Rewrite("spoils", _spoil),
-        Rewrite("looks", lambda _: None),
-        Passes("passes", "canonicalize"),
+        Pass("spoils", _spoil),
+        Pass("looks", lambda: None),
+        UpstreamPasses("passes", "canonicalize"),
     )
     begun: list[str] = []
     with mlir.new_context(), mlir.unknown_location(), pytest.raises(CompileFailed, match="looks"):
@@ -45,8 +53,8 @@ def test_what_a_rewrite_spoils_reaches_no_pass() -> None:
 def test_every_pass_and_the_translation_get_what_was_verified() -> None:
     verified = verified_after(cpu())
     for before, after in itertools.pairwise(cpu()):
-        checked = isinstance(before, Passes) or before.name in verified or not before.verify
-        goes_on = isinstance(after, Rewrite) and after.verify
+        checked = isinstance(before, UpstreamPasses) or before.name in verified or not before.verify
+        goes_on = isinstance(after, Pass) and after.verify
         assert checked or goes_on, f"{before.name} before {after.name}"
     assert "blocks" in verified
     assert "parse" not in verified
@@ -77,3 +85,10 @@ def test_what_walks_do_not_look_for_in_bodies_is_refused_there() -> None:
         mlir.require_scalars(inner[1:])
         with pytest.raises(ValueError, match=r"memref\.alloc stands in the body of a linalg\.generic"):
             mlir.require_scalars(inner)
+
+
+def test_every_pass_reads_what_earlier_passes_make() -> None:
+    for pipeline in (cpu(), nvidia()):
+        assert missing_inputs(pipeline) == []
+    without = tuple(stage for stage in cpu() if stage.name != "signature")
+    assert "destinations: signature" in missing_inputs(without)

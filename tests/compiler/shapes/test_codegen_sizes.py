@@ -10,7 +10,7 @@ import pytest
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Passes, Unit
+from kcache_compiler.passes.stage import Unit, UpstreamPasses
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel, compile_text, kernel_of
 
@@ -174,7 +174,7 @@ def test_a_place_is_looked_for_in_a_program_that_lives_as_long() -> None:
             return %0 : tensor<2x2xf16>
           }""")
         with pytest.raises(mlir.MLIRError, match="requires the same type for all operands"):
-            Passes("linalg", "stablehlo-legalize-to-linalg", refuses=True).apply(unit)
+            UpstreamPasses("linalg", "stablehlo-legalize-to-linalg", refuses=True).apply(unit)
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16", "i32", "complex<f64>"])

@@ -7,7 +7,7 @@ from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
 
 #: Axis of the scores, or loop of an operation, to its index now.
-Place = dict[int, mlir.Value]
+Coordinates = dict[int, mlir.Value]
 
 
 class Evaluator:
@@ -24,7 +24,7 @@ class Evaluator:
         self.scalars = scalars
         self.known: dict[mlir.Value, mlir.Value] = {}
 
-    def element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], place: Place) -> mlir.Value:
+    def element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], place: Coordinates) -> mlir.Value:
         """The element of ``buffer`` that its index expressions ``axes`` give at ``place``."""
         if buffer in self.known:
             return self.known[buffer]
@@ -38,14 +38,14 @@ class Evaluator:
                 offset = memory.plus(offset, memory.times(index, step))
         return memory.load(pointer, offset)
 
-    def _index(self, expression: mlir.AffineExpr, place: Place) -> mlir.Value:
+    def _index(self, expression: mlir.AffineExpr, place: Coordinates) -> mlir.Value:
         dim = mlir.plain_dim(expression)
         if dim is not None:
             return place[dim]
         return mlir.constant(mlir.constant_of(expression))
 
     def arguments(
-        self, op: mlir.Op, place: Place, given: dict[int, mlir.Value]
+        self, op: mlir.Op, place: Coordinates, given: dict[int, mlir.Value]
     ) -> dict[mlir.Value, mlir.Value]:
         """Values of the arguments of a body at ``place``; ``given`` has some by number."""
         maps = mlir.indexing_maps(op)
@@ -64,7 +64,9 @@ class Evaluator:
                 mapping[argument] = mlir.clone(mlir.definition(operand)).results[0]
         return mapping
 
-    def result(self, op: mlir.Op, place: Place, given: dict[int, mlir.Value] | None = None) -> mlir.Value:
+    def result(
+        self, op: mlir.Op, place: Coordinates, given: dict[int, mlir.Value] | None = None
+    ) -> mlir.Value:
         """What the body of ``op`` yields at ``place``, its loops by number."""
         mapping = self.arguments(op, place, given or {})
         return memory.clone_body(mlir.block_of(op), mapping, self.views, place)[0]

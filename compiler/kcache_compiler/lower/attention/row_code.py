@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
 
-from kcache_compiler.lower.attention.evaluate import Evaluator, Place, after
+from kcache_compiler.lower.attention.evaluate import Coordinates, Evaluator, after
 from kcache_compiler.lower.attention.operands import Gathered, Walked
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
@@ -39,23 +39,23 @@ class RowCode(ABC):
     def value(self, formula: Formula) -> mlir.Value:
         """The i64 of a formula."""
 
-    def digits(self, axes: list[Walked], number: mlir.Value) -> Place:
+    def digits(self, axes: list[Walked], number: mlir.Value) -> Coordinates:
         """The index on each axis of which ``number`` counts the points, outermost first."""
-        place: Place = {}
+        place: Coordinates = {}
         for axis in reversed(axes[1:]):
             size = self.value(axis.size)
             place[axis.name] = arith.remui(number, size)
             number = arith.divui(number, size)
         return {**place, axes[0].name: number} if axes else {}
 
-    def axes(self, *places: Place) -> Place:
+    def axes(self, *places: Coordinates) -> Coordinates:
         """Every axis of the scores: those of size 1 stay at 0."""
         every = {axis: mlir.constant(0) for axis in self.found.dims[self.found.one("scores")].values()}
         for place in places:
             every |= place
         return every
 
-    def place(self, op: mlir.Op, axes: Place) -> Place:
+    def place(self, op: mlir.Op, axes: Coordinates) -> Coordinates:
         return {dim: axes[axis] for dim, axis in self.found.dims[op].items()}
 
     def float(self, build: FloatOp, operands: list[mlir.Value], fastmath: str = "") -> mlir.Value:
@@ -80,7 +80,7 @@ class RowCode(ABC):
             score = arith.truncf(element, score)
         self.evaluator.known[buffer] = score
 
-    def raised(self, rows: Place, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
+    def raised(self, rows: Coordinates, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
         """The maximum of a row with the known score at ``key``."""
         op = self.found.one("top")
         place = self.place(op, self.axes(rows, {self.found.keys[0].name: key}))
@@ -91,7 +91,7 @@ class RowCode(ABC):
         operation.attributes["fastmath"] = mlir.attribute(COMBINERS["arith.maximumf"])
         return raised
 
-    def weight(self, rows: Place, key: mlir.Value, used: mlir.Value) -> mlir.Value:
+    def weight(self, rows: Coordinates, key: mlir.Value, used: mlir.Value) -> mlir.Value:
         """The weight of the known score at ``key``, for a row whose maximum is ``used``."""
         op = self.found.one("weights")
         number_of_top = next(
@@ -145,7 +145,7 @@ class RowCode(ABC):
         self.evaluator.known[self.found.one("total").operands[-1]] = total
         return value
 
-    def result(self, value: mlir.Value, axes: Place, columns: Place) -> None:
+    def result(self, value: mlir.Value, axes: Coordinates, columns: Coordinates) -> None:
         """Store one element of the result, after what follows on it."""
         mixed = self.found.one("mixed")
         place = {**self.place(mixed, axes), **columns}

@@ -61,7 +61,7 @@ def _function(
     result = outlined.buffers[-1]
     marks = ["{}"] * numbers + ["{llvm.noalias}"] * pointers + ["{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        apart = memory.known_apart(buffer, outlined.buffers, {result})
+        apart = memory.known_not_to_alias(buffer, outlined.buffers, {result})
         marks.append("{llvm.noalias}" if apart else "{}")
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
     _, entry = mlir.private_function(module, f"{name}_rows", own + words, [], marks)

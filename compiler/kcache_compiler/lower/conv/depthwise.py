@@ -9,7 +9,7 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
 from kcache_compiler.lower.loops.memory import Pointer, times
-from kcache_compiler.lower.sort_scatter.loop_builder import least, loop
+from kcache_compiler.lower.sort_scatter.loop_builder import loop, minimum
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func
 from kcache_compiler.passes.stage import Unit
@@ -141,7 +141,7 @@ class _Window:
         last = mlir.constant(size - lanes)
 
         def vector(at: mlir.Value) -> None:
-            moved = self._moved(pointers, along, least(at, last))
+            moved = self._moved(pointers, along, minimum(at, last))
 
             def lane(within: mlir.Value) -> None:
                 self._place(self._moved(moved, along, within), count)

@@ -67,7 +67,7 @@ def address_of(buffer: mlir.Value) -> mlir.Value:
     return llvm.inttoptr(pointer_type(), number)
 
 
-def place_of(
+def dynamic_address_of(
     buffer: mlir.Value, shapes: Shapes, emit: Emit, begins: Mapping[mlir.Value, mlir.Value]
 ) -> mlir.Value:
     """The same where types hold sizes of a sample: offsets are computed from strides that are formulas.

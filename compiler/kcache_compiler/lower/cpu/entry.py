@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.attention.operands import gather
 from kcache_compiler.lower.attention.outline import outline_attention
-from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, place_of
+from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.outline import Repeats
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
@@ -452,7 +452,7 @@ class _Frame:
     def _address(self, buffer: mlir.Value) -> mlir.Value:
         """Where a buffer begins: computed once where that is known as the buffer is."""
         if self.shapes.codes:
-            return place_of(buffer, self.shapes, self._size, self.begins)
+            return dynamic_address_of(buffer, self.shapes, self._size, self.begins)
         if buffer not in self.begins:
             owner = mlir.defining(buffer)
             if owner is None:

@@ -172,7 +172,7 @@ class _Reading:
             users = self._users(value)
         number = self._roots.setdefault(root, len(self._roots))
         sizes, strides = tuple(shapes.sizes(value)), tuple(shapes.strides(value))
-        return number, memory.owns(root), allocated, users, sizes, strides
+        return number, memory.is_unaliased(root), allocated, users, sizes, strides
 
     def _users(self, value: mlir.Value) -> frozenset[int]:
         """The operations of the group that use it, and -1 for any others; of thousands few are looked at."""

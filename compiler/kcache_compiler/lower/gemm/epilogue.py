@@ -41,7 +41,7 @@ def write_epilogue(
     written = {one.operands[-1] for one in after}
     marks = ["{}"] * _BOUNDS + ["{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        apart = memory.known_apart(buffer, outlined.buffers, written)
+        apart = memory.known_not_to_alias(buffer, outlined.buffers, written)
         marks.append("{llvm.noalias}" if apart else "{}")
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
     _, entry = mlir.private_function(module, rows, [integer] * _BOUNDS + words, [], marks)
@@ -74,7 +74,7 @@ def _splice_end(module: mlir.Module, name: str, rows: str, words: list[str]) -> 
 
 
 @dataclass
-class _Way:
+class _AccessWalk:
     """How an access walks over the batch, the rows and the columns."""
 
     pointer: Pointer
@@ -156,7 +156,7 @@ class _Rows:
                 scf.yield_([])
             scf.yield_([])
 
-    def _way(self, access: Access, buffer: mlir.Value, loop_of: dict[int, int]) -> _Way:
+    def _way(self, access: Access, buffer: mlir.Value, loop_of: dict[int, int]) -> _AccessWalk:
         def walk(name: str) -> Walk:
             found: Walk = []
             for loop, size in self.groups.sources(name):
@@ -169,7 +169,7 @@ class _Rows:
         element = mlir.element_type(buffer.type)
         whole = Pointer(self.bases[buffer], element, [])
         start = Pointer(memory.shift(whole, self._value(access.offset)), element, [])
-        return _Way(start, walk("batch"), walk("m"), walk("n"))
+        return _AccessWalk(start, walk("batch"), walk("m"), walk("n"))
 
     def _offset(self, walk: Walk, number: mlir.Value) -> mlir.Value:
         """The elements that point ``number`` of a walk is from its start."""
@@ -210,7 +210,7 @@ class _Rows:
         self,
         one: mlir.Op,
         numbers: list[int],
-        ways: list[_Way],
+        ways: list[_AccessWalk],
         offsets: list[mlir.Value],
         indices: dict[int, mlir.Value],
     ) -> None:

@@ -18,7 +18,7 @@ from kcache_compiler.lower.gpu.tile_sizes import Sizes, sizes_for
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.memory import Pointer, i64, pointer_type
-from kcache_compiler.lower.sort_scatter.loop_builder import compare, when
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, if_then
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func, llvm
 from kcache_compiler.passes.stage import Unit
@@ -32,7 +32,7 @@ Point: TypeAlias = Callable[[mlir.Value, mlir.Value | None], None]
 
 
 @dataclass(frozen=True)
-class Form:
+class LaunchGeometry:
     """How a kernel is launched: blocks, threads of a block, bytes of dynamic shared memory; what it is."""
 
     grid: tuple[Formula, Formula, Formula]
@@ -234,13 +234,13 @@ class Kernel:
             copy.operands[place] = operand
         return copy.results[0]
 
-    def deal(self, count: Formula, threads: int, point: Point) -> Form:
+    def deal(self, count: Formula, threads: int, point: Point) -> LaunchGeometry:
         """Write ``point`` for a thread of each number below ``count``, in blocks of so many."""
         limit = self.value(count)
         short, number = thread_number(threads)
         narrow = short if isinstance(count, int) and count < 2**31 - threads else None
-        when(compare("lt", number, limit), lambda: point(number, narrow))
-        return Form((apply("ceildiv", count, threads), 1, 1), (threads, 1, 1))
+        if_then(compare("lt", number, limit), lambda: point(number, narrow))
+        return LaunchGeometry((apply("ceildiv", count, threads), 1, 1), (threads, 1, 1))
 
 
 def element_offset(pointer: Pointer, indices: list[mlir.Value]) -> mlir.Value:
@@ -276,7 +276,7 @@ def loads_behind(number: mlir.Value) -> list[mlir.Op]:
     return found
 
 
-def as_written() -> mlir.Attribute:
+def no_unroll_annotation() -> mlir.Attribute:
     """The annotation of a loop that neither LLVM nor ptxas unrolls: a turn is long, and has work enough."""
     return mlir.attribute("#llvm.loop_annotation<unroll = <disable = true>>")
 

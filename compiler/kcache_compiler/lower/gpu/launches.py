@@ -19,7 +19,7 @@ from kcache_compiler.lower.cpu.fusion_groups import Planned, plan_launches
 from kcache_compiler.lower.cpu.workspace import plan
 from kcache_compiler.lower.gpu.attention.kernel import write_attention
 from kcache_compiler.lower.gpu.attention.plan import plan_attention
-from kcache_compiler.lower.gpu.kernel import Form, Kernel, Program, begins_anywhere, loads_behind
+from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, Program, begins_anywhere, loads_behind
 from kcache_compiler.lower.gpu.loop_order import arrange
 from kcache_compiler.lower.gpu.loops.elementwise import plan_streams, write_streams
 from kcache_compiler.lower.gpu.loops.points import write_points
@@ -32,15 +32,15 @@ from kcache_compiler.lower.gpu.loops.while_loop import (
     NUMBERS,
     QUIET,
     WHILE,
-    Around,
-    AroundKernel,
-    given_to,
+    WhileLoop,
+    WhileLoopKernel,
+    captured_values,
     outermost,
     threads_of,
-    write_around,
+    write_while_loop,
 )
 from kcache_compiler.lower.gpu.matmul.blocking import Tiles, plan_tiles, takes_tiles
-from kcache_compiler.lower.gpu.matmul.kernel import Parts, write_parts, write_tiles
+from kcache_compiler.lower.gpu.matmul.kernel import SplitK, write_parts, write_tiles
 from kcache_compiler.lower.gpu.operands import offsets_of, operands_of, read_by, root_in, written_by
 from kcache_compiler.lower.gpu.tile_sizes import sizes_for
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -57,7 +57,7 @@ from kcache_compiler.shapes.formula import add, apply, text
 from kcache_compiler.types import GpuLaunch, TensorType
 
 #: A launch before it is written.
-_Launch: TypeAlias = Planned | Gathered | Around | Store
+_Launch: TypeAlias = Planned | Gathered | WhileLoop | Store
 
 
 def build_kernels(unit: Unit) -> None:
@@ -85,13 +85,13 @@ def build_kernels(unit: Unit) -> None:
     program = Program(unit, main, shapes, dict(workspace.offsets))
     for number, (one, tiles) in enumerate(launches):
         name = f"launch_{number}"
-        parts: Parts | None = None
+        parts: SplitK | None = None
         if tiles is not None and program.sizes.choices.split > 1:
-            parts = Parts(tiles, program.sizes.choices.split, apply("roundup", workspace.size, 256))
+            parts = SplitK(tiles, program.sizes.choices.split, apply("roundup", workspace.size, 256))
             unit.workspace = apply("max", unit.workspace, add(parts.offset, parts.bytes))
         if isinstance(one, Gathered):
             launch, needed = _write_attention(program, one, name)
-        elif isinstance(one, Around):
+        elif isinstance(one, WhileLoop):
             launch, needed = _write_around(program, one, name)
         elif isinstance(one, Store):
             launch, needed = _write_store(program, one, name), ()
@@ -111,11 +111,13 @@ def _generics(one: _Launch) -> list[mlir.Op]:
 
 def _last(one: _Launch) -> mlir.Op:
     """Where a launch stands."""
-    return one.op if isinstance(one, Around | Store) else _generics(one)[-1]
+    return one.op if isinstance(one, WhileLoop | Store) else _generics(one)[-1]
 
 
 def _spared(one: _Launch) -> list[mlir.Op]:
-    return [alloc for step in one.steps for alloc in step.spared] if isinstance(one, Around) else one.spared
+    return (
+        [alloc for step in one.steps for alloc in step.spared] if isinstance(one, WhileLoop) else one.spared
+    )
 
 
 def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[_Launch, Tiles | None]]:
@@ -126,7 +128,7 @@ def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[_Launch, T
     strict = unit.options.numerics == "strict"
     _refuse_others(main)
     hold_numbers(main)
-    loops = {op: Around(op, []) for op in outermost(main)}
+    loops = {op: WhileLoop(op, []) for op in outermost(main)}
     inside = {inner: loop for op, loop in loops.items() for inner in mlir.named(op, "linalg.generic")}
     stores = [Store(op) for op in mlir.named(main, STORE) if mlir.within(op, main)]
     attentions = [one for one in gather(unit, main, shapes) if one.members[0] not in inside]
@@ -205,8 +207,8 @@ def _hold_scalars(main: mlir.Op, last: mlir.Op, numbers: list[mlir.Value]) -> No
 
 def _scalars(one: _Launch) -> list[mlir.Value]:
     """Numbers of ``main`` that a launch asks for: in bodies, and as offsets of its buffers."""
-    if isinstance(one, Around):
-        return given_to(one)
+    if isinstance(one, WhileLoop):
+        return captured_values(one)
     if isinstance(one, Store):
         return one.numbers
     if isinstance(one, Gathered):
@@ -233,11 +235,11 @@ def _write_attention(program: Program, found: Gathered, name: str) -> tuple[GpuL
     return _launch(kernel, form, operations_of(found)), found.checks
 
 
-def _write_around(program: Program, one: Around, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
+def _write_around(program: Program, one: WhileLoop, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
     written = {root for step in one.steps for root in written_by(step)}
     written |= {Store(op).root for op in mlir.named(one.op, STORE)}
-    kernel = AroundKernel(program, name, written, threads_of(one, program.sizes.choices.threads))
-    form, ops, checks = write_around(kernel, one)
+    kernel = WhileLoopKernel(program, name, written, threads_of(one, program.sizes.choices.threads))
+    form, ops, checks = write_while_loop(kernel, one)
     kernel.finish()
     return _launch(kernel, form, ("while", *ops)), checks
 
@@ -249,7 +251,7 @@ def _write_store(program: Program, one: Store, name: str) -> GpuLaunch:
     return _launch(kernel, form, (form.name,))
 
 
-def _launch(kernel: Kernel, form: Form, ops: tuple[str, ...]) -> GpuLaunch:
+def _launch(kernel: Kernel, form: LaunchGeometry, ops: tuple[str, ...]) -> GpuLaunch:
     grid = (text(form.grid[0]), text(form.grid[1]), text(form.grid[2]))
     return GpuLaunch(
         kernel.name, ops, kernel.name, "", grid, form.block, text(form.shared), tuple(kernel.params)
@@ -261,7 +263,7 @@ def _write(
     planned: Planned,
     tiles: Tiles | None,
     name: str,
-    parts: Parts | None = None,
+    parts: SplitK | None = None,
     ends: bool = False,
 ) -> tuple[GpuLaunch, tuple[Check, ...]]:
     """A launch of a group; of a contraction in ``parts`` that of its sums, or (``ends``) what follows."""
@@ -278,7 +280,9 @@ def _write(
     return _launch(kernel, form, ops), checks
 
 
-def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: Parts | None, ends: bool) -> Form:
+def _loops(
+    kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: SplitK | None, ends: bool
+) -> LaunchGeometry:
     fused = planned.fused
     found = operands_of(kernel, planned)
     pointers, views, scalars = found.pointers, found.views, found.scalars

@@ -310,7 +310,7 @@ def slice_function(
     outlined.pointer_types = [str(kind) for kind in inputs[2:]]
     attributes = ["{}", "{}", "{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        known = ["llvm.noalias"] if memory.known_apart(buffer, outlined.buffers, written) else []
+        known = ["llvm.noalias"] if memory.known_not_to_alias(buffer, outlined.buffers, written) else []
         known += [] if buffer in written else ["llvm.readonly"]
         attributes.append("{" + ", ".join(known) + "}")
     attributes += marks

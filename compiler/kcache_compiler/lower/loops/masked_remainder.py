@@ -73,7 +73,7 @@ def _has(generic: mlir.Op, *names: str) -> bool:
     return any(mlir.name_of(op) in names for op in mlir.walk(generic))
 
 
-def masks(lanes: int) -> mlir.Attribute:
+def masked_annotation(lanes: int) -> mlir.Attribute:
     """On a loop: vectors of ``lanes`` elements, masked, one a turn."""
     return mlir.attribute(
         "#llvm.loop_annotation<vectorize = <disable = false, predicateEnable = true, scalableEnable = false, "
@@ -81,6 +81,6 @@ def masks(lanes: int) -> mlir.Attribute:
     )
 
 
-def turns(count: int) -> mlir.Attribute:
+def interleave_annotation(count: int) -> mlir.Attribute:
     """On a loop: ``count`` vectors a turn."""
     return mlir.attribute(f"#llvm.loop_annotation<interleave = <count = {count} : i32>>")

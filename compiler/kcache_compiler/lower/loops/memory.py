@@ -227,18 +227,18 @@ def root_of(buffer: mlir.Value) -> mlir.Value:
     return buffer
 
 
-def known_apart(buffer: mlir.Value, others: list[mlir.Value], written: set[mlir.Value]) -> bool:
+def known_not_to_alias(buffer: mlir.Value, others: list[mlir.Value], written: set[mlir.Value]) -> bool:
     """No write through another of the buffers can touch what ``buffer`` points to, nor the reverse."""
     for other in others:
         if other == buffer or not (buffer in written or other in written):
             continue
         mine, theirs = root_of(buffer), root_of(other)
-        if mine == theirs or not (owns(mine) and owns(theirs)):
+        if mine == theirs or not (is_unaliased(mine) and is_unaliased(theirs)):
             return False
     return True
 
 
-def owns(root: mlir.Value) -> bool:
+def is_unaliased(root: mlir.Value) -> bool:
     """Whether nothing else points to the memory of a buffer that is no view."""
     owner = mlir.defining(root)
     if owner is None:

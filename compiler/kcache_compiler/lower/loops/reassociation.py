@@ -21,7 +21,7 @@ UNSIGNED = 6
 
 
 @dataclass(frozen=True)
-class Step:
+class ReducerOperation:
     """One operation: register numbers of its operands; ``detail`` is a predicate, or a constant bit."""
 
     name: str
@@ -42,7 +42,7 @@ class Reducer:
     """Registers are the old totals, the new elements, what steps give; ``yielded`` the new totals."""
 
     results: tuple[Result, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ReducerOperation, ...]
     yielded: tuple[int, ...]
 
 
@@ -122,7 +122,7 @@ def _apply(reducer: Reducer, values: list[tuple[float, ...]], old: _Element, new
     return tuple(registers[number] for number in reducer.yielded)
 
 
-def _evaluate(step: Step, operands: list[int], values: tuple[float, ...]) -> int:
+def _evaluate(step: ReducerOperation, operands: list[int], values: tuple[float, ...]) -> int:
     match step.name, operands:
         case "constant", _:
             return step.detail

@@ -45,7 +45,7 @@ class Slot:
 
 Key = TypeVar("Key")
 #: One iteration: new values of what the loop carries.
-Step: TypeAlias = Callable[[mlir.Value, "dict[Slot, mlir.Value]"], "dict[Slot, mlir.Value]"]
+LoopBody: TypeAlias = Callable[[mlir.Value, "dict[Slot, mlir.Value]"], "dict[Slot, mlir.Value]"]
 
 
 def slots_of(segment: tuple[Statement, ...], shared: int) -> list[Slot]:
@@ -184,15 +184,15 @@ class Loops:
             lanes = self.writer.fused.lanes
             middle = mlir.constant(size - size % (tails.UNROLLED * lanes))
             values = carry((bounds[0], middle), 1, values, step, mark)
-            return carry((middle, bounds[1]), 1, values, step, tails.masks(lanes))
+            return carry((middle, bounds[1]), 1, values, step, tails.masked_annotation(lanes))
         return carry(bounds, 1, values, step, mark)
 
     def _interleaved(self, values: dict[Slot, mlir.Value]) -> mlir.Attribute | None:
         """Long bodies wait for their own results, and LLVM leaves them alone: two vectors in turns do not."""
         if self.writer.fused.turns:
-            return tails.turns(self.writer.fused.turns) if self._suits() else None
+            return tails.interleave_annotation(self.writer.fused.turns) if self._suits() else None
         long = tails.LONG <= self._operations() <= tails.LONGEST and not values
-        return tails.turns(4) if long and self.writer.fused.lanes and self._suits() else None
+        return tails.interleave_annotation(4) if long and self.writer.fused.lanes and self._suits() else None
 
     def _suits(self) -> bool:
         return tails.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
@@ -270,7 +270,7 @@ class Loops:
         counters: list[mlir.Value],
         rows: int,
         known: Registers,
-        step: Step,
+        step: LoopBody,
     ) -> None:
         """``rows`` iterations inside the innermost loop, in their order, then what is left one by one."""
         low, high = bounds
@@ -295,7 +295,7 @@ class Loops:
         bounds: tuple[mlir.Value, mlir.Value],
         counters: list[mlir.Value],
         passing: list[Access],
-        step: Step,
+        step: LoopBody,
     ) -> None:
         """The loop in blocks that begin at multiples of their length, each flushed at its end."""
         low, high = bounds
@@ -329,7 +329,7 @@ class Loops:
         return found
 
     def _in_blocks(
-        self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: Step
+        self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: LoopBody
     ) -> dict[Slot, mlir.Value]:
         """Sums of blocks, then their sum: so errors grow with the length of a block, not of the whole."""
         sums = self._sums(values)
@@ -363,7 +363,7 @@ class Loops:
         return chooses(self.writer.codes[self.segment[0].number].generic)
 
     def _asked(
-        self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: Step
+        self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: LoopBody
     ) -> dict[Slot, mlir.Value]:
         """Blocks in which no element changes a total by a bit are left out, the others taken in order."""
         low, high = bounds

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kcache_compiler.lower.loops.combiners import Fold, combiners_of, depends
-from kcache_compiler.lower.loops.reassociation import UNSIGNED, Reducer, Result, Step, regroups
+from kcache_compiler.lower.loops.reassociation import UNSIGNED, Reducer, ReducerOperation, Result, regroups
 from kcache_compiler.mlir import operations as mlir
 
 #: Operations on bits, and those that change how a float is held.
@@ -168,7 +168,7 @@ class _Reading:
 
     old: tuple[mlir.Value, ...]
     new: tuple[mlir.Value, ...]
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[ReducerOperation] = field(default_factory=list[ReducerOperation])
     registers: dict[mlir.Value, int | None] = field(default_factory=dict[mlir.Value, "int | None"])
     #: By register: which result its value is of; None for a bit.
     kinds: list[int | None] = field(default_factory=list["int | None"])
@@ -204,7 +204,7 @@ class _Reading:
                 self.registers[value] = len(self.kinds) - 1
         return self.registers[value]
 
-    def _read(self, owner: mlir.Op) -> tuple[Step, int | None] | None:
+    def _read(self, owner: mlir.Op) -> tuple[ReducerOperation, int | None] | None:
         operands = [self._register(operand) for operand in owner.operands]
         known = tuple(one for one in operands if one is not None)
         if len(known) != len(operands):
@@ -213,32 +213,32 @@ class _Reading:
 
     def _step(
         self, owner: mlir.Op, operands: tuple[int, ...], kinds: list[int | None]
-    ) -> tuple[Step, int | None] | None:
+    ) -> tuple[ReducerOperation, int | None] | None:
         name = mlir.name_of(owner)
         short = name.removeprefix("arith.")
         if name in _HELD and kinds[0] is not None:
-            return (Step("same", operands), kinds[0]) if self._keeps(owner, kinds[0]) else None
+            return (ReducerOperation("same", operands), kinds[0]) if self._keeps(owner, kinds[0]) else None
         if name == "arith.constant" and str(owner.results[0].type) == "i1":
-            return Step(short, (), int(mlir.constant_int(owner.results[0]) != 0)), None
+            return ReducerOperation(short, (), int(mlir.constant_int(owner.results[0]) != 0)), None
         if name in _BITS and kinds == [None, None]:
-            return Step(short, operands), None
+            return ReducerOperation(short, operands), None
         if name == "arith.select" and kinds[0] is None and kinds[1] == kinds[2]:
-            return Step(short, operands), kinds[1]
+            return ReducerOperation(short, operands), kinds[1]
         if len(kinds) != 2 or kinds[0] is None or kinds[0] != kinds[1]:
             return None
         number = kinds[0]
         predicate = mlir.int_of(owner.attributes["predicate"]) if "predicate" in owner.attributes else 0
         if name == "arith.cmpf":
-            return Step(short, operands, predicate), None
+            return ReducerOperation(short, operands, predicate), None
         if _is_float(self.old[number].type):
             return None  # integers that hold floats have another order
         if name == "arith.cmpi":
             self.signs |= {(number, predicate >= UNSIGNED)} if predicate > 1 else set()
-            return Step(short, operands, predicate), None
+            return ReducerOperation(short, operands, predicate), None
         if name in _EXTREMES:
             step, unsigned = _EXTREMES[name]
             self.signs.add((number, unsigned))
-            return Step(step, operands), number
+            return ReducerOperation(step, operands), number
         return None
 
     def _keeps(self, owner: mlir.Op, number: int) -> bool:

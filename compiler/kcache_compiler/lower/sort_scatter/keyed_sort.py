@@ -8,8 +8,14 @@ from typing import Any
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.sort_scatter.bitonic import FEW, network_text
-from kcache_compiler.lower.sort_scatter.loop_builder import Parts, both, compare, either, loop
-from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
+from kcache_compiler.lower.sort_scatter.loop_builder import (
+    MarkerOperands,
+    compare,
+    if_else_values,
+    logical_and,
+    loop,
+)
+from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk
 from kcache_compiler.lower.sort_scatter.radix import Words, counted_text, least_text, sort_text
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
@@ -22,13 +28,13 @@ _WORK = 32
 PLACES = (1 << 32) - 1
 
 
-def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
+def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> MarkerLaunch:
     """Rows are independent."""
     rows, length = walks[0].sizes
     places = Check(length, PLACES, equal=False)
     if not places.holds:
         checks = (*checks, places)
-    return Steps(rows, mul(_WORK, length), checks, scratch=mul(2, half_of(details, length)))
+    return MarkerLaunch(rows, mul(_WORK, length), checks, scratch=mul(2, half_of(details, length)))
 
 
 def half_of(details: dict[str, Any], length: Formula) -> Formula:
@@ -38,7 +44,9 @@ def half_of(details: dict[str, Any], length: Formula) -> Formula:
     return apply("roundup", apply("max", least, mul(words.bytes, length)), 64)
 
 
-def write_keyed(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
+def write_keyed(
+    parts: MarkerOperands, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]
+) -> None:
     """Loops over rows."""
     loop(*bounds, Keyed(parts, details).row)
 
@@ -46,7 +54,7 @@ def write_keyed(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value,
 class Keyed:
     """Rows that are sorted in memory which ``half_of`` says how to halve."""
 
-    def __init__(self, parts: Parts, details: dict[str, Any]) -> None:
+    def __init__(self, parts: MarkerOperands, details: dict[str, Any]) -> None:
         self.parts = parts
         self.sources: list[int] = details["results"]
         self.words = Words(details["key"])
@@ -81,7 +89,7 @@ class Keyed:
     def fetch(self, at: mlir.Value, places: Pointer, inputs: list[Pointer], results: list[Pointer]) -> None:
         """Element ``at`` of all results, whose word is in ``places``."""
         word = memory.load(places, at)
-        place = memory.wide(word) if self.words.bits == 64 else both(word, mlir.constant(PLACES))
+        place = memory.wide(word) if self.words.bits == 64 else logical_and(word, mlir.constant(PLACES))
         for result, source in zip(results, self.sources, strict=True):
             to = memory.times(at, result.steps[0])
             if source < 0:
@@ -127,7 +135,9 @@ class Keyed:
             moved = self._few() if size <= FEW else self._many()
         else:
             small = compare("le", self.length, mlir.constant(FEW))
-            (moved,) = either(small, [mlir.type_of("i1")], lambda: [self._few()], lambda: [self._many()])
+            (moved,) = if_else_values(
+                small, [mlir.type_of("i1")], lambda: [self._few()], lambda: [self._many()]
+            )
         return [
             Pointer(arith.select(moved, b.base, a.base), a.element, [])
             for a, b in zip(self.given, self.sorted, strict=True)

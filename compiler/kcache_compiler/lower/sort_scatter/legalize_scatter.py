@@ -12,7 +12,7 @@ from typing import Any
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.sort_scatter.legalize_sort import carry_sort, mark_keyed, mark_sort
-from kcache_compiler.lower.sort_scatter.marker import always, build_marker, seen
+from kcache_compiler.lower.sort_scatter.marker import build_marker, compare_with_zero, opaque_true
 from kcache_compiler.lower.subkernels.outline import PART, mark_part
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
@@ -76,7 +76,7 @@ def _mark_scatter(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     def combine(scalars: list[mlir.Value]) -> list[mlir.Value]:
         updates, old = scalars[1 : count + 1], scalars[count + 2 :]
         new = region(made, old, updates)
-        kept = arith.ori(always(dim), seen(scalars[0]))
+        kept = arith.ori(opaque_true(dim), compare_with_zero(scalars[0]))
         return [arith.select(kept, a, b) for a, b in zip(new, old, strict=True)]
 
     return list(build_marker("scatter", note, inputs, operands[:count], combine).results)

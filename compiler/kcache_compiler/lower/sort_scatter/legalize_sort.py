@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.sort_scatter.marker import build_marker, nothing
+from kcache_compiler.lower.sort_scatter.marker import build_marker, zero_constant
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.legalize.comparators import in_total_order, place_nan, yield_key
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
@@ -212,13 +212,13 @@ def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
 
     def ask(scalars: list[mlir.Value]) -> list[mlir.Value]:
         side = [
-            scalars[places.index(number)] if number in places else nothing(kind)
+            scalars[places.index(number)] if number in places else zero_constant(kind)
             for number, kind in enumerate(beside)
         ]
         *_, key = region(cast, side, side)
         # What is fetched is given as it is: what no region gives or asks for is not read, to bufferization.
         fetched = [
-            nothing(_element(kind)) if source < 0 else scalars[source]
+            zero_constant(_element(kind)) if source < 0 else scalars[source]
             for source, kind in zip(results, outputs, strict=True)
         ]
         return [*fetched, key]

@@ -17,17 +17,17 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer, plus, times
 from kcache_compiler.lower.sort_scatter.keyed_sort import PLACES, Keyed, half_of, plan_keyed
 from kcache_compiler.lower.sort_scatter.loop_builder import (
-    Parts,
+    MarkerOperands,
     Phase,
     Write,
-    both,
     compare,
-    least,
+    if_then,
+    logical_and,
     loop,
+    minimum,
     minus,
-    when,
 )
-from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
+from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk
 from kcache_compiler.lower.sort_scatter.radix import DIGITS, Words, digit_of, least_text, widened
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
@@ -45,11 +45,11 @@ def long_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check,
     if rows != 1 or (isinstance(length, int) and not 2 * CHUNK <= length <= PLACES):
         return []
     chunks = _Chunks(details, length)
-    steps = Steps(chunks.count, CHUNK, plan_keyed(details, walks, checks).checks, shared=chunks.bytes)
+    steps = MarkerLaunch(chunks.count, CHUNK, plan_keyed(details, walks, checks).checks, shared=chunks.bytes)
     row = chunks.alone
     first = walks[-2].sizes[1]  # of a result: the last is the key
     if isinstance(first, int) and isinstance(length, int) and chunks.words.keeps_least(first, length):
-        last = Steps(1, 1, (), shared=chunks.bytes)
+        last = MarkerLaunch(1, 1, (), shared=chunks.bytes)
         return [(steps, row(chunks.keep)), (last, chunks.unless_done(chunks.gather))]
     digits = range(chunks.words.bits // 8)
     passes = [write for digit in digits for write in (chunks.counting(digit), chunks.moving(digit))]
@@ -70,33 +70,35 @@ class _Chunks:
         self.done = add(self.moved, 8 * (self.words.bits // 8 + 1))
         self.bytes: Formula = apply("roundup", add(self.done, 8), 64)
 
-    def _keyed(self, parts: Parts) -> Keyed:
+    def _keyed(self, parts: MarkerOperands) -> Keyed:
         """The row, once sizes are there for all loops to see."""
         for formula in (self.length, self.chunk, self.count, self.table, self.moved, self.done):
             parts.value(formula)
         return Keyed(parts, self.details)
 
-    def _at(self, parts: Parts, offset: Formula, more: int = 0) -> mlir.Value:
+    def _at(self, parts: MarkerOperands, offset: Formula, more: int = 0) -> mlir.Value:
         assert parts.shared is not None
         place = plus(mlir.constant(more), parts.value(offset))
         return memory.advance(parts.shared, mlir.type_of("i8"), place)
 
-    def _bounds(self, parts: Parts, number: mlir.Value, length: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
+    def _bounds(
+        self, parts: MarkerOperands, number: mlir.Value, length: mlir.Value
+    ) -> tuple[mlir.Value, mlir.Value]:
         chunk = parts.value(self.chunk)
         low = times(number, chunk)
-        return least(low, length), least(plus(low, chunk), length)
+        return minimum(low, length), minimum(plus(low, chunk), length)
 
     def alone(self, write: Write) -> Write:
         """The first launch: the whole row at once, where the range is all chunks."""
 
-        def either_way(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        def either_way(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             keyed = self._keyed(parts)
             done = Pointer(self._at(parts, self.done), memory.i64(), [])
             moved = Pointer(self._at(parts, self.moved), memory.i64(), [])
             low, high = bounds
             zero, one = mlir.constant(0), mlir.constant(1)
             begins = compare("eq", low, zero)
-            whole = both(begins, compare("eq", high, parts.value(self.count)))
+            whole = logical_and(begins, compare("eq", high, parts.value(self.count)))
             shared = arith.select(whole, low, high)
 
             def row() -> None:
@@ -107,8 +109,8 @@ class _Chunks:
                 memory.store(done, zero, zero)
                 memory.store(moved, zero, zero)
 
-            when(begins, begin)
-            when(whole, row)
+            if_then(begins, begin)
+            if_then(whole, row)
             write(parts, (low, shared))
 
         return either_way
@@ -116,7 +118,7 @@ class _Chunks:
     def unless_done(self, write: Write) -> Write:
         """A launch that has nothing to do after a row was sorted by one thread."""
 
-        def shortened(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        def shortened(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             done = Pointer(self._at(parts, self.done), memory.i64(), [])
             ready = compare("ne", memory.load(done, mlir.constant(0)), mlir.constant(0))
             high = arith.select(ready, *bounds)
@@ -124,7 +126,7 @@ class _Chunks:
 
         return shortened
 
-    def note(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    def note(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """Words of all elements."""
         keyed = self._keyed(parts)
         inputs, _ = keyed.operands(mlir.constant(0))
@@ -137,7 +139,7 @@ class _Chunks:
     def counting(self, digit: int) -> Write:
         """The launch that counts the values of a digit."""
 
-        def write(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        def write(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             keyed = self._keyed(parts)
             given = [keyed.given[0].base, keyed.sorted[0].base]
             name = f"kcache_count_{self.words.bits}"
@@ -154,7 +156,7 @@ class _Chunks:
     def moving(self, digit: int) -> Write:
         """The launch that moves words by a digit, unless all have the same."""
 
-        def write(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        def write(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             keyed = self._keyed(parts)
             given = [one.base for one in (*keyed.given, *keyed.sorted)]
             name = f"kcache_move_{self.words.bits}"
@@ -169,12 +171,12 @@ class _Chunks:
 
         return write
 
-    def _shared(self, parts: Parts, digit: int) -> list[mlir.Value]:
+    def _shared(self, parts: MarkerOperands, digit: int) -> list[mlir.Value]:
         """Counts, whether words have moved by then, and where the digit begins in a key."""
         shift = mlir.constant(self.words.shift + 8 * digit)
         return [self._at(parts, self.table), self._at(parts, self.moved, 8 * digit), shift]
 
-    def fetch(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    def fetch(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """Elements by their places."""
         keyed = self._keyed(parts)
         inputs, results = keyed.operands(mlir.constant(0))
@@ -190,7 +192,7 @@ class _Chunks:
 
         loop(*bounds, chunk)
 
-    def keep(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    def keep(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """The least words of each chunk."""
         keyed = self._keyed(parts)
         inputs, _ = keyed.operands(mlir.constant(0))
@@ -205,7 +207,7 @@ class _Chunks:
 
         loop(*bounds, chunk)
 
-    def gather(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    def gather(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """The least of all, and elements by their places."""
         keyed = self._keyed(parts)
         inputs, results = keyed.operands(mlir.constant(0))

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
-from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
+from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.shapes.formula import Formula
@@ -24,7 +24,7 @@ _SIGNED = {
 
 
 @dataclass
-class Parts:
+class MarkerOperands:
     """A marker inside its slice function: operands as they lie in memory, and values from outside."""
 
     generic: mlir.Op
@@ -60,8 +60,8 @@ class Parts:
 
 
 #: Writes a launch for a range of its steps; a launch that is one of several.
-Write: TypeAlias = Callable[[Parts, tuple[mlir.Value, mlir.Value]], None]
-Phase: TypeAlias = tuple[Steps, Write]
+Write: TypeAlias = Callable[[MarkerOperands, tuple[mlir.Value, mlir.Value]], None]
+Phase: TypeAlias = tuple[MarkerLaunch, Write]
 
 
 def loop(low: mlir.Value, high: mlir.Value, body: Callable[[mlir.Value], None], step: int = 1) -> None:
@@ -72,14 +72,14 @@ def loop(low: mlir.Value, high: mlir.Value, body: Callable[[mlir.Value], None], 
         scf.yield_([])
 
 
-def when(condition: mlir.Value, body: Callable[[], None]) -> None:
+def if_then(condition: mlir.Value, body: Callable[[], None]) -> None:
     """``if condition``."""
     with mlir.at_end(scf.IfOp(condition).then_block):
         body()
         scf.yield_([])
 
 
-def either(
+def if_else_values(
     condition: mlir.Value,
     kinds: Sequence[mlir.Type],
     yes: Callable[[], list[mlir.Value]],
@@ -93,7 +93,7 @@ def either(
     return list(chosen.results)
 
 
-def repeat(
+def while_loop(
     values: Sequence[mlir.Value],
     condition: Callable[[list[mlir.Value]], mlir.Value],
     body: Callable[[list[mlir.Value]], list[mlir.Value]],
@@ -114,7 +114,7 @@ def compare(predicate: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
     return arith.cmpi(_SIGNED[predicate], a, b)
 
 
-def both(a: mlir.Value, b: mlir.Value) -> mlir.Value:
+def logical_and(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """Logical and."""
     return arith.andi(a, b)
 
@@ -124,11 +124,11 @@ def minus(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     return a if mlir.constant_int(b) == 0 else arith.subi(a, b)
 
 
-def least(a: mlir.Value, b: mlir.Value) -> mlir.Value:
+def minimum(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """The smaller of two integers."""
     return arith.minsi(a, b)
 
 
-def most(a: mlir.Value, b: mlir.Value) -> mlir.Value:
+def maximum(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """The larger of two integers."""
     return arith.maxsi(a, b)

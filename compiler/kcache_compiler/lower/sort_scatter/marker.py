@@ -39,7 +39,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Steps:
+class MarkerLaunch:
     """The launch of a marker: ``extent`` independent steps that cost ``work`` each; bytes for a worker."""
 
     extent: Formula
@@ -87,27 +87,27 @@ def is_marker(generic: mlir.Op) -> bool:
     return marked(generic) is not None
 
 
-def always(dim: int) -> mlir.Value:
+def opaque_true(dim: int) -> mlir.Value:
     """True, in the region of a marker; no pass before LLVM folds it, as loop ``dim`` has several steps."""
     index = linalg.index(dim)
     other = mlir.constant(-1, "index")
     return arith.cmpi(arith.CmpIPredicate.ne, index, other)
 
 
-def seen(scalar: mlir.Value) -> mlir.Value:
+def compare_with_zero(scalar: mlir.Value) -> mlir.Value:
     """Whether it is 0, in the region of a marker, for bufferization: what no region asks for is not read."""
     if str(scalar.type).startswith("complex"):
         scalar = complex_dialect.re(scalar)
-    zero = nothing(scalar.type)
+    zero = zero_constant(scalar.type)
     if str(scalar.type).startswith("i"):
         return arith.cmpi(arith.CmpIPredicate.eq, scalar, zero)
     return arith.cmpf(arith.CmpFPredicate.OEQ, scalar, zero)
 
 
-def nothing(kind: mlir.Type) -> mlir.Value:
+def zero_constant(kind: mlir.Type) -> mlir.Value:
     """Zero of an element type."""
     if str(kind).startswith("complex"):
-        return complex_dialect.create_(kind, *[nothing(mlir.element_type(kind))] * 2)
+        return complex_dialect.create_(kind, *[zero_constant(mlir.element_type(kind))] * 2)
     return mlir.constant(0, str(kind)) if str(kind).startswith("i") else mlir.float_constant(0, kind)
 
 

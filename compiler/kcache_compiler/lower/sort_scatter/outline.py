@@ -11,7 +11,7 @@ from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
 from kcache_compiler.lower.sort_scatter.keyed_sort import plan_keyed, write_keyed
 from kcache_compiler.lower.sort_scatter.long_rows import long_phases
-from kcache_compiler.lower.sort_scatter.loop_builder import Parts
+from kcache_compiler.lower.sort_scatter.loop_builder import MarkerOperands
 from kcache_compiler.lower.sort_scatter.marker import Walk, marked, walks
 from kcache_compiler.lower.sort_scatter.scatter import plan_scatter, write_scatter
 from kcache_compiler.lower.sort_scatter.sort import plan_sort, sort_phases, write_sort
@@ -19,7 +19,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
 from kcache_compiler.shapes.formula import Formula
 
-Write: TypeAlias = Callable[[Parts, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
+Write: TypeAlias = Callable[[MarkerOperands, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
 #: By the kind of marker: its plan, its loops, and how the launch names it.
 _KINDS = {
     "scatter": (plan_scatter, write_scatter, "scatter"),
@@ -69,7 +69,7 @@ def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Sha
 
 
 def _whole(
-    write: Write, details: dict[str, Any], parts: Parts, bounds: tuple[mlir.Value, mlir.Value]
+    write: Write, details: dict[str, Any], parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]
 ) -> None:
     write(parts, details, bounds)
 
@@ -81,7 +81,7 @@ def _parts(
     walked: list[Walk],
     inputs: int,
     shapes: Shapes,
-) -> Parts:
+) -> MarkerOperands:
     """The marker inside a slice function with these arguments."""
     dims, buffers = arguments[2], outlined.buffers
     cache: dict[Formula, mlir.Value] = {}
@@ -92,7 +92,7 @@ def _parts(
     flat = iter(arguments[3 + len(buffers) :])
     known = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
     bases = [pointers[one] for one in generic.operands]
-    parts = Parts(generic, inputs, walked, bases, pointers, known, dims, cache)
+    parts = MarkerOperands(generic, inputs, walked, bases, pointers, known, dims, cache)
     parts.shared = next(flat) if outlined.shared else None
     parts.scratch = next(flat) if outlined.scratch else parts.shared
     return parts

@@ -12,16 +12,16 @@ from typing import Any
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.sort_scatter.loop_builder import (
-    Parts,
-    both,
+    MarkerOperands,
     compare,
-    least,
+    if_then,
+    logical_and,
     loop,
+    maximum,
+    minimum,
     minus,
-    most,
-    when,
 )
-from kcache_compiler.lower.sort_scatter.marker import Steps, Walk, nothing, total
+from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk, total, zero_constant
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
@@ -69,19 +69,19 @@ def _roles(details: dict[str, Any], walks: list[Walk]) -> _Numbers:
     return _numbers(details, walks[-1], walks[1])
 
 
-def plan_scatter(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
+def plan_scatter(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> MarkerLaunch:
     """Slices go over one axis of the operand."""
     numbers, operand, updates = _roles(details, walks), walks[-1], walks[1]
     axis = _sliced(numbers, operand)
     if axis is None:
-        return Steps(1, 1, checks, alone=True)
+        return MarkerLaunch(1, 1, checks, alone=True)
     windows = [updates.sizes[window] for window in numbers.windows if window is not None]
     wide = _size(total(windows)) >= _NARROW or numbers.windows[axis] is not None
     rest: Formula = 1
     for place, size in enumerate(updates.sizes):
         if place != numbers.windows[axis]:
             rest = mul(rest, size)
-    return Steps(operand.sizes[axis], rest, checks, alone=not wide)
+    return MarkerLaunch(operand.sizes[axis], rest, checks, alone=not wide)
 
 
 def _size(size: Formula) -> int:
@@ -104,14 +104,16 @@ def _sliced(numbers: _Numbers, operand: Walk) -> int | None:
     return max(axes, key=worth)
 
 
-def write_scatter(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
+def write_scatter(
+    parts: MarkerOperands, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]
+) -> None:
     """Loops over index vectors, then over the part of the window that is inside."""
     _Scatter(parts, _roles(details, parts.walks), bool(details["unsigned"]), bounds).write()
 
 
 class _Scatter:
     def __init__(
-        self, parts: Parts, numbers: _Numbers, unsigned: bool, bounds: tuple[mlir.Value, mlir.Value]
+        self, parts: MarkerOperands, numbers: _Numbers, unsigned: bool, bounds: tuple[mlir.Value, mlir.Value]
     ) -> None:
         self.parts = parts
         self.numbers = numbers
@@ -140,7 +142,7 @@ class _Scatter:
         if axis in self.numbers.windows:
             moved = self.numbers.windows.index(axis)
             if self.numbers.indexed[moved] is None:
-                low, high = self.limits[moved][0], least(high, self.limits[moved][1])
+                low, high = self.limits[moved][0], minimum(high, self.limits[moved][1])
         loop(low, high, lambda counter: self._leading({**counters, axis: counter}))
 
     def _window(self, counters: dict[int, mlir.Value]) -> None:
@@ -154,12 +156,12 @@ class _Scatter:
             elif update is not None:
                 continue
             low, high = self.limits[axis]
-            here = both(compare("ge", place, low), compare("lt", place, high))
-            inside = here if inside is None else both(inside, here)
+            here = logical_and(compare("ge", place, low), compare("lt", place, high))
+            inside = here if inside is None else logical_and(inside, here)
         if inside is None:
             self._cells(0, places, counters)
         else:
-            when(inside, lambda: self._cells(0, places, counters))
+            if_then(inside, lambda: self._cells(0, places, counters))
 
     def _place(self, axis: int, counters: dict[int, mlir.Value]) -> mlir.Value:
         """Where along an axis of the operand the window of an index vector begins."""
@@ -184,7 +186,7 @@ class _Scatter:
         if not self.unsigned:
             return index
         beyond = mlir.constant(2**62)
-        return arith.select(compare("lt", index, mlir.constant(0)), beyond, least(index, beyond))
+        return arith.select(compare("lt", index, mlir.constant(0)), beyond, minimum(index, beyond))
 
     def _stride(self, number: int, axis: int) -> mlir.Value:
         return self.parts.value(self.parts.walks[number].strides[axis])
@@ -199,8 +201,8 @@ class _Scatter:
             self._cells(axis + 1, places, counters)
             return
         low, high = (minus(limit, places[axis]) for limit in self.limits[axis])
-        first = most(mlir.constant(0), low)
-        last = least(self.parts.value(self.updates.sizes[update]), high)
+        first = maximum(mlir.constant(0), low)
+        last = minimum(self.parts.value(self.updates.sizes[update]), high)
 
         def cell(counter: mlir.Value) -> None:
             moved = [*places[:axis], memory.plus(places[axis], counter), *places[axis + 1 :]]
@@ -210,7 +212,7 @@ class _Scatter:
 
     def _combine(self, places: list[mlir.Value], counters: dict[int, mlir.Value]) -> None:
         asked = mlir.block_of(self.parts.generic).arguments[0]
-        given: list[mlir.Value | None] = [nothing(asked.type)]
+        given: list[mlir.Value | None] = [zero_constant(asked.type)]
         spots: list[mlir.Value] = []
         given += [
             memory.load(self.starts[number], self._offset(number, list(counters.items())))

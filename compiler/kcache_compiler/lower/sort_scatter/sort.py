@@ -17,18 +17,18 @@ from typing import Any
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer, plus
 from kcache_compiler.lower.sort_scatter.loop_builder import (
-    Parts,
+    MarkerOperands,
     Phase,
-    both,
     compare,
-    either,
-    least,
+    if_else_values,
+    if_then,
+    logical_and,
     loop,
+    minimum,
     minus,
-    repeat,
-    when,
+    while_loop,
 )
-from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
+from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
@@ -44,15 +44,15 @@ CHUNK = _RUN << _INSIDE
 _SHARED = 10
 
 
-def plan_sort(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
+def plan_sort(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> MarkerLaunch:
     """Rows are independent."""
     del details
     rows, length = walks[0].sizes
     work: Formula = mul(_WORK, length)
-    return Steps(rows, work, checks)
+    return MarkerLaunch(rows, work, checks)
 
 
-def write_sort(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
+def write_sort(parts: MarkerOperands, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
     """Loops over rows."""
     del details
     sort = _Sort(parts)
@@ -65,34 +65,34 @@ def sort_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check,
     rows, length = walks[0].sizes
     if rows != 1 or (isinstance(length, int) and length < 2 * CHUNK):
         return []
-    first = Steps(apply("ceildiv", length, CHUNK), _WORK * CHUNK, checks)
+    first = MarkerLaunch(apply("ceildiv", length, CHUNK), _WORK * CHUNK, checks)
     phases: list[Phase] = [(first, _chunks)]
     for level in range(_SHARED):
         width = CHUNK << level
         if not isinstance(length, int) or width < length:
-            pairs = Steps(apply("ceildiv", length, 2 * width), 2 * width, ())
+            pairs = MarkerLaunch(apply("ceildiv", length, 2 * width), 2 * width, ())
             phases.append((pairs, partial(_pairs, level)))
     if not isinstance(length, int) or length > CHUNK << _SHARED:
-        phases.append((Steps(1, 1, ()), _rest))
+        phases.append((MarkerLaunch(1, 1, ()), _rest))
     return phases
 
 
-def _chunks(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+def _chunks(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
     sort = _Sort(parts)
     loop(*bounds, sort.chunk)
 
 
-def _pairs(level: int, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+def _pairs(level: int, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
     _Sort(parts).pairs(level, bounds)
 
 
-def _rest(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+def _rest(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
     sort = _Sort(parts)
     loop(*bounds, sort.rest)
 
 
 class _Sort:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: MarkerOperands) -> None:
         self.parts = parts
         self.count = parts.inputs // 2
         self.length = parts.value(parts.walks[0].sizes[1])
@@ -112,9 +112,9 @@ class _Sort:
         """Sort a chunk of the only row."""
         sources, bases, others = self._buffers(mlir.constant(0))
         low = memory.times(number, mlir.constant(CHUNK))
-        high = least(plus(low, mlir.constant(CHUNK)), self.length)
+        high = minimum(plus(low, mlir.constant(CHUNK)), self.length)
         self._runs(sources, self._pointers(bases), low, high)
-        limit = least(mlir.constant(CHUNK), self.length)
+        limit = minimum(mlir.constant(CHUNK), self.length)
         self._merges(bases, others, low, high, mlir.constant(_RUN), limit)
 
     def pairs(self, level: int, bounds: tuple[mlir.Value, mlir.Value]) -> None:
@@ -162,7 +162,7 @@ class _Sort:
             return [plus(width, width), flipped]
 
         start = [mlir.constant(_RUN), mlir.constant(-1, "i1")]
-        return repeat(start, lambda values: compare("lt", values[0], self.length), double)[1]
+        return while_loop(start, lambda values: compare("lt", values[0], self.length), double)[1]
 
     def _first(self, firsts: list[mlir.Value], seconds: list[mlir.Value]) -> mlir.Value:
         """Whether the elements ``firsts`` come before ``seconds``."""
@@ -187,7 +187,7 @@ class _Sort:
 
                 truth = mlir.type_of("i1")
                 more = compare("gt", at, start)
-                return either(more, [truth], ask, lambda: [mlir.constant(0, "i1")])[0]
+                return if_else_values(more, [truth], ask, lambda: [mlir.constant(0, "i1")])[0]
 
             def move(values: list[mlir.Value]) -> list[mlir.Value]:
                 (at,) = values
@@ -196,7 +196,7 @@ class _Sort:
                     memory.store(one, at, memory.load(one, before))
                 return [before]
 
-            (spot,) = repeat([place], further, move)
+            (spot,) = while_loop([place], further, move)
             for one, element in zip(targets, given, strict=True):
                 memory.store(one, spot, element)
 
@@ -223,10 +223,10 @@ class _Sort:
                 self._pair(sources, targets, begin[0], width, high)
                 return [plus(begin[0], twice)]
 
-            repeat([low], lambda begin: compare("lt", begin[0], high), pair)
+            while_loop([low], lambda begin: compare("lt", begin[0], high), pair)
             return [twice, *values[count + 1 :], *values[1 : count + 1]]
 
-        repeat([width, *bases, *others], lambda values: compare("lt", values[0], limit), pass_over)
+        while_loop([width, *bases, *others], lambda values: compare("lt", values[0], limit), pass_over)
 
     def _pair(
         self,
@@ -236,8 +236,8 @@ class _Sort:
         width: mlir.Value,
         high: mlir.Value,
     ) -> None:
-        middle = least(plus(begin, width), high)
-        end = least(plus(begin, plus(width, width)), high)
+        middle = minimum(plus(begin, width), high)
+        end = minimum(plus(begin, plus(width, width)), high)
         self._merge(sources, targets, begin, middle, end)
 
     def _pointers(self, bases: list[mlir.Value]) -> list[Pointer]:
@@ -253,7 +253,7 @@ class _Sort:
         end: mlir.Value,
     ) -> None:
         def open_both(values: list[mlir.Value]) -> mlir.Value:
-            return both(compare("lt", values[0], middle), compare("lt", values[1], end))
+            return logical_and(compare("lt", values[0], middle), compare("lt", values[1], end))
 
         def step(values: list[mlir.Value]) -> list[mlir.Value]:
             left, right, at = values
@@ -268,7 +268,7 @@ class _Sort:
             one_more = mlir.constant(1)
             return [plus(left, minus(one_more, moved)), plus(right, moved), plus(at, one_more)]
 
-        left, right, at = repeat([begin, middle, begin], open_both, step)
+        left, right, at = while_loop([begin, middle, begin], open_both, step)
         self._copy(sources, targets, left, middle, at)
         self._copy(sources, targets, right, end, plus(at, minus(middle, left)))
 
@@ -287,4 +287,4 @@ class _Sort:
             for source, target in zip(sources, targets, strict=True):
                 memory.store(target, plus(place, shift), memory.load(source, place))
 
-        when(compare("lt", begin, end), lambda: loop(begin, end, one_element))
+        if_then(compare("lt", begin, end), lambda: loop(begin, end, one_element))

@@ -15,11 +15,11 @@ _DRAW = re.compile(r"kcache\.draw = (\d+) : i64")
 _COMPLEX = ("complex<f32>", "complex<f64>")
 
 
-def piece_of(op: mlir.Op) -> Piece:
-    return Draw(op) if mlir.name_of(op) == "stablehlo.rng" else Piece(op)
+def piece_of(op: mlir.Op) -> Candidate:
+    return Draw(op) if mlir.name_of(op) == "stablehlo.rng" else Candidate(op)
 
 
-class Piece:
+class Candidate:
     """An operation, and what it says up to the values that it is given, as a ``key``."""
 
     def __init__(self, op: mlir.Op) -> None:
@@ -89,7 +89,7 @@ class Piece:
         return mlir.whole_text(module)
 
 
-class Draw(Piece):
+class Draw(Candidate):
     """A draw of random numbers: the state that its bits begin with, which tells it from others, is given."""
 
     def __init__(self, op: mlir.Op) -> None:

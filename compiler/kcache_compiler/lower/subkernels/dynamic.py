@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 
 from kcache_compiler.errors import CompilerError
 from kcache_compiler.llvm.target import Device
-from kcache_compiler.lower.subkernels.candidates import Piece
+from kcache_compiler.lower.subkernels.candidates import Candidate
 from kcache_compiler.lower.subkernels.outline import MORE, finished, name_of_part, outermost, put_note
 from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
@@ -28,10 +28,10 @@ def cut_open_parts(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[St
     mains = [mlir.main_function(unit.module) for unit in units]
     if isinstance(units[0].target, Device) or len(mlir.named(mains[0], *_NAMES)) < MORE:
         return
-    found = [[Piece(op) for op in outermost(main, *_NAMES)] for main in mains]
+    found = [[Candidate(op) for op in outermost(main, *_NAMES)] for main in mains]
     if len({len(pieces) for pieces in found}) != 1:
         return
-    alike: dict[Hashable, list[tuple[Piece, ...]]] = {}
+    alike: dict[Hashable, list[tuple[Candidate, ...]]] = {}
     for pieces in zip(*found, strict=True):
         alike.setdefault(tuple(piece.key for piece in pieces), []).append(pieces)
     for group in alike.values():
@@ -46,7 +46,7 @@ def cut_open_parts(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[St
 
 
 def _part_of(
-    units: Sequence[Unit], pieces: Sequence[Piece], sampling: Sampling, pipeline: tuple[Stage, ...]
+    units: Sequence[Unit], pieces: Sequence[Candidate], sampling: Sampling, pipeline: tuple[Stage, ...]
 ) -> Part | None:
     """The part of one operation at all samples; None where it is no kernel by itself."""
     if not all(piece.may_be_a_part() for piece in pieces) or len({_said(piece) for piece in pieces}) != 1:
@@ -65,12 +65,12 @@ def _part_of(
         return None  # what cannot be compiled is refused where it stands
 
 
-def _said(piece: Piece) -> tuple[Hashable, ...]:
+def _said(piece: Candidate) -> tuple[Hashable, ...]:
     """What must be the same at all samples: elements of constants are no sizes."""
     return (mlir.name_of(piece.op), len(piece.given()), piece.elements())
 
 
-def _sizes(piece: Piece, codes: RecoveredSizes) -> tuple[tuple[Formula, ...], ...]:
+def _sizes(piece: Candidate, codes: RecoveredSizes) -> tuple[tuple[Formula, ...], ...]:
     """Sizes of what it is given; raises ``Ambiguous``."""
     return tuple(
         tuple(codes(size) for size in mlir.sizes_of(value.type) if size is not None)

@@ -17,8 +17,14 @@ from kcache_compiler.errors import CompilerError
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.cpu.workspace import aligned
 from kcache_compiler.lower.loops.launch import Outlined
-from kcache_compiler.lower.sort_scatter.marker import Steps, build_marker, marked, nothing, seen
-from kcache_compiler.lower.subkernels.candidates import Piece, piece_of
+from kcache_compiler.lower.sort_scatter.marker import (
+    MarkerLaunch,
+    build_marker,
+    compare_with_zero,
+    marked,
+    zero_constant,
+)
+from kcache_compiler.lower.subkernels.candidates import Candidate, piece_of
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, memref
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
@@ -56,7 +62,7 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
         [mlir.main_function(unit.module)] if len(mlir.named(unit.module, *_NAMES, *_FUSED)) >= MANY else []
     )
     while roots:
-        alike: dict[Hashable, list[Piece]] = {}
+        alike: dict[Hashable, list[Candidate]] = {}
         for op in [op for root in roots for op in outermost(root, *_NAMES, *_FUSED)]:
             piece = piece_of(op)
             alike.setdefault(piece.key, []).append(piece)
@@ -84,13 +90,13 @@ def outermost(root: mlir.Op, *names: str) -> Iterator[mlir.Op]:
         yield op
 
 
-def put_note(piece: Piece, part: Part) -> None:
+def put_note(piece: Candidate, part: Part) -> None:
     """Note in the program that the part stands here."""
     op = piece.op
     with mlir.before(op):
-        nothing = mlir.empty_tensor(mlir.type_of("tensor<1xi1>"))  # else it may seem no cast
+        zero_constant = mlir.empty_tensor(mlir.type_of("tensor<1xi1>"))  # else it may seem no cast
         kinds = [result.type for result in op.results]
-        made = noted(op, [*piece.given(), nothing], kinds, {"kind": PART, "name": part.name})
+        made = noted(op, [*piece.given(), zero_constant], kinds, {"kind": PART, "name": part.name})
     replace(op, list(made.results))
 
 
@@ -154,10 +160,10 @@ def mark_part(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     empty = [mlir.empty_tensor(kind) for kind in kinds]
 
     def read(scalars: list[mlir.Value]) -> list[mlir.Value]:
-        asked = [seen(scalar) for scalar in scalars[: len(inputs)]]
+        asked = [compare_with_zero(scalar) for scalar in scalars[: len(inputs)]]
         while len(asked) > 1:
             asked.append(arith.xori(asked.pop(0), asked.pop(0)))
-        return [*(nothing(mlir.element_type(kind)) for kind in kinds[:-1]), asked[0]]
+        return [*(zero_constant(mlir.element_type(kind)) for kind in kinds[:-1]), asked[0]]
 
     return list(build_marker(PART, note, inputs, empty, read).results)[:-1]
 
@@ -191,6 +197,6 @@ def outline_part(unit: Unit, generic: mlir.Op, name: str) -> Outlined | None:
         return None
     part = unit.parts[found[1]["name"]]
     buffers = list(generic.operands)[:-1]
-    launch = Outlined(name, Steps(1, 1, ()), part.ops, buffers, [], ["!llvm.ptr"] * len(buffers))
+    launch = Outlined(name, MarkerLaunch(1, 1, ()), part.ops, buffers, [], ["!llvm.ptr"] * len(buffers))
     launch.scratch, launch.shared, launch.part = part.scratch, part.fixed, part
     return launch

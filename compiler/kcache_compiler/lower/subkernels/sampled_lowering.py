@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.passes.stage import Rewrite, Stage, Unit, run
+from kcache_compiler.passes.stage import Pass, Stage, Unit, run
 from kcache_compiler.shapes.recovery import Sampling, integers_in
 
 #: Samples that are lowered to the end of the entry, to prove that they give the same code.
@@ -35,7 +35,7 @@ def lower_together(
     for unit in units:
         unit.verifies = unit is units[0]
         go(unit, 0, parts)
-    seconds |= run((Rewrite("parts", lambda _: cut()),), units[0], on_stage)
+    seconds |= run((Pass("parts", cut),), units[0], on_stage)
     for unit in units:
         go(unit, parts + 1, read_back)
     texts = [integers_in(unit.module.operation.get_asm(large_elements_limit=8)) for unit in units]

@@ -7,6 +7,7 @@ import struct
 from typing import TypeVar
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
 from kcache_compiler.passes.product_bodies import read_products
 
@@ -150,7 +151,7 @@ def combined(generic: Generic, name: str) -> mlir.Value | None:
 def compared_with_low(generic: Generic, value: mlir.Value) -> mlir.Value | None:
     """What ``value`` compares with -inf, and finds equal."""
     compare = maker(value, "arith.cmpf")
-    if compare is None or mlir.int_of(compare.attributes["predicate"]) != 1:
+    if compare is None or mlir.int_of(compare.attributes["predicate"]) != arith.CmpFPredicate.OEQ:
         return None
     left, right = compare.operands
     if constant(generic, right) == NEGATIVE_INFINITY:

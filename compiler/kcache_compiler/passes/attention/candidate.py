@@ -35,8 +35,8 @@ class Attention:
 
     def _result_axes(self, generic: Generic) -> tuple[int, ...] | None:
         dims = self.dims(generic)
-        found = [dims.get(dim) for dim in range(generic.maps[-1].n_dims)]
-        return None if not found or None in found else tuple(axis for axis in found if axis is not None)
+        results = [dims.get(dim) for dim in range(generic.maps[-1].n_dims)]
+        return None if not results or None in results else tuple(axis for axis in results if axis is not None)
 
     def dims(self, generic: Generic) -> dict[int, int]:
         """For each loop of ``generic`` the axis of the scores that it walks, where it walks one."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
 
 #: A whole number over axes of the scores: coefficients by axis, and a constant.
@@ -20,7 +21,12 @@ _CASTS = ("arith.index_cast", "arith.extsi", "arith.trunci")
 #: Types in which indices and their differences do not wrap, with constants of this size at most.
 _WIDE, _MOST = ("index", "i32", "i64"), 1 << 29
 #: Predicates of ``cmpi``, with d the difference of its operands: a, b for ``a * d + b <= 0``.
-_PREDICATES = {2: (1, 1), 3: (1, 0), 4: (-1, 1), 5: (-1, 0)}
+_PREDICATES: dict[int, tuple[int, int]] = {
+    arith.CmpIPredicate.slt: (1, 1),
+    arith.CmpIPredicate.sle: (1, 0),
+    arith.CmpIPredicate.sgt: (-1, 1),
+    arith.CmpIPredicate.sge: (-1, 0),
+}
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,9 @@ class Reader:
             return self._chosen(generic, axes, owner, added=False)
         if mlir.name_of(owner) == "arith.addf":
             for term, other in (list(owner.operands), list(reversed(owner.operands))):
-                found = self._added(generic, axes, term)
-                if found is not None and is_score(generic, other):
-                    return found
+                result = self._added(generic, axes, term)
+                if result is not None and is_score(generic, other):
+                    return result
         return None
 
     def _added(self, generic: Generic, axes: Axes, value: mlir.Value) -> Reach | None:
@@ -113,10 +119,10 @@ class Reader:
         sign, strict = known
         if inverted:  # not (x <= 0) is -x + 1 <= 0
             sign, strict = -sign, 1 - strict
-        found = {axis: sign * number for axis, number in difference[0].items() if number}
+        results = {axis: sign * number for axis, number in difference[0].items() if number}
         shift = 1 - sign * difference[1] - strict
-        rows = [axis for axis in found if axis != self.key]
-        if found.get(self.key) != 1 or len(rows) != 1 or found[rows[0]] != -1 or abs(shift) > 1 << 30:
+        rows = [axis for axis in results if axis != self.key]
+        if results.get(self.key) != 1 or len(rows) != 1 or results[rows[0]] != -1 or abs(shift) > 1 << 30:
             return None
         return rows[0], shift
 
@@ -142,8 +148,8 @@ class Reader:
         left, right = (self._affine(generic, axes, operand) for operand in owner.operands)
         if left is None or right is None:
             return None
-        made = _minus(left, right) if name == "arith.subi" else _minus(left, _minus(({}, 0), right))
-        return made if abs(made[1]) <= _MOST else None
+        result = _minus(left, right) if name == "arith.subi" else _minus(left, _minus(({}, 0), right))
+        return result if abs(result[1]) <= _MOST else None
 
     def _inside(self, generic: Generic, axes: Axes, argument: mlir.Value) -> tuple[Generic, Axes] | None:
         """The elementwise operation that makes an argument, and which axes its loops walk."""
@@ -157,13 +163,13 @@ class Reader:
             or len(owner.results) != 1
         ):
             return None
-        made = read_generic(owner)
-        if not made.parallel or not mlir.is_identity(made.maps[-1]):
+        output = read_generic(owner)
+        if not output.parallel or not mlir.is_identity(output.maps[-1]):
             return None
         walked = [mlir.plain_dim(result) for result in generic.maps[number].results]
         if any(dim is None or dim not in axes for dim in walked):
             return None
-        return made, {place: axes[dim] for place, dim in enumerate(walked) if dim is not None}
+        return output, {position: axes[dim] for position, dim in enumerate(walked) if dim is not None}
 
 
 def _minus(a: Affine, b: Affine) -> Affine:

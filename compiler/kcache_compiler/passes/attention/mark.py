@@ -1,10 +1,10 @@
-"""Attention among structured operations on tensors: which of them are one, and what each is to it.
+"""Recognizes attention in structured operations on tensors and marks the role of each operation.
 
-``softmax(scores(queries x keys)) x values`` is found by what operations compute, not by their names in some
-framework: a contraction, elementwise work on its result, the maximum of each row, ``exp`` of the difference,
-the sum of each row, the quotient, and a contraction over the same axis. Its operations are marked and stay as
-they are; ``lower/attention`` makes one launch of them if they are still together on buffers. Where the
-scores or the weights have other readers nothing is marked, nor under numerics ``strict``.
+``softmax(scores(queries x keys)) x values`` is recognized by what operations compute, not by their names in
+a framework: a contraction, elementwise operations on its result, the maximum of each row, ``exp`` of the
+difference, the sum of each row, the quotient, and a contraction over the same axis. The marked operations
+are not changed; ``lower/attention`` makes one launch of them if all remain after bufferization. If the
+scores or the weights have other users, nothing is marked, nor under ``strict`` numerics.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from kcache_compiler.passes.attention.bodies import sums_products
 from kcache_compiler.passes.attention.candidate import Attention
 from kcache_compiler.passes.attention.match import Match
 from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
-from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
+from kcache_compiler.shapes.recovery import RecoveredSizes
+from kcache_compiler.types import CompileOptions
 
 #: The attribute of a marked operation: the number of its attention and its role.
 MARK = "kcache.attention"
@@ -28,28 +29,28 @@ SCALE = "kcache.scale"
 REACH = "kcache.reach"
 
 
-def mark(unit: Unit) -> None:
+def mark(module: mlir.Module, options: CompileOptions, codes: RecoveredSizes) -> None:
     """Mark every attention of ``main``."""
-    if unit.options.numerics == "strict" or not parse_choices(unit.options.schedule).joins_attention:
+    if options.numerics == "strict" or not parse_choices(options.schedule).joins_attention:
         return
-    main = mlir.main_function(unit.module)
+    main = mlir.main_function(module)
     number = 0
     for mixed in mlir.named(main, "linalg.generic"):
-        found = (
+        result = (
             None
             if not sums_products(mixed) or MARK in mixed.attributes
-            else _match(unit, read_generic(mixed))
+            else _match(codes, read_generic(mixed))
         )
-        if found is None:
+        if result is None:
             continue
-        for operation, role in found.members.items():
+        for operation, role in result.members.items():
             operation.attributes[MARK] = mlir.string_attr(f"{number} {role}")
-        for operation, scale in found.scales.items():
+        for operation, scale in result.scales.items():
             operation.attributes[SCALE] = mlir.attribute(f"{scale:.17e} : f64")
-        if (reach := found.reach) is not None:
+        if (reach := result.reach) is not None:
             text = f"{reach.row} {reach.shift} {reach.limit!r} {int(reach.added)}"
             mixed.attributes[REACH] = mlir.string_attr(text)
-        mixed.attributes[COUNT] = mlir.int_attr(len(found.members))
+        mixed.attributes[COUNT] = mlir.int_attr(len(result.members))
         number += 1
 
 
@@ -65,27 +66,27 @@ def members_by_role(main: mlir.Op) -> list[dict[str, list[mlir.Op]]]:
 
 def has_marks(module: mlir.Module) -> bool:
     """Whether there is an attention in a module."""
-    return any(MARK in one.attributes for one in mlir.named(module, "linalg.generic"))
+    return any(MARK in op.attributes for op in mlir.named(module, "linalg.generic"))
 
 
-def _match(unit: Unit, mixed: Generic) -> Attention | None:
+def _match(codes: RecoveredSizes, mixed: Generic) -> Attention | None:
     for operand in mixed.inputs:
-        found = Match(unit, mixed, operand).run()
-        if found is not None and private(found):
-            return found
+        result = Match(codes, mixed, operand).run()
+        if result is not None and private(result):
+            return result
     return None
 
 
-def private(found: Attention) -> bool:
+def private(known: Attention) -> bool:
     """Nothing but members reads what members leave, except for the last of them."""
-    last = [op for op, role in found.members.items() if role == "tail"][-1:]
-    last = last or [op for op, role in found.members.items() if role == "mixed"]
-    blocks = {op.operation.block for op in found.members}
+    last = [op for op, role in known.members.items() if role == "tail"][-1:]
+    last = last or [op for op, role in known.members.items() if role == "mixed"]
+    blocks = {op.operation.block for op in known.members}
     if len(blocks) != 1:
         return False
     return all(
-        user in found.members
-        for op in found.members
+        user in known.members
+        for op in known.members
         if op != last[0]
         for result in op.results
         for user, _ in mlir.uses(result)

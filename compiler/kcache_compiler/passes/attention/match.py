@@ -26,7 +26,7 @@ from kcache_compiler.passes.attention.bodies import (
 from kcache_compiler.passes.attention.candidate import Attention
 from kcache_compiler.passes.attention.causal_mask import Reader
 from kcache_compiler.passes.fusion.elementwise import Generic
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.shapes.recovery import RecoveredSizes
 
 #: Operations of a body that may be computed again for each score, and how many.
 CHEAP = frozenset(
@@ -42,8 +42,8 @@ TAIL_LIMIT = 12
 class Match:
     """One attempt: ``operand`` of the contraction ``mixed`` as the weights."""
 
-    def __init__(self, unit: Unit, mixed: Generic, operand: mlir.Value) -> None:
-        self.unit = unit
+    def __init__(self, codes: RecoveredSizes, mixed: Generic, operand: mlir.Value) -> None:
+        self.codes = codes
         self.mixed = mixed
         self.operand = operand
 
@@ -59,30 +59,30 @@ class Match:
         argument, top_number = need(exponential(weights))
         top: Generic = need(reduction(weights.inputs[top_number]))
         scores: Generic = need(source_of(top))
-        found = self.found = Attention(scores)
+        result = self.found = Attention(scores)
         keys = self._key_axes(top)
         need(self._reads_rows(weights, top_number, keys))
-        wanted = found.term(weights, argument)
+        expected = result.term(weights, argument)
         raised = need(combined(top, "arith.maximumf"))
-        need(found.term(top, raised) == wanted and fill_value(top.outputs[0]) == NEGATIVE_INFINITY)
-        found.add("scores", scores.op)
+        need(result.term(top, raised) == expected and fill_value(top.outputs[0]) == NEGATIVE_INFINITY)
+        result.add("scores", scores.op)
         need(all(fill_value(one.outputs[0]) == 0 for one in (scores, self.mixed)))
-        found.add("top", top.op)
-        found.add("weights", weights.op)
+        result.add("top", top.op)
+        result.add("weights", weights.op)
         if quotient:
-            self._share(share, quotient, weights, top, keys, wanted)
+            self._share(share, quotient, weights, top, keys, expected)
         else:
             users = [user for user, _ in mlir.uses(weights.op.results[0]) if user != self.mixed.op]
             need(len(users) == 1 and len(users[0].results) == 1)
             need(reduction(users[0].results[0]) is not None)
             self._total(users[0].results[0], weights, keys)
         self._contracts(keys)
-        found.add("mixed", self.mixed.op)
+        result.add("mixed", self.mixed.op)
         self._absorb([weights, top])
         self._prepared()
         self._tail()
         self._masked(weights, argument, keys)
-        return found
+        return result
 
     def _key_axes(self, top: Generic) -> set[int]:
         dims = self.found.dims(top)
@@ -112,7 +112,7 @@ class Match:
         weights: Generic,
         top: Generic,
         keys: set[int],
-        wanted: Any,
+        expected: Any,
     ) -> None:
         _, total_number, guard = quotient
         need(self.found.axes(share.inputs[quotient[0]]) is not None)
@@ -120,7 +120,7 @@ class Match:
         self._total(share.inputs[total_number], weights, keys)
         self.found.add("share", share.op)
         if guard is not None:
-            self._guard(share, guard, top, keys, wanted)
+            self._guard(share, guard, top, keys, expected)
             self.found.members[share.op] = "guarded"
 
     def _total(self, value: mlir.Value, weights: Generic, keys: set[int]) -> None:
@@ -131,7 +131,7 @@ class Match:
         need({axis for dim, axis in self.found.dims(total).items() if dim not in kept} == keys)
         self.found.add("total", total.op)
 
-    def _guard(self, share: Generic, guard: mlir.Value, top: Generic, keys: set[int], wanted: Any) -> None:
+    def _guard(self, share: Generic, guard: mlir.Value, top: Generic, keys: set[int], expected: Any) -> None:
         """A row of nothing but -inf gives zeros: its maximum is -inf, or so is each of its scores."""
         if argument_of(share, guard) is None:
             self._is_low(share, guard, top, keys)
@@ -141,7 +141,7 @@ class Match:
         if every is not None:
             compared = need(combined(every, "arith.andi"))
             left = need(compared_with_low(every, compared))
-            need(self.found.term(every, left) == wanted and self._reads_rows(share, number, keys))
+            need(self.found.term(every, left) == expected and self._reads_rows(share, number, keys))
             need(fill_value(every.outputs[0]) == 1)
             self.found.add("all", every.op)
             return
@@ -262,6 +262,6 @@ class Match:
             number = argument_of(generic, value)
             return number is not None and generic.inputs[number] == scores
 
-        codes = self.unit.codes
+        codes = self.codes
         reader = Reader(next(iter(keys)), constant, lambda number: bool(codes) and codes.varies(number))
         self.found.reach = reader.reach(weights, self.found.dims(weights), argument, is_score)

@@ -1,7 +1,7 @@
-"""What the operations that are fused do, up to what they are given: read once for all that do the same.
+"""The forms of structured operations: what their bodies compute, independent of their operands.
 
-In a long program most operations are like one before. Whether one of a kind goes into one of another, and
-what they are together, is known from the first two.
+Operations of equal form are analyzed once. Whether one form fuses into another, and the form of the result,
+is decided for the first such pair; long programs mostly repeat operations.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where the bodies of long elementwise chains end, so that operations that repeat become bodies that repeat.
+"""Boundaries of fused bodies in long elementwise chains: repeated operations become repeated bodies.
 
-Fusion alone ends a body where the next operation no longer fits. In a long chain of equal stretches, as the
-floats that a quantized operation is made of, that is in another place of the stretch each time, and no two
-launches are the same code. So the operation of a stretch that is rarest is a *mark*, and a body ends at
-a mark where what comes before the next one no longer fits. Where all operations of a chain are the same, all
+Fusion alone ends a body where the next operation exceeds a limit. In a long chain of equal stretches, such
+as an emulated quantized operation, that happens at another operation of each stretch, and no two launches
+have the same code. Therefore the least frequent operation of a stretch is a *mark*, and a body ends at a
+mark if the operations up to the next one would exceed a limit. If all operations of a chain are equal, all
 are marks, and bodies end where they would anyway.
 """
 
@@ -58,7 +58,9 @@ class Cuts:
     _ends: set[Any] = field(default_factory=set[Any])
 
     def __post_init__(self) -> None:
-        self._place = {result: place for place, one in enumerate(self.generics) for result in one.op.results}
+        self._place = {
+            result: position for position, one in enumerate(self.generics) for result in one.op.results
+        }
         for chain in self._chains():
             self._before.update(zip(chain[1:], chain, strict=False))
             self._mark(chain)
@@ -72,26 +74,26 @@ class Cuts:
         """Whether a body ends with this value: no other takes it in."""
         return bool(self._ends) and value in self._ends
 
-    def fused(self, place: int, made: Known) -> None:
+    def fused(self, position: int, output: Known) -> None:
         """The operation at ``place`` became ``made`` with what it took in."""
         if not self.found:
             return
-        before = self._before.get(place)
+        before = self._before.get(position)
         begins = True
         if before is not None:
             inner = self._became[before]
             result = inner.op.results[0]
-            begins = self.ends(result) if result in made.inputs else self._begins[before]
-        self._became[place], self._begins[place] = made, begins
-        stretch = self._stretch.get(place)
-        if stretch is not None and not (begins and self._fits(made, stretch)):
-            self._ends.add(made.op.results[0])
+            begins = self.ends(result) if result in output.inputs else self._begins[before]
+        self._became[position], self._begins[position] = output, begins
+        stretch = self._stretch.get(position)
+        if stretch is not None and not (begins and self._fits(output, stretch)):
+            self._ends.add(output.op.results[0])
 
-    def _fits(self, made: Known, stretch: _Size) -> bool:
+    def _fits(self, result: Known, stretch: _Size) -> bool:
         return (
-            len(made.form.names) + stretch.body < self.limits.body
-            and len(made.inputs) + stretch.operands + 2 <= self.limits.operands
-            and (not stretch.expanded or made.form.expanded + stretch.expanded <= self.limits.expanded)
+            len(result.form.names) + stretch.body < self.limits.body
+            and len(result.inputs) + stretch.operands + 2 <= self.limits.operands
+            and (not stretch.expanded or result.form.expanded + stretch.expanded <= self.limits.expanded)
         )
 
     def _chains(self) -> list[list[int]]:
@@ -99,15 +101,15 @@ class Cuts:
         nexts = [self._next(generic) for generic in self.generics]
         depth = [1] * len(nexts)
         before: dict[int, int] = {}
-        for place, following in enumerate(nexts):
-            if following is not None and depth[place] >= depth[following]:
-                depth[following], before[following] = depth[place] + 1, place
+        for position, following in enumerate(nexts):
+            if following is not None and depth[position] >= depth[following]:
+                depth[following], before[following] = depth[position] + 1, position
         chains: list[list[int]] = []
         taken: set[int] = set()
-        for place in sorted(range(len(depth)), key=lambda one: -depth[one]):
-            if depth[place] < LONG or place in taken:
+        for position in sorted(range(len(depth)), key=lambda one: -depth[one]):
+            if depth[position] < LONG or position in taken:
                 continue
-            chain = [place]
+            chain = [position]
             while chain[-1] in before and before[chain[-1]] not in taken:
                 chain.append(before[chain[-1]])
             taken.update(chain)
@@ -120,12 +122,16 @@ class Cuts:
         if not generic.form.parallel or len(generic.outputs) != 1:
             return None
         users = [user for user, _ in itertools.islice(mlir.uses(generic.op.results[0]), _USERS + 1)]
-        places = [next((self._place.get(result) for result in user.results), None) for user in users]
-        known = [place for place in places if place is not None and self.generics[place].form.parallel]
+        positions = [next((self._place.get(result) for result in user.results), None) for user in users]
+        known = [
+            position
+            for position in positions
+            if position is not None and self.generics[position].form.parallel
+        ]
         return max(known) if known and len(known) == len(users) <= _USERS else None
 
     def _mark(self, chain: Sequence[int]) -> None:
-        names = [tuple(self.generics[place].form.names) for place in chain]
+        names = [tuple(self.generics[position].form.names) for position in chain]
         counts = Counter(names)
         rarest = sorted(counts, key=lambda kind: (counts[kind], kind))
         ranks = {kind: rank for rank, kind in enumerate(rarest)}
@@ -141,9 +147,9 @@ class Cuts:
                 stretch.add(self._size(chain[number], chain[number - 1]))
             self._stretch[chain[first]] = stretch
 
-    def _size(self, place: int, without: int | None = None) -> _Size:
+    def _size(self, position: int, without: int | None = None) -> _Size:
         """What the operation at ``place`` adds, with what only it reads, but for the one at ``without``."""
-        generic = self.generics[place]
+        generic = self.generics[position]
         size = _Size(len(generic.form.names) - 1, len(generic.inputs) - 1, generic.form.expanded)
         for value in generic.inputs:
             inner = self._place.get(value)

@@ -1,9 +1,9 @@
-"""Elementwise fusion that repeats no work worth a thought: on ``linalg.generic`` over tensors.
+"""Elementwise fusion of ``linalg.generic`` operations on tensors.
 
-A producer goes into its consumer when that costs nothing: every element is still computed once, computing
-it is only reading (copies, broadcasts, constants, indices), or less than reading it back. Nothing is fused
-into a loop that would compute it again for each step of a contraction or a broadcast. Values do not
-change: every operation keeps its type and order.
+``fuse`` merges a producer into its consumer if every element is still computed once, if computing an element
+is only a read (copies, broadcasts, constants, indices), or if recomputing it costs less than reading it back.
+A producer is not merged into a loop that would recompute it for each iteration of a contraction or a
+broadcast. Values do not change: every operation keeps its type and its order.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kcache_compiler.llvm.target import Device
+from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.regions import inline_body, move_body
 from kcache_compiler.passes.fusion.body_forms import FREE, Form, Forms, Known, fused_maps
 from kcache_compiler.passes.fusion.chain_boundaries import LONG, Cuts
 from kcache_compiler.passes.fusion.operand_order import order_operands
-from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import FuseLimits, parse_choices
+from kcache_compiler.types import CompileOptions
 
 #: Operations that take a cycle or less an element: few of them are computed again.
 SIMPLE = frozenset(
@@ -52,13 +52,13 @@ def read_generic(op: mlir.Op) -> Generic:
     return Generic(op, operands[:inputs], operands[inputs:], maps, parallel)
 
 
-def unshare(unit: Unit) -> None:
-    """Give each use of a fill or an empty tensor one of its own, so that no copy is needed later.
+def separate_destinations(module: mlir.Module) -> None:
+    """Duplicate fills and empty tensors for each user, so that bufferization inserts no copies.
 
     After destinations are known this is more than speed: a fill that two results share is put into the
     buffer of one of them, and what the other leaves there would be copied back over it.
     """
-    main = mlir.main_function(unit.module)
+    main = mlir.main_function(module)
     for op in mlir.named(main, "linalg.fill", "linalg.generic", "bufferization.materialize_in_destination"):
         _own_destinations(op)
 
@@ -91,13 +91,13 @@ def _is_fill(op: mlir.Op) -> bool:
     return generic.parallel and not reads and not list(generic.body.arguments[-1].uses)
 
 
-def fuse(unit: Unit) -> None:
+def fuse(module: mlir.Module, target: Target, options: CompileOptions) -> None:
     """Fuse every ``linalg.generic`` of ``main`` with its producers, in program order."""
-    main = mlir.main_function(unit.module)
+    main = mlir.main_function(module)
     ops = mlir.named(main, "linalg.generic")
     long = len(ops) >= LONG
-    limits = parse_choices(unit.options.schedule).fuse_limits
-    fuse_all(ops, limits, long, ordered=long and not isinstance(unit.target, Device))
+    limits = parse_choices(options.schedule).fuse_limits
+    fuse_all(ops, limits, long, ordered=long and not isinstance(target, Device))
     for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
         if not any(list(result.uses) for result in op.results):
             op.erase()
@@ -115,11 +115,11 @@ def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool, ordered: bo
     read = [forms.read(op) for op in ops]
     enough = len(ops) >= LONG
     cuts = Cuts([_known(op, form) for op, form in zip(ops, read, strict=True)] if enough else [], limits)
-    for place in order_operands(ops) if cuts.found and not ordered else ():
-        read[place] = forms.read(ops[place])
+    for position in order_operands(ops) if cuts.found and not ordered else ():
+        read[position] = forms.read(ops[position])
     fusion = _Fusion(limits, forms, cuts, long)
-    for place, op in enumerate(ops):
-        cuts.fused(place, fusion.fused(_known(op, read[place])))
+    for position, op in enumerate(ops):
+        cuts.fused(position, fusion.fused(_known(op, read[position])))
 
 
 def _known(op: mlir.Op, form: Form) -> Known:
@@ -146,8 +146,8 @@ class _Fusion:
     def fused(self, start: Known) -> Known:
         """The operation that computes ``start``, with all that it may take in."""
         consumer, taken = start, list[tuple[int, Known]]()
-        while (found := self._fusible(consumer, start)) is not None:
-            number, producer, form = found
+        while (known := self._fusible(consumer, start)) is not None:
+            number, producer, form = known
             if form is None:
                 merged = _merge(self._write(start, taken, consumer, stays=False), number, producer)
                 start = consumer = _known(merged, self._forms.read(merged))
@@ -156,9 +156,9 @@ class _Fusion:
             taken.append((number, producer))
             kept = (*consumer.inputs[:number], *consumer.inputs[number + 1 :])
             consumer = replace(consumer, inputs=(*kept, *producer.inputs), form=form)
-        made = self._write(start, taken, consumer)
-        self._known.update((result, made) for result in made.op.results)
-        return made
+        output = self._write(start, taken, consumer)
+        self._known.update((result, output) for result in output.op.results)
+        return output
 
     def _fusible(self, consumer: Known, start: Known) -> tuple[int, Known, Form | None] | None:
         """An operand of ``consumer``, what makes it where that may be computed in place, what becomes of
@@ -268,8 +268,8 @@ def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
     return fused
 
 
-def _replace(op: mlir.Op, made: mlir.Op) -> None:
-    for old, new in zip(op.results, made.results, strict=True):
+def _replace(op: mlir.Op, result: mlir.Op) -> None:
+    for old, new in zip(op.results, result.results, strict=True):
         old.replace_all_uses_with(new)
     op.erase()
 

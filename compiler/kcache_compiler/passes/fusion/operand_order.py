@@ -1,6 +1,7 @@
-"""The order of operands of what may be turned around: a spec's is that of digests, another in each layer.
+"""A canonical order of the operands of commutative operations.
 
-Where layers of a long program do the same, they shall read the same, or they share no code.
+The order in a spec follows from digests and differs between layers. Layers of a long program that compute the
+same must read their operands in the same order, or they cannot share code.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ def order_operands(generics: Sequence[mlir.Op], longer: bool = False) -> list[in
 
     Where ``longer``, also those that go on with its result alone: sums of small floats, which are rounded.
     """
-    places = {result: place for place, generic in enumerate(generics) for result in generic.results}
-    return [place for place, generic in enumerate(generics) if _order(generic, places, longer)]
+    positions = {result: position for position, generic in enumerate(generics) for result in generic.results}
+    return [position for position, generic in enumerate(generics) if _order(generic, positions, longer)]
 
 
-def _order(generic: mlir.Op, places: dict[mlir.Value, int], longer: bool) -> bool:
+def _order(generic: mlir.Op, positions: dict[mlir.Value, int], longer: bool) -> bool:
     if len(generic.operands) != 3 or len(generic.results) != 1:  # two results: a scan, which has one so far
         return False
     block = mlir.block_of(generic)
@@ -43,7 +44,7 @@ def _order(generic: mlir.Op, places: dict[mlir.Value, int], longer: bool) -> boo
         return False
     maps = mlir.indexing_maps(generic)
     inputs = list(generic.operands)[:2]
-    turned, later = read[0] != first, places.get(inputs[0], -1) < places.get(inputs[1], -1)
+    turned, later = read[0] != first, positions.get(inputs[0], -1) < positions.get(inputs[1], -1)
     if turned:
         body[0].operands[0], body[0].operands[1] = first, second
     if later:
@@ -56,4 +57,4 @@ def _goes_on(generic: mlir.Op) -> bool:
     """Elementwise, and what it reads is read by the first operation of its body alone."""
     if not all("parallel" in kind for kind in mlir.iterator_types(generic)):
         return False
-    return [len(list(one.uses)) for one in mlir.block_of(generic).arguments] == [1, 1, 0]
+    return [len(list(argument.uses)) for argument in mlir.block_of(generic).arguments] == [1, 1, 0]

@@ -80,12 +80,12 @@ class _Compared:
 
 def yield_key(sort: mlir.Op) -> int:
     """Make the comparator of ``sort`` return its key, an integer; the bits of it, or 0 where it has none."""
-    found = _read(sort)
-    if found is None:
+    result = _read(sort)
+    if result is None:
         return 0
     returned = mlir.last(mlir.block_of(sort))
     with mlir.before(returned):
-        key, width = _key(found)
+        key, width = _key(result)
         returned.operands[0] = key
     return width
 
@@ -118,10 +118,10 @@ def _integer_bits(element: str) -> int:
 
 def _mirrored(block: mlir.Block, left: mlir.Value, right: mlir.Value) -> set[int] | None:
     """Which sides ``left`` reads (0: first of pairs, 1: second), when ``right`` is the same of the other."""
-    places = {argument: number for number, argument in enumerate(block.arguments)}
-    if left in places or right in places:
-        if left in places and right in places and places[left] ^ 1 == places[right]:
-            return {places[left] % 2}
+    positions = {argument: number for number, argument in enumerate(block.arguments)}
+    if left in positions or right in positions:
+        if left in positions and right in positions and positions[left] ^ 1 == positions[right]:
+            return {positions[left] % 2}
         return None
     one, other = mlir.defining(left), mlir.defining(right)
     if one is None or other is None or mlir.name_of(one) != mlir.name_of(other):
@@ -130,13 +130,13 @@ def _mirrored(block: mlir.Block, left: mlir.Value, right: mlir.Value) -> set[int
     single = len(one.results) == len(other.results) == 1 and len(one.operands) == len(other.operands)
     if not same or not single or mlir.blocks_of(one) or left.type != right.type:
         return None
-    found: set[int] = set()
+    results: set[int] = set()
     for a, b in zip(one.operands, other.operands, strict=True):
         below = _mirrored(block, a, b)
         if below is None:
             return None
-        found |= below
-    return found
+        results |= below
+    return results
 
 
 def _key(compared: _Compared) -> tuple[mlir.Value, int]:

@@ -1,18 +1,18 @@
-"""Functions of complex numbers: calls of the math library, a part of the result each.
+"""Functions of complex numbers as calls of the math library, one for each component of the result.
 
-Of tensors before the toolchain legalizes them, and of numbers where it left operations of its own: in the
-bodies of reductions and the like, and in programs that are linalg.
+Tensor operations are lowered before the upstream legalization, scalar operations where it left some: in the
+bodies of reductions, and in programs that are linalg already.
 """
 
 from __future__ import annotations
 
 import re
 
-from kcache_compiler.llvm.target import Device
+from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.legalize.elementwise import elementwise, rewrite_elementwise
 from kcache_compiler.passes.math import COMPLEX
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.stage import Sizes
 
 #: operation -> name in the math library
 OF_TENSORS = {
@@ -55,10 +55,10 @@ _PARTS = ("f32", "f64")
 _REPEATED = re.compile(r"dense<\(([^(),]+),([^(),]+)\)>")
 
 
-def call_complex_functions(unit: Unit) -> None:
+def lower_complex_tensors(module: mlir.Module) -> None:
     """Replace every function of tensors of complex numbers by a generic that calls the math library."""
-    declare = _Declarations(unit)
-    for operation in mlir.walk(unit.module):
+    declare = _Declarations(module)
+    for operation in mlir.walk(module):
         name = OF_TENSORS.get(mlir.name_of(operation))
         if name is None or mlir.computes_scalars(operation):
             continue
@@ -69,14 +69,14 @@ def call_complex_functions(unit: Unit) -> None:
                 rewrite_elementwise(operation, lambda scalars, name=name: _call(name, scalars))
 
 
-def call_for_numbers(unit: Unit) -> None:
+def lower_complex_scalars(module: mlir.Module, target: Target, argument_sizes: Sizes) -> None:
     """The same of operations on single numbers; on CPUs tensors that repeat one are filled where sizes are
     open.
     """
-    if unit.given and not isinstance(unit.target, Device):
-        _fill(unit)
-    declare = _Declarations(unit)
-    for operation in mlir.named(unit.module, *OF_NUMBERS):
+    if argument_sizes and not isinstance(target, Device):
+        _fill(module)
+    declare = _Declarations(module)
+    for operation in mlir.named(module, *OF_NUMBERS):
         name, part = OF_NUMBERS[mlir.name_of(operation)], _part(operation.operands[0].type)
         if part is not None:
             declare(name, part)
@@ -85,9 +85,9 @@ def call_for_numbers(unit: Unit) -> None:
             operation.erase()
 
 
-def _fill(unit: Unit) -> None:
+def _fill(module: mlir.Module) -> None:
     """Constants whose sizes are those of a sample would be data of that size."""
-    for operation in mlir.named(unit.module, "arith.constant"):
+    for operation in mlir.named(module, "arith.constant"):
         kind = operation.results[0].type
         is_array = mlir.is_tensor(kind) and mlir.rank_of(kind) > 0
         repeated = _REPEATED.search(str(operation)) if is_array else None
@@ -122,7 +122,7 @@ def _call(name: str, numbers: list[mlir.Value]) -> mlir.Value:
     """The function of ``numbers`` at the current point."""
     kind = numbers[0].type
     part = mlir.element_type(kind)
-    parts = [mlir.value(f"complex.{half}", [one], part) for one in numbers for half in ("re", "im")]
+    parts = [mlir.value(f"complex.{half}", [number], part) for number in numbers for half in ("re", "im")]
     real = mlir.call(_symbol(name, "re", str(part)), parts, part)
     if COMPLEX[name].real:
         return real
@@ -132,12 +132,10 @@ def _call(name: str, numbers: list[mlir.Value]) -> mlir.Value:
 class _Declarations:
     """Declares the two functions of each name once."""
 
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
+    def __init__(self, module: mlir.Module) -> None:
+        self._module = module
         self._known = {
-            mlir.symbol_of(one)
-            for one in mlir.operations(unit.module.body)
-            if mlir.name_of(one) == "func.func"
+            mlir.symbol_of(op) for op in mlir.operations(module.body) if mlir.name_of(op) == "func.func"
         }
 
     def __call__(self, name: str, part: str) -> None:
@@ -146,4 +144,4 @@ class _Declarations:
             symbol = _symbol(name, which, part)
             if symbol not in self._known:
                 self._known.add(symbol)
-                mlir.splice(self._unit.module, f"func.func private @{symbol}({arguments}) -> {part}")
+                mlir.splice(self._module, f"func.func private @{symbol}({arguments}) -> {part}")

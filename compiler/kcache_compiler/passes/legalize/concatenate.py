@@ -1,16 +1,16 @@
-"""Concatenations of many tensors as concatenations of few.
+"""Splits concatenations of many operands into concatenations of few.
 
-The body of one looks through all of its tensors for each element: compiling it takes time that goes with the
-square of their number.
+The body of a concatenation selects among all of its operands for each element: compile time is quadratic in
+their number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcache_compiler.llvm.target import Device
+from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.stage import Sizes
 
 #: Tensors that are concatenated at once.
 FEW = 32
@@ -19,11 +19,11 @@ MANY = 64
 _NAME = "stablehlo.concatenate"
 
 
-def join_in_groups(unit: Unit) -> None:
+def split_concatenations(module: mlir.Module, target: Target, argument_sizes: Sizes) -> None:
     """Split concatenations of more than ``MANY``. Of given sizes and for CPUs alone."""
-    if isinstance(unit.target, Device) or unit.given:
+    if isinstance(target, Device) or argument_sizes:
         return
-    for op in mlir.named(unit.module, _NAME):
+    for op in mlir.named(module, _NAME):
         values = list(op.operands)
         if len(values) <= MANY or any(None in mlir.sizes_of(value.type) for value in values):
             continue

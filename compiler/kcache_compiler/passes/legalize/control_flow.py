@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.legalize.elementwise import empty_like
-from kcache_compiler.passes.stage import Unit
 
 
-def to_scf(unit: Unit) -> None:
-    """Rewrite ``while``, ``if`` and ``case``, inner ones first."""
+def to_scf(module: mlir.Module) -> None:
+    """Lower ``while``, ``if`` and ``case`` to ``scf``, inner operations first."""
     handlers = {"stablehlo.while": _while, "stablehlo.if": _if, "stablehlo.case": _case}
-    for op in reversed(mlir.named(unit.module, *handlers)):
+    for op in reversed(mlir.named(module, *handlers)):
         handlers[mlir.name_of(op)](op)
 
 
@@ -70,7 +70,7 @@ def _case(op: mlir.Op) -> None:
         "array<i64: " + ", ".join(map(str, range(count - 1))) + ">" if count > 1 else "array<i64>"
     )
     with mlir.before(op):
-        index = mlir.value("arith.index_cast", [_scalar(op.operands[0])], mlir.index_type())
+        index = arith.index_cast(mlir.index_type(), _scalar(op.operands[0]))
         chosen = mlir.create(
             "scf.index_switch", [index], [r.type for r in op.results], {"cases": cases}, regions=count
         )
@@ -86,19 +86,19 @@ def _replace(old: mlir.Op, new: mlir.Op) -> None:
     old.erase()
 
 
-def carry_in_place(unit: Unit) -> None:
+def yield_in_place(module: mlir.Module) -> None:
     """Make every loop yield into the buffers that it came in with, and every branch into fresh ones.
 
     What a loop body yields is copied to fresh tensors and from these into the loop's own
     arguments, so that one buffer serves all iterations and swaps stay right. Runs on linalg.
     """
-    for loop in mlir.named(unit.module, "scf.while"):
+    for loop in mlir.named(module, "scf.while"):
         for choice in mlir.named(loop, "arith.select"):
             if mlir.is_tensor(choice.results[0].type):
                 _choose_elements(choice)
-    for loop in mlir.named(unit.module, "scf.while"):
+    for loop in mlir.named(module, "scf.while"):
         _yield_in_place(_forward_all(loop))
-    for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
+    for branches in mlir.named(module, "scf.if", "scf.index_switch"):
         for number in range(len(branches.operation.regions)):
             if len(branches.operation.regions[number].blocks) == 0:
                 continue
@@ -109,7 +109,7 @@ def carry_in_place(unit: Unit) -> None:
 
 
 def _choose_elements(choice: mlir.Op) -> None:
-    """A choice of buffers as one of elements: a carried buffer may change while the choice is in use."""
+    """Select elements instead of buffers: a carried buffer may change while the selected one is in use."""
     kind = choice.results[0].type
     rank = mlir.rank_of(kind)
     same = identity(rank)
@@ -120,13 +120,13 @@ def _choose_elements(choice: mlir.Op) -> None:
 
     with mlir.before(choice):
         fresh = empty_like(choice.operands[1], kind)
-        made = build_generic(list(choice.operands), [fresh], maps, ["parallel"] * rank, body)
-    choice.results[0].replace_all_uses_with(made.results[0])
+        result = build_generic(list(choice.operands), [fresh], maps, ["parallel"] * rank, body)
+    choice.results[0].replace_all_uses_with(result.results[0])
     choice.erase()
 
 
 def _forward_all(loop: mlir.Op) -> mlir.Op:
-    """The loop with every tensor that it carries given on to its body, which dead ones are not."""
+    """The loop with every carried tensor passed on to its body; dead ones are not yet."""
     carried, condition = list(mlir.block_of(loop).arguments), mlir.last(mlir.block_of(loop))
     given = set(list(condition.operands)[1:])
     missing = [value for value in carried if mlir.is_tensor(value.type) and value not in given]
@@ -149,19 +149,19 @@ def _forward_all(loop: mlir.Op) -> mlir.Op:
 
 
 def _yield_in_place(loop: mlir.Op) -> None:
-    """Copy what the body yields to where the loop's own values stand: the body's view of the same ones."""
+    """Copy the values that the body yields into the buffers of the carried values."""
     forwarded = list(mlir.last(mlir.block_of(loop)).operands)[1:]
-    places = dict(zip(forwarded, mlir.block_of(loop, 1).arguments, strict=True))
+    positions = dict(zip(forwarded, mlir.block_of(loop, 1).arguments, strict=True))
     yielded = mlir.last(mlir.block_of(loop, 1))
     with mlir.before(yielded):
         fresh = [_fresh_copy(value) for value in yielded.operands]
         for number, (argument, value) in enumerate(zip(mlir.block_of(loop).arguments, fresh, strict=True)):
             if mlir.is_tensor(value.type):
-                yielded.operands[number] = _copy(value, places[argument])
+                yielded.operands[number] = _copy(value, positions[argument])
 
 
 def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:
-    """``source`` stored where ``target`` is; not a generic, as copies between tensors fold away."""
+    """``source`` stored into ``target``; not a generic, as copies between tensors fold away."""
     return mlir.value("bufferization.materialize_in_destination", [source, target], source.type)
 
 
@@ -173,9 +173,9 @@ def _fresh_copy(value: mlir.Value) -> mlir.Value:
     return mlir.value("bufferization.alloc_tensor", [value], value.type, operandSegmentSizes=segments)
 
 
-def plain_branch_layouts(unit: Unit) -> None:
+def drop_dynamic_branch_layouts(module: mlir.Module) -> None:
     """Drop the dynamic layout that bufferization gives to branches whose buffers are all contiguous."""
-    for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
+    for branches in mlir.named(module, "scf.if", "scf.index_switch"):
         if not len(branches.results):
             continue  # it may have one branch only
         regions = range(len(branches.operation.regions))

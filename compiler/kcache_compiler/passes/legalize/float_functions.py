@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 
-from kcache_compiler.llvm.target import Device
+from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.legalize.elementwise import rewrite_elementwise
-from kcache_compiler.passes.stage import Unit
 
 #: operation -> name in the math library
 FUNCTIONS = {
@@ -54,27 +53,27 @@ _POWERS = {"i": "ipow", "ui": "upow"}
 _WHOLE = re.compile(r"(u?i)(8|16|32|64)")
 
 
-def call_math_library(unit: Unit) -> None:
-    """Replace every float function of ``FUNCTIONS`` by a generic that calls ``@kcm_<name>_<dtype>``, and for
-    CPUs every power of integers.
+def call_math_library(module: mlir.Module, target: Target) -> None:
+    """Replace every float function of ``FUNCTIONS``, and for CPUs every integer power, by a generic that
+    calls ``@kcm_<name>_<dtype>``.
     """
     declared: set[str] = set()
-    for operation in mlir.walk(unit.module):
+    for operation in mlir.walk(module):
         function = FUNCTIONS.get(mlir.name_of(operation))
         if function is None or mlir.computes_scalars(operation):
             continue
         dtype = str(mlir.element_type(operation.results[0].type))
         if dtype not in FLOATS:
-            found = _WHOLE.fullmatch(dtype)
-            if function != "pow" or found is None or isinstance(unit.target, Device):
+            result = _WHOLE.fullmatch(dtype)
+            if function != "pow" or result is None or isinstance(target, Device):
                 continue
-            function, dtype = _POWERS[found[1]], f"i{found[2]}"
+            function, dtype = _POWERS[result[1]], f"i{result[2]}"
         name = f"kcm_{function}_{dtype}"
         count = len(operation.operands)
         if name not in declared:
             declared.add(name)
             arguments = ", ".join([dtype] * count)
-            mlir.splice(unit.module, f"func.func private @{name}({arguments}) -> {dtype}")
+            mlir.splice(module, f"func.func private @{name}({arguments}) -> {dtype}")
         with mlir.at_location(operation):
             rewrite_elementwise(
                 operation, lambda scalars, name=name: mlir.call(name, scalars, scalars[0].type)

@@ -1,7 +1,8 @@
-"""Operations that the toolchain does not lower, on their way through its legalization.
+"""Carries operations that the upstream legalization does not lower through it.
 
-It knows how to make scalar code of the region of a ``reduce``. So a region rides in a reduction of nothing,
-whose body is taken over afterwards; beside it stands a cast that notes what the operation is.
+The legalization lowers the region of a ``reduce`` to scalar code. So the region of such an operation is
+moved to a reduction of an undefined tensor, whose body is read afterwards, and an unrealized cast with a
+note of the attributes stands for the operation itself.
 """
 
 from __future__ import annotations

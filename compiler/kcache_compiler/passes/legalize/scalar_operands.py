@@ -1,21 +1,20 @@
-"""Elements that are spread into numbers, where the toolchain would lose their places.
+"""Protects insertions with a stride from an incorrect upstream canonicalization.
 
-It folds ``insert_slice`` of a padded tensor into ``fill`` with the same number, as an insertion of what was
-padded, and adds the padding to the offsets as if no stride were between the elements.
+It folds ``insert_slice`` of a padded tensor into a ``fill`` with the same scalar, as an insertion of the
+unpadded tensor, and adds the padding to the offsets as if the stride were 1.
 """
 
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.generic import build_generic, identity
-from kcache_compiler.passes.stage import Unit
 
 
-def keep_places(unit: Unit) -> None:
-    """Make a generic of each ``fill`` into which elements are put with a stride, where anything is padded."""
-    if not mlir.named(unit.module, "tensor.pad"):
+def keep_insertion_strides(module: mlir.Module) -> None:
+    """Make each ``fill`` with a strided insertion a generic, in modules that pad tensors."""
+    if not mlir.named(module, "tensor.pad"):
         return
-    for insertion in mlir.named(unit.module, "tensor.insert_slice"):
+    for insertion in mlir.named(module, "tensor.insert_slice"):
         filled = insertion.operands[1]
         fill = mlir.defining(filled)
         strides = mlir.integers(insertion.attributes["static_strides"])

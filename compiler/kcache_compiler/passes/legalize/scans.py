@@ -1,12 +1,12 @@
-"""Windows that grow by one element a step are scans: prefix sums, products, maxima, and the like.
+"""Recognizes scans (prefix sums, products, maxima and similar) in window reductions.
 
-``reduce_window`` with a window as long as its axis and padding on one side of it gives
-``init + x[0] + ... + x[i]`` for each ``i``: work of n * n when every window is summed alone, of n when each
-takes up what the one before it left. The scan is a ``linalg.generic`` with two results along its axis: the
-total so far, and the elements.
+``reduce_window`` with a window as long as its axis and padding on one side of it computes ``init + x[0] +
+... + x[i]`` for each ``i``: O(n * n) operations if every window is reduced by itself, O(n) if each
+continues from the one before it. The scan is a ``linalg.generic`` with two results along its axis: the
+carried total, and the elements.
 
-Forward, a scan adds in the very order of the windows. Backward it adds from the other end, so sums and
-products of floats are left alone under numerics ``strict``.
+A forward scan has the order of additions of the windows. A backward scan adds from the other end, so that
+sums and products of floats are not rewritten under ``strict`` numerics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.regions import inline_body
 from kcache_compiler.passes.generic import build_generic, identity
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.types import CompileOptions
 
 #: Elements that change nothing, as their attributes are written, by the operation that combines.
 _ZERO_OR_MINUS = ("0.000000e+00", "-0.000000e+00")
@@ -56,14 +56,14 @@ class _Scan:
     backward: bool
 
 
-def raise_scans(unit: Unit) -> None:
+def raise_scans(module: mlir.Module, options: CompileOptions) -> None:
     """Rewrite every window of ``main`` that is a scan."""
-    for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+    for generic in mlir.named(mlir.main_function(module), "linalg.generic"):
         scan = _read(generic)
         if scan is None:
             continue
         name = mlir.name_of(mlir.operations(mlir.block_of(generic))[0])
-        if scan.backward and name in _ROUNDS and unit.options.numerics == "strict":
+        if scan.backward and name in _ROUNDS and options.numerics == "strict":
             continue
         _rewrite(generic, scan)
 
@@ -85,8 +85,8 @@ def _read(generic: mlir.Op) -> _Scan | None:
     if pad is None or mlir.name_of(pad) != "tensor.pad" or not _combines(generic, pad):
         return None
     plain = [mlir.plain_dim(result) for result in maps[0].results]
-    place = plain.index(None)
-    size = mlir.sizes_of(pad.operands[0].type)[place]
+    position = plain.index(None)
+    size = mlir.sizes_of(pad.operands[0].type)[position]
     low, high = (mlir.integers(pad.attributes[f"static_{side}"]) for side in ("low", "high"))
     if (
         size is None
@@ -96,7 +96,7 @@ def _read(generic: mlir.Op) -> _Scan | None:
         or any(n < 0 for n in (*low, *high))
     ):
         return None
-    padding = low.pop(place), high.pop(place)
+    padding = low.pop(position), high.pop(position)
     if any((*low, *high)) or padding not in ((size - 1, 0), (0, size - 1)):
         return None
     if mlir.sizes_of(operands[1].type) != [size]:

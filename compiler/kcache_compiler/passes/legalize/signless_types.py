@@ -1,22 +1,21 @@
-"""Signs out of types: after the legalization, operations say whether they are signed, types no longer do."""
+"""Erases signedness from types: after the legalization operations state it, and types no longer do."""
 
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
 from kcache_compiler.passes.signature import signless
-from kcache_compiler.passes.stage import Unit
 
 _CAST = "builtin.unrealized_conversion_cast"
 
 
-def erase_signs(unit: Unit) -> None:
+def erase_signedness(module: mlir.Module) -> None:
     """Make every unsigned type of ``main`` signless, and drop the casts that told the two apart.
 
     The toolchain's legalization converts the operations that it knows; values that control flow
     carries and the function's own arguments keep their types, with casts around them.
     """
-    main = mlir.main_function(unit.module)
+    main = mlir.main_function(module)
     known: dict[mlir.Type, mlir.Type] = {}
     for operation in mlir.walk(main):
         for result in operation.results:

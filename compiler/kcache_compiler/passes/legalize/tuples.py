@@ -1,10 +1,9 @@
-"""Tuples inside of a program, and dynamic operations whose sizes it states: taken away before all else."""
+"""Removes tuples, and makes dynamic operations static where the program states their sizes."""
 
 from __future__ import annotations
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
 
 _DYNAMIC = (
     "stablehlo.dynamic_broadcast_in_dim",
@@ -17,29 +16,29 @@ _DYNAMIC = (
 )
 
 
-def take_apart(unit: Unit) -> None:
-    """Read elements of tuples where they were put in; make static what has static sizes."""
-    for op in mlir.named(unit.module, "stablehlo.get_tuple_element"):
+def fold_tuples_and_static_shapes(module: mlir.Module) -> None:
+    """Replace elements of tuples by the values they are made of; make operations with static sizes static."""
+    for op in mlir.named(module, "stablehlo.get_tuple_element"):
         whole = mlir.defining(op.operands[0])
         if whole is None or mlir.name_of(whole) != "stablehlo.tuple":
             raise UnsupportedOp(mlir.name_of(op), "a tuple from elsewhere", mlir.location_of(op))
         op.results[0].replace_all_uses_with(whole.operands[mlir.int_of(op.attributes["index"])])
         op.erase()
-    for op in reversed(mlir.named(unit.module, "stablehlo.tuple")):
+    for op in reversed(mlir.named(module, "stablehlo.tuple")):
         if not any(True for _ in mlir.uses(op.results[0])):
             op.erase()
-    _settle(unit)
+    _make_static(module)
 
 
-def _settle(unit: Unit) -> None:
-    """The toolchain's pass, for the programs that have a use for it; gathers are ours."""
-    for op in mlir.named(unit.module, "stablehlo.dynamic_gather"):
-        _settle_gather(op)
-    for op in mlir.named(unit.module, *_DYNAMIC):
+def _make_static(module: mlir.Module) -> None:
+    """Run the upstream pass if some dynamic operation has a static result; gathers are rewritten here."""
+    for op in mlir.named(module, "stablehlo.dynamic_gather"):
+        _make_gather_static(op)
+    for op in mlir.named(module, *_DYNAMIC):
         if None not in mlir.sizes_of(op.results[0].type):
-            _state_empty_shapes(unit)
+            _state_empty_shapes(module)
             try:
-                mlir.run_passes(unit.module, "builtin.module(func.func(stablehlo-canonicalize-dynamism))")
+                mlir.run_passes(module, "builtin.module(func.func(stablehlo-canonicalize-dynamism))")
             except mlir.MLIRError:
                 raise UnsupportedOp(
                     mlir.name_of(op), "sizes that contradict the type of its result", mlir.location_of(op)
@@ -47,9 +46,9 @@ def _settle(unit: Unit) -> None:
             break
 
 
-def _state_empty_shapes(unit: Unit) -> None:
-    """The shape of a scalar has no elements, however the program came by it."""
-    for op in mlir.named(unit.module, *_DYNAMIC):
+def _state_empty_shapes(module: mlir.Module) -> None:
+    """Replace the shape operand of a scalar, which has no elements, by a constant."""
+    for op in mlir.named(module, *_DYNAMIC):
         for number, operand in enumerate(list(op.operands)[1:], 1):
             if (
                 mlir.rank_of(operand.type) == 1
@@ -65,8 +64,8 @@ def _is_gather_index(op: mlir.Op, number: int) -> bool:
     return mlir.name_of(op) == "stablehlo.dynamic_gather" and number == 1
 
 
-def _settle_gather(op: mlir.Op) -> None:
-    """Sizes of slices that the program states; the toolchain's pass forgets batching axes."""
+def _make_gather_static(op: mlir.Op) -> None:
+    """Make a gather with constant slice sizes static; the upstream pass drops batching dimensions."""
     sizes = mlir.defining(op.operands[2])
     if (
         sizes is None
@@ -79,6 +78,6 @@ def _settle_gather(op: mlir.Op) -> None:
     attributes["slice_sizes"] = mlir.attribute(f"array<i64: {stated}>" if stated else "array<i64>")
     with mlir.before(op):
         kinds = [op.results[0].type]
-        made = mlir.create("stablehlo.gather", list(op.operands)[:2], kinds, attributes)
-    op.results[0].replace_all_uses_with(made.results[0])
+        result = mlir.create("stablehlo.gather", list(op.operands)[:2], kinds, attributes)
+    op.results[0].replace_all_uses_with(result.results[0])
     op.erase()

@@ -77,18 +77,18 @@ class _Same:
         return self.known[a, b]
 
     def _are(self, a: mlir.Value, b: mlir.Value) -> bool:
-        places = [
+        positions = [
             mine.index(value) if value in mine else None
             for mine, value in zip(self.arguments, (a, b), strict=True)
         ]
-        if None not in places:
-            return self._read(places[0] or 0, places[1] or 0)
+        if None not in positions:
+            return self._read(positions[0] or 0, positions[1] or 0)
         if a == b:
             return True
-        made = [mlir.defining(value) for value in (a, b)]
-        if places != [None, None] or made[0] is None or made[1] is None:
+        result = [mlir.defining(value) for value in (a, b)]
+        if positions != [None, None] or result[0] is None or result[1] is None:
             return False
-        return self._computed(made[0], made[1])
+        return self._computed(result[0], result[1])
 
     def _read(self, one: int, other: int) -> bool:
         """The arguments are elements of the same operand, at the same place."""
@@ -124,10 +124,10 @@ def _gelu(call: mlir.Op) -> None:
     x = body.scaled(call.operands[0])
     if x is None:
         return
-    for product, place in list(mlir.uses(call.results[0])):
+    for product, position in list(mlir.uses(call.results[0])):
         if mlir.name_of(product) != "arith.mulf":
             continue
-        half = mlir.defining(product.operands[1 - place])
+        half = mlir.defining(product.operands[1 - position])
         if half is None or mlir.name_of(half) != "arith.mulf" or body.times(half, x) != 0.5:
             continue
         with mlir.before(product), mlir.at_location(product):

@@ -10,14 +10,13 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.passes.math import (
     algebraic,
     basic,
-    bessel,
     error_functions,
     exponential,
     gamma,
     logarithm,
     power,
+    special_functions,
     trigonometry,
-    zeta,
 )
 from kcache_compiler.passes.math import builder as build
 from kcache_compiler.passes.math.builder import Expr, Function, cast, narrow, record
@@ -89,9 +88,9 @@ _FUNCTIONS = (
     MathFunction("lgamma", 1, _ALL, 4, gamma.lgamma, near_zero=True),
     MathFunction("digamma", 1, _ALL, 4, gamma.digamma, near_zero=True),
     MathFunction("erf_inv", 1, _ALL, 4, error_functions.erf_inv),
-    MathFunction("bessel_i1e", 1, _ALL, 4, bessel.bessel_i1e),
-    MathFunction("zeta", 2, _ALL, 4, zeta.zeta),
-    MathFunction("polygamma", 2, _ALL, 4, zeta.polygamma),
+    MathFunction("bessel_i1e", 1, _ALL, 4, special_functions.bessel_i1e),
+    MathFunction("zeta", 2, _ALL, 4, special_functions.zeta),
+    MathFunction("polygamma", 2, _ALL, 4, special_functions.polygamma),
     MathFunction("rem", 2, _ALL, 0, basic.rem),
     MathFunction("fpowi", 2, _ALL, 4, power.fpowi),
     MathFunction("ipowi", 2, _INTEGERS, 0, basic.ipowi),

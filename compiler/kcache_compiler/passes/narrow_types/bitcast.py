@@ -69,10 +69,10 @@ def _packed(units: mlir.Value, bits: int, count: int) -> mlir.Value:
     sizes = mlir.sizes_of(units.type)
     kind = like(units.type, "ui8")
     part = mlir.type_of(str(kind).replace(f"x{count}xui8>", "x1xui8>"))
-    found: mlir.Value | None = None
-    for place in range(count):
+    result: mlir.Value | None = None
+    for position in range(count):
         begin, end = [0] * len(sizes), [*sizes]
-        begin[-1], end[-1] = place, place + 1
+        begin[-1], end[-1] = position, position + 1
         steps = _ints([1] * len(sizes))
         given = str(mlir.element_type(units.type))
         cut = mlir.value(
@@ -83,18 +83,18 @@ def _packed(units: mlir.Value, bits: int, count: int) -> mlir.Value:
             limit_indices=_ints(end),
             strides=steps,
         )
-        moved = apply(codec.moved_up, [cut], "ui8", bits, place * bits)
-        found = moved if found is None else mlir.value("stablehlo.or", [found, moved], moved.type)
-    assert found is not None
-    return _reshaped(found, sizes[:-1])
+        moved = apply(codec.moved_up, [cut], "ui8", bits, position * bits)
+        result = moved if result is None else mlir.value("stablehlo.or", [result, moved], moved.type)
+    assert result is not None
+    return _reshaped(result, sizes[:-1])
 
 
 def _parts(units: mlir.Value, bits: int, count: int) -> mlir.Value:
     """Each byte as so many on a new last axis, the lowest bits first."""
     sizes = [*mlir.sizes_of(units.type), 1]
     parts = [
-        _reshaped(apply(codec.moved_down, [units], "ui8", bits, place * bits), sizes)
-        for place in range(count)
+        _reshaped(apply(codec.moved_down, [units], "ui8", bits, position * bits), sizes)
+        for position in range(count)
     ]
     whole = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes[:-1])}{count}xui8>")
     axis = mlir.int_attr(len(sizes) - 1)

@@ -70,17 +70,17 @@ def rounded(e: Emitter, number: mlir.Value, element: str, above_zero: bool = Fal
     raised = e.add(e.add(size, e.constant((1 << (cut - 1)) - 1)), odd)
     normal = e.both(raised, e.constant(-(1 << cut)))
     small = e.to_multiple(size, 2.0 ** (1 - form.bias - form.mantissa))
-    found = e.select(_is(e, "LT", size, (128 - form.bias) << 23), small, normal)
+    result = e.select(_is(e, "LT", size, (128 - form.bias) << 23), small, normal)
     largest = _bits_of(value_of(form.largest, element))
     has_nan = form.nan is not None or form.unsigned_zero
     above = _INFINITY if form.infinity is not None else _NAN if has_nan else largest
-    found = _either(e, _is(e, "GT", found, largest), above, found)
+    result = _either(e, _is(e, "GT", result, largest), above, result)
     sign = e.both(bits, e.constant(-(1 << 31)))
     if form.unsigned_zero:
-        sign = _either(e, _is(e, "EQ", found, 0), 0, sign)
-    found = e.either(found, sign)
+        sign = _either(e, _is(e, "EQ", result, 0), 0, sign)
+    result = e.either(result, sign)
     none = _NAN if has_nan else -(1 << 31)
-    return e.float_of(_either(e, _is(e, "GT", size, _INFINITY), none, found))
+    return e.float_of(_either(e, _is(e, "GT", size, _INFINITY), none, result))
 
 
 def computed(e: Emitter, a: mlir.Value, b: mlir.Value, element: str, op: str, above_zero: bool) -> mlir.Value:
@@ -102,8 +102,8 @@ def _nearest(e: Emitter, form: Format, size: mlir.Value) -> mlir.Value:
     exponent = e.right(size, e.constant(mantissa))
     fraction = e.both(size, e.constant((1 << mantissa) - 1))
     whole = e.either(fraction, e.constant(1 << mantissa))
-    wanted = e.subtract(e.constant(mantissa + 1 + bias - form.bias - form.mantissa), exponent)
-    count = e.select(_is(e, "GT", wanted, mantissa + 2), e.constant(mantissa + 2), wanted)
+    expected = e.subtract(e.constant(mantissa + 1 + bias - form.bias - form.mantissa), exponent)
+    count = e.select(_is(e, "GT", expected, mantissa + 2), e.constant(mantissa + 2), expected)
     count = e.select(_is(e, "LT", count, 1), e.constant(1), count)
     least = (bias + 1 - form.bias) << mantissa
     return e.select(_is(e, "LT", size, least), _rounded(e, whole, count), normal)

@@ -9,10 +9,13 @@ with integer operations.
 
 from __future__ import annotations
 
+from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.narrow_types.order_sensitive import keep_marked
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.mlir.dialects import arith, math
+from kcache_compiler.passes.narrow_types.order_sensitive import keep_marked_roundings
+from kcache_compiler.types import CompileOptions
 
+Float, Integer = arith.CmpFPredicate, arith.CmpIPredicate
 NARROW = ("f16", "bf16")
 EMULATE = "func.func(arith-emulate-unsupported-floats{source-types=f16,bf16 target-type=f32})"
 
@@ -20,9 +23,9 @@ EMULATE = "func.func(arith-emulate-unsupported-floats{source-types=f16,bf16 targ
 _ON_F32 = ("absf", "ceil", "copysign", "floor", "round", "roundeven", "trunc")
 
 
-def math_on_f32(unit: Unit) -> None:
+def math_on_f32(module: mlir.Module) -> None:
     """Do exact math operations on narrow floats in f32, and rounding half away from zero by truncation."""
-    for op in mlir.named(unit.module, *(f"math.{name}" for name in _ON_F32)):
+    for op in mlir.named(module, *(f"math.{name}" for name in _ON_F32)):
         kind = op.results[0].type
         name = mlir.name_of(op)
         if str(kind) not in NARROW and name != "math.round":
@@ -33,44 +36,42 @@ def math_on_f32(unit: Unit) -> None:
                 _round(operands[0]) if name == "math.round" else mlir.value(name, operands, operands[0].type)
             )
             if str(kind) in NARROW:
-                result = mlir.value("arith.truncf", [result], kind)
+                result = arith.truncf(kind, result)
         op.results[0].replace_all_uses_with(result)
         op.erase()
 
 
 def _wide(operand: mlir.Value) -> mlir.Value:
-    return (
-        mlir.value("arith.extf", [operand], mlir.type_of("f32")) if str(operand.type) in NARROW else operand
-    )
+    return arith.extf(mlir.type_of("f32"), operand) if str(operand.type) in NARROW else operand
 
 
 def _round(number: mlir.Value) -> mlir.Value:
     """Nearest integer, halves away from zero."""
     kind = number.type
-    whole = mlir.value("math.trunc", [number], kind)
-    rest = mlir.value("math.absf", [mlir.value("arith.subf", [number, whole], kind)], kind)
+    whole = math.trunc(number)
+    rest = math.absf(arith.subf(number, whole))
     half = mlir.float_constant(0.5, kind)
-    up = mlir.value("arith.cmpf", [rest, half], mlir.type_of("i1"), predicate=mlir.int_attr(3))
-    one = mlir.value("math.copysign", [mlir.float_constant(1, kind), number], kind)
-    return mlir.value("arith.select", [up, mlir.value("arith.addf", [whole, one], kind), whole], kind)
+    up = arith.cmpf(Float.OGE, rest, half)
+    one = math.copysign(mlir.float_constant(1, kind), number)
+    return arith.select(up, arith.addf(whole, one), whole)
 
 
-def round_once(unit: Unit) -> None:
+def round_once(module: mlir.Module) -> None:
     """Rewrite conversions from f64 and integers to narrow floats, and from narrow floats to integers."""
     for op in mlir.named(
-        unit.module, "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"
+        module, "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"
     ):
         name, source, target = mlir.name_of(op), op.operands[0], op.results[0].type
         if name.startswith("arith.fpto"):
             if str(source.type) in NARROW:
                 with mlir.before(op):
-                    op.operands[0] = mlir.value("arith.extf", [source], mlir.type_of("f32"))
+                    op.operands[0] = arith.extf(mlir.type_of("f32"), source)
             continue
         if str(target) not in NARROW or str(source.type) in (*NARROW, "f32"):
             continue
         with mlir.before(op):
             wide = source if name == "arith.truncf" else _exact_f64(name, source)
-            narrow = mlir.value("arith.truncf", [_to_odd(wide)], target)
+            narrow = arith.truncf(target, _to_odd(wide))
         op.results[0].replace_all_uses_with(narrow)
         op.erase()
 
@@ -87,60 +88,60 @@ def _sticky(source: mlir.Value, signed: bool) -> mlir.Value:
     """A 64-bit integer of at most 53 significant bits: large ones keep the low bits as one sticky bit."""
     kind = source.type
     low = mlir.constant((1 << 12) - 1, str(kind))
-    bits = mlir.value("arith.andi", [source, low], kind)
+    bits = arith.andi(source, low)
     zero = mlir.constant(0, str(kind))
-    lost = mlir.value("arith.cmpi", [bits, zero], mlir.type_of("i1"), predicate=mlir.int_attr(1))
-    mark = mlir.value("arith.select", [lost, mlir.constant(1 << 12, str(kind)), zero], kind)
-    high = mlir.value("arith.andi", [source, mlir.constant(-(1 << 12), str(kind))], kind)
-    marked = mlir.value("arith.ori", [high, mark], kind)
+    lost = arith.cmpi(Integer.ne, bits, zero)
+    mark = arith.select(lost, mlir.constant(1 << 12, str(kind)), zero)
+    high = arith.andi(source, mlir.constant(-(1 << 12), str(kind)))
+    marked = arith.ori(high, mark)
     top = mlir.value("arith.shrsi" if signed else "arith.shrui", [source, mlir.constant(53, str(kind))], kind)
-    moved = mlir.value("arith.addi", [top, mlir.constant(1 if signed else 0, str(kind))], kind)
+    moved = arith.addi(top, mlir.constant(1 if signed else 0, str(kind)))
     limit = mlir.constant(1 if signed else 0, str(kind))
-    large = mlir.value("arith.cmpi", [moved, limit], mlir.type_of("i1"), predicate=mlir.int_attr(8))
-    return mlir.value("arith.select", [large, marked, source], kind)
+    large = arith.cmpi(Integer.ugt, moved, limit)
+    return arith.select(large, marked, source)
 
 
 def _to_odd(wide: mlir.Value) -> mlir.Value:
     """The f64 ``wide`` as f32 rounded to odd: truncated, and the last bit set when inexact."""
-    f32, f64, i32, i1 = (mlir.type_of(kind) for kind in ("f32", "f64", "i32", "i1"))
-    nearest = mlir.value("arith.truncf", [wide], f32)
-    back = mlir.value("arith.extf", [nearest], f64)
-    inexact = mlir.value("arith.cmpf", [back, wide], i1, predicate=mlir.int_attr(6))
-    bits = mlir.value("arith.bitcast", [nearest], i32)
-    size = mlir.value("math.absf", [back], f64)
-    original = mlir.value("math.absf", [wide], f64)
-    above = mlir.value("arith.cmpf", [size, original], i1, predicate=mlir.int_attr(2))
+    f32, f64, i32 = (mlir.type_of(kind) for kind in ("f32", "f64", "i32"))
+    nearest = arith.truncf(f32, wide)
+    back = arith.extf(f64, nearest)
+    inexact = arith.cmpf(Float.ONE, back, wide)
+    bits = arith.bitcast(i32, nearest)
+    size = math.absf(back)
+    original = math.absf(wide)
+    above = arith.cmpf(Float.OGT, size, original)
     one, zero = mlir.constant(1, "i32"), mlir.constant(0, "i32")
-    down = mlir.value("arith.select", [above, one, zero], i32)
-    truncated = mlir.value("arith.subi", [bits, down], i32)
-    sticky = mlir.value("arith.select", [inexact, one, zero], i32)
-    return mlir.value("arith.bitcast", [mlir.value("arith.ori", [truncated, sticky], i32)], f32)
+    down = arith.select(above, one, zero)
+    truncated = arith.subi(bits, down)
+    sticky = arith.select(inexact, one, zero)
+    return arith.bitcast(f32, arith.ori(truncated, sticky))
 
 
-def keep_roundings(unit: Unit) -> None:
+def keep_roundings(module: mlir.Module, source: str, options: CompileOptions) -> None:
     """Under strict numerics, round every result to its narrow type, though the next operation widens it.
 
     The emulation lets such pairs of conversions fall away: values would depend on what shares a loop. Under
     the others those stay of which something of a whole row is subtracted, as a maximum before exponentials.
     """
-    if unit.options.numerics != "strict":
-        keep_marked(unit)
-        for generic in mlir.named(unit.module, "linalg.generic"):
-            _keep_distances(generic)
+    if options.numerics != "strict":
+        keep_marked_roundings(module, source)
+        for generic in mlir.named(module, "linalg.generic"):
+            _keep_row_differences(generic)
         return
-    for op in mlir.named(unit.module, "arith.extf", "arith.truncf"):
+    for op in mlir.named(module, "arith.extf", "arith.truncf"):
         op.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
 
 
-def _keep_distances(generic: mlir.Op) -> None:
+def _keep_row_differences(generic: mlir.Op) -> None:
     """A maximum is one of rounded elements: the distance of one that is not may be as large as a rounding."""
     block = mlir.block_of(generic)
     maps = mlir.indexing_maps(generic)
     rows = {
         argument
-        for argument, place in zip(block.arguments, maps, strict=True)
+        for argument, position in zip(block.arguments, maps, strict=True)
         if str(argument.type) in NARROW
-        and sum(mlir.plain_dim(axis) is not None for axis in place.results) < place.n_dims
+        and sum(mlir.plain_dim(axis) is not None for axis in position.results) < position.n_dims
     }
     for op in mlir.operations(block) if rows else []:
         if mlir.name_of(op) != "arith.subf":
@@ -152,9 +153,9 @@ def _keep_distances(generic: mlir.Op) -> None:
                 one.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
 
 
-def select_as_integers(unit: Unit) -> None:
-    """Choose between narrow floats as integers: the selection needs no arithmetic."""
-    for op in mlir.named(unit.module, "arith.select"):
+def select_as_integers(module: mlir.Module) -> None:
+    """Select between half precision values as integers: a selection needs no arithmetic."""
+    for op in mlir.named(module, "arith.select"):
         kind = op.results[0].type
         if str(kind) not in NARROW:
             continue
@@ -165,11 +166,11 @@ def select_as_integers(unit: Unit) -> None:
         op.erase()
 
 
-def convert_half_in_software(unit: Unit) -> None:
-    """On targets without conversion instructions, make f16 conversions of integer operations."""
-    if "f16c" in unit.target.features or unit.target.triple.startswith("aarch64"):
+def convert_half_in_software(module: mlir.Module, target: Target) -> None:
+    """Convert f16 by integer operations on targets without conversion instructions."""
+    if "f16c" in target.features or target.triple.startswith("aarch64"):
         return
-    for op in mlir.named(unit.module, "arith.extf", "arith.truncf"):
+    for op in mlir.named(module, "arith.extf", "arith.truncf"):
         wide, half = op.operands[0], op.results[0]
         extends = mlir.name_of(op) == "arith.extf"
         if str((wide if extends else half).type) != "f16":
@@ -179,51 +180,43 @@ def convert_half_in_software(unit: Unit) -> None:
         op.erase()
 
 
-def _i32(op: str, *operands: mlir.Value) -> mlir.Value:
-    return mlir.value(f"arith.{op}", list(operands), mlir.type_of("i32"))
-
-
 def _const(number: int) -> mlir.Value:
     return mlir.constant(number, "i32")
 
 
-def _compare(predicate: int, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-    return mlir.value("arith.cmpi", [a, b], mlir.type_of("i1"), predicate=mlir.int_attr(predicate))
-
-
 def _as(kind: str, operand: mlir.Value) -> mlir.Value:
-    return mlir.value("arith.bitcast", [operand], mlir.type_of(kind))
+    return arith.bitcast(mlir.type_of(kind), operand)
 
 
-def _extend(half: mlir.Value, wanted: mlir.Type) -> mlir.Value:
-    bits = mlir.value("arith.extui", [_as("i16", half)], mlir.type_of("i32"))
-    shifted = _i32("shli", _i32("andi", bits, _const(0x7FFF)), _const(13))
-    exponent = _i32("andi", shifted, _const(0x7C00 << 13))
-    normal = _i32("addi", shifted, _const(112 << 23))
-    special = _i32("addi", normal, _const(112 << 23))
-    tiny = _as("f32", _i32("addi", normal, _const(1 << 23)))
+def _extend(half: mlir.Value, expected: mlir.Type) -> mlir.Value:
+    bits = arith.extui(mlir.type_of("i32"), _as("i16", half))
+    shifted = arith.shli(arith.andi(bits, _const(0x7FFF)), _const(13))
+    exponent = arith.andi(shifted, _const(0x7C00 << 13))
+    normal = arith.addi(shifted, _const(112 << 23))
+    special = arith.addi(normal, _const(112 << 23))
+    tiny = _as("f32", arith.addi(normal, _const(1 << 23)))
     magic = _as("f32", _const(113 << 23))
-    subnormal = _as("i32", mlir.value("arith.subf", [tiny, magic], mlir.type_of("f32")))
-    finite = _i32("select", _compare(0, exponent, _const(0)), subnormal, normal)
-    magnitude = _i32("select", _compare(0, exponent, _const(0x7C00 << 13)), special, finite)
-    sign = _i32("shli", _i32("andi", bits, _const(0x8000)), _const(16))
-    result = _as("f32", _i32("ori", magnitude, sign))
-    return result if str(wanted) == "f32" else mlir.value("arith.extf", [result], wanted)
+    subnormal = _as("i32", arith.subf(tiny, magic))
+    finite = arith.select(arith.cmpi(Integer.eq, exponent, _const(0)), subnormal, normal)
+    magnitude = arith.select(arith.cmpi(Integer.eq, exponent, _const(0x7C00 << 13)), special, finite)
+    sign = arith.shli(arith.andi(bits, _const(0x8000)), _const(16))
+    result = _as("f32", arith.ori(magnitude, sign))
+    return result if str(expected) == "f32" else arith.extf(expected, result)
 
 
 def _truncate(single: mlir.Value) -> mlir.Value:
     bits = _as("i32", single)
-    sign = _i32("andi", _i32("shrui", bits, _const(16)), _const(0x8000))
-    size = _i32("andi", bits, _const(0x7FFFFFFF))
-    odd = _i32("andi", _i32("shrui", size, _const(13)), _const(1))
-    rounded = _i32("addi", _i32("addi", size, _const(0xFFF - (112 << 23))), odd)
-    normal = _i32("shrui", rounded, _const(13))
+    sign = arith.andi(arith.shrui(bits, _const(16)), _const(0x8000))
+    size = arith.andi(bits, _const(0x7FFFFFFF))
+    odd = arith.andi(arith.shrui(size, _const(13)), _const(1))
+    rounded = arith.addi(arith.addi(size, _const(0xFFF - (112 << 23))), odd)
+    normal = arith.shrui(rounded, _const(13))
     magic = _const(126 << 23)
-    total = mlir.value("arith.addf", [_as("f32", size), _as("f32", magic)], mlir.type_of("f32"))
-    subnormal = _i32("subi", _as("i32", total), magic)
-    finite = _i32("select", _compare(6, size, _const(113 << 23)), subnormal, normal)
-    nan = _compare(8, size, _const(0x7F800000))
-    special = _i32("select", nan, _const(0x7E00), _const(0x7C00))
-    magnitude = _i32("select", _compare(9, size, _const(143 << 23)), special, finite)
-    half = mlir.value("arith.trunci", [_i32("ori", magnitude, sign)], mlir.type_of("i16"))
+    total = arith.addf(_as("f32", size), _as("f32", magic))
+    subnormal = arith.subi(_as("i32", total), magic)
+    finite = arith.select(arith.cmpi(Integer.ult, size, _const(113 << 23)), subnormal, normal)
+    nan = arith.cmpi(Integer.ugt, size, _const(0x7F800000))
+    special = arith.select(nan, _const(0x7E00), _const(0x7C00))
+    magnitude = arith.select(arith.cmpi(Integer.uge, size, _const(143 << 23)), special, finite)
+    half = arith.trunci(mlir.type_of("i16"), arith.ori(magnitude, sign))
     return _as("f16", half)

@@ -7,9 +7,16 @@ from __future__ import annotations
 from typing import Protocol
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 
 #: Comparisons by the number of ``arith`` and the name of StableHLO.
-_COMPARE = {"EQ": 0, "NE": 1, "LT": 2, "GE": 5, "GT": 4}
+_COMPARE = {
+    "EQ": arith.CmpIPredicate.eq,
+    "NE": arith.CmpIPredicate.ne,
+    "LT": arith.CmpIPredicate.slt,
+    "GE": arith.CmpIPredicate.sge,
+    "GT": arith.CmpIPredicate.sgt,
+}
 
 
 class Emitter(Protocol):
@@ -105,36 +112,35 @@ class Scalars:
         return self._binary("shrsi", a, count)
 
     def compare(self, direction: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        predicate = mlir.int_attr(_COMPARE[direction])
-        return mlir.value("arith.cmpi", [a, b], mlir.type_of("i1"), predicate=predicate)
+        return arith.cmpi(_COMPARE[direction], a, b)
 
     def select(self, flag: mlir.Value, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        return mlir.value("arith.select", [flag, a, b], a.type)
+        return arith.select(flag, a, b)
 
     def of_byte(self, byte: mlir.Value) -> mlir.Value:
-        return mlir.value("arith.extui", [byte], self._kind)
+        return arith.extui(self._kind, byte)
 
     def to_byte(self, number: mlir.Value, kind: str) -> mlir.Value:
-        return mlir.value("arith.trunci", [number], mlir.type_of("i8"))
+        return arith.trunci(mlir.type_of("i8"), number)
 
     def bits_of(self, number: mlir.Value) -> mlir.Value:
         if str(number.type) in ("f16", "bf16"):
-            number = mlir.value("arith.extf", [number], mlir.type_of("f32"))
-        return mlir.value("arith.bitcast", [number], self._kind)
+            number = arith.extf(mlir.type_of("f32"), number)
+        return arith.bitcast(self._kind, number)
 
     def float_of(self, bits: mlir.Value) -> mlir.Value:
-        return mlir.value("arith.bitcast", [bits], mlir.type_of("f32"))
+        return arith.bitcast(mlir.type_of("f32"), bits)
 
     def bits_of_scaled(self, number: mlir.Value, scale: float) -> mlir.Value:
         single = mlir.type_of("f32")
         factor = mlir.float_constant(scale, single)
-        return self.bits_of(mlir.value("arith.mulf", [self.number_of(number), factor], single))
+        return self.bits_of(arith.mulf(self.number_of(number), factor))
 
     def to_multiple(self, bits: mlir.Value, unit: float) -> mlir.Value:
         single = mlir.type_of("f32")
         shift = mlir.float_constant(unit * (1 << 23), single)
-        moved = mlir.value("arith.addf", [self.float_of(bits), shift], single)
-        return self.bits_of(mlir.value("arith.subf", [moved, shift], single))
+        moved = arith.addf(self.float_of(bits), shift)
+        return self.bits_of(arith.subf(moved, shift))
 
     def signless(self, number: mlir.Value) -> mlir.Value:
         return number
@@ -143,7 +149,7 @@ class Scalars:
         return number
 
     def number_of(self, number: mlir.Value) -> mlir.Value:
-        return mlir.value("arith.sitofp", [number], mlir.type_of("f32"))
+        return arith.sitofp(mlir.type_of("f32"), number)
 
 
 class Tensors:

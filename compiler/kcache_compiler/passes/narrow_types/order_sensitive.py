@@ -1,8 +1,8 @@
-"""Narrow floats of which a reader takes the order, or makes a step: a maximum, a sort, a selection, a floor.
+"""Half precision values whose order or rounding a user depends on: a maximum, a sort, a selection, a floor.
 
-These see rounded numbers, and answer with one of them or with a whole one. A reader that carries the same
-number in f32 would find no element equal to the maximum of its row, or one above it, or a number below its
-floor; so what is read in such a way and elsewhere is rounded for every reader, under all classes of numerics.
+Such users see rounded values. A user that carries the same value in f32 would find no element equal to the
+maximum of its row, one above it, or a value below its floor. Therefore a value with such a user and another
+one is rounded for every user, in all numerics classes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.types import CompileOptions
 
 #: The name of the first is within that of the second.
 NARROW = ("f16", "bf16")
@@ -42,20 +42,20 @@ _EXACT = frozenset(
 )
 
 
-def mark_ordered(unit: Unit) -> None:
+def mark_order_sensitive(module: mlir.Module, source: str, options: CompileOptions) -> None:
     """Mark, among bodies that are not fused yet, what computes a narrow number of which order matters."""
-    if unit.options.numerics == "strict" or NARROW[0] not in unit.source:
+    if options.numerics == "strict" or NARROW[0] not in source:
         return
     readers: dict[mlir.Value, tuple[bool, bool]] = {}
-    for generic in reversed(mlir.named(unit.module, "linalg.generic", *_VIEWS)):
+    for generic in reversed(mlir.named(module, "linalg.generic", *_VIEWS)):
         for result in generic.results:
             _readers(result, readers)
         if mlir.name_of(generic) != "linalg.generic":
             continue
         yielded = mlir.last(mlir.block_of(generic)).operands
-        for result, made in zip(generic.results, yielded, strict=False):
-            owner = mlir.defining(made)
-            if str(made.type) in NARROW and all(readers[result]) and owner is not None:
+        for result, output in zip(generic.results, yielded, strict=False):
+            owner = mlir.defining(output)
+            if str(output.type) in NARROW and all(readers[result]) and owner is not None:
                 owner.attributes[MARK] = mlir.unit_attr()
 
 
@@ -101,21 +101,21 @@ def _same_numbers(user: mlir.Op) -> Iterator[mlir.Value]:
         return
     if name != "linalg.generic" or _reduces(user):
         return
-    if all(mlir.name_of(one) in _EXACT for one in mlir.operations(mlir.block_of(user))):
+    if all(mlir.name_of(op) in _EXACT for op in mlir.operations(mlir.block_of(user))):
         yield from user.results
 
 
-def keep_marked(unit: Unit) -> None:
+def keep_marked_roundings(module: mlir.Module, source: str) -> None:
     """Let the roundings of marked numbers stay, but where only an extreme of a row reads them."""
-    if NARROW[0] not in unit.source:
+    if NARROW[0] not in source:
         return
-    for generic in mlir.named(unit.module, "linalg.generic"):
+    for generic in mlir.named(module, "linalg.generic"):
         body = mlir.block_of(generic)
-        for made in mlir.operations(body):
-            if MARK not in made.attributes:
+        for result in mlir.operations(body):
+            if MARK not in result.attributes:
                 continue
-            del made.attributes[MARK]
-            for rounding, _ in mlir.uses(made.results[0]):
+            del result.attributes[MARK]
+            for rounding, _ in mlir.uses(result.results[0]):
                 if mlir.name_of(rounding) == "arith.truncf" and not _only_for_extremes(rounding, generic):
                     rounding.attributes["fastmath"] = mlir.attribute(_NOT_ROUNDED)
 

@@ -15,20 +15,22 @@ _PLAIN = ("f16", "bf16", "f32", "f64")
 def multiplied(op: mlir.Op, operands: list[mlir.Value]) -> mlir.Value:
     """``op`` on the wide forms of its operands: its result, or what it is rounded or cut from."""
     result = op.results[0].type
-    elements = [small(one.type) or str(mlir.element_type(one.type)) for one in list(op.operands)[:2]]
-    wanted = small(result) or str(mlir.element_type(result))
-    _drop_algorithm(op, elements, wanted)
+    elements = [
+        small(operand.type) or str(mlir.element_type(operand.type)) for operand in list(op.operands)[:2]
+    ]
+    expected = small(result) or str(mlir.element_type(result))
+    _drop_algorithm(op, elements, expected)
     if all(one in INTEGERS for one in elements):
-        kind = carrier(wanted) if wanted in INTEGERS else wanted
+        kind = carrier(expected) if expected in INTEGERS else expected
         if kind.startswith(("i", "ui")):
             return _same(op, operands, like(result, kind))
-    elif all(one in (*FLOATS, *_PLAIN) for one in (*elements, wanted)):
-        wide = "f64" if "f64" in (*elements, wanted) else "f32"
-        factors = [_as(one, wide) for one in operands[:2]]
-        made = _same(op, [*factors, *operands[2:]], like(result, wide))
-        return made if small(result) else _as(made, wanted)
+    elif all(one in (*FLOATS, *_PLAIN) for one in (*elements, expected)):
+        wide = "f64" if "f64" in (*elements, expected) else "f32"
+        factors = [_as(operand, wide) for operand in operands[:2]]
+        output = _same(op, [*factors, *operands[2:]], like(result, wide))
+        return output if small(result) else _as(output, expected)
     raise UnsupportedOp(
-        mlir.name_of(op), f"{' and '.join(elements)} to {wanted}: convert them first", mlir.location_of(op)
+        mlir.name_of(op), f"{' and '.join(elements)} to {expected}: convert them first", mlir.location_of(op)
     )
 
 
@@ -41,7 +43,7 @@ def _as(number: mlir.Value, element: str) -> mlir.Value:
     return number if number.type == kind else mlir.value("stablehlo.convert", [number], kind)
 
 
-def _drop_algorithm(op: mlir.Op, elements: list[str], wanted: str) -> None:
+def _drop_algorithm(op: mlir.Op, elements: list[str], expected: str) -> None:
     """An algorithm that takes the operands as they are and sums in f32 is what becomes of the operation."""
     if "algorithm" not in op.attributes:
         return
@@ -49,6 +51,6 @@ def _drop_algorithm(op: mlir.Op, elements: list[str], wanted: str) -> None:
     fields = {f"lhs_precision_type = {elements[0]}", f"rhs_precision_type = {elements[1]}"}
     fields |= {f"{side}_component_count = 1" for side in ("lhs", "rhs")}
     fields |= {"num_primitive_operations = 1", "accumulation_type = f32"}
-    if wanted == "f64" or not fields <= stated:
+    if expected == "f64" or not fields <= stated:
         raise UnsupportedOp(mlir.name_of(op), "this algorithm on small elements", mlir.location_of(op))
     del op.attributes["algorithm"]

@@ -79,9 +79,9 @@ class Values:
         return self._wide[old]
 
 
-def _behind(made: mlir.Value) -> Any:
-    owner = mlir.defining(made)
-    return mlir.at_start(mlir.owner_block(made)) if owner is None else mlir.after(owner)
+def _behind(result: mlir.Value) -> Any:
+    owner = mlir.defining(result)
+    return mlir.at_start(mlir.owner_block(result)) if owner is None else mlir.after(owner)
 
 
 def encoded(wide: mlir.Value, element: str, computed: bool = False) -> mlir.Value:
@@ -100,13 +100,13 @@ def wrapped(number: mlir.Value, element: str) -> mlir.Value:
     return apply(codec.wrap, [number], carrier(element), element)
 
 
-def apply(code: Code, operands: list[mlir.Value], made: str, *facts: Any, width: int = 32) -> mlir.Value:
+def apply(code: Code, operands: list[mlir.Value], result: str, *facts: Any, width: int = 32) -> mlir.Value:
     """``code`` of each element, of type ``made``: a generic, or StableHLO inside of a region of scalars."""
-    kind = like(operands[0].type, made)
+    kind = like(operands[0].type, result)
     if mlir.among_scalars():
         emitter: Emitter = Tensors(width)
         return code(emitter, *operands, *facts)
     plain = [cast(operand, signless_tensor(operand.type)) for operand in operands]
     output = empty_like(plain[0], signless_tensor(kind))
-    found = elementwise(plain, output, lambda scalars: code(Scalars(width), *scalars, *facts))
-    return cast(found, kind)
+    known = elementwise(plain, output, lambda scalars: code(Scalars(width), *scalars, *facts))
+    return cast(known, kind)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from kcache_compiler.lower.attention.evaluate import Place
+from kcache_compiler.lower.attention.evaluate import Coordinates
 from kcache_compiler.lower.attention.operands import Gathered
 from kcache_compiler.lower.attention.outline import VANISHED
 from kcache_compiler.lower.attention.row_code import RowCode
@@ -21,15 +21,23 @@ from kcache_compiler.lower.gpu.addresses import ahead, load_each, store_each
 from kcache_compiler.lower.gpu.attention.plan import AttentionPlan
 from kcache_compiler.lower.gpu.attention.tile_products import THREADS, WARPS, Number, Weighed
 from kcache_compiler.lower.gpu.attention.tiles import Operands
-from kcache_compiler.lower.gpu.attention.vector_bodies import Lanes, Places, Several
+from kcache_compiler.lower.gpu.attention.vector_bodies import KeyCoordinates, Lanes, PerKeyValue
 from kcache_compiler.lower.gpu.intrinsics import any_lane, barrier, shuffled, special, warp_barrier
-from kcache_compiler.lower.gpu.kernel import Form, Kernel, as_written, split
+from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, no_unroll_annotation, split
 from kcache_compiler.lower.gpu.matmul.fma_tile import Shared, index, over, rest
 from kcache_compiler.lower.gpu.matmul.loader import fits
 from kcache_compiler.lower.gpu.shared_memory import dynamic_bytes, shared_place, tiled_symbol
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer, i64
-from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, either, least, loop, minus, when
+from kcache_compiler.lower.sort_scatter.loop_builder import (
+    compare,
+    if_else_values,
+    if_then,
+    logical_and,
+    loop,
+    minimum,
+    minus,
+)
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.passes.fast_math import COMBINERS
@@ -53,27 +61,27 @@ class _Rows(RowCode):
     def value(self, formula: Formula) -> mlir.Value:
         return self.kernel.value(formula)
 
-    def begin(self, scores: Several, count: int) -> None:
+    def begin(self, scores: PerKeyValue, count: int) -> None:
         """The scores of ``count`` keys that bodies read from now on."""
         buffer = self.found.one("scores").operands[-1]
         element = mlir.element_type(buffer.type)
         if str(element) != self.found.wide:
             numbers = [arith.truncf(element, one) for one in scores.each(count)]
-            scores = Several(numbers)
+            scores = PerKeyValue(numbers)
         self.lanes = Lanes(self.evaluator, count)
         self.lanes.known[buffer] = scores
 
-    def _places(self, op: mlir.Op, rows: Place, keys: Several) -> Places:
-        axes: Places = {**self.axes(rows), self.found.keys[0].name: keys}
+    def _places(self, op: mlir.Op, rows: Coordinates, keys: PerKeyValue) -> KeyCoordinates:
+        axes: KeyCoordinates = {**self.axes(rows), self.found.keys[0].name: keys}
         return {dim: axes[axis] for dim, axis in self.found.dims[op].items()}
 
-    def compared(self, rows: Place, keys: Several) -> Several:
+    def compared(self, rows: Coordinates, keys: PerKeyValue) -> PerKeyValue:
         """What the maximum of a row is taken of."""
         op = self.found.one("top")
         last = len(list(op.operands)) - 1
         return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {last: self.least()}))
 
-    def weights(self, rows: Place, keys: Several, used: mlir.Value) -> Several:
+    def weights(self, rows: Coordinates, keys: PerKeyValue, used: mlir.Value) -> PerKeyValue:
         """The weights of a row whose maximum is ``used``."""
         op, top = self.found.one("weights"), self.found.one("top").operands[-1]
         number = next(number for number, operand in enumerate(op.operands) if operand == top)
@@ -85,7 +93,7 @@ def write_attention(
     plan: AttentionPlan,
     views: dict[mlir.Value, Pointer],
     scalars: dict[mlir.Value, mlir.Value],
-) -> Form:
+) -> LaunchGeometry:
     """The body of the kernel; ``views`` has its buffers, ``scalars`` the numbers that it asks for."""
     found, core = plan.found, plan.core
     shared = Shared(shared_place(kernel, tiled_symbol(kernel.name), plan.shared))
@@ -98,7 +106,7 @@ def write_attention(
         block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
         at = split(block, None, tiles, kernel.value)
         _Attention(kernel, plan, views, scalars, shared, at, thread).write()
-    return Form((product(tiles), 1, 1), (THREADS, 1, 1), dynamic_bytes(plan.shared))
+    return LaunchGeometry((product(tiles), 1, 1), (THREADS, 1, 1), dynamic_bytes(plan.shared))
 
 
 class _Attention:
@@ -126,11 +134,11 @@ class _Attention:
         self.places = [self._row_place(self.core.row(number)) for number in range(self.core.own)]
         self.operands = Operands(kernel, plan, views, shared, thread, batch, (self.first, self.column))
 
-    def _row_place(self, row: mlir.Value) -> Place:
+    def _row_place(self, row: mlir.Value) -> Coordinates:
         """Counters of the axes of a row of the block; those beyond the last are the last one."""
         number = memory.plus(self.first, row)
         if not fits(self.found.size("rows"), self.core.rows):
-            number = least(number, minus(self.limit["rows"], mlir.constant(1)))
+            number = minimum(number, minus(self.limit["rows"], mlir.constant(1)))
         return {**self.batch, **self.rows.digits(self.found.rows, number)}
 
     def write(self) -> None:
@@ -142,7 +150,7 @@ class _Attention:
             self.operands.commit()
         bounds = mlir.constant(0), self.limit["keys"]
         step, start = mlir.constant(core.keys), [mlir.constant(0), *carried]
-        made = mlir.for_loop(bounds, step, start, as_written())
+        made = mlir.for_loop(bounds, step, start, no_unroll_annotation())
         inside = mlir.block_of(made)
         with mlir.at_end(inside):
             key, stage, *values = list(inside.arguments)
@@ -181,14 +189,14 @@ class _Attention:
         if reach is None:
             return weigh()
         inner = self.rows.value(product([axis.size for axis in self.found.rows[1:]]))
-        end = least(memory.plus(self.first, mlir.constant(self.core.rows)), self.limit["rows"])
+        end = minimum(memory.plus(self.first, mlir.constant(self.core.rows)), self.limit["rows"])
         last = arith.divui(minus(end, mlir.constant(1)), inner)
         beyond = compare("ge", key, memory.plus(last, mlir.constant(reach.shift)))
         flag = mlir.type_of("i1")
-        matters = either(
+        matters = if_else_values(
             beyond, [flag], lambda: [self._matters(key, stage, values)], lambda: [mlir.constant(1, "i1")]
         )
-        return either(matters[0], [one.type for one in values], weigh, lambda: values)
+        return if_else_values(matters[0], [one.type for one in values], weigh, lambda: values)
 
     def _matters(self, key: mlir.Value, stage: mlir.Value, values: list[mlir.Value]) -> mlir.Value:
         """Whether masked keys may change something, for all threads of the block the same."""
@@ -211,7 +219,7 @@ class _Attention:
         def leave() -> None:
             self.shared.store(memory.plus(slots, memory.times(self.core.warp, mlir.constant(4))), word, 4)
 
-        when(compare("eq", self.core.lane, mlir.constant(0)), leave)
+        if_then(compare("eq", self.core.lane, mlir.constant(0)), leave)
         barrier()
         total, *others = load_each(self.shared.at(slots), WARPS, word.type, 4 * WARPS)
         for other in others:
@@ -224,12 +232,12 @@ class _Attention:
         core, own = self.core, self.core.own
         first = memory.plus(key, core.first("scores"))
         found = [self._key(first, offset) for _, offset in core.line("scores", 0)]
-        count, keys = len(found), Several([at for at, _ in found])
-        inside = None if found[0][1] is None else Several([here for _, here in found if here is not None])
+        count, keys = len(found), PerKeyValue([at for at, _ in found])
+        inside = None if found[0][1] is None else PerKeyValue([here for _, here in found if here is not None])
 
         def row(number: Number, mine: list[mlir.Value], top: mlir.Value, total: mlir.Value) -> Weighed:
             place = self.places[number] if isinstance(number, int) else self._row_place(core.row(number))
-            self.rows.begin(self._scaled(Several(mine), count), count)
+            self.rows.begin(self._scaled(PerKeyValue(mine), count), count)
             raised = self._top(place, keys, inside, top)
             used, shrink = self.rows.shrinking(top, raised)
             total = self.rows.float(arith.mulf, [total, shrink])
@@ -246,13 +254,13 @@ class _Attention:
         sums = core.mix(self.plan.staged["v"], stage, weights, left[2 * own :])
         return [*left[: 2 * own], *sums]
 
-    def _scaled(self, scores: Several, count: int) -> Several:
+    def _scaled(self, scores: PerKeyValue, count: int) -> PerKeyValue:
         if self.plan.scale == 1:
             return scores
         vector = scores.together()
         scale = mlir.splat(mlir.float_constant(self.plan.scale, self.kind), vector.type)
         assert scale is not None
-        return Several(vector=arith.mulf(vector, scale))
+        return PerKeyValue(vector=arith.mulf(vector, scale))
 
     def _key(self, first: mlir.Value, offset: int) -> tuple[mlir.Value, mlir.Value | None]:
         """A key, which is the last one beyond it, and whether it is there."""
@@ -260,9 +268,11 @@ class _Attention:
         if fits(keys, self.core.keys):
             return at, None
         limit = self.limit["keys"]
-        return least(at, minus(limit, mlir.constant(1))), compare("lt", at, limit)
+        return minimum(at, minus(limit, mlir.constant(1))), compare("lt", at, limit)
 
-    def _top(self, place: Place, keys: Several, inside: Several | None, top: mlir.Value) -> mlir.Value:
+    def _top(
+        self, place: Coordinates, keys: PerKeyValue, inside: PerKeyValue | None, top: mlir.Value
+    ) -> mlir.Value:
         """The maximum of a row so far, in all of its lanes."""
         compared = self.rows.compared(place, keys)
         if inside is not None:
@@ -297,7 +307,7 @@ class _Attention:
                 self.shared.store(index((row, width), (at_tops, 1)), tops[number], width)
                 self.shared.store(index((row, width), (at_totals, 1)), totals[number], width)
 
-            when(compare("eq", core.quad, mlir.constant(0)), leave)
+            if_then(compare("eq", core.quad, mlir.constant(0)), leave)
         warp_barrier()
 
         def element(step: mlir.Value) -> None:
@@ -325,7 +335,7 @@ class _Attention:
                 self.rows.result(result, self.rows.axes(self._row_place(row)), columns)
 
             if inside:
-                when(reduce(both, inside), store)
+                if_then(reduce(logical_and, inside), store)
             else:
                 store()
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from kcache_compiler.lower.gpu.addresses import ahead, load_each, store, store_each
 from kcache_compiler.lower.gpu.intrinsics import intrinsic, warp_barrier
-from kcache_compiler.lower.gpu.kernel import as_written
+from kcache_compiler.lower.gpu.kernel import no_unroll_annotation
 from kcache_compiler.lower.gpu.matmul.fma_tile import Shared, index, over, rest
 from kcache_compiler.lower.gpu.matmul.mma_tile import Matrices, multiply
 from kcache_compiler.lower.loops import memory
@@ -344,7 +344,7 @@ class PlainRows(Core):
             ]
 
         shrinks = [mlir.float_constant(0, self.type)] * own
-        left = self._steps(own, half, [*carried[: 2 * own], *shrinks], turn, as_written())
+        left = self._steps(own, half, [*carried[: 2 * own], *shrinks], turn, no_unroll_annotation())
         carried = [*left[: 2 * own], *carried[2 * own :]]
         for number, shrink in enumerate(left[2 * own :]):
             self._shrink(carried, number, shrink)

@@ -46,7 +46,7 @@ _ELEMENTS = ("f32", "f64", "i1", "i32", "i64")
 
 
 @dataclass
-class Several:
+class PerKeyValue:
     """One number for each key, as a vector, as scalars or both; made where it is first asked for."""
 
     scalars: list[mlir.Value] = field(default_factory=list[mlir.Value])
@@ -74,9 +74,9 @@ class Several:
 
 
 #: A number that is the same at all keys, or not.
-Number: TypeAlias = "mlir.Value | Several"
+Number: TypeAlias = "mlir.Value | PerKeyValue"
 #: Loops of an operation: where each stands.
-Places: TypeAlias = dict[int, Number]
+KeyCoordinates: TypeAlias = dict[int, Number]
 
 
 class Lanes:
@@ -84,9 +84,9 @@ class Lanes:
 
     def __init__(self, one: Evaluator, count: int) -> None:
         self.one, self.count = one, count
-        self.known: dict[mlir.Value, Several] = {}
+        self.known: dict[mlir.Value, PerKeyValue] = {}
 
-    def result(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> Number:
+    def result(self, op: mlir.Op, places: KeyCoordinates, given: dict[int, Number]) -> Number:
         """What the body of ``op`` yields; ``given`` has some of its arguments, by number."""
         body = mlir.block_of(op)
         operations = mlir.operations(body)
@@ -99,16 +99,16 @@ class Lanes:
             mapping[operation.results[0]] = self._computed(operation, places, mapping)
         raise AssertionError("a body without a yield")
 
-    def spread(self, number: Number) -> Several:
+    def spread(self, number: Number) -> PerKeyValue:
         """One number for each key."""
-        return number if isinstance(number, Several) else Several(vector=self._vector(number))
+        return number if isinstance(number, PerKeyValue) else PerKeyValue(vector=self._vector(number))
 
-    def choose(self, conditions: Several, numbers: Several, other: mlir.Value) -> Several:
+    def choose(self, conditions: PerKeyValue, numbers: PerKeyValue, other: mlir.Value) -> PerKeyValue:
         """At each key the number where the condition holds, else ``other``."""
         vectors = [conditions.together(), numbers.together(), self._vector(other)]
-        return Several(vector=arith.select(*vectors))
+        return PerKeyValue(vector=arith.select(*vectors))
 
-    def _in_turn(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> Several:
+    def _in_turn(self, op: mlir.Op, places: KeyCoordinates, given: dict[int, Number]) -> PerKeyValue:
         before, found = dict(self.one.known), list[mlir.Value]()
         for lane in range(self.count):
             self.one.known |= {buffer: self._at(number, lane) for buffer, number in self.known.items()}
@@ -116,12 +116,14 @@ class Lanes:
             arguments = {number: self._at(value, lane) for number, value in given.items()}
             found.append(self.one.result(op, place, arguments))
         self.one.known = before
-        return Several(found)
+        return PerKeyValue(found)
 
     def _at(self, number: Number, lane: int) -> mlir.Value:
-        return number.each(self.count)[lane] if isinstance(number, Several) else number
+        return number.each(self.count)[lane] if isinstance(number, PerKeyValue) else number
 
-    def _arguments(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> dict[mlir.Value, Number]:
+    def _arguments(
+        self, op: mlir.Op, places: KeyCoordinates, given: dict[int, Number]
+    ) -> dict[mlir.Value, Number]:
         maps = mlir.indexing_maps(op)
         mapping: dict[mlir.Value, Number] = dict(self.one.scalars)
         for number, argument in enumerate(mlir.block_of(op).arguments):
@@ -134,17 +136,17 @@ class Lanes:
                 mapping[argument] = self._mapped(operand, mapping)
         return mapping
 
-    def _element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], places: Places) -> Number:
+    def _element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], places: KeyCoordinates) -> Number:
         """The element of ``buffer`` that its index expressions ``axes`` give."""
         if buffer in self.known:
             return self.known[buffer]
         indices = [self._index(axis, places) for axis in axes]
-        uniform = {dim: number for dim, number in places.items() if not isinstance(number, Several)}
-        if not any(isinstance(index, Several) for index in indices):
+        uniform = {dim: number for dim, number in places.items() if not isinstance(number, PerKeyValue)}
+        if not any(isinstance(index, PerKeyValue) for index in indices):
             return self.one.element(buffer, axes, uniform)
         if buffer in self.one.makers:
             return self.result(self.one.makers[buffer], dict(enumerate(indices)), {})
-        return Several(
+        return PerKeyValue(
             [
                 self.one.element(
                     buffer, axes, {dim: self._at(number, lane) for dim, number in places.items()}
@@ -153,7 +155,7 @@ class Lanes:
             ]
         )
 
-    def _index(self, expression: mlir.AffineExpr, places: Places) -> Number:
+    def _index(self, expression: mlir.AffineExpr, places: KeyCoordinates) -> Number:
         dim = mlir.plain_dim(expression)
         return mlir.constant(mlir.constant_of(expression)) if dim is None else places[dim]
 
@@ -162,9 +164,11 @@ class Lanes:
             owner = mlir.defining(operand)
             mapping[operand] = operand if owner is None else mlir.clone(owner).results[0]
         found = mapping[operand]
-        return found if isinstance(found, Several) else as_i64(found) if _is_index(found) else found
+        return found if isinstance(found, PerKeyValue) else as_i64(found) if _is_index(found) else found
 
-    def _computed(self, operation: mlir.Op, places: Places, mapping: dict[mlir.Value, Number]) -> Number:
+    def _computed(
+        self, operation: mlir.Op, places: KeyCoordinates, mapping: dict[mlir.Value, Number]
+    ) -> Number:
         name = mlir.name_of(operation)
         if name == "linalg.index":
             return places.get(mlir.int_of(operation.attributes["dim"]), mlir.constant(0))
@@ -177,17 +181,17 @@ class Lanes:
         operands = [self._mapped(operand, mapping) for operand in operation.operands]
         if name in _CASTS:
             return self._cast(name, operands[0], _plain(operation.results[0].type))
-        scalars = [operand for operand in operands if not isinstance(operand, Several)]
+        scalars = [operand for operand in operands if not isinstance(operand, PerKeyValue)]
         if len(scalars) == len(operands):
             return self._scalar(operation, scalars)
         kinds = [_plain(operation.results[0].type), *(_element(operand) for operand in operands)]
         if name not in _VECTORS or any(str(kind) not in _ELEMENTS for kind in kinds):
             lanes = range(self.count)
-            return Several(
+            return PerKeyValue(
                 [self._scalar(operation, [self._at(one, lane) for one in operands]) for lane in lanes]
             )
         vectors = [self._vector(operand) for operand in operands]
-        return Several(vector=_made(operation, vectors, self._kind(kinds[0])))
+        return PerKeyValue(vector=_made(operation, vectors, self._kind(kinds[0])))
 
     def _scalar(self, operation: mlir.Op, operands: list[mlir.Value]) -> mlir.Value:
         return _made(operation, operands, _plain(operation.results[0].type))
@@ -201,24 +205,24 @@ class Lanes:
                 offset = memory.plus(offset, memory.times(self._at(index, lane), step))
             return memory.load(pointer, offset)
 
-        if not any(isinstance(index, Several) for index in indices):
+        if not any(isinstance(index, PerKeyValue) for index in indices):
             return at(0)
-        return Several([at(lane) for lane in range(self.count)])
+        return PerKeyValue([at(lane) for lane in range(self.count)])
 
     def _cast(self, name: str, number: Number, wanted: mlir.Type) -> Number:
         bits = [int(str(kind)[1:]) for kind in (_element(number), wanted)]
         if bits[0] == bits[1]:
             return number
         cast = _CASTS[name][bits[1] > bits[0]]
-        if not isinstance(number, Several):
+        if not isinstance(number, PerKeyValue):
             return cast(wanted, number)
-        return Several(vector=cast(self._kind(wanted), number.together()))
+        return PerKeyValue(vector=cast(self._kind(wanted), number.together()))
 
     def _kind(self, element: mlir.Type) -> mlir.Type:
         return mlir.type_of(f"vector<{self.count}x{element}>")
 
     def _vector(self, number: Number) -> mlir.Value:
-        if isinstance(number, Several):
+        if isinstance(number, PerKeyValue):
             return number.together()
         kind = self._kind(number.type)
         literal = mlir.splat(number, kind)
@@ -230,7 +234,7 @@ class Lanes:
 
 
 def _element(number: Number) -> mlir.Type:
-    return number.element if isinstance(number, Several) else number.type
+    return number.element if isinstance(number, PerKeyValue) else number.type
 
 
 def _is_index(number: mlir.Value) -> bool:

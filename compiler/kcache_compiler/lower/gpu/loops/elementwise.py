@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kcache_compiler.lower.gpu.kernel import Form, split, thread_number
+from kcache_compiler.lower.gpu.kernel import LaunchGeometry, split, thread_number
 from kcache_compiler.lower.gpu.loops.vectorized_accesses import Lanes, LaneWriter
 from kcache_compiler.lower.loops import memory
-from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, least, loop, when
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, if_then, logical_and, loop, minimum
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import scf
 from kcache_compiler.shapes.formula import Formula, apply, product
@@ -20,7 +20,7 @@ def plan_streams(writer: LaneWriter) -> Lanes | None:
     return writer.lanes(fused.segments[0], whole=count == 1)
 
 
-def write_streams(writer: LaneWriter, lanes: Lanes) -> Form:
+def write_streams(writer: LaneWriter, lanes: Lanes) -> LaunchGeometry:
     """The body of the kernel at the current point.
 
     A thread of several chunks has them a block of threads apart, so that neighbours still read neighbours.
@@ -34,7 +34,7 @@ def write_streams(writer: LaneWriter, lanes: Lanes) -> Form:
         known = isinstance(points, int) and points < 2**31 - threads * items
         _write_chunk(writer, lanes, (number, short if known else None), limit, fits)
     chunks = apply("ceildiv", points, lanes.count)
-    return Form((apply("ceildiv", chunks, threads * items), 1, 1), (threads, 1, 1))
+    return LaunchGeometry((apply("ceildiv", chunks, threads * items), 1, 1), (threads, 1, 1))
 
 
 def _write_chunk(
@@ -57,7 +57,7 @@ def _write_chunk(
         writer.together(counters, count, writer.point)
 
     def one_by_one() -> None:
-        end = least(memory.plus(first, mlir.constant(count)), limit)
+        end = minimum(memory.plus(first, mlir.constant(count)), limit)
         loop(first, end, lambda point: writer.point(split(point, None, sizes, kernel.value)))
 
     def chunk() -> None:
@@ -65,10 +65,10 @@ def _write_chunk(
             together()
             return
         whole = compare("le", memory.plus(first, mlir.constant(count)), limit)
-        chosen = mlir.if_else(whole if fits is None else both(whole, fits))
+        chosen = mlir.if_else(whole if fits is None else logical_and(whole, fits))
         for region, write in enumerate((together, one_by_one)):
             with mlir.at_end(mlir.block_of(chosen, region)):
                 write()
                 scf.yield_([])
 
-    when(compare("lt", first, limit), chunk)
+    if_then(compare("lt", first, limit), chunk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kcache_compiler.lower.gpu.kernel import Form, Kernel, Point, split
+from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, Point, split
 from kcache_compiler.lower.loops.elements import Code, Registers
 from kcache_compiler.lower.loops.group_body import Writer
 from kcache_compiler.lower.loops.memory import Pointer
@@ -49,12 +49,12 @@ class PointWriter(Writer):
         return lambda number, narrow: self.point(split(number, narrow, sizes, self.kernel.value))
 
 
-def write_points(writer: PointWriter) -> Form:
+def write_points(writer: PointWriter) -> LaunchGeometry:
     """The body of the kernel at the current point."""
     kernel, fused = writer.kernel, writer.fused
     sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
     points = product(sizes)
     if points == 1:
         writer.point([mlir.constant(0)] * fused.shared)
-        return Form((1, 1, 1), (1, 1, 1))
+        return LaunchGeometry((1, 1, 1), (1, 1, 1))
     return kernel.deal(points, kernel.sizes.choices.threads, writer.numbered(sizes))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kcache_compiler.lower.gpu.intrinsics import barrier, special, warp_barrier
-from kcache_compiler.lower.gpu.kernel import Form, Kernel, split
+from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, split
 from kcache_compiler.lower.gpu.loops.barriers import BarrierPlacement, ElementKey, RowRegisters, SharedAccess
 from kcache_compiler.lower.gpu.loops.combine_partials import Combiner, across_lanes, combiners_of
 from kcache_compiler.lower.gpu.loops.vectorized_accesses import Lanes, LaneWriter
@@ -22,7 +22,7 @@ from kcache_compiler.lower.loops.elements import Code, Registers, element_of, fo
 from kcache_compiler.lower.loops.launch import captured_by
 from kcache_compiler.lower.loops.memory import Pointer, i64
 from kcache_compiler.lower.loops.segment import Loops, Slot, carry, slots_of
-from kcache_compiler.lower.sort_scatter.loop_builder import compare, either, when
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, if_else_values, if_then
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.choices import GpuChoices
@@ -241,7 +241,7 @@ class RowWriter(LaneWriter):
             lambda: _raw(self._each(sizes, values, body)),
         )
         kinds = [value.type for value in values.values()]
-        chosen = either(fits, [one.type for one in _raw(values)], *branches)
+        chosen = if_else_values(fits, [one.type for one in _raw(values)], *branches)
         final = [memory.from_carried(raw, kind) for raw, kind in zip(chosen, kinds, strict=True)]
         return dict(zip(values, final, strict=True))
 
@@ -347,7 +347,7 @@ class RowWriter(LaneWriter):
             for slot, place in places.items():
                 memory.store(place, warp, totals[slot])
 
-        when(compare("eq", lane, mlir.constant(0)), leave)
+        if_then(compare("eq", lane, mlir.constant(0)), leave)
         barrier()
         self.barriers.synchronized()
         found: dict[Slot, mlir.Value] = {}
@@ -376,10 +376,10 @@ class RowWriter(LaneWriter):
         first_thread = SharedAccess(self.roots[access.buffer], written=True, distribution="first")
         self.barriers.record_after_barrier(first_thread)
         store = (self._start(access), self._offset(access, counters), value)
-        when(compare("eq", self.thread, mlir.constant(0)), lambda: memory.store(*store))
+        if_then(compare("eq", self.thread, mlir.constant(0)), lambda: memory.store(*store))
 
 
-def write_rows(writer: RowWriter) -> Form:
+def write_rows(writer: RowWriter) -> LaunchGeometry:
     """The body of the kernel at the current point."""
     kernel, fused, plan = writer.kernel, writer.fused, writer.plan
     sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
@@ -387,16 +387,16 @@ def write_rows(writer: RowWriter) -> Form:
     block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
     if plan.rows == 1:
         writer.row(split(block, None, sizes, kernel.value), thread)
-        return Form((points, 1, 1), (plan.threads, 1, 1))
+        return LaunchGeometry((points, 1, 1), (plan.threads, 1, 1))
     row = arith.shrui(thread, mlir.constant(5))
     lane = arith.andi(thread, mlir.constant(WARP - 1))
     number = memory.plus(memory.times(block, mlir.constant(plan.rows)), row)
     limit = kernel.value(points)
-    when(
+    if_then(
         compare("lt", number, limit),
         lambda: writer.row(split(number, None, sizes, kernel.value), lane),
     )
-    return Form((apply("ceildiv", points, plan.rows), 1, 1), (plan.threads * plan.rows, 1, 1))
+    return LaunchGeometry((apply("ceildiv", points, plan.rows), 1, 1), (plan.threads * plan.rows, 1, 1))
 
 
 def _raw(values: dict[Slot, mlir.Value]) -> list[mlir.Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kcache_compiler.lower.gpu.kernel import Form, Kernel, as_i64, element_offset
+from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, as_i64, element_offset
 from kcache_compiler.lower.gpu.operands import offsets_of
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import root_of
@@ -37,7 +37,7 @@ class Store:
         return root_of(self.buffer)
 
 
-def write_store(kernel: Kernel, store: Store) -> Form:
+def write_store(kernel: Kernel, store: Store) -> LaunchGeometry:
     """Write the element at the end of the body."""
     value, _, *indices = store.op.operands
     number, pointer = kernel.scalar(value), kernel.pointer(store.buffer)
@@ -45,7 +45,7 @@ def write_store(kernel: Kernel, store: Store) -> Form:
     with kernel.body():
         places = [as_i64(index) for index in scalars]
         memory.store(pointer, element_offset(pointer, places), number)
-    return Form((1, 1, 1), (1, 1, 1), name="store")
+    return LaunchGeometry((1, 1, 1), (1, 1, 1), name="store")
 
 
 def hold_numbers(main: mlir.Op) -> None:

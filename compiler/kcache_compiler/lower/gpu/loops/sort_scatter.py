@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kcache_compiler.lower.gpu.kernel import Form, Kernel
+from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.launch import captured_by
 from kcache_compiler.lower.loops.memory import Pointer
-from kcache_compiler.lower.sort_scatter.loop_builder import Parts
+from kcache_compiler.lower.sort_scatter.loop_builder import MarkerOperands
 from kcache_compiler.lower.sort_scatter.marker import marked, walks
 from kcache_compiler.lower.sort_scatter.scatter import plan_scatter, write_scatter
 from kcache_compiler.lower.sort_scatter.sort import plan_sort, write_sort
@@ -17,7 +17,9 @@ from kcache_compiler.schedule.loop_nest import Check
 THREADS = 128
 
 
-def write_marker(kernel: Kernel, generic: mlir.Op) -> tuple[Form, tuple[str, ...], tuple[Check, ...]]:
+def write_marker(
+    kernel: Kernel, generic: mlir.Op
+) -> tuple[LaunchGeometry, tuple[str, ...], tuple[Check, ...]]:
     """The body of the kernel of a marker, its name and what must hold of its sizes."""
     kind, details = marked(generic) or ("", {})
     operands = list(generic.operands)
@@ -34,7 +36,7 @@ def write_marker(kernel: Kernel, generic: mlir.Op) -> tuple[Form, tuple[str, ...
     formulas = {formula for walk in walked for formula in (*walk.sizes, *walk.strides, walk.offset)}
     cache = {formula: kernel.value(formula) for formula in sorted(formulas, key=repr)}
     bases = [pointers[one] for one in operands]
-    parts = Parts(generic, inputs, walked, bases, pointers, scalars, None, cache)
+    parts = MarkerOperands(generic, inputs, walked, bases, pointers, scalars, None, cache)
     write = write_scatter if kind == "scatter" else write_sort
     with kernel.body():
         form = kernel.deal(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kcache_compiler.lower.gpu.intrinsics import barrier, special
-from kcache_compiler.lower.gpu.kernel import Form, split
+from kcache_compiler.lower.gpu.kernel import LaunchGeometry, split
 from kcache_compiler.lower.gpu.loops.points import PointWriter
 from kcache_compiler.lower.gpu.shared_memory import ALIGNMENT, shared_memory
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.elements import Registers, element_of
 from kcache_compiler.lower.loops.memory import Pointer, i64
-from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, loop, when
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, if_then, logical_and, loop
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Access
@@ -42,7 +42,7 @@ def _bytes(writer: PointWriter, access: Access) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def write_turns(writer: PointWriter, turn: Turn) -> Form:
+def write_turns(writer: PointWriter, turn: Turn) -> LaunchGeometry:
     """The body of the kernel at the current point."""
     value = writer.kernel.value
     sizes = [axis.size for axis in writer.fused.statements[0].nest.axes]
@@ -52,7 +52,7 @@ def write_turns(writer: PointWriter, turn: Turn) -> Form:
     block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
     *outer, across, along = split(block, None, grid, value)
     _Tile(writer, turn, dict(zip(others, outer, strict=True)), (across, along), thread).write()
-    return Form((product(grid), 1, 1), (THREADS, 1, 1))
+    return LaunchGeometry((product(grid), 1, 1), (THREADS, 1, 1))
 
 
 class _Tile:
@@ -95,7 +95,7 @@ class _Tile:
         counters = {**self.outer, **dict(zip(places, here, strict=True))}
         limits = [self.writer.kernel.value(self.sizes[place]) for place in places]
         inside = [compare("lt", one, limit) for one, limit in zip(here, limits, strict=True)]
-        return [counters[place] for place in range(len(self.sizes))], both(*inside)
+        return [counters[place] for place in range(len(self.sizes))], logical_and(*inside)
 
     def _bring(self, line: mlir.Value) -> None:
         """Elements along memory, into a row of each square."""
@@ -106,7 +106,7 @@ class _Tile:
                 number = self.writer.read(access, counters, {})
                 memory.store(square, _at(line, self.lane), number)
 
-        when(inside, bring)
+        if_then(inside, bring)
 
     def _take(self, line: mlir.Value) -> None:
         """What the group does with a column of each square."""
@@ -118,7 +118,7 @@ class _Tile:
                 registers[element_of(access)] = memory.load(square, _at(self.lane, line))
             self.writer.point(counters, registers)
 
-        when(inside, take)
+        if_then(inside, take)
 
 
 def _at(row: mlir.Value, column: mlir.Value) -> mlir.Value:

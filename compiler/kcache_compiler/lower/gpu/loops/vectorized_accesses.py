@@ -14,7 +14,7 @@ from kcache_compiler.lower.gpu.loops.points import PointWriter
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.elements import Code, Element, Registers, element_of, forget
 from kcache_compiler.lower.loops.memory import Pointer, i64
-from kcache_compiler.lower.sort_scatter.loop_builder import both, compare
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, logical_and
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, llvm
 from kcache_compiler.schedule.loop_nest import Access
@@ -110,7 +110,7 @@ class LaneWriter(PointWriter):
         for number, unit in rests:
             rest = arith.andi(number, mlir.constant(unit - 1))
             fits = compare("eq", rest, mlir.constant(0))
-            found = fits if found is None else both(found, fits)
+            found = fits if found is None else logical_and(found, fits)
         return found
 
     def together(

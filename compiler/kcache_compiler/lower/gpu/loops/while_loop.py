@@ -16,7 +16,7 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.gpu_targets import WARP_SIZE
 from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gpu.intrinsics import barrier, special
-from kcache_compiler.lower.gpu.kernel import Form, Kernel, Point, Program
+from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, Point, Program
 from kcache_compiler.lower.gpu.loops.points import PointWriter
 from kcache_compiler.lower.gpu.loops.rows import row_memory
 from kcache_compiler.lower.gpu.loops.scalar_stores import STORE, Store, write_store
@@ -45,7 +45,7 @@ Accesses: TypeAlias = tuple[set[mlir.Value] | None, set[mlir.Value] | None]
 
 
 @dataclass(frozen=True)
-class Around:
+class WhileLoop:
     """A loop that no other loop is around, and the groups in it."""
 
     op: mlir.Op
@@ -77,7 +77,7 @@ def _in_body(op: mlir.Op) -> bool:
     return mlir.name_of(parent) == "linalg.generic"
 
 
-class AroundKernel(Kernel):
+class WhileLoopKernel(Kernel):
     """The kernel of a loop: written block by block, with barriers where threads meet.
 
     Buffers in the workspace are found from its start, as there may be more of them than a launch has
@@ -104,7 +104,7 @@ class AroundKernel(Kernel):
             self._workspace = self._parameter(memory.pointer_type(), "workspace:0")
         return memory.advance(self._workspace, mlir.type_of("i8"), self.value(offset))
 
-    def deal(self, count: Formula, threads: int, point: Point) -> Form:
+    def deal(self, count: Formula, threads: int, point: Point) -> LaunchGeometry:
         first = arith.extui(memory.i64(), special("tid.x"))
         small = isinstance(count, int) and count < 2**31
 
@@ -112,7 +112,7 @@ class AroundKernel(Kernel):
             point(number, arith.trunci(mlir.type_of("i32"), number) if small else None)
 
         loop(first, self.value(count), numbered, self.threads)
-        return Form((1, 1, 1), (self.threads, 1, 1))
+        return LaunchGeometry((1, 1, 1), (self.threads, 1, 1))
 
     def anything_happened(self) -> None:
         """Nobody knows what threads did since they met."""
@@ -146,7 +146,7 @@ def _meet(some: set[mlir.Value], others: set[mlir.Value] | None) -> bool:
     return bool(some) and (others is None or not some.isdisjoint(others))
 
 
-def threads_of(around: Around, most: int) -> int:
+def threads_of(around: WhileLoop, most: int) -> int:
     """Of the block: as many as the largest step has points, in warps."""
     points = [product([axis.size for axis in _shared(step)]) for step in around.steps]
     known = [count for count in points if isinstance(count, int)]
@@ -160,7 +160,7 @@ def _shared(step: Planned) -> list[Axis]:
     return list(step.fused.statements[0].nest.axes[: step.fused.shared])
 
 
-def given_to(around: Around) -> list[mlir.Value]:
+def captured_values(around: WhileLoop) -> list[mlir.Value]:
     """Numbers from outside of the loop that it asks for, and where views from outside begin."""
     inside = set(mlir.walk(around.op))
     asked = [operand for op in mlir.walk(around.op) for operand in op.operands]
@@ -170,14 +170,16 @@ def given_to(around: Around) -> list[mlir.Value]:
     return [number for owner, number in owners if owner is not None and owner not in inside]
 
 
-def write_around(kernel: AroundKernel, around: Around) -> tuple[Form, tuple[str, ...], tuple[Check, ...]]:
+def write_while_loop(
+    kernel: WhileLoopKernel, around: WhileLoop
+) -> tuple[LaunchGeometry, tuple[str, ...], tuple[Check, ...]]:
     """The body of the kernel of a loop, the names of its operations, and what must hold of sizes."""
-    for number in given_to(around):
+    for number in captured_values(around):
         kernel.scalar(number)
     walk = _Walk(kernel, {step.generics[-1]: step for step in around.steps})
     walk.loop(around.op)
     names = tuple(dict.fromkeys(name for step in around.steps for name in _names(step)))
-    return Form((1, 1, 1), (kernel.threads, 1, 1)), names, tuple(walk.checks)
+    return LaunchGeometry((1, 1, 1), (kernel.threads, 1, 1)), names, tuple(walk.checks)
 
 
 def _names(step: Planned) -> tuple[str, ...]:
@@ -188,7 +190,7 @@ def _names(step: Planned) -> tuple[str, ...]:
 class _Walk:
     """Writes what stands in blocks, in their order; ``steps`` are groups by the last of their operations."""
 
-    def __init__(self, kernel: AroundKernel, steps: Mapping[mlir.Op, Planned]) -> None:
+    def __init__(self, kernel: WhileLoopKernel, steps: Mapping[mlir.Op, Planned]) -> None:
         self.kernel = kernel
         self.steps = steps
         self.checks: dict[Check, None] = {}

@@ -12,7 +12,13 @@ from functools import reduce
 from typing import TypeAlias
 
 from kcache_compiler.lower.gpu.intrinsics import barrier, commit_copies, special, wait_for_copies
-from kcache_compiler.lower.gpu.kernel import Form, Kernel, as_written, split, thread_number
+from kcache_compiler.lower.gpu.kernel import (
+    Kernel,
+    LaunchGeometry,
+    no_unroll_annotation,
+    split,
+    thread_number,
+)
 from kcache_compiler.lower.gpu.loops.points import PointWriter
 from kcache_compiler.lower.gpu.matmul.blocking import Operand, Tiles
 from kcache_compiler.lower.gpu.matmul.fma_tile import PlainCore, Shared
@@ -24,18 +30,18 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.elements import Registers
 from kcache_compiler.lower.loops.memory import Pointer, i64
 from kcache_compiler.lower.loops.segment import Loops, slots_of
-from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, least, loop, when
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, if_then, logical_and, loop, minimum
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.shapes.formula import Formula, apply, product
 
 #: A step along K: its start, the stage and the sums; the stage and the sums after it.
 Stepped: TypeAlias = tuple[mlir.Value, list[mlir.Value]]
-Step: TypeAlias = Callable[[mlir.Value, mlir.Value, list[mlir.Value]], Stepped]
+LoopBody: TypeAlias = Callable[[mlir.Value, mlir.Value, list[mlir.Value]], Stepped]
 
 
 @dataclass(frozen=True)
-class Parts:
+class SplitK:
     """Where blocks that share the sums of a tile leave them: from byte ``offset`` of the workspace on, all
     of C for each of ``count``, which has a part of K.
     """
@@ -66,7 +72,7 @@ class Parts:
         return Pointer(kernel.workspace(self.offset, written), mlir.type_of(self.tiles.wide), [])
 
 
-def write_parts(writer: PointWriter, parts: Parts) -> Form:
+def write_parts(writer: PointWriter, parts: SplitK) -> LaunchGeometry:
     """The body of the kernel that adds the parts, and does what follows: a thread for each element of C."""
     kernel, tiles = writer.kernel, parts.tiles
     value, threads, points = kernel.value, kernel.sizes.choices.threads, product(parts.sizes)
@@ -83,11 +89,11 @@ def write_parts(writer: PointWriter, parts: Parts) -> Form:
         batch = split(matrix, None, tiles.sizes("batch"), value) if tiles.sizes("batch") else []
         write_element(writer, tiles, batch, (m, n), total)
 
-    when(compare("lt", number, limit), point)
-    return Form((apply("ceildiv", points, threads), 1, 1), (threads, 1, 1))
+    if_then(compare("lt", number, limit), point)
+    return LaunchGeometry((apply("ceildiv", points, threads), 1, 1), (threads, 1, 1))
 
 
-def write_tiles(writer: PointWriter, tiles: Tiles, parts: Parts | None = None) -> Form:
+def write_tiles(writer: PointWriter, tiles: Tiles, parts: SplitK | None = None) -> LaunchGeometry:
     """The body of the kernel at the current point; with ``parts`` its sums go there, and nothing follows."""
     value, tile = writer.kernel.value, tiles.tile
     rows = apply("ceildiv", tiles.groups.sizes("m"), tile.m)
@@ -103,7 +109,7 @@ def write_tiles(writer: PointWriter, tiles: Tiles, parts: Parts | None = None) -
     if parts is not None and part is not None:
         made.divide(parts, part)
     made.write()
-    return Form((product(sizes), 1, 1), (tile.threads, 1, 1), dynamic_bytes(made.core.shared_bytes))
+    return LaunchGeometry((product(sizes), 1, 1), (tile.threads, 1, 1), dynamic_bytes(made.core.shared_bytes))
 
 
 class _Product:
@@ -127,10 +133,10 @@ class _Product:
             self._loader(tiles.b, tiles.tile.n, firsts[1]),
         ]
         self.bases = [self._base(operand) for operand in (tiles.a, tiles.b)]
-        self.parts: tuple[Parts, Pointer, mlir.Value] | None = None
+        self.parts: tuple[SplitK, Pointer, mlir.Value] | None = None
         self.first: mlir.Value | None = None
 
-    def divide(self, parts: Parts, part: mlir.Value) -> None:
+    def divide(self, parts: SplitK, part: mlir.Value) -> None:
         """This block has one of the parts."""
         with self.writer.kernel.before():
             place, depth = parts.place(self.writer.kernel, written=True), self.value(parts.depth)
@@ -210,14 +216,14 @@ class _Product:
         keep(fetch(self._from_first(0)), mlir.constant(0))
         return self._steps(step)
 
-    def _steps(self, step: Step) -> list[mlir.Value]:
+    def _steps(self, step: LoopBody) -> list[mlir.Value]:
         """All of K, a tile at a time: its start, the stage that it is in, sums so far."""
         depth, limit = self.tiles.tile.k, self.value(product(self.tiles.sizes("k")))
         if self.parts is not None:
-            limit = least(memory.plus(self._from_first(0), self.value(self.parts[0].depth)), limit)
+            limit = minimum(memory.plus(self._from_first(0), self.value(self.parts[0].depth)), limit)
         start = [mlir.constant(0), *self.core.start()]
         bounds = self._from_first(0), limit
-        made = mlir.for_loop(bounds, mlir.constant(depth), start, as_written())
+        made = mlir.for_loop(bounds, mlir.constant(depth), start, no_unroll_annotation())
         inside = mlir.block_of(made)
         with mlir.at_end(inside):
             k, stage, *sums = list(inside.arguments)
@@ -243,7 +249,7 @@ class _Product:
                 self._element(m, n, self.shared.load(where, core.wide, core.width))
 
             if inside:
-                when(reduce(both, inside), element)
+                if_then(reduce(logical_and, inside), element)
             else:
                 element()
 

@@ -11,7 +11,7 @@ from kcache_compiler.lower.gpu.intrinsics import copy_async
 from kcache_compiler.lower.gpu.kernel import Kernel, split
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
-from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, either
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, if_else_values, logical_and
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, llvm
 from kcache_compiler.shapes.formula import Formula, product
@@ -192,7 +192,7 @@ class Loader:
             return (
                 all_of_them()
                 if legal is None
-                else either(legal, kinds, all_of_them, lambda: nothing(self.count))
+                else if_else_values(legal, kinds, all_of_them, lambda: nothing(self.count))
             )
         found: list[mlir.Value] = []
         for number, legal in enumerate(self._legal(k)):
@@ -200,7 +200,7 @@ class Loader:
             def one(number: int = number) -> list[mlir.Value]:
                 return [read(self._source(self._where(base, k, number)))]
 
-            found += one() if legal is None else either(legal, [kind], one, lambda: nothing(1))
+            found += one() if legal is None else if_else_values(legal, [kind], one, lambda: nothing(1))
         return found
 
     def _legal(self, k: mlir.Value) -> list[mlir.Value | None]:
@@ -243,4 +243,4 @@ class Loader:
 
 
 def _both(a: mlir.Value | None, b: mlir.Value | None) -> mlir.Value | None:
-    return b if a is None else a if b is None else both(a, b)
+    return b if a is None else a if b is None else logical_and(a, b)

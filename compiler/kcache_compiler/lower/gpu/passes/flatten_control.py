@@ -27,7 +27,7 @@ def flatten_control(unit: Unit) -> None:
         flat = _Flat(function)
         while (op := flat.first()) is not None:
             flat.step(op)
-    to_scf(unit)
+    to_scf(unit.module)
 
 
 class _Flat:

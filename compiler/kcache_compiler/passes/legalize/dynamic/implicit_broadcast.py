@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.legalize.dynamic.size_checks import Requirements, origin, size_of
 
 _PLAIN_CHLO = frozenset({"next_after", "polygamma", "zeta"})
@@ -15,10 +16,11 @@ def apply_spread(op: mlir.Op, requirements: Requirements, spread: Spread) -> Non
     """Put the plain operation in the place of one that broadcasts."""
     operands = list(op.operands)
     rank = len(mlir.sizes_of(op.results[0].type))
-    places = [_places(op, operand, rank) for operand in operands]
-    sizes = [_common(op, places, axis) for axis in range(rank)]
+    positions = [_places(op, operand, rank) for operand in operands]
+    sizes = [_common(op, positions, axis) for axis in range(rank)]
     spread_operands = [
-        spread(op, operand, axes, sizes, requirements) for operand, axes in zip(operands, places, strict=True)
+        spread(op, operand, axes, sizes, requirements)
+        for operand, axes in zip(operands, positions, strict=True)
     ]
     name = mlir.name_of(op).removeprefix("chlo.broadcast_")
     attributes: dict[str, mlir.Attribute] = {}
@@ -28,39 +30,38 @@ def apply_spread(op: mlir.Op, requirements: Requirements, spread: Spread) -> Non
                 text = str(op.attributes[key])
                 attributes[key] = mlir.attribute(text.replace("#chlo<", "#stablehlo<"))
     plain = f"{'chlo' if name in _PLAIN_CHLO else 'stablehlo'}.{name}"
-    made = mlir.create(plain, spread_operands, [op.results[0].type], attributes)
-    op.results[0].replace_all_uses_with(made.results[0])
+    result = mlir.create(plain, spread_operands, [op.results[0].type], attributes)
+    op.results[0].replace_all_uses_with(result.results[0])
     op.erase()
 
 
 def _places(op: mlir.Op, operand: mlir.Value, rank: int) -> list[int]:
     """The axes of the result that an operand's are: the last ones, or those that the operation says."""
     own = len(mlir.sizes_of(operand.type))
-    largest = max(len(mlir.sizes_of(one.type)) for one in op.operands)
+    largest = max(len(mlir.sizes_of(operand.type)) for operand in op.operands)
     if "broadcast_dimensions" in op.attributes and own < largest:
         return mlir.integers(op.attributes["broadcast_dimensions"])
     return list(range(rank - own, rank))
 
 
-def _common(op: mlir.Op, places: list[list[int]], axis: int) -> mlir.Value:
+def _common(op: mlir.Op, positions: list[list[int]], axis: int) -> mlir.Value:
     """The size of an axis of the result: that of an operand whose own is not 1."""
-    index = mlir.index_type()
-    found: list[mlir.Value] = []
-    for operand, axes in zip(op.operands, places, strict=True):
+    results: list[mlir.Value] = []
+    for operand, axes in zip(op.operands, positions, strict=True):
         if axis in axes:
             number = axes.index(axis)
             static = mlir.sizes_of(operand.type)[number]
             if static is not None and static != 1:
                 return mlir.constant(static, "index")
             if static is None:
-                found.append(size_of(operand, number))
-    if not found:
+                results.append(size_of(operand, number))
+    if not results:
         return mlir.constant(1, "index")
-    first = found[0]
-    for other in found[1:]:
+    first = results[0]
+    for other in results[1:]:
         if origin(first) != origin(other):
             # Equal, or one of them is 1; and the other may be 0.
-            product = mlir.value("arith.muli", [first, other], index)
-            most = mlir.value("arith.maxsi", [first, other], index)
-            first = mlir.value("arith.minsi", [product, most], index)
+            product = arith.muli(first, other)
+            most = arith.maxsi(first, other)
+            first = arith.minsi(product, most)
     return first

@@ -12,12 +12,13 @@ from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.legalize.dynamic import implicit_broadcast as implicit
 from kcache_compiler.passes.legalize.dynamic.size_arguments import gives_sizes, require_given
 from kcache_compiler.passes.legalize.dynamic.size_checks import Requirements, origin, require_sizes, size_of
 from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.stage import SizeChecks
 
 #: Elements of a tensor that can be a shape.
 SHAPE_LIMIT = 16
@@ -40,10 +41,10 @@ Scalars = list[mlir.Value]
 Known = dict[Any, Scalars]
 
 
-def lower_dynamic(unit: Unit) -> None:
-    """Rewrite the dynamic operations of ``main``."""
+def lower_dynamic(module: mlir.Module) -> SizeChecks:
+    """Rewrite the dynamic operations of ``main``, and let it return pairs of sizes to check at run time."""
     known: Known = {}
-    requirements = Requirements(unit)
+    requirements = Requirements(mlir.main_function(module))
     consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
         "stablehlo.dynamic_broadcast_in_dim": lambda op, known: _broadcast(op, known, requirements),
         "stablehlo.dynamic_reshape": lambda op, known: _reshape(op, known, requirements),
@@ -69,10 +70,11 @@ def lower_dynamic(unit: Unit) -> None:
             with mlir.after(op):
                 _follow(op, known)
     requirements.finish()
+    return tuple(requirements.relations)
 
 
 def _refuse_ending(op: mlir.Op, name: str) -> None:
-    """Refuse what the toolchain's lowering does not survive."""
+    """Reject operations on which the upstream lowering aborts the process."""
     if name not in _ENDING and name not in ("stablehlo.gather", "stablehlo.scatter"):
         return
     if not any(None in mlir.sizes_of(value.type) for value in (*op.operands, *op.results)):
@@ -102,15 +104,15 @@ def _follow(op: mlir.Op, known: Known) -> None:
     elif name == "stablehlo.get_dimension_size":
         axis = mlir.constant(mlir.int_of(op.attributes["dimension"]), "index")
         size = mlir.value("tensor.dim", [operands[0], axis], mlir.index_type())
-        known[result] = [mlir.value("arith.index_cast", [size], kind)]
+        known[result] = [arith.index_cast(kind, size)]
         tensor = mlir.value("tensor.from_elements", known[result], result.type)
         result.replace_all_uses_with(tensor)
         known[tensor] = known[result]
         op.erase()
     elif operands and all(operand in known for operand in operands):
-        found = _combine(op, name, [known[operand] for operand in operands], kind)
-        if found is not None:
-            known[result] = found
+        match = _combine(op, name, [known[operand] for operand in operands], kind)
+        if match is not None:
+            known[result] = match
 
 
 def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -> Scalars | None:
@@ -144,14 +146,14 @@ def _sizes(
     """Numbers of a shape, which are at least ``least``."""
     if operand not in known:
         raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
-    made: list[mlir.Value] = []
+    result: list[mlir.Value] = []
     seen: set[Any] = set()
     for scalar in known[operand]:
         _require_quotients(op, scalar, requirements, seen)
-        made.append(mlir.value("arith.index_cast", [scalar], mlir.index_type()))
+        result.append(arith.index_cast(mlir.index_type(), scalar))
         if least is not None:
             _require_least(op, scalar, least, requirements)
-    return made
+    return result
 
 
 def _require_least(op: mlir.Op, scalar: mlir.Value, least: int, requirements: Requirements) -> None:
@@ -161,7 +163,7 @@ def _require_least(op: mlir.Op, scalar: mlir.Value, least: int, requirements: Re
     whole = mlir.defining(owner.operands[0]) if owner is not None and len(owner.operands) == 1 else None
     size = least == 0 and whole is not None and mlir.name_of(whole) == "tensor.dim"
     if not size and (literal is None or literal < least):
-        number = mlir.value("arith.index_cast", [scalar], mlir.index_type())
+        number = arith.index_cast(mlir.index_type(), scalar)
         requirements.at_most(op, mlir.constant(least, "index"), number)
 
 
@@ -217,7 +219,11 @@ def _require(op: mlir.Op, condition: mlir.Value, known: Known, requirements: Req
         requirements.equal(op, numbers[0], numbers[1])
         return
     direction = ""
-    if owner is not None and name == "stablehlo.compare" and all(one in known for one in owner.operands):
+    if (
+        owner is not None
+        and name == "stablehlo.compare"
+        and all(operand in known for operand in owner.operands)
+    ):
         direction = str(owner.attributes["comparison_direction"]).rstrip(">").split()[-1]
     if owner is None or direction not in ("EQ", "LE", "LT", "GE", "GT"):
         reason = "what it asserts is no comparison of sizes"
@@ -228,7 +234,7 @@ def _require(op: mlir.Op, condition: mlir.Value, known: Known, requirements: Req
     if direction in ("GE", "GT"):
         left, right = right, left
     if direction in ("LT", "GT"):
-        left = mlir.value("arith.addi", [left, mlir.constant(1, "index")], mlir.index_type())
+        left = arith.addi(left, mlir.constant(1, "index"))
     if direction == "EQ":
         requirements.equal(op, left, right)
     else:
@@ -256,8 +262,8 @@ def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
 def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     sizes = _sizes(op, op.operands[1], known, requirements)
     axes = mlir.integers(op.attributes["broadcast_dimensions"])
-    made = spread(op, op.operands[0], axes, sizes, requirements)
-    op.results[0].replace_all_uses_with(made)
+    result = spread(op, op.operands[0], axes, sizes, requirements)
+    op.results[0].replace_all_uses_with(result)
     op.erase()
 
 
@@ -293,7 +299,7 @@ def _position(
     source: mlir.Value,
     number: int,
     axis: int,
-    wanted: mlir.Value,
+    expected: mlir.Value,
     requirements: Requirements,
 ) -> str | tuple[int, mlir.Value]:
     """Where axis ``number`` of the source is read for an element of the result.
@@ -306,16 +312,15 @@ def _position(
     if size == 1:
         return f"d{axis}" if mlir.sizes_of(op.results[0].type)[axis] == 1 else "0"
     if size is not None:
-        requirements.equal(op, have, wanted)
+        requirements.equal(op, have, expected)
         return f"d{axis}"
-    if origin(have, requirements.origins) == origin(wanted, requirements.origins):
+    if origin(have, requirements.origins) == origin(expected, requirements.origins):
         return f"d{axis}"
-    index = mlir.index_type()
     one, zero = mlir.constant(1, "index"), mlir.constant(0, "index")
-    last = mlir.value("arith.subi", [have, one], index)
-    expands = mlir.value("arith.minsi", [last, one], index)
-    apart = mlir.value("arith.subi", [wanted, have], index)
-    requirements.equal(op, mlir.value("arith.muli", [expands, apart], index), zero)
+    last = arith.subi(have, one)
+    expands = arith.minsi(last, one)
+    apart = arith.subi(expected, have)
+    requirements.equal(op, arith.muli(expands, apart), zero)
     return axis, last
 
 
@@ -326,13 +331,13 @@ def _index(position: str | tuple[int, mlir.Value]) -> mlir.Value:
         return mlir.constant(0, "index")
     axis, last = (int(position[1:]), None) if isinstance(position, str) else position
     here = mlir.value("linalg.index", (), index, dim=mlir.int_attr(axis))
-    return here if last is None else mlir.value("arith.minsi", [here, last], index)
+    return here if last is None else arith.minsi(here, last)
 
 
 def _product(sizes: list[mlir.Value]) -> mlir.Value:
     total = sizes[0]
     for size in sizes[1:]:
-        total = mlir.value("arith.muli", [total, size], mlir.index_type())
+        total = arith.muli(total, size)
     return total
 
 

@@ -78,18 +78,18 @@ def _require_returned(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requir
         others = list(mlir.block_of(parent, 1).arguments)
     else:
         others = list(mlir.last(mlir.block_of(parent)).operands)
-    for made, other in zip(op.operands, others, strict=True):
-        for axis in range(mlir.rank_of(made.type)):
-            _require(op, [(other, axis), (made, axis)], known, requirements)
+    for result, other in zip(op.operands, others, strict=True):
+        for axis in range(mlir.rank_of(result.type)):
+            _require(op, [(other, axis), (result, axis)], known, requirements)
 
 
 def _require(
     op: mlir.Op, axes: list[_Axis], known: Mapping[Any, list[mlir.Value]], requirements: Requirements
 ) -> None:
     """All of ``axes`` have one size; loops compare what is in memory."""
-    (first, found), *others = [_length(tensor, axis, known, requirements) for tensor, axis in axes]
+    (first, result), *others = [_length(tensor, axis, known, requirements) for tensor, axis in axes]
     for size, decided in others:
-        if decided != found and not (_is_walked(decided) and _is_walked(found)):
+        if decided != result and not (_is_walked(decided) and _is_walked(result)):
             requirements.equal(op, first, size)
 
 
@@ -97,9 +97,9 @@ def _length(
     tensor: mlir.Value, axis: int, known: Mapping[Any, list[mlir.Value]], requirements: Requirements
 ) -> tuple[mlir.Value, object]:
     """The size of an axis as a value at the current point, and what decides it."""
-    made = made_size(tensor, axis, known)
-    if made is not None:
-        return made, origin(made, requirements.origins)
+    result = made_size(tensor, axis, known)
+    if result is not None:
+        return result, origin(result, requirements.origins)
     return size_of(tensor, axis), axis_origin(tensor, axis)
 
 

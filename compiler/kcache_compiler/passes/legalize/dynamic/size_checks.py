@@ -1,8 +1,8 @@
-"""What a program takes for granted of sizes that are known only at run time: checked before it runs.
+"""Requirements on sizes that are known only at run time: they are checked before the first launch.
 
-StableHLO leaves a program without meaning when its slices reach beyond their operand or its
-operands do not fit each other. Loops compare what they walk (``kcache_compiler.lower.loops.launch``);
-what they would not notice is written down here, as pairs of sizes that ``main`` returns.
+In StableHLO a program is undefined if its slices exceed their operand or its operands do not fit each other.
+Loops compare the sizes of the axes that they iterate over (``kcache_compiler.lower.loops.launch``); all other
+requirements are recorded here, as pairs of sizes that ``main`` returns.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.legalize.float_functions import FUNCTIONS
-from kcache_compiler.passes.stage import Unit
 
 #: Operations whose operands have the shape of their result, apart from scalars among them.
 ELEMENTWISE = frozenset(FUNCTIONS) | {
@@ -48,10 +48,11 @@ ELEMENTWISE = frozenset(FUNCTIONS) | {
 class Requirements:
     """Pairs of sizes, as values of ``main``, that must be equal or in order."""
 
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
-        self.main = mlir.main_function(unit.module)
+    def __init__(self, main: mlir.Op) -> None:
+        self.main = main
         self.pairs: list[mlir.Value] = []
+        #: For each pair whether its sizes must be equal, else the first is at most the second.
+        self.relations: list[bool] = []
         #: For ``origin``.
         self.origins: dict[Any, object] = {}
 
@@ -65,7 +66,7 @@ class Requirements:
         if not mlir.within(op, self.main):
             raise UnsupportedOp(mlir.name_of(op), "sizes to check inside control flow", mlir.location_of(op))
         self.pairs += [left, right]
-        self.unit.size_checks.append(equal)
+        self.relations.append(equal)
 
     def finish(self) -> None:
         """Let ``main`` return the pairs, after its results."""
@@ -113,19 +114,19 @@ def _concatenate(op: mlir.Op, requirements: Requirements) -> None:
     for other in others:
         _same(op, first, other, requirements, (a for a in range(mlir.rank_of(first.type)) if a != along))
     stated = mlir.sizes_of(op.results[0].type)[along]
-    if stated is not None and any(mlir.sizes_of(one.type)[along] is None for one in op.operands):
+    if stated is not None and any(mlir.sizes_of(operand.type)[along] is None for operand in op.operands):
         total = size_of(first, along)
         for other in others:
-            total = mlir.value("arith.addi", [total, size_of(other, along)], mlir.index_type())
+            total = arith.addi(total, size_of(other, along))
         requirements.equal(op, total, mlir.constant(stated, "index"))
 
 
 def _same(
     op: mlir.Op, first: mlir.Value, other: mlir.Value, requirements: Requirements, axes: Iterable[int]
 ) -> None:
-    sizes, wanted = mlir.sizes_of(first.type), mlir.sizes_of(other.type)
+    sizes, expected = mlir.sizes_of(first.type), mlir.sizes_of(other.type)
     for axis in axes:
-        if None in (sizes[axis], wanted[axis]):
+        if None in (sizes[axis], expected[axis]):
             requirements.equal(op, size_of(first, axis), size_of(other, axis))
 
 
@@ -155,7 +156,7 @@ def origin(number: mlir.Value, known: dict[Any, object] | None = None) -> object
     """
     known = {} if known is None else known
     passed: list[mlir.Value] = []
-    found: object = None
+    match: object = None
     while number not in known:  # a size is that of a value before, as often as a program is long
         owner = mlir.defining(number)
         name = "" if owner is None else mlir.name_of(owner)
@@ -166,25 +167,25 @@ def origin(number: mlir.Value, known: dict[Any, object] | None = None) -> object
         axis = mlir.constant_int(owner.operands[1]) if owner is not None and name == "tensor.dim" else None
         if owner is None or axis is None:
             literal = mlir.constant_int(number)
-            found = number if literal is None else literal
+            match = number if literal is None else literal
             break
         tensor, axis = _axis(owner.operands[0], axis)
-        made = _made_of(tensor, axis)
-        if made is None:
+        result = _made_of(tensor, axis)
+        if result is None:
             size = mlir.sizes_of(tensor.type)[axis]
-            found = size if size is not None else (tensor, axis)
+            match = size if size is not None else (tensor, axis)
             break
-        number = made
+        number = result
     else:
-        found = known[number]
-    if _is_given(found):
-        known.update(dict.fromkeys(passed, found))
-    return found
+        match = known[number]
+    if _is_given(match):
+        known.update(dict.fromkeys(passed, match))
+    return match
 
 
-def _is_given(found: object) -> bool:
+def _is_given(result: object) -> bool:
     """Whether it is a number or an axis of an argument."""
-    match found:
+    match result:
         case int():
             return True
         case (mlir.Value() as tensor, int()):
@@ -196,9 +197,9 @@ def _is_given(found: object) -> bool:
 def axis_origin(tensor: mlir.Value, axis: int) -> object:
     """What decides the size of an axis of a tensor."""
     tensor, axis = _axis(tensor, axis)
-    made = _made_of(tensor, axis)
-    if made is not None:
-        return origin(made)
+    result = _made_of(tensor, axis)
+    if result is not None:
+        return origin(result)
     size = mlir.sizes_of(tensor.type)[axis]
     return size if size is not None else (tensor, axis)
 
@@ -213,9 +214,9 @@ def made_size(tensor: mlir.Value, axis: int, known: Mapping[Any, list[mlir.Value
     if owner is None or mlir.name_of(owner) != "stablehlo.dynamic_iota":
         return _made_of(tensor, axis)
     shape = owner.operands[0]
-    made = mlir.defining(shape)
-    parts = known.get(shape) or (list(made.operands) if made is not None else [])
-    return mlir.value("arith.index_cast", [parts[axis]], mlir.index_type()) if axis < len(parts) else None
+    result = mlir.defining(shape)
+    parts = known.get(shape) or (list(result.operands) if result is not None else [])
+    return arith.index_cast(mlir.index_type(), parts[axis]) if axis < len(parts) else None
 
 
 def _made_of(tensor: mlir.Value, axis: int) -> mlir.Value | None:
@@ -236,14 +237,21 @@ def _axis(tensor: mlir.Value, axis: int) -> tuple[mlir.Value, int]:
             break
         if name in ELEMENTWISE or name == "builtin.unrealized_conversion_cast":
             tensor = next(
-                (one for one in owner.operands if mlir.rank_of(one.type) == mlir.rank_of(tensor.type)), tensor
+                (
+                    operand
+                    for operand in owner.operands
+                    if mlir.rank_of(operand.type) == mlir.rank_of(tensor.type)
+                ),
+                tensor,
             )
         elif name == "stablehlo.transpose":
             axis = mlir.integers(owner.attributes["permutation"])[axis]
             tensor = owner.operands[0]
         elif name == "stablehlo.reduce":
             gone = mlir.integers(owner.attributes["dimensions"])
-            axis = [one for one in range(mlir.rank_of(owner.operands[0].type)) if one not in gone][axis]
+            axis = [
+                operand for operand in range(mlir.rank_of(owner.operands[0].type)) if operand not in gone
+            ][axis]
             tensor = owner.operands[0]
         elif name == "linalg.generic":
             tensor = owner.operands[len(owner.operands) - 1]

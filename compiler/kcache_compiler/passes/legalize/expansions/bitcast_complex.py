@@ -18,5 +18,5 @@ def recast(lines: Lines, value: Tensor, result: Tensor) -> Tensor:
     text = f"stablehlo.bitcast_convert {beside.name} : ({beside.type}) -> {tensor(element, shape)}"
     bits = lines.line(text, element, shape)
     axis = len(shape) - 1
-    made = [lines.reshape(lines.cut(bits, axis, at, at + 1), result.shape) for at in (0, 1)]
-    return lines.pair(*made)
+    output = [lines.reshape(lines.cut(bits, axis, at, at + 1), result.shape) for at in (0, 1)]
+    return lines.pair(*output)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.legalize.concatenate import join_in_groups
+from kcache_compiler.passes.legalize.concatenate import split_concatenations
 from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
 from kcache_compiler.passes.legalize.expansions import batch_norm as norms
 from kcache_compiler.passes.legalize.expansions import bitcast_complex as recast
@@ -18,37 +19,40 @@ from kcache_compiler.passes.legalize.expansions import triangular as triangles
 from kcache_compiler.passes.legalize.expansions import unary_einsum as einsums
 from kcache_compiler.passes.legalize.expansions.function_text import Lines, Tensor
 from kcache_compiler.passes.legalize.expansions.lapack import is_lapack, is_open_routine, lapack
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.stage import Sizes
+from kcache_compiler.shapes.formula import Formula
 
 Definition = Callable[[mlir.Op, Lines, list[Tensor]], list[Tensor]]
 
 
-def expand_definitions(unit: Unit) -> None:
+def expand_definitions(
+    module: mlir.Module, target: Target, argument_sizes: Sizes, size_arguments: tuple[Formula, ...]
+) -> None:
     """Make each operation of the table a call of a function that says what it is. Before inlining."""
-    made: dict[str, str] = {}
-    for op in mlir.named(unit.module, "stablehlo.einsum"):
+    output: dict[str, str] = {}
+    for op in mlir.named(module, "stablehlo.einsum"):
         einsums.split_einsum(op)
-    join_in_groups(unit)
-    for op in mlir.named(unit.module, *_TABLE):
+    split_concatenations(module, target, argument_sizes)
+    for op in mlir.named(module, *_TABLE):
         name = mlir.name_of(op)
         kinds = [value.type for value in (*op.operands, *op.results)]
         if name == "stablehlo.bitcast_convert" and not _widths_differ(kinds):
             continue
         if name == "stablehlo.custom_call" and not is_lapack(op):
             continue
-        if any(None in mlir.sizes_of(kind) for kind in kinds) or (unit.given and not _is_open(op, name)):
+        if any(None in mlir.sizes_of(kind) for kind in kinds) or (argument_sizes and not _is_open(op, name)):
             raise UnsupportedOp(name, "sizes that are open: give all sizes", mlir.location_of(op))
         if any(0 in mlir.sizes_of(kind) for kind in kinds) and name not in _OF_NOTHING:
             _nothing(op)
             continue
         text = f"{name} {mlir.attributes_text(op)} {' '.join(map(str, kinds))}"
-        zero = _zero(unit, op) if unit.given and name in _COUNTING else None
-        if text not in made:
-            made[text] = f"kcache_definition_{len(made)}"
-            mlir.splice(unit.module, _function(op, made[text], zero is not None))
+        zero = _zero(module, size_arguments, op) if argument_sizes and name in _COUNTING else None
+        if text not in output:
+            output[text] = f"kcache_definition_{len(output)}"
+            mlir.splice(module, _function(op, output[text], zero is not None))
         with mlir.before(op):
             types = [result.type for result in op.results]
-            callee = mlir.attribute(f"@{made[text]}")
+            callee = mlir.attribute(f"@{output[text]}")
             operands = [*op.operands, *([] if zero is None else [zero])]
             called = mlir.create("func.call", operands, types, {"callee": callee})
         for before, after in zip(op.results, called.results, strict=True):
@@ -66,13 +70,13 @@ def _widths_differ(kinds: list[mlir.Type]) -> bool:
     return all(str(mlir.element_type(kind)).startswith("complex") for kind in kinds) and kinds[0] != kinds[1]
 
 
-def _zero(unit: Unit, op: mlir.Op) -> mlir.Value:
+def _zero(module: mlir.Module, size_arguments: tuple[Formula, ...], op: mlir.Op) -> mlir.Value:
     """The argument of ``main`` that is 0, which code does not know before it runs."""
-    main = mlir.main_function(unit.module)
-    if 0 not in unit.extents or mlir.name_of(mlir.parent_of(op)) != "func.func":
+    main = mlir.main_function(module)
+    if 0 not in size_arguments or mlir.name_of(mlir.parent_of(op)) != "func.func":
         raise UnsupportedOp(mlir.name_of(op), "open sizes inside a region", mlir.location_of(op))
     arguments = list(mlir.block_of(main).arguments)
-    return arguments[len(arguments) - len(unit.extents) + unit.extents.index(0)]
+    return arguments[len(arguments) - len(size_arguments) + size_arguments.index(0)]
 
 
 def _nothing(op: mlir.Op) -> None:
@@ -99,17 +103,17 @@ def _tensor(name: str, kind: mlir.Type) -> Tensor:
 
 def _function(op: mlir.Op, name: str, counts: bool) -> str:
     """The definition as a function; one that ``counts`` elements takes a 0 to count from."""
-    arguments = [_tensor(f"%a{place}", operand.type) for place, operand in enumerate(op.operands)]
+    arguments = [_tensor(f"%a{position}", operand.type) for position, operand in enumerate(op.operands)]
     results = [_tensor("", result.type) for result in op.results]
     lines = Lines(zero=Tensor("%zero", "i64", ()) if counts else None)
     kept = mlir.name_of(op) in _AS_THEY_ARE
     wide = arguments if kept else [lines.convert(one, _wide(one.element)) for one in arguments]
-    made = _TABLE[mlir.name_of(op)](op, lines, wide)
-    made = [lines.convert(one, result.element) for one, result in zip(made, results, strict=True)]
-    types = ", ".join(one.type for one in made)
+    output = _TABLE[mlir.name_of(op)](op, lines, wide)
+    output = [lines.convert(one, result.element) for one, result in zip(output, results, strict=True)]
+    types = ", ".join(one.type for one in output)
     arguments += [] if lines.zero is None else [lines.zero]
     given = ", ".join(f"{one.name}: {one.type}" for one in arguments)
-    names = ", ".join(one.name for one in made)
+    names = ", ".join(one.name for one in output)
     body = "\n".join(lines.lines)
     return f"func.func private @{name}({given}) -> ({types}) {{\n{body}\nreturn {names} : {types}\n}}"
 

@@ -48,13 +48,13 @@ def transform(lines: Lines, value: Tensor, kind: str, lengths: list[int]) -> Ten
 
 def factors(length: int) -> list[int]:
     """Factors up to the size of a matrix, and primes beyond it; what has none below the limit stays whole."""
-    found: list[int] = []
+    results: list[int] = []
     while length > 1:
         small = next((size for size in range(_MATRIX, 1, -1) if length % size == 0), None)
         prime = next((size for size in range(2, LARGEST_PRIME + 1) if length % size == 0), length)
-        found.append(small or prime)
-        length //= found[-1]
-    return found
+        results.append(small or prime)
+        length //= results[-1]
+    return results
 
 
 def _each(change: Callable[[Tensor], Tensor], parts: Parts) -> Parts:
@@ -82,8 +82,8 @@ def _mirrored(lines: Lines, parts: Parts, axis: int, length: int) -> Parts:
         )
         rest = lines.each("negate", rest) if negate else rest
         shape = (*part.shape[:axis], length, *part.shape[axis + 1 :])
-        made = Tensor("", part.element, shape).type
-        types = f"({part.type}, {rest.type}) -> {made}"
+        result = Tensor("", part.element, shape).type
+        types = f"({part.type}, {rest.type}) -> {result}"
         text = f"stablehlo.concatenate {part.name}, {rest.name}, dim = {axis} : {types}"
         return lines.line(text, part.element, shape)
 
@@ -93,9 +93,9 @@ def _mirrored(lines: Lines, parts: Parts, axis: int, length: int) -> Parts:
 def _along(lines: Lines, parts: Parts, axis: int, sign: int) -> Parts:
     """The transform along one axis, without a factor."""
     shape = parts.re.shape
-    order = [*(place for place in range(len(shape)) if place != axis), axis]
-    back = [order.index(place) for place in range(len(shape))]
-    turned = tuple(shape[place] for place in order)
+    order = [*(position for position in range(len(shape)) if position != axis), axis]
+    back = [order.index(position) for position in range(len(shape))]
+    turned = tuple(shape[position] for position in order)
     flat = (math.prod(turned[:-1]), turned[-1])
     parts = _each(lambda part: lines.reshape(lines.transpose(part, order), flat), parts)
     parts = _rows(lines, parts, sign)
@@ -168,5 +168,5 @@ def _roots(
     angle = lines.convert(product, "f64")
     step = lines.number(f"{sign * 2 * math.pi / length:.17e}", "f64", shape)
     angle = lines.each("multiply", angle, step)
-    made = [lines.convert(lines.each(op, angle), real_of(element)) for op in ("cosine", "sine")]
-    return made[0], made[1]
+    result = [lines.convert(lines.each(op, angle), real_of(element)) for op in ("cosine", "sine")]
+    return result[0], result[1]

@@ -44,16 +44,16 @@ class Lines:
     def line(self, text: str, element: str, shape: Shape) -> Tensor:
         """A value by any text."""
         self.count += 1
-        made = Tensor(f"%v{self.count}", element, shape)
-        self.lines.append(f"{made.name} = {text}")
-        return made
+        result = Tensor(f"%v{self.count}", element, shape)
+        self.lines.append(f"{result.name} = {text}")
+        return result
 
     def several(self, text: str, like: Sequence[Tensor]) -> list[Tensor]:
         """Values of the types of ``like`` by the text of one operation."""
         self.count += 1
         name = f"%v{self.count}"
         self.lines.append(f"{name}:{len(like)} = {text}")
-        return [Tensor(f"{name}#{place}", one.element, one.shape) for place, one in enumerate(like)]
+        return [Tensor(f"{name}#{position}", one.element, one.shape) for position, one in enumerate(like)]
 
     def each(self, op: str, *operands: Tensor) -> Tensor:
         """An operation element by element, which keeps the type."""
@@ -76,8 +76,8 @@ class Lines:
         """``value`` in another element type."""
         if value.element == element:
             return value
-        made = tensor(element, value.shape)
-        return self.line(f"stablehlo.convert {value.name} : ({value.type}) -> {made}", element, value.shape)
+        result = tensor(element, value.shape)
+        return self.line(f"stablehlo.convert {value.name} : ({value.type}) -> {result}", element, value.shape)
 
     def zeros(self, element: str, shape: Shape) -> Tensor:
         """Nothing but 0, of complex numbers too."""
@@ -96,8 +96,8 @@ class Lines:
     def part(self, value: Tensor, which: str) -> Tensor:
         """``real`` or ``imag`` of a complex number."""
         element = real_of(value.element)
-        made = tensor(element, value.shape)
-        return self.line(f"stablehlo.{which} {value.name} : ({value.type}) -> {made}", element, value.shape)
+        result = tensor(element, value.shape)
+        return self.line(f"stablehlo.{which} {value.name} : ({value.type}) -> {result}", element, value.shape)
 
     def conjugate(self, value: Tensor) -> Tensor:
         """The complex conjugate; a real number is its own."""
@@ -107,9 +107,9 @@ class Lines:
 
     def broadcast(self, value: Tensor, shape: Shape, dims: Sequence[int]) -> Tensor:
         """``value``, whose axes are ``dims`` of the result."""
-        made = tensor(value.element, shape)
+        result = tensor(value.element, shape)
         where = f"[{', '.join(map(str, dims))}]"
-        text = f"stablehlo.broadcast_in_dim {value.name}, dims = {where} : ({value.type}) -> {made}"
+        text = f"stablehlo.broadcast_in_dim {value.name}, dims = {where} : ({value.type}) -> {result}"
         return self.line(text, value.element, shape)
 
     def reshape(self, value: Tensor, shape: Shape) -> Tensor:
@@ -125,8 +125,8 @@ class Lines:
             return value
         shape = tuple(value.shape[axis] for axis in order)
         dims = f"[{', '.join(map(str, order))}]"
-        made = tensor(value.element, shape)
-        text = f"stablehlo.transpose {value.name}, dims = {dims} : ({value.type}) -> {made}"
+        result = tensor(value.element, shape)
+        text = f"stablehlo.transpose {value.name}, dims = {dims} : ({value.type}) -> {result}"
         return self.line(text, value.element, shape)
 
     def iota(self, element: str, shape: Shape, axis: int) -> Tensor:
@@ -135,12 +135,14 @@ class Lines:
 
     def cut(self, value: Tensor, axis: int, start: int, limit: int) -> Tensor:
         """A range of an axis."""
-        ranges = [(start, limit) if place == axis else (0, size) for place, size in enumerate(value.shape)]
+        ranges = [
+            (start, limit) if position == axis else (0, size) for position, size in enumerate(value.shape)
+        ]
         shape = tuple(stop - begin for begin, stop in ranges)
         text = ", ".join(f"{begin}:{stop}" for begin, stop in ranges)
-        made = tensor(value.element, shape)
+        result = tensor(value.element, shape)
         return self.line(
-            f"stablehlo.slice {value.name} [{text}] : ({value.type}) -> {made}", value.element, shape
+            f"stablehlo.slice {value.name} [{text}] : ({value.type}) -> {result}", value.element, shape
         )
 
     def concatenate(self, values: Sequence[Tensor], axis: int) -> Tensor:
@@ -176,8 +178,8 @@ class Lines:
 
     def compare(self, direction: str, left: Tensor, right: Tensor) -> Tensor:
         """Truth values."""
-        made = tensor("i1", left.shape)
-        types = f"({left.type}, {right.type}) -> {made}"
+        result = tensor("i1", left.shape)
+        types = f"({left.type}, {right.type}) -> {result}"
         text = f"stablehlo.compare {direction}, {left.name}, {right.name} : {types}"
         return self.line(text, "i1", left.shape)
 
@@ -189,20 +191,20 @@ class Lines:
     def row(self, value: Tensor, axis: int, at: Tensor) -> Tensor:
         """One place of an axis, which goes."""
         zero = self.number("0", "i32")
-        sizes = tuple(1 if place == axis else size for place, size in enumerate(value.shape))
-        starts = [at.name if place == axis else zero.name for place in range(len(sizes))]
+        sizes = tuple(1 if position == axis else size for position, size in enumerate(value.shape))
+        starts = [at.name if position == axis else zero.name for position in range(len(sizes))]
         kinds = ", ".join([value.type, *["tensor<i32>"] * len(sizes)])
-        made = tensor(value.element, sizes)
+        result = tensor(value.element, sizes)
         text = (
             f"stablehlo.dynamic_slice {value.name}, {', '.join(starts)}, "
-            f"sizes = [{', '.join(map(str, sizes))}] : ({kinds}) -> {made}"
+            f"sizes = [{', '.join(map(str, sizes))}] : ({kinds}) -> {result}"
         )
         one = self.line(text, value.element, sizes)
         return self.reshape(one, (*value.shape[:axis], *value.shape[axis + 1 :]))
 
     def loop(self, turns: int, start: Tensor, body: Callable[[Lines, Tensor, Tensor], Tensor]) -> Tensor:
         """``body(lines, place, value)`` for every place from 0, each of what the one before gave."""
-        return self.turns(turns, [start], lambda inner, place, values: [body(inner, place, *values)])[0]
+        return self.turns(turns, [start], lambda inner, position, values: [body(inner, position, *values)])[0]
 
     def turns(
         self,
@@ -216,14 +218,14 @@ class Lines:
         """
         first = self.number("0", "i32")
         inner = Lines(count=self.count + 100)
-        place = Tensor("%place", "i32", ())
+        position = Tensor("%place", "i32", ())
         values = [Tensor(f"%carried{at}", one.element, one.shape) for at, one in enumerate(start)]
-        test = inner.compare("LT", place, inner.number(str(count), "i32"))
+        test = inner.compare("LT", position, inner.number(str(count), "i32"))
         if while_last:
             test = inner.each("and", test, values[-1])
         condition, inner.lines = inner.lines, []
-        following = inner.each("add", place, inner.number("1", "i32"))
-        made = body(inner, place, values)
+        following = inner.each("add", position, inner.number("1", "i32"))
+        result = body(inner, position, values)
         self.count = inner.count + 1
         name = f"%loop{self.count}"
         given = ", ".join(f"{one.name} = {was.name}" for one, was in zip(values, start, strict=True))
@@ -235,7 +237,7 @@ class Lines:
             f"stablehlo.return {test.name} : tensor<i1>",
             "} do {",
             *inner.lines,
-            f"stablehlo.return {', '.join([following.name, *(one.name for one in made)])} : {types}",
+            f"stablehlo.return {', '.join([following.name, *(one.name for one in result)])} : {types}",
             "}",
         ]
         return [Tensor(f"{name}#{at + 1}", one.element, one.shape) for at, one in enumerate(start)]

@@ -37,10 +37,10 @@ def eigen(lines: Lines, matrix: Tensor, lower: bool) -> list[Tensor]:
     largest = fold(lines, "maximum", _magnitude(lines, whole), [1, 2], "0.0")
     limit = lines.each("multiply", largest, lines.number(repr(_EPSILON[real] / 16), real, largest.shape))
 
-    def turn(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def turn(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """One round: rows, then columns of the matrix, and columns of the vectors."""
         now, vectors, moved, _ = carried
-        others, earlier = _partners(inner, place, size)
+        others, earlier = _partners(inner, position, size)
         met = inner.compare("EQ", inner.iota("i32", now.shape, 2), inner.broadcast(others, now.shape, [1]))
         crossed = inner.choose(met, now, inner.zeros(now.element, now.shape))
         off = _agreed(inner, inner.total(crossed, [2]), others, earlier)
@@ -57,7 +57,7 @@ def eigen(lines: Lines, matrix: Tensor, lower: bool) -> list[Tensor]:
         vectors = _rotated(inner, vectors, others, cosine, inner.conjugate(sine))
         large = inner.compare("GT", _magnitude(inner, off), inner.broadcast(limit, (off.shape[0], size), [0]))
         large = inner.each("and", large, inner.broadcast(busy, large.shape, [1]))
-        return [turned, vectors, *_going(inner, large, moved, place, size)]
+        return [turned, vectors, *_going(inner, large, moved, position, size)]
 
     start = [whole, identity(lines, whole.element, whole.shape), *_begun(lines)]
     now, vectors, _, _ = lines.turns(_SWEEPS * _rounds(size), start, turn, while_last=True)
@@ -107,10 +107,10 @@ def _one_sided(lines: Lines, square: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     real = real_of(square.element)
     tolerance = _EPSILON[real] * max(2.0, 2.0 * size**0.5)
 
-    def turn(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def turn(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """One round: pairs of columns become orthogonal."""
         now, vectors, moved, _ = carried
-        others, earlier = _partners(inner, place, size)
+        others, earlier = _partners(inner, position, size)
         partner = _gathered(inner, now, others)
         off = inner.total(inner.each("multiply", inner.conjugate(now), partner), [2])
         off = _agreed(inner, off, others, earlier)
@@ -124,7 +124,7 @@ def _one_sided(lines: Lines, square: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         busy = inner.each("not", inner.broadcast(idle, large.shape, [1]))
         now = _rotated(inner, now, others, cosine, sine)
         vectors = _rotated(inner, vectors, others, cosine, sine)
-        return [now, vectors, *_going(inner, inner.each("and", large, busy), moved, place, size)]
+        return [now, vectors, *_going(inner, inner.each("and", large, busy), moved, position, size)]
 
     start = [lines.transpose(square, [0, 2, 1]), identity(lines, square.element, square.shape)]
     start = [*start, *_begun(lines)]
@@ -136,8 +136,8 @@ def _one_sided(lines: Lines, square: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     least = lines.each("multiply", most, lines.number(repr(_NOTHING[real]), real, most.shape))
     none = lines.compare("LE", values, lines.broadcast(least, values.shape, [0]))
     by = _as(lines, lines.choose(none, unit(lines, real, values.shape), values), square.element)
-    made = lines.each("divide", now, lines.broadcast(by, now.shape, [0, 1]))
-    left = lines.transpose(made, [0, 2, 1])
+    result = lines.each("divide", now, lines.broadcast(by, now.shape, [0, 1]))
+    left = lines.transpose(result, [0, 2, 1])
     packed, taus = qr(lines, left)
     filled = orthogonal(lines, packed, taus, size)
     left = lines.choose(lines.broadcast(none, left.shape, [0, 2]), filled, left)
@@ -159,11 +159,11 @@ def _rounds(size: int) -> int:
     return max(1, size if size % 2 else size - 1)
 
 
-def _partners(lines: Lines, place: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def _partners(lines: Lines, position: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Whom each axis meets in this round, itself where nobody; whether it is the earlier of the two."""
     modulus = _rounds(size)
     around = lines.number(str(modulus), "i32")
-    number = lines.each("remainder", place, around)
+    number = lines.each("remainder", position, around)
     mine = lines.iota("i32", (size,), 0)
     all_around = lines.number(str(modulus), "i32", (size,))
     spread = lines.broadcast(number, (size,), [])
@@ -248,11 +248,11 @@ def _begun(lines: Lines) -> list[Tensor]:
     return [lines.number("false", "i1"), lines.number("true", "i1")]
 
 
-def _going(lines: Lines, large: Tensor, moved: Tensor, place: Tensor, size: int) -> list[Tensor]:
+def _going(lines: Lines, large: Tensor, moved: Tensor, position: Tensor, size: int) -> list[Tensor]:
     """Whether this sweep has rotated anything, and whether to go on: not after one that has not."""
     any_ = fold(lines, "or", large, [0, 1], "false")
     modulus = lines.number(str(_rounds(size)), "i32")
-    number = lines.each("remainder", place, modulus)
+    number = lines.each("remainder", position, modulus)
     begins = lines.compare("EQ", number, lines.number("0", "i32"))
     ends = lines.compare("EQ", number, lines.number(str(_rounds(size) - 1), "i32"))
     before = lines.each("and", moved, lines.each("not", begins))

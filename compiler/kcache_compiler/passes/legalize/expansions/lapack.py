@@ -27,9 +27,9 @@ Routine = Callable[[Lines, list[Tensor], dict[str, str], list[Tensor]], list[Ten
 def lapack(op: mlir.Op, lines: Lines, operands: list[Tensor], results: list[Tensor]) -> list[Tensor]:
     """The results of a call that ``is_lapack``."""
     routine, axes, _ = _TABLE[_routine(op)]
-    flat = [lines.reshape(one, _flat(one.shape, axes[place])) for place, one in enumerate(operands)]
-    made = routine(lines, flat, _letters(op), results)
-    return [lines.reshape(one, result.shape) for one, result in zip(made, results, strict=True)]
+    flat = [lines.reshape(one, _flat(one.shape, axes[position])) for position, one in enumerate(operands)]
+    output = routine(lines, flat, _letters(op), results)
+    return [lines.reshape(one, result.shape) for one, result in zip(output, results, strict=True)]
 
 
 def is_lapack(op: mlir.Op) -> bool:
@@ -42,10 +42,10 @@ def is_lapack(op: mlir.Op) -> bool:
     prefix = _TARGET.fullmatch(_target(op))
     assert prefix is not None
     elements = [str(mlir.element_of(kind)) for kind in kinds]
-    wanted = [_ELEMENTS[prefix[1]]] * len(axes)
+    expected = [_ELEMENTS[prefix[1]]] * len(axes)
     if routine == "laswp":
-        wanted[-1] = "i32"
-    if elements != wanted:
+        expected[-1] = "i32"
+    if elements != expected:
         return False
     size = mlir.sizes_of(kinds[0])[-1] or 0
     if routine in ("gehrd", "sytrd", "hetrd") and size < 2:
@@ -60,8 +60,8 @@ def is_lapack(op: mlir.Op) -> bool:
 
 def _is_tridiagonal(kinds: list[mlir.Type]) -> bool:
     """Whether three diagonals are of one shape, of which the sums have as many rows."""
-    *diagonals, wanted = (mlir.sizes_of(kind) for kind in kinds)
-    return all(one == wanted[:-1] for one in diagonals)
+    *diagonals, expected = (mlir.sizes_of(kind) for kind in kinds)
+    return all(one == expected[:-1] for one in diagonals)
 
 
 def is_open_routine(op: mlir.Op) -> bool:
@@ -76,8 +76,8 @@ def _target(op: mlir.Op) -> str:
 
 
 def _routine(op: mlir.Op) -> str:
-    found = _TARGET.fullmatch(_target(op))
-    return found[2] if found else ""
+    result = _TARGET.fullmatch(_target(op))
+    return result[2] if result else ""
 
 
 def _letters(op: mlir.Op) -> dict[str, str]:
@@ -90,8 +90,8 @@ def _settings(op: mlir.Op) -> str:
 
 def _flat(shape: tuple[int, ...], axes: int) -> tuple[int, ...]:
     """One batch axis before the last ``axes``."""
-    place = len(shape) - axes
-    return (math.prod(shape[:place]), *shape[place:])
+    position = len(shape) - axes
+    return (math.prod(shape[:position]), *shape[position:])
 
 
 def _potrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
@@ -152,8 +152,8 @@ def _gesdd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list
 
 
 def _gtsv(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    under, middle, over, wanted = given
-    return bands.tridiagonal_solve(lines, under, middle, over, wanted)
+    under, middle, over, expected = given
+    return bands.tridiagonal_solve(lines, under, middle, over, expected)
 
 
 def _laswp(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:

@@ -19,25 +19,25 @@ def lu(lines: Lines, matrix: Tensor) -> list[Tensor]:
     batch, rows, columns = matrix.shape
     count = min(rows, columns)
 
-    def column(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def column(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """The next column: the largest number below becomes the pivot."""
         packed, pivots = carried
-        sizes = magnitudes(inner, inner.row(packed, 2, place))
-        below = at(inner, sizes, 1, place, "GE")
+        sizes = magnitudes(inner, inner.row(packed, 2, position))
+        below = at(inner, sizes, 1, position, "GE")
         sizes = inner.choose(below, sizes, inner.number("-1.0", sizes.element, sizes.shape))
         top = inner.broadcast(fold(inner, "maximum", sizes, [1], "0xFF800000"), sizes.shape, [0])
         numbers = inner.iota("i32", sizes.shape, 1)
         none = inner.number(_NONE, "i32", sizes.shape)
         first = inner.choose(inner.compare("EQ", sizes, top), numbers, none)
         chosen = fold(inner, "minimum", first, [1], _NONE)
-        here = inner.broadcast(place, chosen.shape, [])
+        here = inner.broadcast(position, chosen.shape, [])
         beyond = inner.number(_NONE, "i32", chosen.shape)
         chosen = inner.choose(inner.compare("EQ", chosen, beyond), here, chosen)
-        packed = _eliminated(inner, _exchanged(inner, packed, place, chosen), place)
+        packed = _eliminated(inner, _exchanged(inner, packed, position, chosen), position)
         later = inner.broadcast(
             inner.each("add", chosen, inner.number("1", "i32", chosen.shape)), pivots.shape, [0]
         )
-        return [packed, inner.choose(at(inner, pivots, 1, place, "EQ"), later, pivots)]
+        return [packed, inner.choose(at(inner, pivots, 1, position, "EQ"), later, pivots)]
 
     start = [matrix, lines.number("0", "i32", (batch, count))]
     packed, pivots = lines.turns(count, start, column)
@@ -50,40 +50,40 @@ def lu(lines: Lines, matrix: Tensor) -> list[Tensor]:
 def exchanged(lines: Lines, matrix: Tensor, pivots: Tensor) -> Tensor:
     """``laswp``: each row in turn changes places with the one (from 1) that ``lu`` chose for it."""
 
-    def row(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def row(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """The next row."""
-        chosen = inner.row(pivots, 1, place)
+        chosen = inner.row(pivots, 1, position)
         first = inner.number("1", chosen.element, chosen.shape)
-        return [_exchanged(inner, carried[0], place, inner.each("subtract", chosen, first))]
+        return [_exchanged(inner, carried[0], position, inner.each("subtract", chosen, first))]
 
     return lines.turns(pivots.shape[1], [matrix], row)[0]
 
 
-def _exchanged(inner: Lines, packed: Tensor, place: Tensor, chosen: Tensor) -> Tensor:
+def _exchanged(inner: Lines, packed: Tensor, position: Tensor, chosen: Tensor) -> Tensor:
     """The row at ``place`` and the one that each matrix has ``chosen`` change places."""
-    wanted = inner.broadcast(chosen, packed.shape, [0])
-    there = inner.compare("EQ", inner.iota("i32", packed.shape, 1), wanted)
+    expected = inner.broadcast(chosen, packed.shape, [0])
+    there = inner.compare("EQ", inner.iota("i32", packed.shape, 1), expected)
     picked = inner.total(inner.choose(there, packed, inner.zeros(packed.element, packed.shape)), [1])
-    old = inner.broadcast(inner.row(packed, 1, place), packed.shape, [0, 2])
+    old = inner.broadcast(inner.row(packed, 1, position), packed.shape, [0, 2])
     moved = inner.choose(there, old, packed)
-    here = at(inner, packed, 1, place, "EQ")
+    here = at(inner, packed, 1, position, "EQ")
     return inner.choose(here, inner.broadcast(picked, packed.shape, [0, 2]), moved)
 
 
-def _eliminated(inner: Lines, packed: Tensor, place: Tensor) -> Tensor:
+def _eliminated(inner: Lines, packed: Tensor, position: Tensor) -> Tensor:
     """The column at ``place`` below its pivot divided by it, and its multiples taken from those after it."""
-    row = inner.row(packed, 1, place)
-    column = inner.row(packed, 2, place)
-    pivot = inner.broadcast(inner.row(row, 1, place), column.shape, [0])
+    row = inner.row(packed, 1, position)
+    column = inner.row(packed, 2, position)
+    pivot = inner.broadcast(inner.row(row, 1, position), column.shape, [0])
     zero = inner.compare("EQ", pivot, inner.zeros(pivot.element, pivot.shape))
     factor = inner.choose(zero, column, inner.each("divide", column, pivot))
     factor = inner.broadcast(factor, packed.shape, [0, 1])
     product = inner.each("multiply", factor, inner.broadcast(row, packed.shape, [0, 2]))
-    below = at(inner, packed, 1, place, "GT")
-    after = inner.each("and", below, at(inner, packed, 2, place, "GT"))
-    here = inner.each("and", below, at(inner, packed, 2, place, "EQ"))
-    made = inner.choose(after, inner.each("subtract", packed, product), packed)
-    return inner.choose(here, factor, made)
+    below = at(inner, packed, 1, position, "GT")
+    after = inner.each("and", below, at(inner, packed, 2, position, "GT"))
+    here = inner.each("and", below, at(inner, packed, 2, position, "EQ"))
+    result = inner.choose(after, inner.each("subtract", packed, product), packed)
+    return inner.choose(here, factor, result)
 
 
 def qr(lines: Lines, matrix: Tensor) -> list[Tensor]:
@@ -91,20 +91,20 @@ def qr(lines: Lines, matrix: Tensor) -> list[Tensor]:
     batch, rows, columns = matrix.shape
     count = min(rows, columns)
 
-    def column(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def column(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """Reflect the next column to its first axis, and those after it with it."""
         packed, taus = carried
-        vector, beta, tau = _reflection(inner, inner.row(packed, 2, place), place)
+        vector, beta, tau = _reflection(inner, inner.row(packed, 2, position), position)
         known = inner.dot(inner.conjugate(vector), packed, 1, (1, 1), (batch, columns))
         moved = _less(inner, packed, inner.conjugate(tau), vector, known)
-        made = inner.choose(at(inner, packed, 2, place, "GT"), moved, packed)
-        here = at(inner, packed, 2, place, "EQ")
-        on = inner.each("and", here, at(inner, packed, 1, place, "EQ"))
-        under = inner.each("and", here, at(inner, packed, 1, place, "GT"))
-        made = inner.choose(under, inner.broadcast(vector, packed.shape, [0, 1]), made)
-        made = inner.choose(on, inner.broadcast(beta, packed.shape, [0]), made)
+        result = inner.choose(at(inner, packed, 2, position, "GT"), moved, packed)
+        here = at(inner, packed, 2, position, "EQ")
+        on = inner.each("and", here, at(inner, packed, 1, position, "EQ"))
+        under = inner.each("and", here, at(inner, packed, 1, position, "GT"))
+        result = inner.choose(under, inner.broadcast(vector, packed.shape, [0, 1]), result)
+        result = inner.choose(on, inner.broadcast(beta, packed.shape, [0]), result)
         spread = inner.broadcast(tau, taus.shape, [0])
-        return [made, inner.choose(at(inner, taus, 1, place, "EQ"), spread, taus)]
+        return [result, inner.choose(at(inner, taus, 1, position, "EQ"), spread, taus)]
 
     return lines.turns(count, [matrix, lines.zeros(matrix.element, (batch, count))], column)
 
@@ -115,39 +115,39 @@ def hessenberg(lines: Lines, matrix: Tensor) -> list[Tensor]:
     """
     batch, size, _ = matrix.shape
 
-    def column(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def column(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """Reflect the next column to the axis behind its own, and all that is right of it from both sides."""
         packed, taus = carried
-        start = inner.each("add", place, inner.number("1", "i32"))
-        vector, beta, tau = _reflection(inner, inner.row(packed, 2, place), start)
-        after = at(inner, packed, 2, place, "GT")
+        start = inner.each("add", position, inner.number("1", "i32"))
+        vector, beta, tau = _reflection(inner, inner.row(packed, 2, position), start)
+        after = at(inner, packed, 2, position, "GT")
         moved = inner.choose(after, packed, inner.zeros(packed.element, packed.shape))
         known = inner.dot(moved, vector, 1, (2, 1), (batch, size))
         moved = _less(inner, moved, tau, known, inner.conjugate(vector))
         known = inner.dot(inner.conjugate(vector), moved, 1, (1, 1), (batch, size))
         moved = _less(inner, moved, inner.conjugate(tau), vector, known)
-        made = inner.choose(after, moved, packed)
-        here = at(inner, packed, 2, place, "EQ")
+        result = inner.choose(after, moved, packed)
+        here = at(inner, packed, 2, position, "EQ")
         on = inner.each("and", here, at(inner, packed, 1, start, "EQ"))
         under = inner.each("and", here, at(inner, packed, 1, start, "GT"))
-        made = inner.choose(under, inner.broadcast(vector, packed.shape, [0, 1]), made)
-        made = inner.choose(on, inner.broadcast(beta, packed.shape, [0]), made)
+        result = inner.choose(under, inner.broadcast(vector, packed.shape, [0, 1]), result)
+        result = inner.choose(on, inner.broadcast(beta, packed.shape, [0]), result)
         spread = inner.broadcast(tau, taus.shape, [0])
-        return [made, inner.choose(at(inner, taus, 1, place, "EQ"), spread, taus)]
+        return [result, inner.choose(at(inner, taus, 1, position, "EQ"), spread, taus)]
 
     return lines.turns(size - 1, [matrix, lines.zeros(matrix.element, (batch, size - 1))], column)
 
 
-def _reflection(inner: Lines, column: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _reflection(inner: Lines, column: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The vector whose reflection leaves of ``column`` one number; that number; the factor."""
-    below, here = at(inner, column, 1, place, "GT"), at(inner, column, 1, place, "EQ")
+    below, here = at(inner, column, 1, position, "GT"), at(inner, column, 1, position, "EQ")
     zeros = inner.zeros(column.element, column.shape)
-    top = largest(inner, inner.choose(at(inner, column, 1, place, "GE"), column, zeros), [1])
+    top = largest(inner, inner.choose(at(inner, column, 1, position, "GE"), column, zeros), [1])
     small = inner.compare("LT", top, inner.number(repr(_SMALL[top.element]), top.element, top.shape))
     scale = inner.choose(small, within(inner, top), unit(inner, top.element, top.shape))
     column = scaled(inner, "divide", column, scale, [0])
-    alpha = inner.row(column, 1, place)
-    length = norm(inner, inner.choose(at(inner, column, 1, place, "GE"), column, zeros))
+    alpha = inner.row(column, 1, position)
+    length = norm(inner, inner.choose(at(inner, column, 1, position, "GE"), column, zeros))
     rest = norm(inner, inner.choose(below, column, zeros))
     complex_ = column.element.startswith("complex")
     first = inner.part(alpha, "real") if complex_ else alpha
@@ -185,14 +185,14 @@ def orthogonal(lines: Lines, packed: Tensor, taus: Tensor, columns: int) -> Tens
 
     def apply(inner: Lines, turn: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """One reflection more, the last first."""
-        (made,) = carried
-        place = inner.each("subtract", inner.number(str(count - 1), "i32"), turn)
-        column = inner.row(packed, 2, place)
-        below, here = at(inner, column, 1, place, "GT"), at(inner, column, 1, place, "EQ")
+        (result,) = carried
+        position = inner.each("subtract", inner.number(str(count - 1), "i32"), turn)
+        column = inner.row(packed, 2, position)
+        below, here = at(inner, column, 1, position, "GT"), at(inner, column, 1, position, "EQ")
         vector = inner.choose(below, column, inner.zeros(column.element, column.shape))
         vector = inner.choose(here, unit(inner, column.element, column.shape), vector)
-        known = inner.dot(inner.conjugate(vector), made, 1, (1, 1), (batch, columns))
-        return [_less(inner, made, inner.row(taus, 1, place), vector, known)]
+        known = inner.dot(inner.conjugate(vector), result, 1, (1, 1), (batch, columns))
+        return [_less(inner, result, inner.row(taus, 1, position), vector, known)]
 
     return lines.turns(count, [identity(lines, packed.element, (batch, rows, columns))], apply)[0]
 
@@ -225,8 +225,8 @@ def within(lines: Lines, top: Tensor) -> Tensor:
 def scaled(lines: Lines, op: str, numbers: Tensor, scale: Tensor, dims: list[int]) -> Tensor:
     """Numbers multiplied or divided by real ones, whose axes are ``dims`` of theirs."""
     by = lines.broadcast(scale, numbers.shape, dims)
-    made = [lines.each(op, part, by) for part in _parts(lines, numbers)]
-    return made[0] if len(made) == 1 else lines.pair(*made)
+    result = [lines.each(op, part, by) for part in _parts(lines, numbers)]
+    return result[0] if len(result) == 1 else lines.pair(*result)
 
 
 def _parts(lines: Lines, numbers: Tensor) -> list[Tensor]:
@@ -243,10 +243,10 @@ def magnitudes(lines: Lines, numbers: Tensor) -> Tensor:
     return lines.each("add", *parts)
 
 
-def at(lines: Lines, like: Tensor, axis: int, place: Tensor, direction: str) -> Tensor:
+def at(lines: Lines, like: Tensor, axis: int, position: Tensor, direction: str) -> Tensor:
     """Where the place along ``axis`` compares so with ``place``."""
     return lines.compare(
-        direction, lines.iota("i32", like.shape, axis), lines.broadcast(place, like.shape, [])
+        direction, lines.iota("i32", like.shape, axis), lines.broadcast(position, like.shape, [])
     )
 
 
@@ -271,10 +271,10 @@ def first_of(lines: Lines, flags: Tensor) -> Tensor:
     """The first place (from 1) along the last axis that is true, or 0."""
     numbers = lines.iota("i32", flags.shape, len(flags.shape) - 1)
     none = lines.number(_NONE, "i32", flags.shape)
-    place = fold(lines, "minimum", lines.choose(flags, numbers, none), [len(flags.shape) - 1], _NONE)
-    later = lines.each("add", place, lines.number("1", "i32", place.shape))
-    missing = lines.compare("EQ", place, lines.number(_NONE, "i32", place.shape))
-    return lines.choose(missing, lines.number("0", "i32", place.shape), later)
+    position = fold(lines, "minimum", lines.choose(flags, numbers, none), [len(flags.shape) - 1], _NONE)
+    later = lines.each("add", position, lines.number("1", "i32", position.shape))
+    missing = lines.compare("EQ", position, lines.number(_NONE, "i32", position.shape))
+    return lines.choose(missing, lines.number("0", "i32", position.shape), later)
 
 
 def fold(lines: Lines, op: str, value: Tensor, dims: list[int], start: str) -> Tensor:

@@ -31,12 +31,12 @@ def random_bits(lines: Lines, state: Tensor, algorithm: str, result: Tensor) -> 
 
 
 def _threefry(lines: Lines, state: Tensor, element: str, shape: Shape) -> list[Tensor]:
-    made = Tensor("", element, shape)
+    result = Tensor("", element, shape)
     text = (
         f"stablehlo.rng_bit_generator {state.name}, algorithm = THREE_FRY : "
-        f"({state.type}) -> ({state.type}, {made.type})"
+        f"({state.type}) -> ({state.type}, {result.type})"
     )
-    return lines.several(text, [state, made])
+    return lines.several(text, [state, result])
 
 
 def _counter(lines: Lines, state: Tensor, number: int) -> Tensor:
@@ -67,8 +67,8 @@ def _joined(lines: Lines, lower: Tensor, upper: Tensor) -> Tensor:
 
 def _philox(lines: Lines, state: Tensor, wide: bool, shape: Shape) -> tuple[int, Tensor]:
     """Four words a counter, one after the other."""
-    wanted = math.prod(shape) * (2 if wide else 1)
-    count = -(-wanted // 4)
+    expected = math.prod(shape) * (2 if wide else 1)
+    count = -(-expected // 4)
     low = lines.broadcast(_counter(lines, state, 1), (count,), [])
     counter = lines.each("add", low, lines.iota("ui64", (count,), 0))
     carry = lines.convert(lines.compare("LT", counter, low), "ui64")
@@ -82,11 +82,12 @@ def _philox(lines: Lines, state: Tensor, wide: bool, shape: Shape) -> tuple[int,
             keys = [lines.each("add", key, step) for key, step in zip(keys, weyl, strict=True)]
         words = _philox_round(lines, words, keys)
     columns = [lines.reshape(word, (count, 1)) for word in words]
-    flat = lines.cut(lines.reshape(lines.concatenate(columns, 1), (4 * count,)), 0, 0, wanted)
+    flat = lines.cut(lines.reshape(lines.concatenate(columns, 1), (4 * count,)), 0, 0, expected)
     if wide:
-        pairs = lines.reshape(flat, (wanted // 2, 2))
+        pairs = lines.reshape(flat, (expected // 2, 2))
         lower, upper = (
-            lines.reshape(lines.cut(pairs, 1, place, place + 1), (wanted // 2,)) for place in (0, 1)
+            lines.reshape(lines.cut(pairs, 1, position, position + 1), (expected // 2,))
+            for position in (0, 1)
         )
         flat = _joined(lines, lower, upper)
     return count, lines.reshape(flat, shape)

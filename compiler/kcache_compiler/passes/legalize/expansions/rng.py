@@ -62,8 +62,8 @@ def _normal(lines: Lines, mean: Tensor, deviation: Tensor, shape: Shape, state: 
     inverse = lines.line(f"chlo.erf_inv {between.name} : {kind} -> {kind}", element, shape)
     root = lines.number(f"{2.0**0.5:.17e}", element, shape)
     wide = [lines.broadcast(lines.convert(one, element), shape, []) for one in (mean, deviation)]
-    made = lines.each("multiply", lines.each("multiply", inverse, root), wide[1])
-    return lines.convert(lines.each("add", made, wide[0]), mean.element)
+    result = lines.each("multiply", lines.each("multiply", inverse, root), wide[1])
+    return lines.convert(lines.each("add", result, wide[0]), mean.element)
 
 
 def _uniform_floats(lines: Lines, low: Tensor, high: Tensor, shape: Shape, state: State) -> Tensor:
@@ -73,12 +73,12 @@ def _uniform_floats(lines: Lines, low: Tensor, high: Tensor, shape: Shape, state
     part = lines.each("multiply", _digits(lines, digits, width, element, shape, state), scale)
     rest = lines.each("subtract", lines.number("1.0", element, shape), part)
     first, last = (lines.broadcast(lines.convert(one, element), shape, []) for one in (low, high))
-    made = lines.each("add", lines.each("multiply", first, rest), lines.each("multiply", last, part))
-    made = lines.convert(made, low.element)
+    result = lines.each("add", lines.each("multiply", first, rest), lines.each("multiply", last, part))
+    result = lines.convert(result, low.element)
     first, last = (lines.broadcast(one, shape, []) for one in (low, high))
     # What is rounded may reach the upper bound, or fall below the lower one.
-    made = lines.each("maximum", made, first)
-    return lines.choose(lines.compare("GE", made, last), first, made)
+    result = lines.each("maximum", result, first)
+    return lines.choose(lines.compare("GE", result, last), first, result)
 
 
 def _digits(lines: Lines, digits: int, width: int, element: str, shape: Shape, state: State) -> Tensor:
@@ -100,6 +100,6 @@ def _whole(lines: Lines, value: Tensor) -> Tensor:
 
 
 def _recast(lines: Lines, value: Tensor, element: str) -> Tensor:
-    made = tensor(element, value.shape)
-    text = f"stablehlo.bitcast_convert {value.name} : ({value.type}) -> {made}"
+    result = tensor(element, value.shape)
+    text = f"stablehlo.bitcast_convert {value.name} : ({value.type}) -> {result}"
     return lines.line(text, element, value.shape)

@@ -1,6 +1,7 @@
-"""``select_and_scatter``: a window reduction finds the places, a scatter combines the source there.
+"""``select_and_scatter`` as a window reduction that selects indices, and a scatter of the source to them.
 
-The region that picks also sees the place of each element, which is -1 for padding; padding is never picked.
+The select region is extended by the index of each element, which is -1 for padding; padding is never
+selected.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import math
 from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
 
 _NUMBERS = (
     "#stablehlo.scatter<update_window_dims = [], inserted_window_dims = [0], "
@@ -17,9 +17,9 @@ _NUMBERS = (
 )
 
 
-def expand_picks(unit: Unit) -> None:
+def expand_select_and_scatter(module: mlir.Module) -> None:
     """Rewrite every ``select_and_scatter`` whose module states its sizes."""
-    for op in mlir.named(unit.module, "stablehlo.select_and_scatter"):
+    for op in mlir.named(module, "stablehlo.select_and_scatter"):
         kinds = [value.type for value in op.operands]
         shapes = [mlir.sizes_of(kind) for kind in kinds]
         if any(None in shape for shape in shapes):
@@ -73,19 +73,19 @@ def _places(op: mlir.Op) -> mlir.Value:
         truth = keeps.type
         ge = mlir.attribute("#stablehlo<comparison_direction GE>")
         known, comes = (
-            mlir.value("stablehlo.compare", [place, zero], truth, comparison_direction=ge)
-            for place in (at, here)
+            mlir.value("stablehlo.compare", [position, zero], truth, comparison_direction=ge)
+            for position in (at, here)
         )
         keeps = mlir.value("stablehlo.and", [keeps, known], truth)
         padding = mlir.value("stablehlo.not", [comes], truth)
         keeps = mlir.value("stablehlo.or", [keeps, padding], truth)
         chosen = mlir.value("stablehlo.select", [keeps, old, new], init.type)
-        place = mlir.value("stablehlo.select", [keeps, at, here], scalar)
-        mlir.create("stablehlo.return", [chosen, place])
+        position = mlir.value("stablehlo.select", [keeps, at, here], scalar)
+        mlir.create("stablehlo.return", [chosen, position])
     return windows.results[1]
 
 
-def _scattered(op: mlir.Op, places: mlir.Value) -> mlir.Value:
+def _scattered(op: mlir.Op, positions: mlir.Value) -> mlir.Value:
     """The initial value with the source combined into the picked places, in the order of the source."""
     operand, source, init = op.operands
     element = mlir.element_type(operand.type)
@@ -93,7 +93,7 @@ def _scattered(op: mlir.Op, places: mlir.Value) -> mlir.Value:
     count = math.prod(size or 0 for size in mlir.sizes_of(source.type))
     flat = _tensor([size], element)
     target = _repeated(init, flat)
-    indices = mlir.value("stablehlo.reshape", [places], _tensor([count, 1], "i64"))
+    indices = mlir.value("stablehlo.reshape", [positions], _tensor([count, 1], "i64"))
     updates = mlir.value("stablehlo.reshape", [source], _tensor([count], element))
     scatter = mlir.create(
         "stablehlo.scatter",

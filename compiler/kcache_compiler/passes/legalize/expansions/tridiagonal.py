@@ -7,7 +7,7 @@ from kcache_compiler.passes.legalize.expansions.lu_qr import first_of, magnitude
 
 
 def tridiagonal_solve(
-    lines: Lines, under: Tensor, middle: Tensor, over: Tensor, wanted: Tensor
+    lines: Lines, under: Tensor, middle: Tensor, over: Tensor, expected: Tensor
 ) -> list[Tensor]:
     """``gtsv``: the second diagonal over the pivots from its second place on, the pivots, the diagonal over
     them, the solution, and the first pivot (from 1) that is 0, or 0.
@@ -15,20 +15,20 @@ def tridiagonal_solve(
     ``under`` has the number before the pivot of its row, and none in the first; ``over`` has the one behind.
     """
     size = middle.shape[1]
-    start = [lines.zeros(middle.element, middle.shape), middle, over, wanted]
+    start = [lines.zeros(middle.element, middle.shape), middle, over, expected]
     first = lines.number("0", "i32")
-    rest = [lines.row(one, 1, first) for one in (middle, over, wanted)]
+    rest = [lines.row(one, 1, first) for one in (middle, over, expected)]
 
-    def row(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def row(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """The pivot of the row is the larger one of what is left of it and of the row behind."""
         kept, left = carried[:4], carried[4:]
-        behind = inner.each("add", place, inner.number("1", "i32"))
-        below, *other = [inner.row(one, 1, behind) for one in (under, middle, over, wanted)]
+        behind = inner.each("add", position, inner.number("1", "i32"))
+        below, *other = [inner.row(one, 1, behind) for one in (under, middle, over, expected)]
         last = inner.compare("EQ", behind, inner.number(str(size - 1), "i32"))
         nothing = inner.zeros(below.element, below.shape)
         other[1] = inner.choose(inner.broadcast(last, below.shape, []), nothing, other[1])
-        made, left = _eliminated(inner, below, left, other)
-        return [*(_put(inner, one, new, place) for one, new in zip(kept, made, strict=True)), *left]
+        result, left = _eliminated(inner, below, left, other)
+        return [*(_put(inner, one, new, position) for one, new in zip(kept, result, strict=True)), *left]
 
     turned = lines.turns(size - 1, [*start, *rest], row)
     kept, left = turned[:4], turned[4:]
@@ -52,15 +52,15 @@ def _eliminated(
     pivot = inner.choose(keeps, left[0], below)
     factor = inner.each("divide", inner.choose(keeps, below, left[0]), pivot)
     upper = [(left[1], other[0]), (nothing, other[1]), (left[2], other[2])]
-    made: list[Tensor] = []
+    result: list[Tensor] = []
     rest: list[Tensor] = []
     for mine, its in upper:
         chosen = inner.broadcast(keeps, mine.shape, [0])
         kept = inner.choose(chosen, mine, its)
         less = inner.each("multiply", inner.broadcast(factor, mine.shape, [0]), kept)
-        made.append(kept)
+        result.append(kept)
         rest.append(inner.each("subtract", inner.choose(chosen, its, mine), less))
-    return [made[1], pivot, made[0], made[2]], rest
+    return [result[1], pivot, result[0], result[2]], rest
 
 
 def _substituted(lines: Lines, second: Tensor, pivots: Tensor, upper: Tensor, sums: Tensor) -> Tensor:
@@ -68,24 +68,24 @@ def _substituted(lines: Lines, second: Tensor, pivots: Tensor, upper: Tensor, su
     size = pivots.shape[1]
     nothing = lines.zeros(sums.element, (sums.shape[0], sums.shape[2]))
 
-    def row(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+    def row(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         solved, after, beyond = carried
-        at = inner.each("subtract", inner.number(str(size - 1), "i32"), place)
+        at = inner.each("subtract", inner.number(str(size - 1), "i32"), position)
         rest = inner.row(sums, 1, at)
         for diagonal, known in ((upper, after), (second, beyond)):
             number = inner.broadcast(inner.row(diagonal, 1, at), rest.shape, [0])
             rest = inner.each("subtract", rest, inner.each("multiply", number, known))
-        made = inner.each("divide", rest, inner.broadcast(inner.row(pivots, 1, at), rest.shape, [0]))
-        return [_put(inner, solved, made, at), made, after]
+        result = inner.each("divide", rest, inner.broadcast(inner.row(pivots, 1, at), rest.shape, [0]))
+        return [_put(inner, solved, result, at), result, after]
 
     return lines.turns(size, [sums, nothing, nothing], row)[0]
 
 
-def _put(lines: Lines, whole: Tensor, row: Tensor, place: Tensor) -> Tensor:
+def _put(lines: Lines, whole: Tensor, row: Tensor, position: Tensor) -> Tensor:
     """``whole`` with ``row`` at a place of its axis 1."""
     new = lines.reshape(row, (whole.shape[0], 1, *whole.shape[2:]))
     zero = lines.number("0", "i32")
-    starts = [place.name if axis == 1 else zero.name for axis in range(len(whole.shape))]
+    starts = [position.name if axis == 1 else zero.name for axis in range(len(whole.shape))]
     kinds = ", ".join([whole.type, new.type, *[tensor("i32", ())] * len(starts)])
     names = ", ".join([whole.name, new.name, *starts])
     text = f"stablehlo.dynamic_update_slice {names} : ({kinds}) -> {whole.type}"

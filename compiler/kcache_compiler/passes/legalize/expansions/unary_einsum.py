@@ -44,18 +44,18 @@ def _diagonal(lines: Lines, value: Tensor, first: int, second: int) -> Tensor:
     shape = tuple(value.shape[axis] for axis in kept)
     if size == 0:  # no slice of one element is inside
         return lines.zeros(value.element, shape)
-    places = lines.iota("i32", (size, 2), 0)
+    positions = lines.iota("i32", (size, 2), 0)
     slices = [1 if axis in (first, second) else size for axis, size in enumerate(value.shape)]
-    offsets = [place for place, axis in enumerate(kept) if axis != first]
+    offsets = [position for position, axis in enumerate(kept) if axis != first]
     numbers = (
         f"offset_dims = {offsets}, collapsed_slice_dims = [{first}, {second}], "
         f"start_index_map = [{first}, {second}], index_vector_dim = 1"
     )
     text = (
-        f'"stablehlo.gather"({value.name}, {places.name}) '
+        f'"stablehlo.gather"({value.name}, {positions.name}) '
         f"<{{dimension_numbers = #stablehlo.gather<{numbers}>, "
         f"slice_sizes = array<i64: {', '.join(map(str, slices))}>, indices_are_sorted = true}}> : "
-        f"({value.type}, {places.type}) -> {tensor(value.element, shape)}"
+        f"({value.type}, {positions.type}) -> {tensor(value.element, shape)}"
     )
     return lines.line(text, value.element, shape)
 
@@ -66,17 +66,17 @@ def split_einsum(op: mlir.Op) -> None:
     if len(terms) != 2:
         return
     simple: list[str] = []
-    for place, (term, other) in enumerate(zip(terms, terms[::-1], strict=True)):
+    for position, (term, other) in enumerate(zip(terms, terms[::-1], strict=True)):
         kept = "".join(one for one in dict.fromkeys(term) if one in other or one in result)
         simple.append(kept)
         if kept != term:
-            operand = op.operands[place]
+            operand = op.operands[position]
             sizes = dict(zip(term, mlir.sizes_of(operand.type), strict=True))
             dims = "".join(f"{'?' if sizes[one] is None else sizes[one]}x" for one in kept)
             kind = mlir.type_of(f"tensor<{dims}{mlir.element_type(operand.type)}>")
             config = mlir.attribute(f'"{term}->{kept}"')
             with mlir.before(op):
-                op.operands[place] = mlir.value(
+                op.operands[position] = mlir.value(
                     "stablehlo.unary_einsum", [operand], kind, einsum_config=config
                 )
     op.attributes["einsum_config"] = mlir.attribute(f'"{",".join(simple)}->{result}"')

@@ -7,6 +7,7 @@ The toolchain puts zeros between the taps, which make NaN of infinities and NaNs
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.generic import build_generic, identity
 
 _WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
@@ -105,11 +106,11 @@ def _sum(
 ) -> mlir.Value:
     """Loops over image, group, channel and places, then over input channels and taps."""
     spatial = len(numbers["kernel_spatial"])
-    places = [f"d{3 + number}" for number in range(spatial)]
+    positions = [f"d{3 + number}" for number in range(spatial)]
     taps = [f"d{4 + spatial + number}" for number in range(spatial)]
     walked = [
-        f"{place} * {stride} + {tap} * {dilation}"
-        for place, tap, stride, dilation in zip(places, taps, *steps, strict=True)
+        f"{position} * {stride} + {tap} * {dilation}"
+        for position, tap, stride, dilation in zip(positions, taps, *steps, strict=True)
     ]
     channel = f"d{3 + spatial}"
     kind = op.results[0].type
@@ -136,7 +137,7 @@ def _sum(
             numbers["output_feature"],
             numbers["output_spatial"],
             ("d0", "d1", "d2"),
-            places,
+            positions,
         ),
     ]
     count = 4 + 2 * spatial
@@ -145,9 +146,9 @@ def _sum(
     wide = mlir.element_type(kind)
 
     def add_product(scalars: list[mlir.Value]) -> list[mlir.Value]:
-        factors = [one if one.type == wide else mlir.value("arith.extf", [one], wide) for one in scalars[:2]]
+        factors = [one if one.type == wide else arith.extf(wide, one) for one in scalars[:2]]
         product = mlir.value("arith.mulf", factors, wide)
-        return [mlir.value("arith.addf", [scalars[2], product], wide)]
+        return [arith.addf(scalars[2], product)]
 
     empty = mlir.value("tensor.empty", (), _tensor(split, wide))
     rank = len(split)

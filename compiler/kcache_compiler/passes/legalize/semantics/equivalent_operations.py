@@ -18,8 +18,8 @@ def state_padding(op: mlir.Op) -> None:
     attributes = {name: op.attributes[name] for name in op.attributes}
     attributes["padding"] = mlir.attribute(f"dense<{inner}> : tensor<{len(rows)}x2xi64>")
     with mlir.before(op):
-        made = mlir.create("stablehlo.convolution", list(op.operands)[:2], [op.results[0].type], attributes)
-    op.results[0].replace_all_uses_with(made.results[0])
+        result = mlir.create("stablehlo.convolution", list(op.operands)[:2], [op.results[0].type], attributes)
+    op.results[0].replace_all_uses_with(result.results[0])
     op.erase()
 
 
@@ -52,7 +52,7 @@ def state_product(op: mlir.Op) -> None:
         raise UnsupportedOp(mlir.name_of(op), f'the form "{config}"', mlir.location_of(op))
     batch = [letter for letter in left if letter in right and letter in result]
     summed = [letter for letter in left if letter in right and letter not in result]
-    made = [*batch, *(one for one in left + right if one not in batch and one not in summed)]
+    output = [*batch, *(one for one in left + right if one not in batch and one not in summed)]
     numbers = ", ".join(
         f"{side}_{role}_dimensions = [{', '.join(str(axes.index(letter)) for letter in chosen)}]"
         for role, chosen in (("batching", batch), ("contracting", summed))
@@ -63,12 +63,12 @@ def state_product(op: mlir.Op) -> None:
         attributes["precision_config"] = op.attributes["precision_config"]
     kind = op.results[0].type
     sizes = mlir.sizes_of(kind)
-    shape = "".join(f"{'?' if (size := sizes[result.index(one)]) is None else size}x" for one in made)
+    shape = "".join(f"{'?' if (size := sizes[result.index(one)]) is None else size}x" for one in output)
     product_type = mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>")
     with mlir.before(op):
         value = mlir.create("stablehlo.dot_general", list(op.operands), [product_type], attributes).results[0]
-        if made != list(result):
-            order = ", ".join(str(made.index(letter)) for letter in result)
+        if output != list(result):
+            order = ", ".join(str(output.index(letter)) for letter in result)
             permutation = mlir.attribute(f"array<i64: {order}>")
             value = mlir.value("stablehlo.transpose", [value], kind, permutation=permutation)
     op.results[0].replace_all_uses_with(value)

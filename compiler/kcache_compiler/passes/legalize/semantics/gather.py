@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.legalize.elementwise import cast, empty_like, signless_tensor
 
@@ -21,10 +22,10 @@ def lower_unmoved(op: mlir.Op) -> bool:
         return False
     limits = [shape[axis] or 0 if axis in batching else size for axis, size in enumerate(sizes)]
     offsets: list[int] = numbers["offset_dims"]
-    places = [axis for axis in range(len(mlir.sizes_of(op.results[0].type))) if axis not in offsets]
+    positions = [axis for axis in range(len(mlir.sizes_of(op.results[0].type))) if axis not in offsets]
     counted = [axis for axis in range(mlir.rank_of(indices.type)) if axis != vector]
     where: dict[int, int] = {
-        axis: places[counted.index(other)]
+        axis: positions[counted.index(other)]
         for axis, other in zip(batching, numbers["start_indices_batching_dims"], strict=True)
     }
     kept = [axis for axis in range(len(sizes)) if axis not in collapsed and axis not in batching]
@@ -65,11 +66,11 @@ def lower_batched(op: mlir.Op) -> bool:
         rank = mlir.rank_of(plain)
 
         def read(_: list[mlir.Value]) -> list[mlir.Value]:
-            places = _read_places(numbers, indices, limits, rank)
-            return [mlir.value("tensor.extract", [operand, *places], mlir.element_type(plain))]
+            positions = _read_places(numbers, indices, limits, rank)
+            return [mlir.value("tensor.extract", [operand, *positions], mlir.element_type(plain))]
 
-        made = build_generic([], [empty_like(operand, plain)], [identity(rank)], ["parallel"] * rank, read)
-        op.results[0].replace_all_uses_with(cast(made.results[0], kind))
+        result = build_generic([], [empty_like(operand, plain)], [identity(rank)], ["parallel"] * rank, read)
+        op.results[0].replace_all_uses_with(cast(result.results[0], kind))
     op.erase()
     return True
 
@@ -87,21 +88,21 @@ def _read_places(
     moved: list[int] = numbers["start_index_map"]
     batching: list[int] = numbers["operand_batching_dims"]
     zero = mlir.constant(0, "index")
-    places = [zero] * len(limits)
+    positions = [zero] * len(limits)
     for axis, other in zip(batching, numbers["start_indices_batching_dims"], strict=True):
-        places[axis] = batch[counted.index(other)]
+        positions[axis] = batch[counted.index(other)]
     for number, axis in enumerate(moved):
         where = list(batch)
         if vector < mlir.rank_of(indices.type):
             where.insert(vector, mlir.constant(number, "index"))
         start = mlir.value("tensor.extract", [indices, *where], mlir.element_type(indices.type))
-        start = mlir.value("arith.index_cast", [start], index)
-        start = mlir.value("arith.maxsi", [start, zero], index)
-        places[axis] = mlir.value("arith.minsi", [start, mlir.constant(limits[axis], "index")], index)
+        start = arith.index_cast(index, start)
+        start = arith.maxsi(start, zero)
+        positions[axis] = arith.minsi(start, mlir.constant(limits[axis], "index"))
     taken = [axis for axis in range(len(limits)) if axis not in (*batching, *numbers["collapsed_slice_dims"])]
     for axis, offset in zip(taken, offsets, strict=True):
-        places[axis] = mlir.value("arith.addi", [places[axis], here[offset]], index)
-    return places
+        positions[axis] = arith.addi(positions[axis], here[offset])
+    return positions
 
 
 def _array(numbers: list[int]) -> mlir.Attribute:

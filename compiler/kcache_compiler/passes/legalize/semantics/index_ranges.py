@@ -25,8 +25,8 @@ class Ranges:
             return not _is_of_data(index)
         if size is None or not self.known:
             return False
-        found = _range(index)
-        return found is not None and found[0] >= 0 and found[1] < size
+        result = _range(index)
+        return result is not None and result[0] >= 0 and result[1] < size
 
 
 def _is_of_data(index: mlir.Value) -> bool:
@@ -36,7 +36,7 @@ def _is_of_data(index: mlir.Value) -> bool:
         if owner is None or not mlir.name_of(owner).startswith(("arith.", *_FREE)):
             return True
         if mlir.name_of(owner) not in _FREE:
-            pending += [one for one in owner.operands if one not in seen]
+            pending += [operand for operand in owner.operands if operand not in seen]
             seen.update(owner.operands)
     return False
 
@@ -55,7 +55,7 @@ def _range(index: mlir.Value, depth: int = 6) -> tuple[int, int] | None:
         return None if extent is None else (0, max(extent - 1, 0))
     if name not in ("arith.addi", "arith.subi", "arith.muli"):
         return None
-    left, right = (_range(one, depth - 1) for one in owner.operands)
+    left, right = (_range(operand, depth - 1) for operand in owner.operands)
     if left is None or right is None:
         return None
     ends = [_combined(name, a, b) for a in left for b in right]

@@ -1,22 +1,22 @@
-"""Integer division of linalg programs: what MLIR leaves undefined must not end a kernel's process.
+"""Guards integer divisions of linalg programs whose result MLIR leaves undefined.
 
-A CPU traps at a division by 0, and at that of the least number by -1. Such a division is one by 1 instead:
-the second then wraps, and remainders of both are 0.
+A CPU traps on a division by 0, and on one of the least integer by -1. Such a division becomes one by 1: the
+second then wraps, and remainders of both are 0.
 """
 
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.mlir.dialects import arith
 
 _SIGNED = ("arith.divsi", "arith.remsi", "arith.ceildivsi", "arith.floordivsi")
 _UNSIGNED = ("arith.divui", "arith.remui", "arith.ceildivui")
 _INDEX_BITS = 64
 
 
-def define_quotients(unit: Unit) -> None:
-    """Guard, in place, divisions of elements; those of sizes are formulas, which are checked elsewhere."""
-    for op in mlir.named(unit.module, *_SIGNED, *_UNSIGNED):
+def guard_divisions(module: mlir.Module) -> None:
+    """Guard divisions of elements in place; divisions of sizes are formulas and checked elsewhere."""
+    for op in mlir.named(module, *_SIGNED, *_UNSIGNED):
         if _in_a_body(op) or _is_of_data(op):
             _guard(op)
 
@@ -54,13 +54,11 @@ def _guard(op: mlir.Op) -> None:
         wrong = _equal(right, 0, kind)
         if signed:
             least = -(1 << (_INDEX_BITS if kind == "index" else int(kind[1:])) - 1)
-            both = mlir.value("arith.andi", [_equal(right, -1, kind), _equal(left, least, kind)], wrong.type)
-            wrong = mlir.value("arith.ori", [wrong, both], wrong.type)
+            both = arith.andi(_equal(right, -1, kind), _equal(left, least, kind))
+            wrong = arith.ori(wrong, both)
         one = mlir.constant(1, kind)
-        op.operands[1] = mlir.value("arith.select", [wrong, one, right], right.type)
+        op.operands[1] = arith.select(wrong, one, right)
 
 
 def _equal(value: mlir.Value, number: int, kind: str) -> mlir.Value:
-    predicate = mlir.attribute("0 : i64")
-    operands = [value, mlir.constant(number, kind)]
-    return mlir.value("arith.cmpi", operands, mlir.type_of("i1"), predicate=predicate)
+    return arith.cmpi(arith.CmpIPredicate.eq, value, mlir.constant(number, kind))

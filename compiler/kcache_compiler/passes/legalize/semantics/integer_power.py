@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.legalize.elementwise import element, rewrite_elementwise
 
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
 #: ``arith.cmpi``: equal, different, signed less.
-_CMPI = {"EQ": 0, "NE": 1, "LT": 2}
+_CMPI = {"EQ": arith.CmpIPredicate.eq, "NE": arith.CmpIPredicate.ne, "LT": arith.CmpIPredicate.slt}
 
 
 def larger_or_smaller(op: mlir.Op) -> None:
@@ -41,8 +42,8 @@ def larger_or_smaller(op: mlir.Op) -> None:
 
 
 def _compared(direction: str, pair: list[mlir.Value], truth: mlir.Type) -> mlir.Value:
-    wanted = mlir.attribute(f"#stablehlo<comparison_direction {direction}>")
-    return mlir.value("stablehlo.compare", pair, truth, comparison_direction=wanted)
+    expected = mlir.attribute(f"#stablehlo<comparison_direction {direction}>")
+    return mlir.value("stablehlo.compare", pair, truth, comparison_direction=expected)
 
 
 def integer_power(op: mlir.Op) -> None:
@@ -58,9 +59,7 @@ def integer_power(op: mlir.Op) -> None:
             lambda call, pair: mlir.value(
                 {"multiply": "arith.muli", "and": "arith.andi"}[call], pair, pair[0].type
             ),
-            lambda way, pair: mlir.value(
-                "arith.cmpi", pair, mlir.type_of("i1"), predicate=mlir.int_attr(_CMPI[way])
-            ),
+            lambda way, pair: arith.cmpi(_CMPI[way], *pair),
             "arith.select",
         )
         rewrite_elementwise(op, lambda scalars: _power(write, scalars[0], scalars[1], name))

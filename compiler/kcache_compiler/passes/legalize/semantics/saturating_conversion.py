@@ -5,9 +5,9 @@ from __future__ import annotations
 from kcache_compiler.mlir import operations as mlir
 
 
-def saturate_scalar(op: mlir.Op, wanted: str) -> None:
+def saturate_scalar(op: mlir.Op, expected: str) -> None:
     """Replace a conversion from float to ``wanted``: it truncates, stops at the bounds, makes 0 of NaN."""
-    width, signed = int(wanted.lstrip("ui")), not wanted.startswith("ui")
+    width, signed = int(expected.lstrip("ui")), not expected.startswith("ui")
     low, high = (-(2 ** (width - 1)), 2 ** (width - 1)) if signed else (0, 2**width)
     wide, kind = mlir.type_of("tensor<f32>"), op.results[0].type
     boolean = mlir.type_of("tensor<i1>")

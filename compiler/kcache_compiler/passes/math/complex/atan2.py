@@ -114,6 +114,6 @@ def _mantissa(x: Expr) -> tuple[Expr, Expr]:
     """``x`` as a number of 1 to 2 in size, or 0, times a power of two."""
     low = absolute(x) < 2.0**-900
     lifted = bits(select(low, x * 2.0**128, x))
-    places = (lifted.lshr(52) & 2047) - select(low, lifted.like(128), 0)
+    positions = (lifted.lshr(52) & 2047) - select(low, lifted.like(128), 0)
     fraction = from_bits((lifted & ~(2047 << 52)) | (1023 << 52), x.fmt)
-    return select(x.eq(0.0), x, fraction), places
+    return select(x.eq(0.0), x, fraction), positions

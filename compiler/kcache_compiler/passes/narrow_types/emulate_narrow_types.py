@@ -1,8 +1,9 @@
-"""Programs with small elements as programs without: bytes are moved, f32 and i8 computed with.
+"""Emulation of narrow types: bytes are moved, and values are computed in f32 and i8.
 
-Each operation on small floats is done in f32 and rounded to the type once, which gives what exact arithmetic
-would: f32 has more than twice the digits. Products and sums of a ``dot_general`` or a convolution are rounded
-at the end only. Integers of 2 and 4 bits are computed with in bytes, of which the low bits count.
+Each operation on narrow floats is computed in f32 and rounded to the type once, which is the correctly
+rounded result, as f32 has more than twice the digits. Products and sums of a ``dot_general`` or a
+convolution are rounded at the end only. Integers of 2 and 4 bits are computed in bytes, of which the low
+bits count.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.legalize.tuples import take_apart
+from kcache_compiler.passes.legalize.tuples import fold_tuples_and_static_shapes
 from kcache_compiler.passes.narrow_types import codec
 from kcache_compiler.passes.narrow_types.bitcast import bitcast
 from kcache_compiler.passes.narrow_types.constant import constant_bytes
@@ -49,34 +50,35 @@ from kcache_compiler.passes.narrow_types.values import (
     small,
     wrapped,
 )
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.stage import NarrowBuffers
 
 
-def hold_small_elements(unit: Unit) -> None:
-    """Rewrite ``main``; which of its buffers hold small elements is noted in the unit."""
-    if not MENTION.search(unit.source):
-        return
+def emulate_narrow_types(module: mlir.Module, source: str) -> NarrowBuffers:
+    """Rewrite ``main``; returns which of its buffers hold narrow elements."""
+    if not MENTION.search(source):
+        return NarrowBuffers()
     try:
-        main = mlir.main_function(unit.module)
+        main = mlir.main_function(module)
     except ValueError:
-        return  # the signature says so
-    for function in mlir.operations(unit.module.body):
+        return NarrowBuffers()  # ``read_signature`` raises
+    for function in mlir.operations(module.body):
         if function != main and any(mentions(op) for op in mlir.walk(function)):
             raise UnsupportedOp("func.func", "small elements outside of main", mlir.location_of(function))
-    found = [op for op in mlir.walk(main) if mentions(op)]
-    if found and not _is_native(main, found):
-        take_apart(unit)
-        _Rewriting(unit).function(main)
+    results = [op for op in mlir.walk(main) if mentions(op)]
+    if not results or _is_native(main, results):
+        return NarrowBuffers()
+    fold_tuples_and_static_shapes(module)
+    return _Rewriting().function(main)
 
 
-def _is_native(main: mlir.Op, found: list[mlir.Op]) -> bool:
+def _is_native(main: mlir.Op, result: list[mlir.Op]) -> bool:
     """Integers of few bits inside of a program of another dialect are what LLVM has for them."""
     buffers = [*mlir.block_of(main).arguments, *mlir.last(mlir.block_of(main)).operands]
     ours = ("stablehlo.", "chlo.", "func.")
     return (
         not any(small(value.type) for value in buffers)
-        and all(small(value.type) not in FLOATS for op in found for value in (*op.operands, *op.results))
-        and any(not mlir.name_of(op).startswith(ours) for op in found)
+        and all(small(value.type) not in FLOATS for op in result for value in (*op.operands, *op.results))
+        and any(not mlir.name_of(op).startswith(ours) for op in result)
     )
 
 
@@ -85,25 +87,29 @@ def mentions(op: mlir.Op) -> bool:
     blocks = mlir.blocks_of(op)
     return any(
         small(value.type)
-        for value in (*op.operands, *op.results, *(one for block in blocks for one in block.arguments))
+        for value in (
+            *op.operands,
+            *op.results,
+            *(argument for block in blocks for argument in block.arguments),
+        )
     )
 
 
 class _Rewriting:
     """Of one function; use once."""
 
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
+    def __init__(self) -> None:
+        self.buffers = NarrowBuffers()
         self.values = Values()
         self.dead: list[mlir.Op] = []
         #: Blocks whose first arguments, so many, have others behind them.
         self.blocks: list[tuple[mlir.Block, int]] = []
 
-    def function(self, main: mlir.Op) -> None:
+    def function(self, main: mlir.Op) -> NarrowBuffers:
         body = mlir.block_of(main)
         for position, argument in enumerate(body.arguments):
             if small(argument.type):
-                self.unit.small_inputs[position] = small(argument.type)
+                self.buffers.inputs[position] = small(argument.type)
         self._arguments(body, bytes_of_callers=True)
         self._block(body)
         returned = mlir.last(body)
@@ -111,7 +117,7 @@ class _Rewriting:
             for position, result in enumerate(list(returned.operands)):
                 element = small(result.type)
                 if element:
-                    self.unit.small_outputs[position] = element
+                    self.buffers.outputs[position] = element
                     returned.operands[position] = _given_back(self.values.bytes_of(result), element)
         for op in reversed(self.dead):
             op.erase()
@@ -121,6 +127,7 @@ class _Rewriting:
         inputs = [argument.type for argument in body.arguments]
         results = [operand.type for operand in returned.operands]
         main.attributes["function_type"] = mlir.type_attr(mlir.function_type(inputs, results))
+        return self.buffers
 
     def _arguments(self, block: mlir.Block, wide: bool = False, bytes_of_callers: bool = False) -> None:
         """Give a block arguments without small elements."""
@@ -192,25 +199,25 @@ class _Rewriting:
     def _bitcast(self, op: mlir.Op) -> None:
         source, result = op.operands[0], op.results[0]
         raw = self.values.bytes_of(source) if small(source.type) else source
-        made = bitcast(op, raw)
+        output = bitcast(op, raw)
         if small(result.type):
-            self._made(op, made)
+            self._made(op, output)
             return
-        result.replace_all_uses_with(made)
+        result.replace_all_uses_with(output)
         self.dead.append(op)
 
     def _product(self, op: mlir.Op) -> None:
         result = op.results[0]
-        operands = [self.values.wide(one) if small(one.type) else one for one in op.operands]
-        made = multiplied(op, operands)
+        operands = [self.values.wide(operand) if small(operand.type) else operand for operand in op.operands]
+        output = multiplied(op, operands)
         element = small(result.type)
         if not element:
-            result.replace_all_uses_with(made)
+            result.replace_all_uses_with(output)
             self.dead.append(op)
         elif element in INTEGERS:
-            self._made(op, wrapped(made, element))
+            self._made(op, wrapped(output, element))
         else:
-            self._made(op, encoded(made, element, True))
+            self._made(op, encoded(output, element, True))
 
     def _computed(self, op: mlir.Op, name: str, elements: set[str]) -> None:
         if name in ON_BITS and elements <= INTEGERS.keys():
@@ -223,17 +230,17 @@ class _Rewriting:
                 name, f"elements of {', '.join(sorted(elements))}: convert them first", mlir.location_of(op)
             )
         if name in ON_LOW_BITS and elements <= INTEGERS.keys():
-            operands = [self.values.low(one) for one in op.operands]
-            made = mlir.create(name, operands, [operands[0].type], _named(op))
-            self.values.set_low(op.results[0], made.results[0])
+            operands = [self.values.low(operand) for operand in op.operands]
+            result = mlir.create(name, operands, [operands[0].type], _named(op))
+            self.values.set_low(op.results[0], result.results[0])
             self.dead.append(op)
             return
         if name in AT_ONCE and elements <= set(FLOATS) and not mlir.among_scalars():
-            operands = [self.values.wide(one) for one in op.operands]
+            operands = [self.values.wide(operand) for operand in op.operands]
             (element,) = elements
             facts = (element, AT_ONCE[name], _above_zero(name, element))
-            made = apply(codec.computed, operands, "f32", *facts)
-            self.values.set_wide(op.results[0], made)
+            result = apply(codec.computed, operands, "f32", *facts)
+            self.values.set_wide(op.results[0], result)
             self.dead.append(op)
             return
         self._replaced(op, wide=True, exact=name in EXACT or _keeps(name, elements))
@@ -241,32 +248,32 @@ class _Rewriting:
     def _on_bits(self, op: mlir.Op, name: str) -> None:
         """Operations for which the bits above those of the element must be zero."""
         element = small(op.results[0].type)
-        operands = [self.values.bytes_of(one) for one in op.operands]
+        operands = [self.values.bytes_of(operand) for operand in op.operands]
         kind = operands[0].type
         byte, bits = str(mlir.element_type(kind)), width(element)
         operands[0] = apply(codec.low_bits, operands[:1], byte, bits, byte)
         if name == "stablehlo.shift_right_arithmetic":
             self._made(op, _shifted(operands, self.values.bytes_of(op.operands[0]), element))
             return
-        made = mlir.value(name, operands, kind)
+        result = mlir.value(name, operands, kind)
         if name == "stablehlo.count_leading_zeros":
-            made = apply(codec.less, [made], byte, 8 - bits, byte)
-        self._made(op, wrapped(made, element))
+            result = apply(codec.less, [result], byte, 8 - bits, byte)
+        self._made(op, wrapped(result, element))
 
     def _replaced(self, op: mlir.Op, wide: bool, exact: bool = True) -> None:
         """The same operation on another form of its values."""
         form = self.values.wide if wide else self.values.bytes_of
-        operands = [form(one) if small(one.type) else one for one in op.operands]
+        operands = [form(operand) if small(operand.type) else operand for operand in op.operands]
         kinds = [_form(result.type, wide) for result in op.results]
         count = len(op.regions)
-        made = mlir.create(mlir.name_of(op), operands, kinds, _named(op), count)
+        output = mlir.create(mlir.name_of(op), operands, kinds, _named(op), count)
         for region in range(count):
             if not op.regions[region].blocks:
                 continue
-            mlir.move_block(op, made, region)
-            self._region(mlir.block_of(made, region), wide)
-        _check_combined(made)
-        for before, after in zip(op.results, made.results, strict=True):
+            mlir.move_block(op, output, region)
+            self._region(mlir.block_of(output, region), wide)
+        _check_combined(output)
+        for before, after in zip(op.results, output.results, strict=True):
             element = small(before.type)
             if not element:
                 before.replace_all_uses_with(after)
@@ -313,11 +320,11 @@ def _received(given: mlir.Value, element: str) -> mlir.Value:
     return given if bits == 8 else apply(codec.low_bits, [given], "i8", bits, "i8")
 
 
-def _given_back(made: mlir.Value, element: str) -> mlir.Value:
+def _given_back(result: mlir.Value, element: str) -> mlir.Value:
     """The other bits of a byte are zero."""
     if not element.startswith("i"):
-        return made
-    return apply(codec.low_bits, [made], "i8", width(element), "i8")
+        return result
+    return apply(codec.low_bits, [result], "i8", width(element), "i8")
 
 
 def _form(kind: mlir.Type, wide: bool) -> mlir.Type:
@@ -362,7 +369,7 @@ def _check_combined(op: mlir.Op) -> None:
     operands: Sequence[mlir.Value] = list(op.operands)
     results = [str(mlir.element_type(result.type)) for result in op.results]
     for block in mlir.blocks_of(op):
-        arguments = [one.type for one in block.arguments if not small(one.type)]
+        arguments = [argument.type for argument in block.arguments if not small(argument.type)]
         given = {str(mlir.element_type(kind)) for kind in arguments}
         if not given <= {*results, *(str(mlir.element_type(operand.type)) for operand in operands)}:
             raise UnsupportedOp(

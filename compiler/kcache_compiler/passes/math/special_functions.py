@@ -1,12 +1,13 @@
-"""The Hurwitz zeta function and polygamma, by Euler and Maclaurin's formula, in f64.
+"""The Hurwitz zeta function, polygamma and the Bessel function ``bessel_i1e``.
 
+Zeta and polygamma use Euler and Maclaurin's formula, in f64:
 zeta(s, q) = sum of (q + k)**-s for k < 10, and from a = q + 10 on an integral with correction terms.
 The powers are exp(scale - s log(q + k)) with the logarithm to twice the precision, so that polygamma
 can put n! into the exponent, where it cannot overflow. For negative q (integer s only) the terms
 below and above zero are two more sums of the same kind:
 zeta(s, -(n + f)) = zeta(s, 1 - f) + (-1)**s (zeta(s, f) - zeta(s, n + f + 1)).
 
-These functions loop, so they do not vectorize.
+These two loop, so they do not vectorize.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from kcache_compiler.passes.math import coefficients as c
 from kcache_compiler.passes.math.builder import (
     Expr,
     const,
+    copysign,
     floor,
+    fma,
+    horner,
     loop,
     minimum,
     narrow,
     select,
+    sqrt,
     trunc,
     widen,
 )
@@ -161,3 +166,22 @@ def _polygamma(n: Expr, x: Expr, zeroth: Expr, p: Precision) -> Expr:
     value = _zeta(order + 1.0, x, scale, p)
     value = select(_even(order), -value, value)
     return select(n.eq(0.0), zeroth, select(natural, value, value.like(NAN)))
+
+
+def bessel_i1e(x: Expr) -> Expr:
+    """The modified Bessel function of the first kind and order 1, times exp(-|x|)."""
+    if x.type == "f32":
+        size = widen(absolute(x))
+        return copysign(narrow(_i1e(size, c.I1E_LOW_MIXED, c.I1E_MIDDLE_MIXED, c.I1E_FAR_MIXED)), x)
+    return copysign(_i1e(absolute(x), c.I1E_LOW_f64, c.I1E_MIDDLE_f64, c.I1E_FAR_f64), x)
+
+
+def _i1e(a: Expr, low: tuple[float, ...], middle: tuple[float, ...], far: tuple[float, ...]) -> Expr:
+    """For non-negative ``a``: centred polynomials on [0, 3] and [3, 8], and one in 1/a above 8."""
+    first = a < 3.0
+    t = select(first, a - 1.5, a - 5.5)
+    total = select(first, a.like(low[-1]), middle[-1])
+    for below, above in zip(low[-2::-1], middle[-2::-1], strict=True):
+        total = fma(total, t, select(first, a.like(below), above))
+    large = horner(16.0 / a - 1.0, far) / sqrt(a)
+    return select(a <= 8.0, a * total, large)

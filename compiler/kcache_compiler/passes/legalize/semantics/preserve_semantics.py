@@ -6,6 +6,7 @@ import re
 
 from kcache_compiler.errors import LimitExceeded, UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.legalize.elementwise import (
     cast,
     element,
@@ -14,7 +15,7 @@ from kcache_compiler.passes.legalize.elementwise import (
     rewrite_elementwise,
     signless_tensor,
 )
-from kcache_compiler.passes.legalize.semantics.clamp_indices import keep_inside
+from kcache_compiler.passes.legalize.semantics.clamp_indices import clamp_indices
 from kcache_compiler.passes.legalize.semantics.dilated_convolution import lower_dilated
 from kcache_compiler.passes.legalize.semantics.empty_reductions import (
     lower_unreduced,
@@ -22,20 +23,26 @@ from kcache_compiler.passes.legalize.semantics.empty_reductions import (
 )
 from kcache_compiler.passes.legalize.semantics.equivalent_operations import state_padding, state_product
 from kcache_compiler.passes.legalize.semantics.gather import lower_batched, lower_unmoved
-from kcache_compiler.passes.legalize.semantics.integer_division import define_quotients
+from kcache_compiler.passes.legalize.semantics.integer_division import guard_divisions
 from kcache_compiler.passes.legalize.semantics.integer_power import integer_power, larger_or_smaller
 from kcache_compiler.passes.legalize.semantics.saturating_conversion import saturate_scalar
-from kcache_compiler.passes.stage import Unit
+from kcache_compiler.passes.stage import Sizes
 
 #: Bytes of a constant with different elements; canonicalization lifts smaller ones already.
 CONSTANT_LIMIT = 64 * 1024
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _INFINITY = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
-_SIGNED_ORDER = {"EQ": 0, "NE": 1, "LT": 2, "LE": 3, "GT": 4, "GE": 5}
-_CMPF = {"oeq": 1, "oge": 3, "olt": 4, "une": 13, "uno": 14}
+_SIGNED_ORDER = {
+    "EQ": arith.CmpIPredicate.eq,
+    "NE": arith.CmpIPredicate.ne,
+    "LT": arith.CmpIPredicate.slt,
+    "LE": arith.CmpIPredicate.sle,
+    "GT": arith.CmpIPredicate.sgt,
+    "GE": arith.CmpIPredicate.sge,
+}
 
 
-def keep_meaning(unit: Unit) -> None:
+def preserve_semantics(module: mlir.Module, source: str, argument_sizes: Sizes) -> None:
     """Rewrite, in place, the operations of this file's table."""
     table = {
         "stablehlo.add": _add_booleans,
@@ -58,17 +65,17 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.reshape": _reshape_to_itself,
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
     }
-    mlir.on_each(unit.module, {"stablehlo.dynamic_conv": state_padding, "stablehlo.einsum": state_product})
-    _drop_nothing(unit)
-    mlir.on_each(unit.module, table)
-    define_quotients(unit)
-    keep_inside(unit)
+    mlir.on_each(module, {"stablehlo.dynamic_conv": state_padding, "stablehlo.einsum": state_product})
+    _remove_empty_operations(module)
+    mlir.on_each(module, table)
+    guard_divisions(module)
+    clamp_indices(module, source, argument_sizes)
 
 
-def _drop_nothing(unit: Unit) -> None:
+def _remove_empty_operations(module: mlir.Module) -> None:
     """Take tensors without elements from nowhere: the toolchain's slices of them may begin behind the end."""
     empty: dict[mlir.Type, bool] = {}
-    for op in mlir.walk(unit.module):
+    for op in mlir.walk(module):
         name = mlir.name_of(op)
         if not name.startswith("stablehlo.") or name == "stablehlo.custom_call" or len(op.results) != 1:
             continue
@@ -197,10 +204,10 @@ def _count_booleans(op: mlir.Op) -> None:
     with mlir.after(op):
         zero = mlir.value("stablehlo.constant", (), counts, value=mlir.attribute(f"dense<0> : {counts}"))
         differs = mlir.attribute("#stablehlo<comparison_direction NE>")
-        made = mlir.create("stablehlo.compare", [zero, zero], [kind], {"comparison_direction": differs})
-    op.results[0].replace_all_uses_with(made.results[0])
+        result = mlir.create("stablehlo.compare", [zero, zero], [kind], {"comparison_direction": differs})
+    op.results[0].replace_all_uses_with(result.results[0])
     op.results[0].set_type(counts)
-    made.operands[0] = op.results[0]
+    result.operands[0] = op.results[0]
 
 
 def _widen_factors(op: mlir.Op) -> None:
@@ -229,10 +236,10 @@ def _product(op: mlir.Op) -> None:
     types = [str(element(value.type)) for value in (*op.operands, op.results[0])]
     fields = ("lhs_precision_type", "rhs_precision_type", "accumulation_type")
     counts = ("lhs_component_count", "rhs_component_count", "num_primitive_operations")
-    wanted = [f"{field} = {kind}" for field, kind in zip(fields, types, strict=True)]
-    wanted += [f"{count} = 1" for count in counts]
+    expected = [f"{field} = {kind}" for field, kind in zip(fields, types, strict=True)]
+    expected += [f"{count} = 1" for count in counts]
     stated = re.split(r"[<>,]\s*", str(op.attributes["algorithm"]))
-    if types[2] in ("f32", "f64") and set(wanted) <= set(stated):
+    if types[2] in ("f32", "f64") and set(expected) <= set(stated):
         del op.attributes["algorithm"]
 
 
@@ -312,7 +319,7 @@ def _precision(op: mlir.Op) -> None:
 def _infinity_for_nan(scalars: list[mlir.Value]) -> mlir.Value:
     (scalar,) = scalars
     positive = mlir.float_constant(float("inf"), scalar.type)
-    return mlir.value("arith.select", [_cmpf("uno", scalar, scalar), positive, scalar], scalar.type)
+    return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, scalar, scalar), positive, scalar)
 
 
 def _pad_nothing(op: mlir.Op) -> None:
@@ -348,9 +355,7 @@ def _compare_total(op: mlir.Op) -> None:
 
     def body(scalars: list[mlir.Value]) -> mlir.Value:
         keys = [_total_key(scalar) for scalar in scalars]
-        return mlir.value(
-            "arith.cmpi", keys, mlir.type_of("i1"), predicate=mlir.int_attr(_SIGNED_ORDER[direction])
-        )
+        return arith.cmpi(_SIGNED_ORDER[direction], *keys)
 
     rewrite_elementwise(op, body)
 
@@ -359,17 +364,17 @@ def _total_key(scalar: mlir.Value) -> mlir.Value:
     """A signed integer in the total order of the float."""
     width = {"f32": 32, "f64": 64}.get(str(scalar.type), 16)
     kind = mlir.type_of(f"i{width}")
-    bits = mlir.value("arith.bitcast", [scalar], kind)
-    sign = mlir.value("arith.shrsi", [bits, mlir.constant(width - 1, str(kind))], kind)
-    flip = mlir.value("arith.shrui", [sign, mlir.constant(1, str(kind))], kind)
-    return mlir.value("arith.xori", [bits, flip], kind)
+    bits = arith.bitcast(kind, scalar)
+    sign = arith.shrsi(bits, mlir.constant(width - 1, str(kind)))
+    flip = arith.shrui(sign, mlir.constant(1, str(kind)))
+    return arith.xori(bits, flip)
 
 
 def _convert_to_integer(op: mlir.Op) -> None:
     """Float to integer truncates and saturates; NaN becomes 0."""
     source, target = op.operands[0].type, op.results[0].type
-    wanted = str(mlir.element_type(target))
-    if wanted == "i1" or not wanted.startswith(("i", "ui")):
+    expected = str(mlir.element_type(target))
+    if expected == "i1" or not expected.startswith(("i", "ui")):
         return
     if str(mlir.element_type(source)).startswith("complex"):
         part = mlir.type_of(
@@ -383,28 +388,24 @@ def _convert_to_integer(op: mlir.Op) -> None:
     if str(mlir.element_type(source)) not in _FLOATS:
         return
     if mlir.computes_scalars(op):
-        saturate_scalar(op, wanted)
+        saturate_scalar(op, expected)
         return
-    signed = not wanted.startswith("ui")
+    signed = not expected.startswith("ui")
     rewrite_elementwise(op, lambda scalars: saturate(scalars[0], element(target), signed))
 
 
 def saturate(scalar: mlir.Value, kind: mlir.Type, signed: bool) -> mlir.Value:
     """The integer nearest to ``scalar`` towards zero, within the range of ``kind``; 0 for NaN."""
     if str(scalar.type) in ("f16", "bf16"):
-        scalar = mlir.value("arith.extf", [scalar], mlir.type_of("f32"))
+        scalar = arith.extf(mlir.type_of("f32"), scalar)
     width = int(str(kind).removeprefix("i"))
     low, high = (-(2 ** (width - 1)), 2 ** (width - 1)) if signed else (0, 2**width)
-    below = _cmpf("olt", scalar, mlir.float_constant(low, scalar.type))
-    above = _cmpf("oge", scalar, mlir.float_constant(high, scalar.type))
-    nan = _cmpf("uno", scalar, scalar)
-    outside = mlir.value("arith.ori", [mlir.value("arith.ori", [below, above], below.type), nan], below.type)
-    inside = mlir.value("arith.select", [outside, mlir.float_constant(0, scalar.type), scalar], scalar.type)
+    below = arith.cmpf(arith.CmpFPredicate.OLT, scalar, mlir.float_constant(low, scalar.type))
+    above = arith.cmpf(arith.CmpFPredicate.OGE, scalar, mlir.float_constant(high, scalar.type))
+    nan = arith.cmpf(arith.CmpFPredicate.UNO, scalar, scalar)
+    outside = arith.ori(arith.ori(below, above), nan)
+    inside = arith.select(outside, mlir.float_constant(0, scalar.type), scalar)
     whole = mlir.value("arith.fptosi" if signed else "arith.fptoui", [inside], kind)
-    whole = mlir.value("arith.select", [below, mlir.constant(low, str(kind)), whole], kind)
+    whole = arith.select(below, mlir.constant(low, str(kind)), whole)
     top = mlir.constant(high - 1 if signed else -1, str(kind))
-    return mlir.value("arith.select", [above, top, whole], kind)
-
-
-def _cmpf(predicate: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-    return mlir.value("arith.cmpf", [a, b], mlir.type_of("i1"), predicate=mlir.int_attr(_CMPF[predicate]))
+    return arith.select(above, top, whole)

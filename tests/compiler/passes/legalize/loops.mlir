@@ -1,0 +1,40 @@
+// RUN: cpu loops
+// Every loop yields into the buffers that it carries: values are copied to fresh tensors first, so that a swap of
+// two carried tensors stays correct.
+
+func.func @main(%n: i1, %a: tensor<4xf32>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0:2 = scf.while (%x = %a, %y = %b) : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+    scf.condition(%n) %x, %y : tensor<4xf32>, tensor<4xf32>
+  } do {
+  ^bb0(%x: tensor<4xf32>, %y: tensor<4xf32>):
+    scf.yield %y, %x : tensor<4xf32>, tensor<4xf32>
+  }
+  return %0#0, %0#1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @main
+// CHECK: ^bb0(%[[X:.*]]: tensor<4xf32>, %[[Y:.*]]: tensor<4xf32>):
+// CHECK-NEXT: %[[NEW_X:.*]] = bufferization.alloc_tensor() copy(%[[Y]])
+// CHECK-NEXT: %[[NEW_Y:.*]] = bufferization.alloc_tensor() copy(%[[X]])
+// CHECK-NEXT: %[[IN_X:.*]] = bufferization.materialize_in_destination %[[NEW_X]] in %[[X]]
+// CHECK-NEXT: %[[IN_Y:.*]] = bufferization.materialize_in_destination %[[NEW_Y]] in %[[Y]]
+// CHECK-NEXT: scf.yield %[[IN_X]], %[[IN_Y]]
+
+// -----
+// Every branch of a conditional yields a fresh tensor.
+
+func.func @main(%n: i1, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = scf.if %n -> (tensor<4xf32>) {
+    scf.yield %a : tensor<4xf32>
+  } else {
+    scf.yield %b : tensor<4xf32>
+  }
+  return %0 : tensor<4xf32>
+}
+
+// CHECK: scf.if %arg0
+// CHECK-NEXT: %[[A:.*]] = bufferization.alloc_tensor() copy(%arg1)
+// CHECK-NEXT: scf.yield %[[A]]
+// CHECK-NEXT: else
+// CHECK-NEXT: %[[B:.*]] = bufferization.alloc_tensor() copy(%arg2)
+// CHECK-NEXT: scf.yield %[[B]]
