@@ -289,7 +289,11 @@ class WorkerPool:
         parse = self._lanes["parse"]
         if lane is not None and lane is not parse and lane.waiting.holds_others(caller):
             return _GRACE
-        if lane is None or not parse.waiting.holds_others(caller):
+        # A compiler that is given up is not for those who have a worker already, as in ``_may_read``.
+        waited = (
+            parse.waiting.holds_others(caller) if lane is parse else not parse.waiting.all_of(self._holding)
+        )
+        if lane is None or not waited:
             return math.inf
         return seconds * _SHARED if self._holding[caller] > 1 else seconds
 

@@ -157,6 +157,24 @@ def test_the_last_idle_worker_is_left_to_other_callers(monkeypatch: pytest.Monke
 
 
 @pytest.mark.issue(number=19, point=10)
+def test_a_read_does_not_give_way_to_callers_that_may_not_have_its_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn that ends at once would begin again for ever."""
+    monkeypatch.setattr(pool_module, "_FIRST_SLICE", 0.0)
+
+    async def body() -> None:
+        async with pool() as p:
+            attack = reads(p, "attacker", 5)
+            await asyncio.sleep(0)
+            assert await read_by(p, "other") == "result"
+            assert not any(task.done() for task in attack)
+            await end(attack)
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
 def test_a_compile_takes_its_worker_back_from_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "_FIRST_SLICE", 1e6)
 
