@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from kcache_grpc.worker.fairness import FairQueue
 
-#: Seconds of work that need no pause: more than one large call takes.
-_BURST = 0.005
+#: Seconds of work that need no pause: what some clients that start at once ask for.
+_BURST = 0.05
 #: Seconds of pause for each second of work beyond that.
 _PAUSE = 3.0
 

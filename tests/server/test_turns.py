@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from kcache_grpc.server import turns
 from kcache_grpc.server.servicers.kernel_cache import KernelCacheServicer
 from kcache_grpc.server.turns import Turns
 from kcache_grpc.service import Caller
@@ -34,20 +35,20 @@ class Clock:
 def test_callers_take_turns_whoever_came_first() -> None:
     order: list[str] = []
 
-    async def slices(turns: Turns, caller: str) -> None:
-        await turns.wait(caller)
+    async def slices(queue: Turns, caller: str) -> None:
+        await queue.wait(caller)
         order.append(caller)
 
     async def body() -> None:
-        turns = Turns(Clock())
-        await asyncio.gather(*(slices(turns, name) for name in ("many", "many", "many", "few", "some")))
+        queue = Turns(Clock())
+        await asyncio.gather(*(slices(queue, name) for name in ("many", "many", "many", "few", "some")))
 
     asyncio.run(body())
     assert order == ["many", "many", "few", "some", "many"]
 
 
 def test_a_slice_is_followed_by_a_pause_as_long_as_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first few milliseconds are free: one large call never waits for itself."""
+    """The first of them are free: clients that start at once do not wait."""
     pauses: list[float] = []
 
     async def body() -> None:
@@ -59,25 +60,25 @@ def test_a_slice_is_followed_by_a_pause_as_long_as_three(monkeypatch: pytest.Mon
             return loop.call_soon(callback, *args)
 
         monkeypatch.setattr(loop, "call_later", call_later)
-        turns = Turns(clock)
+        queue = Turns(clock)
         for _ in range(4):
-            await turns.wait("a")
-            clock.now += 0.004
+            await queue.wait("a")
+            clock.now += 0.04
 
     asyncio.run(body())
-    assert pauses[:2] == pytest.approx([0.009, 0.012])
+    assert pauses[:2] == pytest.approx([0.09, 0.12])
 
 
 def test_a_caller_that_gives_up_passes_its_turn_on() -> None:
     async def body() -> None:
-        turns = Turns(Clock())
-        second, third, fourth = [asyncio.create_task(turns.wait(name)) for name in ("two", "three", "four")]
-        await turns.wait("one")
+        queue = Turns(Clock())
+        second, third, fourth = [asyncio.create_task(queue.wait(name)) for name in ("two", "three", "four")]
+        await queue.wait("one")
         loop = asyncio.get_running_loop()
         loop.call_soon(second.cancel)  # when it has its turn and does not know yet
         loop.call_soon(third.cancel)
         await asyncio.wait_for(fourth, 60)
-        await asyncio.wait_for(turns.wait("five"), 60)
+        await asyncio.wait_for(queue.wait("five"), 60)
         assert second.cancelled()
         assert third.cancelled()
 
@@ -125,8 +126,9 @@ class _Queries(list[Any]):
         return super().__getitem__(index)
 
 
-def test_many_large_calls_hold_up_no_other() -> None:
+def test_many_large_calls_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another call needs ``LAPS`` turns of the loop: few slices of the large calls come between them."""
+    monkeypatch.setattr(turns, "_BURST", 0.005)
     servicer = KernelCacheServicer(cast("Any", _Service()), 1.0)
     request = kernels_request([add(4)] * 4096)
     sliced: Any = SimpleNamespace(
