@@ -19,7 +19,7 @@ from kcache_grpc.errors import ArgumentError, CompileFailed, KcacheError, Unavai
 from kcache_grpc.integrations.torch.build import NotSupported, in_clean_thread
 from kcache_grpc.integrations.torch.lookup import Lookup
 from kcache_grpc.integrations.torch.metadata import NotKeyed, call_key, tensors_of
-from kcache_grpc.integrations.torch.operators import overload_of, refusal
+from kcache_grpc.integrations.torch.operators import may_divide_by_zero, overload_of, refusal
 from kcache_grpc.integrations.torch.table import Folder
 from kcache_grpc.local_files import KcacheWarning
 
@@ -225,7 +225,10 @@ class KernelHolder:
             return outcome
 
     def _outcome(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], grad: bool) -> _Hit | _Eager:
-        reason = self._refusal or _unsupported(tensors_of([*args, *kwargs.values()]), grad)
+        tensors = tensors_of([*args, *kwargs.values()])
+        reason = self._refusal or _unsupported(tensors, grad)
+        if not reason and may_divide_by_zero(self.op, tensors):
+            reason = "element_checks"
         if reason:
             return _Eager(reason)
         try:

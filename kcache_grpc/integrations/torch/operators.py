@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +16,17 @@ _REFUSED_TAGS = {
     "data_dependent_output": "data_dependent",
     "inplace_view": "in_place",
 }
+#: Tensor arguments whose elements an operator checks: positions in another argument, or counts.
+_CHECKED_ARGUMENTS = frozenset(("index", "indices", "offsets", "lengths", "repeats", "pivots", "LU_pivots"))
+#: Other operators that raise for some elements: classes out of range, singular matrices, probabilities.
+_CHECKING = (
+    "nll_loss", "cross_entropy_loss", "multi_margin_loss", "multilabel_margin_loss", "ctc_loss", "_ctc_loss",
+    "binary_cross_entropy", "histc", "linalg_", "_linalg_", "inverse", "cholesky",
+)  # fmt: skip
+_NOT_CHECKING = ("binary_cross_entropy_with_logits",)
+#: Operators that raise where an integer is divided by a tensor that has a zero.
+_DIVISIONS = frozenset(("div", "divide", "floor_divide", "remainder", "fmod"))
+_TRUE_DIVISIONS = frozenset(("aten::div.Tensor", "aten::divide.Tensor"))
 
 
 def overload_of(op: Any) -> Any:
@@ -62,9 +74,30 @@ def refusal(op: Any) -> str:
     for tag in op.tags:
         if tag.name in _REFUSED_TAGS:
             return _REFUSED_TAGS[tag.name]
+    if _checks_elements(op):
+        return "element_checks"
     if not schema.returns or any(str(value.type) != "Tensor" for value in schema.returns):
         return "results"
     return ""
+
+
+def _checks_elements(op: Any) -> bool:
+    """Whether the operator raises for some elements of its arguments: a kernel would compute something."""
+    for argument in op._schema.arguments:
+        if argument.name in _CHECKED_ARGUMENTS and "Tensor" in str(argument.type):
+            return True
+    name = op._schema.name.partition("::")[2]
+    return name.startswith(_CHECKING) and not name.startswith(_NOT_CHECKING)
+
+
+def may_divide_by_zero(op: Any, tensors: Sequence[Any]) -> bool:
+    """Whether a call divides integers by those of a tensor, and raises where one of them is 0."""
+    if op._schema.name.partition("::")[2] not in _DIVISIONS or op._name in _TRUE_DIVISIONS:
+        return False
+    divisor = op._schema.arguments[1]
+    return str(divisor.type) == "Tensor" and not any(
+        tensor.is_floating_point() or tensor.is_complex() for tensor in tensors
+    )
 
 
 def composite(op: Any) -> bool:

@@ -210,6 +210,7 @@ EAGER: list[tuple[str, str, Callable[[], tuple[Any, ...]]]] = [
     ("no_tensor", "aten::ones", lambda: ([2],)),
     ("strides", "aten::relu", lambda: (torch.ones(2, 3).t(),)),
     ("data_dependent", "aten::nonzero", lambda: (torch.ones(3),)),
+    ("element_checks", "aten::index_select", lambda: (torch.ones(3), 0, torch.tensor([0, 2]))),
 ]
 
 
@@ -223,6 +224,51 @@ def test_unsupported_calls_run_eagerly_and_are_counted(
     assert result.requires_grad == eager.requires_grad
     assert holder.stats()[f"eager_{reason}"] == 1
     assert holder.stats()["hits"] == 0
+
+
+#: Arguments that the operator takes, and others of the same metadata for which it raises.
+CHECKED: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = [
+    ("aten::index_select", (torch.ones(3), 0, torch.tensor([2])), (torch.ones(3), 0, torch.tensor([9]))),
+    ("aten::gather", (torch.ones(3), 0, torch.tensor([2])), (torch.ones(3), 0, torch.tensor([9]))),
+    ("aten::index.Tensor", (torch.ones(3), [torch.tensor([2])]), (torch.ones(3), [torch.tensor([9])])),
+    ("aten::embedding", (torch.ones(3, 2), torch.tensor([2])), (torch.ones(3, 2), torch.tensor([9]))),
+    ("aten::floor_divide", (torch.tensor([3]), torch.tensor([2])), (torch.tensor([3]), torch.tensor([0]))),
+    (
+        "aten::remainder.Tensor",
+        (torch.tensor([3]), torch.tensor([2])),
+        (torch.tensor([3]), torch.tensor([0])),
+    ),
+    ("aten::remainder.Scalar_Tensor", (3, torch.tensor([2])), (3, torch.tensor([0]))),
+    ("aten::linalg_inv", (torch.eye(2),), (torch.zeros(2, 2),)),
+    ("aten::binary_cross_entropy", (torch.ones(2), torch.ones(2)), (torch.full((2,), 2.0), torch.ones(2))),
+]
+
+
+@pytest.mark.parametrize(("op", "good", "bad"), CHECKED, ids=[op for op, _, _ in CHECKED])
+def test_errors_that_depend_on_elements_are_those_of_the_operator(
+    op: str, good: tuple[Any, ...], bad: tuple[Any, ...], client: kcache.Client
+) -> None:
+    holder = KernelHolder(op, client=client)
+    for _ in range(2):
+        assert torch.equal(holder(*good), holder.op(*good))
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        holder.op(*bad)
+    with pytest.raises(expected.type):
+        holder(*bad)
+    assert holder.stats()["hits"] == 0
+
+
+def test_divisions_that_cannot_raise_have_kernels(client: kcache.Client) -> None:
+    whole = torch.tensor([3, -3])
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("aten::div.Tensor", (whole, whole)),
+        ("aten::remainder.Scalar", (whole, 2)),
+        ("aten::remainder.Tensor", (whole.float(), whole.float())),
+    ]
+    for op, args in calls:
+        holder = KernelHolder(op, client=client, strict=True)
+        assert torch.equal(holder(*args), holder.op(*args))
+        assert holder.stats()["hits"] == 1, op
 
 
 def test_autocast_runs_eagerly(client: kcache.Client) -> None:
