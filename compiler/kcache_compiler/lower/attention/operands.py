@@ -332,7 +332,9 @@ def _together(found: Gathered) -> bool:
             return False
     if not _unnoticed(every, last):
         return False
-    found.spared = [mlir.definition(one.operands[-1]) for one in found.members if one.operands[-1] != final]
+    found.spared = [
+        mlir.definition(member.operands[-1]) for member in found.members if member.operands[-1] != final
+    ]
     found.spared = list(dict.fromkeys(found.spared))
     for op in every:
         if op != last:
@@ -360,7 +362,7 @@ def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
     statements = mlir.operations(last.operation.block)
     for op in statements[: statements.index(last)]:
         if op in members:
-            read |= {memory.root_of(one) for one in op.operands if mlir.is_memref(one.type)}
+            read |= {memory.root_of(operand) for operand in op.operands if mlir.is_memref(operand.type)}
         elif read and _effects(op) and not _harmless(op, read, memory.root_of(last.operands[-1])):
             return False
     return True
@@ -372,7 +374,7 @@ def _harmless(op: mlir.Op, read: set[mlir.Value], result: mlir.Value) -> bool:
         return False
     inputs = mlir.input_count(op)
     written = {memory.root_of(one) for one in list(op.operands)[inputs:]}
-    touched = {memory.root_of(one) for one in op.operands if mlir.is_memref(one.type)}
+    touched = {memory.root_of(operand) for operand in op.operands if mlir.is_memref(operand.type)}
     captured = any(mlir.name_of(inner) == "memref.load" for inner in mlir.walk(op))
     return not (written & read or result in touched or captured)
 

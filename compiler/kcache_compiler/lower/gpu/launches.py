@@ -161,7 +161,12 @@ def _without_result(planned: Planned, tiles: Tiles) -> Planned:
     fused = planned.fused
     number = fused.segments[tiles.segment][0].nest.accesses[2].buffer
     alloc = mlir.defining(planned.buffers[number])
-    accesses = [access for one in fused.statements for access in one.nest.accesses if access.buffer == number]
+    accesses = [
+        access
+        for statement in fused.statements
+        for access in statement.nest.accesses
+        if access.buffer == number
+    ]
     users = [user for user, _ in mlir.uses(planned.buffers[number])]
     starts = tiles.segment > 0 and any(
         access.buffer == number and access.written and not access.reads
@@ -273,7 +278,7 @@ def _write(
     if is_marker(first):
         form, ops, checks = write_marker(kernel, first)
     else:
-        ops = names_of([planned.codes[one.number].body for one in planned.fused.statements])
+        ops = names_of([planned.codes[statement.number].body for statement in planned.fused.statements])
         form, checks = _loops(kernel, planned, tiles, parts, ends), planned.fused.checks
         ops = (form.name, *ops)
     kernel.finish()

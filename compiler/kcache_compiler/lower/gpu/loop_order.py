@@ -31,7 +31,7 @@ def arrange(
 
 def _joined(fused: Fused) -> tuple[tuple[Statement, ...], ...]:
     """Segments without loops of their own follow each other in one body."""
-    if any(len(one.nest.axes) != fused.shared for one in fused.statements):
+    if any(len(statement.nest.axes) != fused.shared for statement in fused.statements):
         return fused.segments
     return (tuple(fused.statements),)
 

@@ -54,8 +54,8 @@ def outline_combination(
     """
     split = fused.split
     assert split is not None
-    passed = list(dict.fromkeys(buffers[one.buffer] for one in split.totals))
-    names = tuple(dict.fromkeys(combiners[one.buffer].name for one in split.totals))
+    passed = list(dict.fromkeys(buffers[total.buffer] for total in split.totals))
+    names = tuple(dict.fromkeys(combiners[total.buffer].name for total in split.totals))
     outlined = Outlined(name, Combination(), names, passed, [], shared=split.shared_bytes)
     function, entry = slice_function(module, outlined, set(passed))
     with mlir.at_end(entry):
@@ -138,7 +138,7 @@ def _counters(axes: list[tuple[int, Formula]]) -> list[list[tuple[int, int]]]:
 
 def _combine(places: Sequence[_Place], count: mlir.Value, combiner: Combining, scan: bool) -> None:
     """One result, or those of a selection, over all chunks."""
-    starts = [memory.load(one.result, one.offset) for one in places]
+    starts = [memory.load(place.result, place.offset) for place in places]
     carried = [memory.to_carried(start) for start in starts]
     loop = mlir.for_loop((mlir.constant(0), count), mlir.constant(1), carried)
     block = mlir.block_of(loop)
@@ -155,6 +155,6 @@ def _combine(places: Sequence[_Place], count: mlir.Value, combiner: Combining, s
             results = combiner.selection.combine(before, totals)
         else:
             results = [combiner(before[0], totals[0])]
-        scf.yield_([memory.to_carried(one) for one in results])
+        scf.yield_([memory.to_carried(result) for result in results])
     for one, raw, start in zip(places, loop.results, starts, strict=True):
         memory.store(one.result, one.offset, memory.from_carried(raw, start.type))

@@ -36,7 +36,7 @@ class Writer(Elements):
         assert self.chunks is not None
         size = self._value(self.fused.statements[0].nest.axes[split.position].size)
         length = self._value(split.length)
-        places = [self._value(one.offset) for one in split.totals]
+        places = [self._value(total.offset) for total in split.totals]
         loop = for_loop(self.bounds, 1, [])
         with mlir.at_end(mlir.block_of(loop)):
             number = mlir.block_of(loop).arguments[0]

@@ -49,7 +49,7 @@ def _masked(fused: Fused, buffers: Sequence[mlir.Value], target: Target) -> Fuse
     """With the number of lanes that the rows' ends take at once."""
     if target.vector_bytes < 64 or target.architecture != "x86_64":
         return fused
-    used = {access.buffer for one in fused.statements for access in one.nest.accesses}
+    used = {access.buffer for statement in fused.statements for access in statement.nest.accesses}
     elements = [mlir.element_type(buffers[number].type) for number in used]
     widths = {memory.element_bytes(element) for element in elements}
     plain = not any(str(element) == "i1" or str(element).startswith("complex") for element in elements)

@@ -101,7 +101,7 @@ class _Table:
     """What the reducer makes of two elements, each the numbers of its values."""
 
     def __init__(self, reducer: Reducer, values: list[tuple[float, ...]]) -> None:
-        self.elements: list[_Element] = list(itertools.product(*(range(len(one)) for one in values)))
+        self.elements: list[_Element] = list(itertools.product(*(range(len(value)) for value in values)))
         self.found = {
             (old, new): _apply(reducer, values, old, new) for old in self.elements for new in self.elements
         }

@@ -117,7 +117,7 @@ def selection_of(generic: mlir.Op) -> Selection | None:
     if any(depends(element, old) for element in new) or len(set(new)) != len(new):
         return None
     starts = [_start(generic, output) for output in outputs]
-    found = tuple(one for one in starts if one is not None)
+    found = tuple(start for start in starts if start is not None)
     if [one.results[0].type for one in found] != [one.type for one in old]:
         return None
     reducer = _Reading(old, tuple(new)).reducer(yielded, found)

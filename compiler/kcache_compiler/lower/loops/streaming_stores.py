@@ -136,9 +136,11 @@ def coming(fused: Fused, elements: Mapping[int, mlir.Type]) -> list[tuple[Access
     if fused.shared != 1 or len(fused.segments) == 1:
         return []
     statements = fused.statements
-    written = {access.buffer for one in statements for access in one.nest.accesses if access.written}
+    written = {
+        access.buffer for statement in statements for access in statement.nest.accesses if access.written
+    }
     found: dict[tuple[int, Formula], tuple[Access, int]] = {}
-    for access in (access for one in statements for access in one.nest.accesses):
+    for access in (access for statement in statements for access in statement.nest.accesses):
         if access.buffer not in elements or access.buffer in written or len(access.strides) != 2:
             continue
         row, step = access.strides

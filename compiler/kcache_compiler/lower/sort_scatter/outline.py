@@ -91,7 +91,7 @@ def _parts(
         pointers[buffer] = memory.Pointer(argument, mlir.element_type(buffer.type), strides)
     flat = iter(arguments[3 + len(buffers) :])
     known = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
-    bases = [pointers[one] for one in generic.operands]
+    bases = [pointers[operand] for operand in generic.operands]
     parts = MarkerOperands(generic, inputs, walked, bases, pointers, known, dims, cache)
     parts.shared = next(flat) if outlined.shared else None
     parts.scratch = next(flat) if outlined.scratch else parts.shared

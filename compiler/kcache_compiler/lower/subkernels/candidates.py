@@ -116,7 +116,7 @@ class Draw(Candidate):
         shape = _tensor("", self.op.results[0]).shape
         which = drawn.distribution_of(self.op)
         made = drawn.drawn(which, lines, bounds[0], bounds[1], shape, lambda: tensors[-1])
-        taken = ", ".join(f"{one.name}: {one.type}" for one in tensors)
+        taken = ", ".join(f"{tensor.name}: {tensor.type}" for tensor in tensors)
         body = "\n".join(lines.lines)
         return f"func.func @main({taken}) -> {made.type} {{\n{body}\nreturn {made.name} : {made.type}\n}}"
 

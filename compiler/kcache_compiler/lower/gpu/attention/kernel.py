@@ -196,7 +196,7 @@ class _Attention:
         matters = if_else_values(
             beyond, [flag], lambda: [self._matters(key, stage, values)], lambda: [mlir.constant(1, "i1")]
         )
-        return if_else_values(matters[0], [one.type for one in values], weigh, lambda: values)
+        return if_else_values(matters[0], [value.type for value in values], weigh, lambda: values)
 
     def _matters(self, key: mlir.Value, stage: mlir.Value, values: list[mlir.Value]) -> mlir.Value:
         """Whether masked keys may change something, for all threads of the block the same."""

@@ -145,7 +145,10 @@ class RowWriter(LaneWriter):
         self._iteration: int | None = None
         self._row_registers = RowRegisters()
         written = {
-            roots[one.buffer] for each in fused.statements for one in each.nest.accesses if one.written
+            roots[access.buffer]
+            for statement in fused.statements
+            for access in statement.nest.accesses
+            if access.written
         }
         self.constant = {number for number, root in roots.items() if root not in written}
         self._alone = False
@@ -170,7 +173,9 @@ class RowWriter(LaneWriter):
         code = self.codes[number]
         captured = captured_by(code.generic, code.numbers)
         return [
-            SharedAccess(memory.root_of(one), written=False) for one in captured if mlir.is_memref(one.type)
+            SharedAccess(memory.root_of(value), written=False)
+            for value in captured
+            if mlir.is_memref(value.type)
         ]
 
     def _shared_access(self, access: Access, written: bool) -> SharedAccess:

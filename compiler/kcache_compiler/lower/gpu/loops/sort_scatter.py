@@ -35,7 +35,7 @@ def write_marker(
             pointers[captured] = kernel.pointer(captured)
     formulas = {formula for walk in walked for formula in (*walk.sizes, *walk.strides, walk.offset)}
     cache = {formula: kernel.value(formula) for formula in sorted(formulas, key=repr)}
-    bases = [pointers[one] for one in operands]
+    bases = [pointers[operand] for operand in operands]
     parts = MarkerOperands(generic, inputs, walked, bases, pointers, scalars, None, cache)
     write = write_scatter if kind == "scatter" else write_sort
     with kernel.body():

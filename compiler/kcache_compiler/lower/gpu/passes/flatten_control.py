@@ -144,7 +144,9 @@ def _replace_inside(copy: mlir.Op, here: dict[mlir.Value, mlir.Value]) -> None:
 def _weight(block: mlir.Block) -> int:
     """How many operations a copy of a region comes to, those in its control flow included."""
     operations = mlir.operations(block)[:-1]
-    return sum(len(mlir.walk(one)) if mlir.name_of(one) in _CONTROL else 1 for one in operations)
+    return sum(
+        len(mlir.walk(operation)) if mlir.name_of(operation) in _CONTROL else 1 for operation in operations
+    )
 
 
 def _has_loops(block: mlir.Block) -> bool:
