@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcache_compiler.lower.loops.reassociation import Reducer, Result, Step, regroups
+from kcache_compiler.lower.loops.reassociation import Reducer, ReducerOperation, Result, regroups
 from kcache_compiler.schedule.split_reductions import CHUNK, SHORT
 from tests.compiler.codegen_harness import Kernel
 from tests.compiler.schedule.test_split_reductions import (
@@ -190,29 +190,35 @@ GREATER, UNEQUAL, LESS = 2, 13, 2
 
 
 def test_what_is_proved() -> None:
-    greater = Reducer((FLOAT,), (Step("cmpf", (0, 1), GREATER), Step("select", (2, 0, 1))), (3,))
+    greater = Reducer(
+        (FLOAT,), (ReducerOperation("cmpf", (0, 1), GREATER), ReducerOperation("select", (2, 0, 1))), (3,)
+    )
     assert not regroups(greater)  # of a NaN and what follows the latter, of what precedes and a NaN the NaN
     keeps_nan = Reducer(
         (FLOAT,),
         (
-            Step("cmpf", (0, 1), GREATER),
-            Step("cmpf", (0, 0), UNEQUAL),
-            Step("ori", (2, 3)),
-            Step("select", (4, 0, 1)),
+            ReducerOperation("cmpf", (0, 1), GREATER),
+            ReducerOperation("cmpf", (0, 0), UNEQUAL),
+            ReducerOperation("ori", (2, 3)),
+            ReducerOperation("select", (4, 0, 1)),
         ),
         (5,),
     )
     assert regroups(keeps_nan)
-    assert regroups(Reducer((INTEGER,), (Step("cmpi", (0, 1), LESS), Step("select", (2, 0, 1))), (3,)))
+    assert regroups(
+        Reducer(
+            (INTEGER,), (ReducerOperation("cmpi", (0, 1), LESS), ReducerOperation("select", (2, 0, 1))), (3,)
+        )
+    )
     assert regroups(Reducer((INTEGER,), (), (1,)))  # the last
 
 
 def test_a_start_that_would_count_again_is_refused() -> None:
     # The last of equals wins, zeros of both signs are equal: a start of 0 would win against -0 in each chunk.
     steps = (
-        Step("cmpf", (0, 1), GREATER),
-        Step("cmpf", (0, 0), UNEQUAL),
-        Step("ori", (2, 3)),
-        Step("select", (4, 0, 1)),
+        ReducerOperation("cmpf", (0, 1), GREATER),
+        ReducerOperation("cmpf", (0, 0), UNEQUAL),
+        ReducerOperation("ori", (2, 3)),
+        ReducerOperation("select", (4, 0, 1)),
     )
     assert not regroups(Reducer((Result(True, 0.0),), steps, (5,)))

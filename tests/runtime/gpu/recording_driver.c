@@ -29,11 +29,13 @@ static int said(int result, const char *format, ...) {
     va_list arguments;
     if (log_file == NULL && path != NULL) log_file = fopen(path, "a");
     if (log_file == NULL) return result;
+    flockfile(log_file); // A line is whole, whichever threads write.
     va_start(arguments, format);
     vfprintf(log_file, format, arguments);
     va_end(arguments);
     fputc('\n', log_file);
     fflush(log_file);
+    funlockfile(log_file);
     return result;
 }
 

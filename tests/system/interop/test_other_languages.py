@@ -19,7 +19,7 @@ from kcache_grpc.model.target import host_target
 from tests.serving import ServerProcess
 
 HERE = Path(__file__).parent
-PROTOS = HERE.parents[1] / "protos"
+PROTOS = HERE.parents[2] / "protos"
 NODE = Path(sys.executable).with_name("node")
 PROGRAM = """
 module @any_name {

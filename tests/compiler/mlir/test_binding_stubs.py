@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "typings"
+ROOT = Path(__file__).parents[3] / "typings"
 STUBS = sorted(str(file.relative_to(ROOT)) for file in ROOT.rglob("*.pyi") if file.name != "__init__.pyi")
 #: The bindings define these in ``torch_mlir.ir`` under another name, or only as annotations.
 INSTANCE_ATTRIBUTES = {("Context", "allow_unregistered_dialects"), ("MLIRError", "message")}
