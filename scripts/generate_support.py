@@ -24,7 +24,7 @@ from tests.repository.edges import Edge, Outcome, edges
 
 _ROOT = Path(__file__).resolve().parents[1]
 PAGE = _ROOT / "docs" / "reference" / "support.md"
-TABLE = _ROOT / "kcache_grpc" / "cli" / "support_table.json"
+TABLE = _ROOT / "kcache_grpc" / "cli" / "commands" / "support_table.json"
 #: An op; attributes (``#stablehlo.gather<...>``) are none.
 _OP = re.compile(r"(?<![#\w])(?:stablehlo|chlo)\.\w+")
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (

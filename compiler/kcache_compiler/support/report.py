@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Most where of one refusal; its count covers all.
+#: Most locations of one refusal; its count covers all.
 _MAX_LOCATIONS = 8
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An operation that is rejected ``count`` times; ``where`` are the first where, as far as known.
+    """An operation that is rejected ``count`` times; ``where`` are the first locations, as far as known.
 
     ``op`` is empty if the program as a whole is rejected.
     """
