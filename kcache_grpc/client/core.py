@@ -31,7 +31,7 @@ from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import EMBEDDED, Place, RemotePlace
 from kcache_grpc.client.transport.interface import Io
 from kcache_grpc.client.trust.server_state import Generation
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.tuning import tuner
 from kcache_grpc.client.tuning.recorded_schedules import REFUSALS, RecordedSchedules, plain
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
@@ -183,8 +183,8 @@ class Core:
             raise
 
     async def _kernels_of(
-        self, wished: Sequence[Ask], deadline: Deadline, progress: Progress | None
-    ) -> tuple[list[Ask], dict[AskKey, Kernel]]:
+        self, wished: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None
+    ) -> tuple[list[KernelRequest], dict[AskKey, Kernel]]:
         """The asks with recorded schedules where the service takes them, and the kernels of all."""
         asks = [await self._recorded.applied(wish, deadline) for wish in wished]
         try:
@@ -203,7 +203,7 @@ class Core:
             self._recorded.give_up(refused)
         return asks, kernels
 
-    def _evident(self, kernel: Kernel, ask: Ask, source: Source) -> Kernel:
+    def _evident(self, kernel: Kernel, ask: KernelRequest, source: Source) -> Kernel:
         """The kernel of an ask; in automatic mode the program is evidence, with the arguments it brings."""
         if ask.shapes.mode != AUTO:
             return kernel
@@ -218,7 +218,7 @@ class Core:
         self._pin(kernel, own)
         return kernel
 
-    async def _see(self, connection: Connection, ask: Ask, deadline: Deadline) -> None:
+    async def _see(self, connection: Connection, ask: KernelRequest, deadline: Deadline) -> None:
         """Remembers what the ask's own evidence shows, unless the service is away."""
         with contextlib.suppress(KcacheError):
             self._seen.add((await with_witnesses(connection, ask, deadline)).witnesses or ())
@@ -229,7 +229,7 @@ class Core:
         kernel.pin(lambda: seen.pinned(own, manifest, binding))
 
     async def _kernels(
-        self, asks: Sequence[Ask], deadline: Deadline, progress: Progress | None
+        self, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None
     ) -> dict[AskKey, Kernel]:
         """From memory, from who makes them already, else from the service."""
         unique = {ask_key(ask): ask for ask in asks}
@@ -251,7 +251,7 @@ class Core:
         """Whether a kernel in memory may be used on."""
         return self._services.holds(generation) or self._bundled.holds(generation)
 
-    async def _from_bundles(self, asks: dict[AskKey, Ask]) -> dict[AskKey, Kernel]:
+    async def _from_bundles(self, asks: dict[AskKey, KernelRequest]) -> dict[AskKey, Kernel]:
         """The kernels that preloaded or imported bundles have; no service is asked."""
         kernels: dict[AskKey, Kernel] = {}
         for key, ask in asks.items():
@@ -267,7 +267,7 @@ class Core:
         return kernels
 
     async def _fly(
-        self, asks: dict[AskKey, Ask], deadline: Deadline, progress: Progress | None
+        self, asks: dict[AskKey, KernelRequest], deadline: Deadline, progress: Progress | None
     ) -> dict[AskKey, Kernel]:
         """Makes the kernels that nobody in this process is making, then waits for those of others.
 
@@ -296,7 +296,7 @@ class Core:
             return None
 
     async def _lead(
-        self, asks: dict[AskKey, Ask], deadline: Deadline, progress: Progress
+        self, asks: dict[AskKey, KernelRequest], deadline: Deadline, progress: Progress
     ) -> dict[AskKey, Kernel]:
         """Makes kernels and wakes who waits for them, whatever happens."""
         try:
@@ -315,7 +315,7 @@ class Core:
         return kernels
 
     async def _made(
-        self, obtainer: Obtainer, asks: Sequence[Ask], deadline: Deadline, progress: Progress
+        self, obtainer: Obtainer, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[Kernel]:
         place = obtainer.connection.place
         if isinstance(place, RemotePlace):
@@ -498,7 +498,7 @@ class Core:
             found.schedule, found.timings, found.recorded, found.device, kernel, found.rejected, found.trials
         )
 
-    async def _alone(self, ask: Ask) -> Kernel:
+    async def _alone(self, ask: KernelRequest) -> Kernel:
         """The kernel of one ask, as the service has it: no arguments bound."""
         key = ask_key(ask)
         kernel = self._kept(key)
@@ -604,11 +604,13 @@ class Core:
             raise ArgumentError("the client is closed")
 
 
-def _ask(source: Source, target: Target, options: Options, shapes: ShapeWish, retry: bool = False) -> Ask:
+def _ask(
+    source: Source, target: Target, options: Options, shapes: ShapeWish, retry: bool = False
+) -> KernelRequest:
     """What is asked for a program, with its evidence. Raises ``ArgumentError`` where that is for nothing."""
     if source.evidence:
         shapes = replace(shapes, evidence=tuple(program.digest for program in source.evidence))
-    return Ask(source.program, target, options, shapes, retry, source.evidence)
+    return KernelRequest(source.program, target, options, shapes, retry, source.evidence)
 
 
 def _options(options: Options | None) -> Options:

@@ -21,7 +21,7 @@ from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import COMPILE_KERNEL, GET_KERNELS, Io, Wire
 from kcache_grpc.client.transport.transfer import download, with_program
-from kcache_grpc.client.trust.verification import Ask, Judge, check_bytes
+from kcache_grpc.client.trust.verification import KernelRequest, KernelVerifier, check_bytes
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.bypass import BypassReason
 from kcache_grpc.model.options import Options
@@ -76,11 +76,15 @@ class Obtainer:
         self._io = io
         self._counters = counters
 
-    async def obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
+    async def obtain(
+        self, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress
+    ) -> list[Obtained]:
         """One kernel for each, in order. All asks have the same target, and options but for the schedule."""
         return await self.connection.renewed(lambda: self._obtain(asks, deadline, progress), deadline)
 
-    async def _obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
+    async def _obtain(
+        self, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress
+    ) -> list[Obtained]:
         judge = await self.connection.judge(deadline)
         kept = await self._io.blocking(lambda: [self._from_disk(ask, judge) for ask in asks])
         missing = [index for index, found in enumerate(kept) if found is None]
@@ -100,7 +104,7 @@ class Obtainer:
                 self._counters.bypass(BypassReason.RETRY)
         made = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
 
-        async def fetch(ask: Ask, answer: pb.KernelResult, done: Compile | None) -> Obtained:
+        async def fetch(ask: KernelRequest, answer: pb.KernelResult, done: Compile | None) -> Obtained:
             obtained = await self._answered(ask, answer, done, deadline, progress)
             await self._keep(ask, obtained.kernel, deadline)
             return obtained
@@ -112,7 +116,7 @@ class Obtainer:
         fetched = dict(zip(missing, await self._io.gather(works), strict=True))
         return [found or fetched[index] for index, found in enumerate(kept)]
 
-    def _from_disk(self, ask: Ask, judge: Judge) -> Obtained | None:
+    def _from_disk(self, ask: KernelRequest, judge: KernelVerifier) -> Obtained | None:
         if self._disk is None:
             return None
         found = self._disk.load(entry_name(judge.state, self.connection.namespace, ask), judge, ask)
@@ -120,12 +124,12 @@ class Obtainer:
             return Obtained(found, "disk", found.manifest.compile_seconds)
         return self._lower_from_disk(ask, judge, self.connection.place.freshness)
 
-    async def holds(self, ask: Ask, deadline: Deadline) -> bool:
+    async def holds(self, ask: KernelRequest, deadline: Deadline) -> bool:
         """Whether the kernel is on disk. Asks the server for nothing but what it is."""
         judge = await self.connection.judge(deadline)
         return await self._io.blocking(lambda: self._from_disk(ask, judge)) is not None
 
-    def _lower_from_disk(self, ask: Ask, judge: Judge, max_age: float) -> Obtained | None:
+    def _lower_from_disk(self, ask: KernelRequest, judge: KernelVerifier, max_age: float) -> Obtained | None:
         """A kernel for a lower target, where that will do, saved less than ``max_age`` seconds ago."""
         if self._disk is None or not judge.allows_lower(ask):
             return None
@@ -133,7 +137,7 @@ class Obtainer:
         found = self._disk.load(name, judge, ask, max_age)
         return None if found is None else Obtained(found, "disk", found.manifest.compile_seconds)
 
-    async def _look_up(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
+    async def _look_up(self, asks: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
         """The server's answer for each, uploading nothing. A question is about one schedule and one wish."""
         state = await self.connection.state(deadline)
         alike: dict[tuple[Options, ShapeWish], list[int]] = {}
@@ -147,7 +151,7 @@ class Obtainer:
                 answers.update(zip(some, found, strict=True))
         return [answers[index] for index in range(len(asks))]
 
-    async def _look_up_some(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
+    async def _look_up_some(self, asks: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
         request = pb.GetKernelsRequest(
             header=self.connection.header(),
             queries=[pb.KernelQuery(program_digest=ask.program.digest) for ask in asks],
@@ -171,7 +175,7 @@ class Obtainer:
 
     async def _answered(
         self,
-        ask: Ask,
+        ask: KernelRequest,
         answer: pb.KernelResult,
         done: Compile | None,
         deadline: Deadline,
@@ -201,7 +205,7 @@ class Obtainer:
 
     async def _compiled(
         self,
-        ask: Ask,
+        ask: KernelRequest,
         known: bool,
         deadline: Deadline,
         progress: Progress,
@@ -228,7 +232,9 @@ class Obtainer:
                     raise
                 await self._io.sleep(deadline.left(pauses.pop(0)))
 
-    async def _compile(self, ask: Ask, known: bool, deadline: Deadline, progress: Progress) -> Compile:
+    async def _compile(
+        self, ask: KernelRequest, known: bool, deadline: Deadline, progress: Progress
+    ) -> Compile:
         """One compile, followed to its result."""
         done = Compile(progress)
         header = self.connection.header()
@@ -253,7 +259,7 @@ class Obtainer:
         return done
 
     async def _complete(
-        self, ask: Ask, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
+        self, ask: KernelRequest, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
     ) -> StoredKernel:
         """Verifies an answer, then brings the bytes that did not come along."""
         binding, manifest = (await self.connection.judge(deadline)).kernel(answer, ask)
@@ -273,7 +279,7 @@ class Obtainer:
                 return kept
         return await download(self.connection, sha256, size, deadline, begun)
 
-    async def _keep(self, ask: Ask, kernel: StoredKernel, deadline: Deadline) -> None:
+    async def _keep(self, ask: KernelRequest, kernel: StoredKernel, deadline: Deadline) -> None:
         """Keeps a kernel on disk, under the toolchain that made it."""
         state = await self.connection.state(deadline)
         if kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):

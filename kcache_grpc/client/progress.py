@@ -1,4 +1,4 @@
-"""Stages of a compile, as callers are told of them."""
+"""Progress events of a compile, as callers receive them."""
 
 from __future__ import annotations
 

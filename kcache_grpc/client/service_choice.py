@@ -18,7 +18,7 @@ from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import EmbeddedPlace, Place, RemotePlace
 from kcache_grpc.client.transport.interface import Io
 from kcache_grpc.client.trust.server_state import Generation
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import IntegrityError, KcacheError
 from kcache_grpc.local_files import KcacheWarning, own_directory
 from kcache_grpc.model.bypass import BypassReason, fallback_reason
@@ -106,7 +106,7 @@ class Services:
         obtainer.connection.forget()
         return await use(obtainer)
 
-    async def on_disk(self, ask: Ask, deadline: Deadline) -> bool:
+    async def on_disk(self, ask: KernelRequest, deadline: Deadline) -> bool:
         """Whether a kernel of the service that the client was told to use is on disk."""
         return await self._with(self._main, lambda obtainer: obtainer.holds(ask, deadline))
 

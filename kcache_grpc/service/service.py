@@ -39,7 +39,7 @@ from kcache_grpc.service.compile.estimates import HIT, Estimate, Estimates, Subj
 from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
 from kcache_grpc.service.compile.progress import Audience, Tell
 from kcache_grpc.service.compile.reply_cache import Answers
-from kcache_grpc.service.compile.resolver import Supply
+from kcache_grpc.service.compile.resolver import KernelResolver
 from kcache_grpc.service.explain.explain import Explains, checked_most
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
@@ -198,7 +198,7 @@ class KernelService:
         self.blobs = BlobCache(
             store, threads, self._writers, self._namespaces, ledger, self._room, config.spool_dir / "blobs"
         )
-        self._supply = Supply(
+        self._resolver = KernelResolver(
             self._kernels, variants, self._failures, self._compiles, toolchains, self._bypassed, compatible
         )
         self._estimates = Estimates(store, threads, toolchains)
@@ -248,7 +248,7 @@ class KernelService:
             self._graphs,
             self._kernels,
             self._failures,
-            self._supply.choose,
+            self._resolver.choose,
             signer.key_id,
             self.limits.normalize_seconds,
         )
@@ -563,7 +563,7 @@ class KernelService:
             namespace = await self._namespaces.again(namespace)
         wish = await self._with_evidence(namespace, wish)
         report = self._estimates.follow(flight, namespace, graph.key, wish)
-        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, report, stored=stored)
+        made = self._resolver.kernel(namespace, graph, wish, caller, retry_failed, report, stored=stored)
         return Answer(graph, *await made)
 
     def _bypassed(self, reason: BypassReason) -> None:
@@ -618,7 +618,7 @@ class KernelService:
             else:
                 noted.graph(graph)
                 text = ""
-            if graph.key and await self._supply.holds(namespace, graph, wish):
+            if graph.key and await self._resolver.holds(namespace, graph, wish):
                 return HIT
             return await self._estimates.estimate(namespace, Subject(graph.key, text), wish)
 

@@ -25,7 +25,7 @@ SAMPLE = (
     ("reduce_window", "i32"),
     ("batch_norm_training", "f32"),
 )
-#: Operations that are told sizes.
+#: Operations that take sizes as arguments.
 TOLD = (
     ("dynamic_broadcast_in_dim", "f32"),
     ("dynamic_iota", "i32"),

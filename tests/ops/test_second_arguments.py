@@ -11,7 +11,7 @@ import pytest
 from tests.ops.generated.judge import execute
 from tests.ops.harness.programs import OpProgram
 
-HALVES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+HALF_PRECISION = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 #: operation -> what it is in f64, and units that the rounded result may be off.
 OF_FLOATS: dict[str, tuple[Callable[..., np.ndarray], int]] = {
     "stablehlo.power": (np.power, 1),
@@ -36,21 +36,21 @@ def run(op: str, dtype: str, storage: np.dtype, arguments: list[np.ndarray]) -> 
 
 
 def edges(dtype: str) -> np.ndarray:
-    info = ml_dtypes.finfo(HALVES[dtype])
+    info = ml_dtypes.finfo(HALF_PRECISION[dtype])
     sizes = [0, 1, 2, 3, 0.5, 1.5, 10, 1 / 3, float(info.smallest_subnormal), float(info.max), np.inf]
-    return np.array([*sizes, *(-size for size in sizes), np.nan], HALVES[dtype])
+    return np.array([*sizes, *(-size for size in sizes), np.nan], HALF_PRECISION[dtype])
 
 
-@pytest.mark.parametrize("dtype", list(HALVES))
+@pytest.mark.parametrize("dtype", list(HALF_PRECISION))
 @pytest.mark.parametrize("op", list(OF_FLOATS))
 def test_every_half_with_edges(op: str, dtype: str) -> None:
-    every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(HALVES[dtype])
+    every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(HALF_PRECISION[dtype])
     a, b = (one.ravel() for one in np.meshgrid(every, edges(dtype)))
     first, second = np.concatenate([a, b]), np.concatenate([b, a])
-    got = run(op, dtype, HALVES[dtype], [first, second])
+    got = run(op, dtype, HALF_PRECISION[dtype], [first, second])
     function, units = OF_FLOATS[op]
     with np.errstate(all="ignore"):
-        want = function(first.astype(np.float64), second.astype(np.float64)).astype(HALVES[dtype])
+        want = function(first.astype(np.float64), second.astype(np.float64)).astype(HALF_PRECISION[dtype])
     nan = np.isnan(got) & np.isnan(want)
     distance = np.abs(_ordered(got) - _ordered(want))
     wrong = ~nan & ((distance > units) | (np.isnan(got) != np.isnan(want)))

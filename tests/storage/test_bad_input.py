@@ -235,9 +235,9 @@ def test_who_is_in_a_hurry_does_not_wait_for_who_locks_the_whole_file(sqlite):
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()
-        with database.hurried(), pytest.raises(StoreUnavailable, match="locked"):
+        with database.short_lock_waits(), pytest.raises(StoreUnavailable, match="locked"):
             database.fetch(select(specs.c.key))
         assert time.monotonic() - began < BUSY_TIMEOUT_SECONDS / 4
-    with database.hurried():
+    with database.short_lock_waits():
         assert [row.key for row in database.fetch(select(specs.c.key))] == [1]
     database.close()

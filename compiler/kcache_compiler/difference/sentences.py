@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kcache_compiler.difference.frontier import COMMUTATIVE, Numbered, is_constant
 from kcache_compiler.difference.literal import literal
 from kcache_compiler.difference.outline import Operation, Use
+from kcache_compiler.mlir.attribute_text import split_attributes
 
 #: A ``Difference`` whose sentence lacks the position: name, value here, value there, sentence.
 _Detail = tuple[str, str, str, str]
@@ -173,26 +174,6 @@ def _differing(mine: str, theirs: str) -> tuple[str, str]:
     left = ", ".join(part for part in ours if part not in others) or mine
     right = ", ".join(part for part in others if part not in ours) or theirs
     return truncated(left), truncated(right)
-
-
-def split_attributes(text: str) -> list[str]:
-    """Return the attributes of ``a = 1, b = [2, 3]``: split at commas outside of brackets and quotes."""
-    parts, depth, start, quoted = [""], 0, 0, False
-    for index, char in enumerate(text):
-        if char == '"' and text[index - 1 : index] != "\\":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif char in "([{<":
-            depth += 1
-        elif char in ")]}" or (char == ">" and text[index - 1 : index] != "-"):
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts[-1] = text[start:index].strip()
-            parts.append("")
-            start = index + 1
-    parts[-1] = text[start:].strip()
-    return [part for part in parts if part]
 
 
 def truncated(text: str) -> str:

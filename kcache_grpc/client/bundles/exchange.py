@@ -19,7 +19,7 @@ from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import EXPORT_BUNDLE, IMPORT_BUNDLE, Io, Wire
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.model.wire import target_to_proto
@@ -42,7 +42,7 @@ class Used:
         self.programs: dict[bytes, None] = {}
         self.kernels: dict[bytes, None] = {}
 
-    def add(self, ask: Ask, kernel: Kernel) -> None:
+    def add(self, ask: KernelRequest, kernel: Kernel) -> None:
         """A kernel was handed out. Programs that were its evidence belong to it."""
         self.kernels[kernel.manifest.kernel_digest] = None
         for digest in (ask.program.digest, *ask.shapes.evidence):

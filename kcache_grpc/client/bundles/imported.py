@@ -32,7 +32,7 @@ from kcache_grpc.client.bundles.signers import TrustedSigners
 from kcache_grpc.client.cache.disk import DiskTier
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.trust.server_state import Generation
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied, ResourceExhausted
 from kcache_grpc.local_files import read_regular, write_whole
 from kcache_grpc.model.identity import ingredients_digest
@@ -121,7 +121,7 @@ class ImportedKernels:
         path = self._mapping_file(mapping)
         return not path.exists() and write_whole(path, mapping.entry.content(), replace=False)
 
-    def find(self, ask: Ask, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
+    def find(self, ask: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
         """The most special kernel for ``ask`` whose bytes are whole; ``None`` where there is none."""
         if not self._mapping_folder(ask.program.digest, ask.options.numerics).is_dir():
             return None

@@ -12,7 +12,7 @@ from kcache_grpc.bundle.entries import signed_to_proto
 from kcache_grpc.client.bundles.contents import OfferedKernel, OfferedMapping
 from kcache_grpc.client.cache.disk import StoredKernel, needed_blobs
 from kcache_grpc.client.trust.server_state import Generation
-from kcache_grpc.client.trust.verification import Ask, require_agreement
+from kcache_grpc.client.trust.verification import KernelRequest, require_agreement
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.model.evidence import Witness, witness
 from kcache_grpc.model.manifest import ArtifactRef, Binding
@@ -100,7 +100,7 @@ class Match:
 
 
 def matches(
-    ask: Ask,
+    ask: KernelRequest,
     mappings: Iterable[OfferedMapping],
     kernels: Callable[[OfferedMapping], Iterable[OfferedKernel]],
     binding_of: Callable[[bytes], Binding | None],
@@ -149,7 +149,7 @@ class KernelIndex:
             known = self._kernels[manifest.spec_digest, str(manifest.target), str(manifest.options)]
             return known.setdefault(key, offered) is offered
 
-    def find(self, ask: Ask) -> list[Match]:
+    def find(self, ask: KernelRequest) -> list[Match]:
         """See ``matches``."""
         if not self._mappings:
             return []
@@ -173,7 +173,9 @@ class KernelIndex:
         self._lock = threading.Lock()
 
 
-def _with_witnesses(ask: Ask, binding_of: Callable[[bytes], Binding | None]) -> Ask | None:
+def _with_witnesses(
+    ask: KernelRequest, binding_of: Callable[[bytes], Binding | None]
+) -> KernelRequest | None:
     """The ask with what its evidence shows; ``None`` where the bindings of its evidence are not at hand."""
     if ask.shapes.mode == AUTO or not ask.shapes.evidence or ask.witnesses is not None:
         return ask
@@ -186,7 +188,7 @@ def _with_witnesses(ask: Ask, binding_of: Callable[[bytes], Binding | None]) -> 
     return replace(ask, witnesses=tuple(shown))
 
 
-def _agree(mapping: OfferedMapping, kernel: OfferedKernel, ask: Ask) -> bool:
+def _agree(mapping: OfferedMapping, kernel: OfferedKernel, ask: KernelRequest) -> bool:
     """Whether both are of one server's namespace and epoch, and are what was asked for."""
     binding, manifest = mapping.binding, kernel.manifest
     if (mapping.signer, binding.namespace, binding.epoch) != (

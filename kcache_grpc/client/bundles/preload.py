@@ -14,7 +14,7 @@ from kcache_grpc.client.bundles.index import BundledKernel, KernelIndex, Match
 from kcache_grpc.client.bundles.reports import PreloadReport, Tally
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.trust.server_state import Generation
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, KcacheError, NotFound
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.model.manifest import ArtifactRef
@@ -50,7 +50,7 @@ class Preloads:
                 self._open_or_report(file, trusted, target, tally)
         return tally.preloaded()
 
-    def find(self, ask: Ask, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
+    def find(self, ask: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
         """The most special kernel for ``ask`` whose bytes are whole; ``None`` where there is none."""
         if self._waiting:
             self._load_waiting()

@@ -14,7 +14,7 @@ from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.trust.server_state import Generation
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import PermissionDenied
 from kcache_grpc.model.target import parse_target
 
@@ -60,7 +60,7 @@ class BundledKernels:
             )
         return self._imported.add(path, self.trusted() | named, _target_name(target))
 
-    def find(self, ask: Ask) -> BundledKernel | None:
+    def find(self, ask: KernelRequest) -> BundledKernel | None:
         """A kernel for ``ask`` of a bundle; ``None`` where there is none. May read files."""
         kernel = self._preloads.find(ask, self._disowned)
         if kernel is None and self._imported is not None:

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.trust.server_state import ServerState
-from kcache_grpc.client.trust.verification import Ask, Judge, check_bytes
+from kcache_grpc.client.trust.verification import KernelRequest, KernelVerifier, check_bytes
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.local_files import KcacheWarning, read_regular, write_whole
 from kcache_grpc.model.identity import ingredients_digest
@@ -56,7 +56,7 @@ class StoredKernel:
     blobs: dict[bytes, bytes]
 
 
-def entry_name(state: ServerState, namespace: str, ask: Ask, *, lower: bool = False) -> str:
+def entry_name(state: ServerState, namespace: str, ask: KernelRequest, *, lower: bool = False) -> str:
     """Name of a kernel's file: all that decides which answer it is.
 
     ``lower``: of a kernel for a lower target that serves the ask for a while.
@@ -95,7 +95,9 @@ class DiskTier:
         """Whether kernels are kept: no write has failed."""
         return self._writable
 
-    def load(self, name: str, judge: Judge, ask: Ask, max_age: float | None = None) -> StoredKernel | None:
+    def load(
+        self, name: str, judge: KernelVerifier, ask: KernelRequest, max_age: float | None = None
+    ) -> StoredKernel | None:
         """A kernel for ``ask`` with all its blobs, verified; ``None`` for a miss.
 
         ``max_age``: seconds since it was saved after which it is a miss; such a kernel does not become

@@ -9,7 +9,7 @@ from typing import Any
 
 from kcache_grpc.client.cache.memory import Lru
 from kcache_grpc.client.trust.server_state import Generation
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.sizes.modes import EXACT, ShapeWish
@@ -22,7 +22,7 @@ AskKey = tuple[bytes, str, Options, ShapeWish]
 _ProgramKey = tuple[str | bytes, str | None, str, Options | None, ShapeWish | None]
 
 
-def ask_key(ask: Ask) -> AskKey:
+def ask_key(ask: KernelRequest) -> AskKey:
     """What makes two asks the same."""
     return (ask.program.digest, str(ask.target), ask.options, ask.shapes)
 

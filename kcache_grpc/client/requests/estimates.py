@@ -8,11 +8,11 @@ from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import ESTIMATE_COMPILE
 from kcache_grpc.client.transport.transfer import with_program
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_match_to_proto, target_to_proto
 
 
-async def expected_seconds(connection: Connection, ask: Ask, deadline: Deadline) -> float | None:
+async def expected_seconds(connection: Connection, ask: KernelRequest, deadline: Deadline) -> float | None:
     """Expected seconds of a compile, 0.0 where the service has the kernel, ``None`` without history.
 
     Nothing is stored but programs that are evidence; nothing is compiled.

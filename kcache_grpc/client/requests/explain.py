@@ -7,13 +7,15 @@ from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import EXPLAIN
 from kcache_grpc.client.transport.transfer import with_program
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.explanation import Explanation, explanation_from_proto
 from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_match_to_proto, target_to_proto
 
 
-async def explain(connection: Connection, ask: Ask, neighbours: int, deadline: Deadline) -> Explanation:
+async def explain(
+    connection: Connection, ask: KernelRequest, neighbours: int, deadline: Deadline
+) -> Explanation:
     """What the service says of a request. Nothing is stored or compiled."""
     if type(neighbours) is not int or neighbours < 1:
         raise ArgumentError(f"neighbours is {neighbours!r}; use an int from 1", argument="neighbours")

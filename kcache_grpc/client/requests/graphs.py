@@ -23,7 +23,7 @@ from kcache_grpc.client.transport.interface import (
     STORE_GRAPH,
 )
 from kcache_grpc.client.transport.transfer import with_program
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Saving, Spec, Stats
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.model.evidence import witness
@@ -94,7 +94,7 @@ async def bind(connection: Connection, program: Program, numerics: str, deadline
     return await connection.renewed(checked, deadline)
 
 
-async def with_witnesses(connection: Connection, ask: Ask, deadline: Deadline) -> Ask:
+async def with_witnesses(connection: Connection, ask: KernelRequest, deadline: Deadline) -> KernelRequest:
     """The ask with what its evidence shows; programs that the service does not know are stored there."""
     if not ask.evidence:
         return ask

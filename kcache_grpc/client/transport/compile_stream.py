@@ -15,7 +15,7 @@ from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.grpc_errors import from_status
 from kcache_grpc.client.transport.interface import COMPILE_KERNELS, Io, Wire
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.target import code_kind
 from kcache_grpc.model.wire import (
@@ -92,7 +92,7 @@ class Compile:
 
 
 def compile_request(
-    ask: Ask, source: common_pb2.GraphSource, header: common_pb2.RequestHeader | None = None
+    ask: KernelRequest, source: common_pb2.GraphSource, header: common_pb2.RequestHeader | None = None
 ) -> pb.CompileKernelRequest:
     """What asks for one kernel, with its code."""
     return pb.CompileKernelRequest(
@@ -117,7 +117,7 @@ def groups(items: Sequence[T]) -> list[Sequence[T]]:
 async def compile_together(
     connection: Connection,
     io: Io,
-    asks: Sequence[Ask],
+    asks: Sequence[KernelRequest],
     answers: Sequence[pb.KernelResult],
     deadline: Deadline,
     progress: Progress,

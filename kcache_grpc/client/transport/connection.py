@@ -22,7 +22,7 @@ from kcache_grpc.client.transport.endpoint import Place
 from kcache_grpc.client.transport.interface import GET_CAPABILITIES, Io
 from kcache_grpc.client.trust.pins import Pins
 from kcache_grpc.client.trust.server_state import ServerState, Snapshots, now, read_state
-from kcache_grpc.client.trust.verification import Judge, StaleState
+from kcache_grpc.client.trust.verification import KernelVerifier, StaleState
 from kcache_grpc.client.version import package_version
 from kcache_grpc.errors import IntegrityError, KcacheError, Unavailable
 from kcache_grpc.local_files import file_name
@@ -124,9 +124,11 @@ class Connection:
             self._refreshing = True
             self._io.spawn(self._refresh_quietly)
 
-    async def judge(self, deadline: Deadline) -> Judge:
+    async def judge(self, deadline: Deadline) -> KernelVerifier:
         """Checks replies against what the server is."""
-        return Judge(await self.state(deadline), self._config.namespace, self._pins.advice(self.place.name))
+        return KernelVerifier(
+            await self.state(deadline), self._config.namespace, self._pins.advice(self.place.name)
+        )
 
     async def renewed(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """``work``; once more, after asking the server what it is, when an answer was of another epoch."""

@@ -22,7 +22,7 @@ from kcache_grpc.model.variants import Shape, exact_shape, spec_sizes, variant, 
 
 
 @dataclass(frozen=True)
-class Ask:
+class KernelRequest:
     """What a caller wants compiled."""
 
     program: Program
@@ -37,7 +37,7 @@ class Ask:
     witnesses: tuple[Witness, ...] | None = None
 
 
-class Judge:
+class KernelVerifier:
     """Checks that what a server sent is signed by it, and is what was asked for."""
 
     def __init__(self, state: ServerState, namespace: str, pin: str = "") -> None:
@@ -56,7 +56,7 @@ class Judge:
         self._epoch("binding", binding.epoch)
         return binding
 
-    def kernel(self, reply: pb.KernelResult, ask: Ask) -> tuple[Binding, Manifest]:
+    def kernel(self, reply: pb.KernelResult, ask: KernelRequest) -> tuple[Binding, Manifest]:
         """Binding and manifest of a kernel for ``ask``. Raises ``IntegrityError`` or ``StaleState``."""
         binding = self.binding(reply.binding, ask.program, ask.options.numerics)
         manifest = _understood(Manifest, self._payload(MANIFEST_DOMAIN, reply.manifest))
@@ -65,12 +65,12 @@ class Judge:
         require_agreement(binding, manifest, ask, self._target(manifest, ask))
         return binding, manifest
 
-    def allows_lower(self, ask: Ask) -> bool:
+    def allows_lower(self, ask: KernelRequest) -> bool:
         """Whether a kernel for a lower target will do: as the ask says, else as the namespace does."""
         allowed = ask.options.compatible_targets
         return self.state.compatible_targets if allowed is None else allowed
 
-    def _target(self, manifest: Manifest, ask: Ask) -> str:
+    def _target(self, manifest: Manifest, ask: KernelRequest) -> str:
         """The target that the manifest must have: that of the ask, or a lower one where that will do.
 
         A lower one is a level that the target includes, and the code needs no feature beyond that level.
@@ -104,7 +104,9 @@ class StaleState(IntegrityError):
     """A signed answer is of another epoch or key than what the server said of itself: ask both again."""
 
 
-def require_agreement(binding: Binding, manifest: Manifest, ask: Ask, target: str | None = None) -> None:
+def require_agreement(
+    binding: Binding, manifest: Manifest, ask: KernelRequest, target: str | None = None
+) -> None:
     """Binding and manifest are of one kernel, which is the one that ``ask`` wants; both are verified already.
 
     ``target``: the one that the manifest must have; ``None``: that of the ask.
@@ -124,7 +126,7 @@ def require_agreement(binding: Binding, manifest: Manifest, ask: Ask, target: st
     _same("manifest", "kernel digest", manifest.kernel_digest.hex(), manifest.identity.digest.hex())
 
 
-def _require_shape(manifest: Manifest, binding: Binding, ask: Ask) -> None:
+def _require_shape(manifest: Manifest, binding: Binding, ask: KernelRequest) -> None:
     """The kernel is for the sizes that were asked for; one that the server chose takes the program's.
 
     Raises ``ArgumentError`` where what was asked for has no evidence.

@@ -11,7 +11,7 @@ from kcache_grpc.client.cache.kernels import AskKey, ask_key
 from kcache_grpc.client.cache.memory import Lru
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.tuning import timings
 from kcache_grpc.errors import (
     ArgumentError,
@@ -34,7 +34,7 @@ REFUSALS = (CompileFailed, UnsupportedOp, CompileTimeout, ArgumentError)
 class Refusal:
     """An ask with a recorded schedule, and why it has no kernel."""
 
-    ask: Ask
+    ask: KernelRequest
     error: KcacheError
 
 
@@ -45,7 +45,7 @@ class RecordedSchedules:
         self._services = services
         self._schedules: Lru[AskKey, tuple[float, str]] = Lru(most)
 
-    async def applied(self, ask: Ask, deadline: Deadline) -> Ask:
+    async def applied(self, ask: KernelRequest, deadline: Deadline) -> KernelRequest:
         """The ask with the choices that ``"recorded"`` stands for, as the service said within the window."""
         if ask.options.schedule != RECORDED:
             return ask
@@ -61,7 +61,10 @@ class RecordedSchedules:
         return _scheduled(ask, schedule)
 
     async def refused(
-        self, wished: Sequence[Ask], asks: Sequence[Ask], make: Callable[[Ask], Awaitable[object]]
+        self,
+        wished: Sequence[KernelRequest],
+        asks: Sequence[KernelRequest],
+        make: Callable[[KernelRequest], Awaitable[object]],
     ) -> dict[AskKey, Refusal]:
         """Of what was ``wished``, that whose ``applied`` ask has a schedule that no kernel can be made of."""
         refused: dict[AskKey, Refusal] = {}
@@ -92,10 +95,10 @@ class RecordedSchedules:
         self._schedules.put(key, (time.monotonic() + _WINDOW, schedule))
 
 
-def plain(ask: Ask) -> Ask:
+def plain(ask: KernelRequest) -> KernelRequest:
     """The ask with the default schedule."""
     return _scheduled(ask, "")
 
 
-def _scheduled(ask: Ask, schedule: str) -> Ask:
+def _scheduled(ask: KernelRequest, schedule: str) -> KernelRequest:
     return replace(ask, options=replace(ask.options, schedule=schedule))

@@ -12,7 +12,7 @@ from kcache_grpc.client.requests.graphs import bind, with_witnesses
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import LIST_TIMINGS, RECORD_TIMINGS
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.evidence import dynamic_shape
 from kcache_grpc.model.gpu.target import GpuTarget
@@ -106,7 +106,7 @@ async def stored(
         token = reply.next_page_token
 
 
-async def recorded(connection: Connection, ask: Ask, deadline: Deadline) -> str:
+async def recorded(connection: Connection, ask: KernelRequest, deadline: Deadline) -> str:
     """The best schedule that the service has timings of, for this machine; ``""`` where it has none."""
     binding = await bind(connection, ask.program, ask.options.numerics, deadline)
     if ask.shapes.mode == DYNAMIC:

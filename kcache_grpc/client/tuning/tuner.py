@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import Io
-from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.tuning.search import Search, Trial, TuneProgress
 from kcache_grpc.client.tuning.sizes import Case, Sizes, cases_of
 from kcache_grpc.client.tuning.timings import ScheduleTiming, best, device_for, record, stored, subject_of
@@ -103,10 +103,10 @@ class Tuner:
 
     io: Io
     connection: Connection
-    make: Callable[[Ask], Awaitable[Kernel]]
+    make: Callable[[KernelRequest], Awaitable[Kernel]]
     timeout: float
 
-    async def tune(self, ask: Ask, plan: Plan) -> Found:
+    async def tune(self, ask: KernelRequest, plan: Plan) -> Found:
         """Searches, records as it goes, and takes what the service then has for the best."""
         if not 0 < plan.budget < float("inf"):
             raise ArgumentError(f"budget is {plan.budget!r}; use seconds above 0", argument="budget")
@@ -133,7 +133,7 @@ class Tuner:
         return Found(schedule, found, sum(recorded), whole.device, search.rejected, tuple(search.trials))
 
     async def _search(
-        self, ask: Ask, default: Kernel, cases: Sequence[Case], plan: Plan
+        self, ask: KernelRequest, default: Kernel, cases: Sequence[Case], plan: Plan
     ) -> tuple[Search, list[int]]:
         """The search, and a list of how many timings were new each time that it recorded some."""
         from kcache_grpc.runtime import comparison

@@ -222,7 +222,7 @@ def _from_fields(tensor: Tensor, dtype: np.dtype[Any]) -> Array:
     if tensor.data_type in _PACKED:
         return _unpacked(numbers.astype(np.uint8), tensor)
     carrier = np.dtype(f"i{dtype.itemsize}") if dtype.kind != "b" else dtype
-    # Halves, bytes and the like are the low bits of int32_data.
+    # Half-precision elements, bytes and similar are the low bits of int32_data.
     return numbers.astype(carrier).view(dtype)
 
 

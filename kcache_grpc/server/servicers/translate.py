@@ -390,7 +390,7 @@ def with_stages(result: bytes, stages: tuple[str, ...]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _told(stages: tuple[str, ...]) -> bytes:
-    """Most who wait for a kernel are told the same ones."""
+    """Most waiters of a kernel receive the same events."""
     return kernel_cache_pb2.CompileResult(earlier_stages=stages).SerializeToString()
 
 

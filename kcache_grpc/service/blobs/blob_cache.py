@@ -238,7 +238,7 @@ class BlobCache:
             else:
                 found[key] = kept.record
         if missing and namespace.is_stored:
-            hurry = self._store.hurried if self._store.prompt else None
+            hurry = self._store.short_lock_waits if self._store.answers_from_memory else None
             found.update(await self._threads.look(hurry, self._store.find_values, namespace, missing))
         return found
 
@@ -268,7 +268,7 @@ class BlobCache:
 
     async def _chunk(self, namespace: Namespace, record: ValueRecord, seq: int) -> bytes | None:
         """A chunk from the store; the only one of a value is kept in memory."""
-        hurry = self._store.hurried if self._store.prompt else None
+        hurry = self._store.short_lock_waits if self._store.answers_from_memory else None
         content = await self._threads.look(hurry, self._store.read_chunk, namespace, record, seq)
         if content is not None and record.chunk_count == 1:
             name = (namespace.id, namespace.removals, record.key)

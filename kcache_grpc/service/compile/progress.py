@@ -1,4 +1,4 @@
-"""What those who wait for a compile are told of its stages, and how often."""
+"""Progress events of a compile for its waiters, and their rate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from kcache_grpc.service.single_flight import Flight
 from kcache_grpc.service.values import Stage
 
-#: Seconds within which stages are told together. A compile may have fifty in a tenth of a second.
+#: Seconds within which stages are sent together. A compile may have fifty in a tenth of a second.
 _PACE = 0.1
 #: What each who waits adds to the pace of those who joined: no more than 33 messages a second go out, each
 #: costs server and client 0.4 ms. And the slowest paces, of those who joined and of who asked first.

@@ -28,7 +28,7 @@ class _Known:
     failure: FailureRecord | None
 
 
-class Supply:
+class KernelResolver:
     """Chooses a shape, then finds, joins or starts its compile. One event loop.
 
     ``bypassed`` is told of remembered failures that a caller has tried again.

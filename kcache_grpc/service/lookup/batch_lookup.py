@@ -27,7 +27,7 @@ _MAX_INLINE = 3 << 20
 #: Bytes in one part of the answers to a call.
 PART_BYTES = 192 << 10
 _MEMORY_BYTES = 128 << 20
-#: Programs that the event loop itself looks up in a prompt store.
+#: Programs that the event loop itself looks up in a store that answers from memory.
 _MOST_PROMPT = 8
 
 
@@ -150,7 +150,7 @@ class Lookups:
                 read.kernels[kernel.digest] = kernel
         if (read.missing or _lacking(read)) and not await self._asked(query, read):
             few = len(program_digests) <= _MOST_PROMPT
-            hurry = self._store.hurried if self._store.prompt and few else None
+            hurry = self._store.short_lock_waits if self._store.answers_from_memory and few else None
             self._remember(query, read, await self._threads.look(hurry, self._load, query, read))
         return read
 

@@ -455,12 +455,13 @@ class Store(
         return False
 
     @property
-    def prompt(self) -> bool:
+    def answers_from_memory(self) -> bool:
         """Whether a look-up takes microseconds as a rule: no network, and nothing that writers could hold."""
         return False
 
-    def hurried(self) -> AbstractContextManager[None]:
-        """Within it, where the store is ``prompt``, reads of this thread wait for locks of others for 50 ms
+    def short_lock_waits(self) -> AbstractContextManager[None]:
+        """Within it, where the store is ``answers_from_memory``, reads of this thread wait for locks of
+        others for 50 ms
         at most before they raise ``StoreUnavailable``.
         """
         return nullcontext()

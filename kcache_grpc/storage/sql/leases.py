@@ -135,7 +135,7 @@ class SqlLeases(SqlPart, LeaseStore):
             row = connection.execute(_FIND, _names(namespace, [kernel_digest])).one()
             return _own_lease(namespace, row, holder) or _state(row, boot, now)
 
-        if self._db.light:
+        if self._db.cheap_writes:
             boot, now = self._db.lease_time()
             times = {"boot": boot, "renewed_at": now, "expires_at": now + duration}
             for row in self._db.write(_TAKE_AT_ONCE, values | times):

@@ -76,11 +76,11 @@ class SqlStore(
         return self._db.shared
 
     @property
-    def prompt(self) -> bool:
-        return self._db.prompt and self._objects is None
+    def answers_from_memory(self) -> bool:
+        return self._db.answers_from_memory and self._objects is None
 
-    def hurried(self) -> AbstractContextManager[None]:
-        return self._db.hurried()
+    def short_lock_waits(self) -> AbstractContextManager[None]:
+        return self._db.short_lock_waits()
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""What clients are told of the time that a compile is expected to take, by a real server."""
+"""Estimates of compile time that a real server gives its clients."""
 
 from __future__ import annotations
 

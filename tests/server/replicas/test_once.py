@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
-from kcache_grpc.service.compile.resolver import Supply, _Known
+from kcache_grpc.service.compile.resolver import KernelResolver, _Known
 from kcache_grpc.storage import open_store
 from tests.server.harness import gated_jobs
 from tests.server.harness.programs import add, compile_request, inline, kernels_request, result_of, stages_of
@@ -88,7 +88,7 @@ def test_a_compile_that_failed_since_somebody_looked_is_not_made_again(
     async def long_ago(*_: object) -> _Known:
         return _Known(None, None)
 
-    monkeypatch.setattr(Supply, "_look", long_ago)
+    monkeypatch.setattr(KernelResolver, "_look", long_ago)
     kind = "tensor<8xcomplex<f32>>"
     body = (
         f"module {{ func.func @main(%a: {kind}) -> {kind} {{\n"

@@ -1,4 +1,4 @@
-"""What those who wait for a compile are told."""
+"""Progress events for the waiters of a compile."""
 
 from __future__ import annotations
 

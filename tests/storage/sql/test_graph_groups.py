@@ -79,7 +79,7 @@ def seen(key: int, mapping: Any, new_spec: bool, new_mapping: bool) -> tuple[obj
 
 
 def put_together(store: SqlStore, ns: Namespace, items: Sequence[Item]) -> list[Any]:
-    """What the callers are told whose calls met."""
+    """The results that callers of one group commit receive."""
     entries = [
         Entry(spec(item.spec))
         if item.program is None

@@ -162,7 +162,7 @@ def prefetch(place: Pointer, apart: int) -> None:
 
 
 def fence() -> None:
-    """On x86-64, before others are told of the results."""
+    """A store fence on x86-64, before other threads may read the results."""
     llvm.CallIntrinsicOp(None, "llvm.x86.sse.sfence", [], [], [])
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import REDUCE_WINDOW
+from kcache_compiler.mlir.attribute_text import split_attributes
 from kcache_compiler.shapes.formula import Formula, UnresolvedSize
 from kcache_compiler.shapes.shape_functions import window_count
 from kcache_compiler.spec.graph.nodes import Node, Ref
@@ -89,19 +90,6 @@ def _require_assertion(context: NodeContext, condition: Ref) -> None:
     if elements is None:
         raise UnresolvedSize("an assertion that depends on data")
     context.requirements.require(1, elements[0], equal=True)
-
-
-def split_attributes(text: str) -> list[str]:
-    """Return the attributes of an operation one by one."""
-    parts, depth, quoted = [""], 0, False
-    for character in text:
-        quoted ^= character == '"'
-        depth += 0 if quoted else (character in "[{<(") - (character in "]}>)")
-        if character == "," and not depth and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
 
 
 def _static_step(step: Formula) -> int:

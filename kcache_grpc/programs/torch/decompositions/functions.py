@@ -55,7 +55,7 @@ def _is_counted(x: Any) -> bool:
 
 
 def _wide(x: Any) -> Any:
-    """As eager mode computes: halves in f32, what is counted in the default dtype."""
+    """As eager mode computes: half precision in f32, integers in the default dtype."""
     torch: Any = import_module("torch")
     if _is_counted(x):
         return x.to(torch.get_default_dtype())
@@ -63,7 +63,7 @@ def _wide(x: Any) -> Any:
 
 
 def _widely(operation: Any) -> Any:
-    """Of halves in f32, rounded once: several steps that each round lose too much."""
+    """Half precision is computed in f32 and rounded once: rounding each step loses too much."""
 
     def decomposed(x: Any, *arguments: Any, **named: Any) -> Any:
         torch: Any = import_module("torch")
@@ -78,7 +78,9 @@ def _widely(operation: Any) -> Any:
 
 
 def _summed_widely(operation: Any) -> Any:
-    """Of halves in f32, rounded once, as eager mode does: in bf16 a sum of ones ends at 256."""
+    """Half precision is computed in f32 and rounded once, as in eager mode: in bf16 a sum of ones ends at
+    256.
+    """
 
     def decomposed(x: Any, *arguments: Any, dtype: Any = None, **named: Any) -> Any:
         torch: Any = import_module("torch")
@@ -106,7 +108,9 @@ def _addcdiv(x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
 
 
 def _in_the_result(x: Any, y: Any, z: Any, value: Any) -> tuple[Any, list[Any], Any]:
-    """The dtype of the result; tensors and a number in it, before anything is computed, and halves in f32."""
+    """The dtype of the result; tensors and scalars are converted to it before the computation, half
+    precision to f32.
+    """
     common: Any = import_module("torch._prims_common")
     kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
     _, dtype = common.elementwise_dtypes(x, y, z, type_promotion_kind=kind)

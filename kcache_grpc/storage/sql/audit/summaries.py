@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from kcache_grpc.storage.sql.engine.database import Database
 
-#: Differences that are told.
+#: Differences that are reported.
 _MOST = 20
 _NO_LIMIT = text("SET LOCAL statement_timeout = 0")
 

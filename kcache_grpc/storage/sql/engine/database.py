@@ -63,16 +63,16 @@ class Database(ABC):
     #: Whether other machines reach it.
     shared = False
     #: Whether ``write`` costs less than ``transact``, and the time may be read before.
-    light = False
+    cheap_writes = False
     #: Whether it answers from the memory of this machine, as a rule.
-    prompt = False
+    answers_from_memory = False
 
     @cached_property
     def journal(self) -> Journal:
         """The audit events of committed transactions, until they are sealed."""
         return Journal()
 
-    def hurried(self) -> AbstractContextManager[None]:
+    def short_lock_waits(self) -> AbstractContextManager[None]:
         """Within it reads of this thread wait for locks for a moment only, where the database has such."""
         return nullcontext()
 

@@ -127,7 +127,7 @@ class PostgresDatabase(Database):
     """A database that exists and has our schema. Close it to free its connections."""
 
     shared = True
-    light = True
+    cheap_writes = True
 
     def __init__(self, url: URL) -> None:
         self._engine = postgres_engine(url)

@@ -111,7 +111,7 @@ class _Hurry(threading.local):
 class SqliteDatabase(Database):
     """A database file that exists and has our schema."""
 
-    prompt = True
+    answers_from_memory = True
 
     def __init__(self, path: Path, clock: Clock, busy_timeout: float = BUSY_TIMEOUT_SECONDS) -> None:
         self._clock = clock
@@ -145,7 +145,7 @@ class SqliteDatabase(Database):
         fetched = self._with_reader(lambda reader: driver(reader).execute(text, parameters).fetchall())
         return statement.rows(fetched)
 
-    def hurried(self) -> AbstractContextManager[None]:
+    def short_lock_waits(self) -> AbstractContextManager[None]:
         return self._hurry
 
     def _with_reader(self, ask: Callable[[Connection], T]) -> T:

@@ -17,7 +17,7 @@ from tests.compiler.spec.test_canonical_rewrites import PAIRS
 
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 OTHER = np.random.default_rng(1).permutation(EVERY)
-HALVES = [(name, before, after) for name, before, after, dtype in PAIRS if dtype == "f16"]
+HALF_PRECISION = [(name, before, after) for name, before, after, dtype in PAIRS if dtype == "f16"]
 
 
 def bits(text: str) -> np.ndarray:
@@ -31,7 +31,7 @@ def bits(text: str) -> np.ndarray:
     return np.where(np.isnan(found), np.uint16(0x7E00), found.view(np.uint16))
 
 
-@pytest.mark.parametrize(("name", "before", "after"), HALVES)
+@pytest.mark.parametrize(("name", "before", "after"), HALF_PRECISION)
 def test_no_rewrite_changes_a_bit_of_any_half(name: str, before: str, after: str) -> None:
     assert np.array_equal(bits(before), bits(after))
 
