@@ -258,7 +258,7 @@ class Client:
         Kernels, each choice a variant of its own, are called in turns on ``inputs`` (all arguments of the
         kernel; ``None``: drawn ones), within about ``budget`` seconds. Timings are kept as they are taken,
         also where the search is interrupted. ``dynamic`` and ``symbols`` are those of ``compile``. A kernel
-        of open sizes is timed at each of ``sizes``, mappings of symbols or ``(argument, axis)`` to sizes;
+        of dynamic sizes is timed at each of ``sizes``, mappings of symbols or ``(argument, axis)`` to sizes;
         what they leave out, and ``None``, is the program's own. Its schedule is the best over all sizes
         ever timed.
         A variant that gives other results than the default one is out, and named in ``rejected``.

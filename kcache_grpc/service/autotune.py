@@ -46,7 +46,7 @@ class Subject:
     target: Target
     options: Options
     device: str
-    #: Of open sizes those that were timed; empty: all that there are timings of.
+    #: Of dynamic sizes those that were timed; empty: all that there are timings of.
     sizes: str = ""
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from kcache_compiler.shapes.formula import Formula
 class Part:
     """An entry with the C ABI under a name of its own, and all that a kernel must know to enter it.
 
-    Its open sizes are those of the kernel around it, which hands it its own.
+    Its dynamic sizes are those of the kernel around it, which hands it its own.
     """
 
     name: str

@@ -32,7 +32,7 @@ Sizes = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=SIZE[,...]",
-        help="Of open sizes those to time at, by symbol or ARG.AXIS, such as s0=128,1.1=64; again for more.",
+        help="Dynamic sizes to time at, by symbol or ARG.AXIS, such as s0=128,1.1=64; repeat for more.",
     ),
 ]
 Dynamic = Annotated[

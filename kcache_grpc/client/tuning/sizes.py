@@ -1,4 +1,4 @@
-"""Which sizes a kernel of open sizes is timed at, and the arguments for them."""
+"""Which sizes a kernel of dynamic sizes is timed at, and the arguments for them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cases_of(kernel: Kernel, sizes: Sizes, inputs: Sequence[Any] | None) -> list
         raise ArgumentError("give sizes or inputs: those have sizes of their own", argument="sizes")
     if not names and sizes is not None:
         raise ArgumentError(
-            "sizes are for kernels of open sizes, and this one has none: pass dynamic=True, or a program "
+            "sizes are for kernels of dynamic sizes, and this one has none: pass dynamic=True, or a program "
             "that leaves sizes open",
             argument="sizes",
         )
@@ -106,7 +106,7 @@ def _name(tensors: Sequence[TensorSpec], names: Sequence[str], place: Any) -> st
         name = axes.get(cast("tuple[int, int]", place), "")
     if name not in names:
         raise ArgumentError(
-            f"sizes name {place!r}, which is no open size; there are {', '.join(names)} in "
+            f"sizes name {place!r}, which is no dynamic size; there are {', '.join(names)} in "
             f"{';'.join(map(str, tensors))}",
             argument="sizes",
         )

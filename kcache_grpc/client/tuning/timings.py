@@ -32,7 +32,7 @@ class ScheduleTiming:
     schedule: str
     nanoseconds: int
     samples: int
-    #: Of open sizes those that it is of, such as ``"s0=64,s1=128"``.
+    #: Of dynamic sizes those that it is of, such as ``"s0=64,s1=128"``.
     sizes: str = ""
 
 
@@ -120,7 +120,7 @@ async def recorded(connection: Connection, ask: KernelRequest, deadline: Deadlin
         return ""
     try:
         return best(await stored(connection, subject, deadline))
-    except ArgumentError:  # a service of before timings of open sizes
+    except ArgumentError:  # a service of before timings of dynamic sizes
         if is_static(shape.arg_spec):
             raise
         return ""

@@ -35,7 +35,7 @@ class Tuning:
     #: The best schedule, ``""`` for the default: what ``Options(schedule="recorded")`` stands for now.
     schedule: str
     #: All that the service has of this program, these sizes and this machine, fastest first; of a kernel of
-    #: open sizes all sizes.
+    #: dynamic sizes all sizes.
     timings: tuple[ScheduleTiming, ...]
     #: How many of them are new.
     recorded: int

@@ -1,4 +1,4 @@
-"""Exported programs with open sizes, as programs at sample sizes.
+"""Exported programs with dynamic sizes, as programs at sample sizes.
 
 The service erases sizes from programs: one at sample sizes has the key of all. That a program is the same at
 all sizes is not taken for granted: it is written at two samples, and the service wants one key of both.
@@ -72,7 +72,7 @@ def open_axes(inputs: list[Any]) -> list[OpenAxis]:
 
 
 def symbols_of(program: Any) -> dict[str, Symbol]:
-    """The open sizes of a program's placeholders, by name."""
+    """The dynamic sizes of a program's placeholders, by name."""
     bounds = {str(name): limits for name, limits in program.range_constraints.items()}
     found: dict[str, Symbol] = {}
     for node in program.graph.nodes:
@@ -106,7 +106,7 @@ def refuse_counted(graph: Any) -> None:
 
 
 def refuse_steps(graph: Any) -> None:
-    """Raise ``UnsupportedOp`` where remainders, quotients or bounds of open sizes are computed with."""
+    """Raise ``UnsupportedOp`` where remainders, quotients or bounds of dynamic sizes are computed with."""
     for node in graph.nodes:
         value = node.meta.get("val")
         if hasattr(value, "shape"):

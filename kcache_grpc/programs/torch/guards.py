@@ -1,4 +1,4 @@
-"""What an export takes for granted of open sizes, checked at each call: which are equal, derived or bounded.
+"""Guards of an export on dynamic sizes, checked at each call: which are equal, derived or bounded.
 
 A spec says what its operations need. A program may have been exported for less: one ``Dim`` for two inputs
 that nothing else ties, bounds that chose a branch, an axis that ``squeeze`` keeps as it is not 1.

@@ -135,8 +135,8 @@ def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Cli
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"sizes": [{"s7": 4}]}, "no open size; there are s0 in f32"),
-        ({"sizes": {(0, 1): 4}}, "no open size; there are s0 in f32"),
+        ({"sizes": [{"s7": 4}]}, "no dynamic size; there are s0 in f32"),
+        ({"sizes": {(0, 1): 4}}, "no dynamic size; there are s0 in f32"),
         ({"sizes": [{"s0": -1}]}, "use an int from 0"),
         ({"sizes": [{"s0": True}]}, "use an int from 0"),
         ({"sizes": [{"s0": 4, (1, 0): 5}]}, "both 4 and 5"),

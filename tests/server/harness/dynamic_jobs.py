@@ -19,7 +19,7 @@ def make(folder: str) -> Mapping[str, Callable[[Frame, OnStage], Frame]]:
         args = codec.decode_compile_job(request)[1].args
         if any(isinstance(dim, str) for tensor in args for dim in tensor.dims):
             (Path(folder) / f"dynamic-{os.urandom(4).hex()}").touch()
-            raise UnsupportedOp("stablehlo.sort", "sorts of open sizes have no lowering")
+            raise UnsupportedOp("stablehlo.sort", "sorts of dynamic sizes have no lowering")
         return jobs.compile_spec(request, on_stage)
 
     return {**jobs.JOBS, "compile": compile_spec}

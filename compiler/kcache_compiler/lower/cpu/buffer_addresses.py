@@ -1,4 +1,4 @@
-"""Where buffers begin, and numbers that stand for open sizes, as IR of the entry."""
+"""Where buffers begin, and numbers that stand for dynamic sizes, as IR of the entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "m
 
 
 class OpenSizes:
-    """Takes the constants that stand for open sizes out of ``main`` and of the bodies in it.
+    """Takes the constants that stand for dynamic sizes out of ``main`` and of the bodies in it.
 
     Their values come from casts of nothing until ``bind`` gives them; launches get them as scalars.
     """

@@ -53,7 +53,7 @@ class Shapes:
     def __init__(self, known: dict[mlir.Value, list[Formula]], codes: RecoveredSizes | None = None) -> None:
         self.codes = codes or RecoveredSizes()
         self._sizes: dict[mlir.Value, list[Formula]] = dict(known)
-        #: Index values made of open sizes, in place of constants.
+        #: Index values made of dynamic sizes, in place of constants.
         self.numbers: dict[mlir.Value, Formula] = {}
         self._strides: dict[mlir.Value, list[Formula]] = {}
         self._renamed: dict[mlir.Value, mlir.Value] = {}

@@ -1,6 +1,6 @@
-"""Kernels inside of kernels for open sizes: operations that repeat at all samples are compiled once.
+"""Subkernels of programs with dynamic sizes: operations that repeat at all samples are compiled once.
 
-A part of a program with open sizes is lowered at the same samples, so its numbers are formulas over the same
+A part of such a program is lowered at the same samples, so its constants are formulas over the same
 symbols, and the kernel around it hands it the sizes that it was called with itself.
 """
 

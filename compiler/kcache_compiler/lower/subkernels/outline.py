@@ -54,7 +54,7 @@ _TYPICAL = 1024
 def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
     """Put a note in place of each operation that is a part, and compile the parts by ``pipeline``.
 
-    Programs with open sizes are cut at all samples at once: ``open_parts``.
+    Programs with dynamic sizes are cut at all samples at once: ``open_parts``.
     """
     if isinstance(unit.target, Device) or unit.given:
         return
@@ -101,7 +101,7 @@ def put_note(piece: Candidate, part: Part) -> None:
 
 
 def name_of_part(*texts: str) -> str:
-    """The name of the part of a module, or of the modules at samples of open sizes."""
+    """The name of the part of a module, or of the modules at samples of dynamic sizes."""
     said = "\n".join(texts)
     return f"kcache_part_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 

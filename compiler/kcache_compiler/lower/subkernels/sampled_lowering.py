@@ -1,4 +1,4 @@
-"""Samples of a program with open sizes, lowered side by side until code proves what numbers stand for."""
+"""Samples of a program with dynamic sizes, lowered side by side until code proves what numbers stand for."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Reach:
 @dataclass(frozen=True)
 class Reader:
     """Reads bodies: ``key`` is the axis of the keys; ``constant`` gives numbers; ``open_size`` tells apart
-    those that stand for open sizes.
+    those that stand for dynamic sizes.
     """
 
     key: int

@@ -17,7 +17,7 @@ def bitcast(op: mlir.Op, raw: mlir.Value) -> mlir.Value:
         return _as(raw, target)
     open_sizes = None in (*mlir.sizes_of(source), *mlir.sizes_of(target))
     if open_sizes or mlir.among_scalars() or max(before, after) % min(before, after):
-        raise UnsupportedOp(mlir.name_of(op), "another width and open sizes", mlir.location_of(op))
+        raise UnsupportedOp(mlir.name_of(op), "another width and dynamic sizes", mlir.location_of(op))
     units = raw
     if before > 8:
         units = mlir.value("stablehlo.bitcast_convert", [raw], _shaped(source, "ui8", before // 8))

@@ -59,7 +59,7 @@ class AutotuneServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTimings(self, request, context):
-        """The timings of a subject, fastest first; of open sizes those of all sizes, or of the given ones.
+        """The timings of a subject, fastest first; of dynamic sizes those of all sizes, or of the given ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,7 @@ def rows() -> dict[Any, Any]:
     }
 
 
-# -- numbers and truth values
+# -- numbers and booleans
 
 
 def _with_tensor(operation: Any) -> Any:
@@ -71,7 +71,7 @@ def _of_number(operation: Any) -> Any:
 
 
 def _truth_to_truth(x: Any, power: Any) -> Any:
-    """Powers of truth values to one are truth values."""
+    """Powers of booleans to one are booleans."""
     torch: Any = import_module("torch")
     if x.dtype != torch.bool or not isinstance(power, bool):
         return NotImplemented
@@ -105,7 +105,7 @@ def _by_tensor(operation: Any) -> Any:
 
 
 def _in_int32(operation: Any) -> Any:
-    """Extremes of truth values and bytes: torch-mlir begins them with those of signed numbers."""
+    """Extremes of booleans and bytes: torch-mlir begins them with those of signed numbers."""
 
     def decomposed(x: Any, *arguments: Any, **named: Any) -> Any:
         torch: Any = import_module("torch")

@@ -1,6 +1,6 @@
 """Operations whose dtypes or shapes torch-mlir takes for others, written so that it does not.
 
-It takes bytes and truth values for signed numbers, converts one operand of a comparison to the dtype of the
+It takes bytes and booleans for signed numbers, converts one operand of a comparison to the dtype of the
 other, and does not broadcast everywhere.
 """
 
@@ -129,7 +129,7 @@ def _pow(x: Any, y: Any) -> Any:
 
 
 def _clamp_in_one_dtype(operation: Any) -> Any:
-    """Numbers as bounds promote a tensor of another kind; torch-mlir has none that are truth values."""
+    """Numbers as bounds promote a tensor of another kind; torch-mlir has none that are booleans."""
 
     def decomposed(x: Any, *bounds: Any, **named: Any) -> Any:
         torch: Any = import_module("torch")

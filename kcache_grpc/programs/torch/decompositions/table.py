@@ -197,7 +197,7 @@ def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
     """``aten.cumprod`` in steps of doubled distance, each a product with what lies that far before."""
     torch: Any = import_module("torch")
     if x.dim() and not isinstance(x.shape[dim], int):
-        return NotImplemented  # an open size: how many steps it takes is not known
+        return NotImplemented  # a dynamic size: how many steps it takes is not known
     if dtype is None and not (x.is_floating_point() or x.is_complex()):
         dtype = torch.int64
     x = x.to(dtype) if dtype is not None else x

@@ -127,7 +127,7 @@ def _large(groups: Groups, matrix: bool, wide: str, sizes: Sizes) -> bool:
     found = [groups.sizes(name) for name in ("batch", "m", "n")]
     known = [size for size in found if isinstance(size, int)]
     if len(known) < 3:
-        return matrix  # with guards for open sizes a larger plain tile would spill
+        return matrix  # with guards for dynamic sizes a larger plain tile would spill
     return known[0] * known[1] * known[2] >= 128 * large.m * large.n
 
 

@@ -22,7 +22,7 @@ _TRUTH = "tensor<i1>"
 
 
 def flatten_control(unit: Unit) -> None:
-    """Leave no control flow but loops of many turns, or of turns that depend on data or open sizes."""
+    """Leave no control flow but loops of many turns, or of turns that depend on data or dynamic sizes."""
     for function in mlir.named(unit.module, "func.func"):
         flat = _Flat(function)
         while (op := flat.first()) is not None:

@@ -1,4 +1,4 @@
-"""CHLO's broadcasting operations over open sizes: operands spread to one shape, then the plain operation."""
+"""CHLO's broadcasting operations over dynamic sizes: operands are broadcast to one shape first."""
 
 from __future__ import annotations
 

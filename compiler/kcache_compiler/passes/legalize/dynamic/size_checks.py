@@ -220,7 +220,7 @@ def made_size(tensor: mlir.Value, axis: int, known: Mapping[Any, list[mlir.Value
 
 
 def _made_of(tensor: mlir.Value, axis: int) -> mlir.Value | None:
-    """The open size of an axis as a value, of what is made with its sizes."""
+    """The dynamic size of an axis as a value, of what is made with its sizes."""
     owner = mlir.defining(tensor)
     sizes = mlir.sizes_of(tensor.type)
     if owner is None or mlir.name_of(owner) != "tensor.empty" or sizes[axis] is not None:

@@ -74,7 +74,7 @@ def _zero(module: mlir.Module, size_arguments: tuple[Formula, ...], op: mlir.Op)
     """The argument of ``main`` that is 0, which code does not know before it runs."""
     main = mlir.main_function(module)
     if 0 not in size_arguments or mlir.name_of(mlir.parent_of(op)) != "func.func":
-        raise UnsupportedOp(mlir.name_of(op), "open sizes inside a region", mlir.location_of(op))
+        raise UnsupportedOp(mlir.name_of(op), "dynamic sizes inside a region", mlir.location_of(op))
     arguments = list(mlir.block_of(main).arguments)
     return arguments[len(arguments) - len(size_arguments) + size_arguments.index(0)]
 

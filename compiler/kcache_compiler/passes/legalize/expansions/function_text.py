@@ -214,7 +214,7 @@ class Lines:
         while_last: bool = False,
     ) -> list[Tensor]:
         """``body(lines, place, values)`` for every place from 0, each of what the one before gave;
-        ``while_last``: no more once the last value, a truth value, is false.
+        ``while_last``: no more once the last value, a boolean, is false.
         """
         first = self.number("0", "i32")
         inner = Lines(count=self.count + 100)

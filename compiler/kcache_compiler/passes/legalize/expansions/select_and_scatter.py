@@ -23,7 +23,7 @@ def expand_select_and_scatter(module: mlir.Module) -> None:
         kinds = [value.type for value in op.operands]
         shapes = [mlir.sizes_of(kind) for kind in kinds]
         if any(None in shape for shape in shapes):
-            continue  # the toolchain lowers some, and the rest are refused by name
+            continue  # the toolchain lowers some, and the rest are unsupported
         with mlir.before(op):
             if 0 in shapes[0] or 0 in shapes[1]:
                 result = _repeated(op.operands[2], kinds[0])

@@ -10,7 +10,9 @@ def lower_unreduced(op: mlir.Op) -> None:
     """Give a reduction along no axis one of size 1 to reduce."""
     count = len(op.operands) // 2
     if None in mlir.sizes_of(op.operands[0].type):
-        raise UnsupportedOp(mlir.name_of(op), "a reduction along no axis of open size", mlir.location_of(op))
+        raise UnsupportedOp(
+            mlir.name_of(op), "a reduction along no axis of dynamic size", mlir.location_of(op)
+        )
     rank = mlir.rank_of(op.operands[0].type)
     with mlir.before(op):
         for number in range(count):
@@ -31,7 +33,9 @@ def lower_windows_of_padding(op: mlir.Op) -> None:
     shape = mlir.sizes_of(op.operands[0].type)
     rank = len(shape)
     if None in shape:
-        raise UnsupportedOp(mlir.name_of(op), "windows over no elements of open size", mlir.location_of(op))
+        raise UnsupportedOp(
+            mlir.name_of(op), "windows over no elements of dynamic size", mlir.location_of(op)
+        )
     padding = mlir.integer_pairs(op, "padding") or [(0, 0)] * rank
     base = mlir.integers(op.attributes["base_dilations"]) if "base_dilations" in op.attributes else [1] * rank
     padded = [

@@ -182,7 +182,7 @@ def _is_boolean(operand: mlir.Value) -> bool:
 
 
 def _add_booleans(op: mlir.Op) -> None:
-    """The sum of truth values is "or"."""
+    """The sum of booleans is "or"."""
     if _is_boolean(op.results[0]):
         with mlir.before(op):
             op.results[0].replace_all_uses_with(
@@ -192,7 +192,7 @@ def _add_booleans(op: mlir.Op) -> None:
 
 
 def _count_booleans(op: mlir.Op) -> None:
-    """Sums of products of truth values are "or" and "and": whether any product is not 0."""
+    """Sums of products of booleans are "or" and "and": whether any product is not 0."""
     if not _is_boolean(op.results[0]):
         return
     kind = op.results[0].type
