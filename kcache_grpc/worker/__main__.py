@@ -23,6 +23,9 @@ from kcache_grpc.worker.isolation import CANCEL, run_in_fork, settle
 from kcache_grpc.worker.stages import tell
 
 _PR_SET_PDEATHSIG = 1
+#: Niceness of a worker above the service's, to which it gives way, and of a fork that reads a program above
+#: the worker's: a program that takes a minute to read must not slow the compiles of others.
+_COMPILE_NICENESS, _READ_NICENESS = 10, 19
 
 
 def main(arguments: list[str]) -> int:
@@ -38,9 +41,8 @@ def main(arguments: list[str]) -> int:
     hello = {"type": "hello", "forked": sorted(_forked(jobs)), **jobs.hello()}
     confined = confine(settings["writable"], settings["readable"])
     send(channel, Frame({**hello, "unconfined": confined.missing}))
-    os.setpriority(
-        os.PRIO_PROCESS, 0, 19
-    )  # after the imports: a service that starts is waited for, a compile is not
+    # After the imports: a service that starts is waited for, a compile is not.
+    os.nice(_COMPILE_NICENESS)
     _warm(jobs)
     settle()
     while (request := receive(channel)) is not None:
@@ -73,6 +75,7 @@ def _serve(channel: socket.socket, stages: int, jobs: Any, request: Frame, confi
     if request.type in _forked(jobs):
 
         def read() -> Frame:
+            os.nice(_READ_NICENESS)
             # A fork that links too needs the worker's own folder and linker, and has its confinement.
             links = request.type in _linking(jobs)
             confine_fork(-1 if links else confined.reading, request.header.get("seconds", 0))

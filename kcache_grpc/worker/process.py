@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from kcache_grpc.errors import CompileTimeout, KcacheError, Unavailable
 from kcache_grpc.model.identity import Toolchain, Toolchains
@@ -31,6 +32,11 @@ _TAIL_BYTES = 16_384
 _LOOK = 0.05
 #: Seconds that a worker has to end a job that runs in a fork.
 _END_SECONDS = 5.0
+#: A worker has a group of its own: a terminal's Ctrl-C is for the service, and a worker is killed with all it
+#: started. It has no session of its own where Python can do without: Linux compares the niceness of the
+#: processes of one session only (sched_autogroup), so that no worker would give way to the service.
+_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
+_popen = cast("Callable[..., subprocess.Popen[bytes]]", subprocess.Popen)
 _PACKAGES = ("kcache_grpc", "kcache_compiler", "torch_mlir", "llvmlite")
 
 OnStage = Callable[[str], None]
@@ -299,7 +305,7 @@ def _spawn(
         "readable": settings.extra_path,
     }
     flags = ["-s"] + (["-P"] if sys.version_info >= (3, 11) else [])
-    process = subprocess.Popen(
+    process = _popen(
         [sys.executable, *flags, "-m", "kcache_grpc.worker", json.dumps(arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -307,7 +313,7 @@ def _spawn(
         pass_fds=(channel.fileno(), stages.descriptor),
         cwd=home,
         env=_environment(settings, home),
-        start_new_session=True,  # its own group: a terminal's Ctrl-C is for the service, and we kill it whole
+        **_GROUP,
     )
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)

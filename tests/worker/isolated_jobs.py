@@ -33,6 +33,16 @@ def who(request: Frame, on_stage: OnStage) -> Frame:
     return Frame({"type": "result", "pid": os.getpid()})
 
 
+def rank(request: Frame, on_stage: OnStage) -> Frame:
+    """What Linux schedules the process by."""
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    return Frame({"type": "result", "niceness": niceness, "session": os.getsid(0)})
+
+
+def rank_of_read(request: Frame, on_stage: OnStage) -> Frame:
+    return rank(request, on_stage)
+
+
 def read(request: Frame, on_stage: OnStage) -> Frame:
     """In a fork: crashes, hangs, or leaves something behind."""
     on_stage("parse")
@@ -64,5 +74,5 @@ def guilty(request: Frame, on_stage: OnStage) -> Frame:
     raise AssertionError("unreachable")
 
 
-JOBS = {job.__name__: job for job in (who, read, corrupt, innocent, guilty)}
-FORKED = frozenset({"read"})
+JOBS = {job.__name__: job for job in (who, rank, rank_of_read, read, corrupt, innocent, guilty)}
+FORKED = frozenset({"read", "rank_of_read"})

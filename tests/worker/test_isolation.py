@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,6 +57,20 @@ def test_a_crash_while_reading_ends_its_own_process_only() -> None:
             assert "last words" in caught.value.diagnostic
             assert (await compile(p, "who")).header == before
             assert p.restarts == 0
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_reads_give_way_to_compiles_and_both_to_the_service() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            compiles = (await compile(p, "rank")).header
+            reads = (await compile(p, "rank_of_read")).header
+            assert compiles["niceness"] == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+            assert reads["niceness"] == 19
+            if sys.version_info >= (3, 11):  # Linux compares niceness within a session only
+                assert compiles["session"] == reads["session"] == os.getsid(0)
 
     run(body())
 
