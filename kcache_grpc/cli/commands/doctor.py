@@ -9,7 +9,6 @@ import typer
 
 from kcache_grpc.cli import exit_codes, output
 from kcache_grpc.cli import options as o
-from kcache_grpc.cli.commands import doctor_checks
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -37,6 +36,8 @@ def doctor(
     debug: o.Debug = False,
 ) -> None:
     """Check this installation, its cache folder, a store, and the service. Exits with 1 if a check fails."""
+    from kcache_grpc.cli.commands import doctor_checks
+
     service = doctor_checks.Service(addr, namespace, token_file, tls, timeout, cache_dir)
     found = [doctor_checks.health(service)] if health else doctor_checks.everything(service, db, objects)
     failed = [check for check in found if check.state == "failed"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json as json_text
 from importlib import import_module
 from importlib.util import find_spec
@@ -103,6 +102,8 @@ def check(
     program, origins = source.program, source.origins
     described: dict[str, str] = {"format": program.format.value, "target": wanted, "numerics": numerics}
     if client is None:
+        import asyncio
+
         found = asyncio.run(_asked(program, described, timeout))
     else:
         body, form = bytes(program.body), program.format.value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,6 +68,8 @@ def verify(
                 )
             ]
 
+    import asyncio
+
     found = asyncio.run(_with_compiler(config, check)) if compile else check(frozenset(), None)
     described = _described(found, dry_run)
     output.show(described, json, lambda: _page(described))
@@ -115,6 +116,8 @@ def _refuse_other_key(store: Store, key: bytes | None, config: ServerConfig) -> 
 async def _with_compiler(
     config: ServerConfig, check: Callable[[frozenset[bytes], Compile | None], Found]
 ) -> Found:
+    import asyncio
+
     from kcache_grpc.service.admin.running_service import recompiling
     from kcache_grpc.worker import WorkerPool
 
