@@ -30,7 +30,7 @@ from kcache_compiler.passes.signature import stated
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.schedule.split_reductions import is_long
+from kcache_compiler.schedule.split_reductions import needs_chunks
 from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, text
 from kcache_compiler.types import Launch, TensorType
@@ -187,7 +187,7 @@ def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
     """A contraction, unless it has few results and the library leaves it to loops."""
     if not is_contraction(generic):
         return False
-    return not is_long(read_nest(generic, shapes)[0]) or recognize(unit, generic, shapes) is not None
+    return not needs_chunks(read_nest(generic, shapes)[0]) or recognize(unit, generic, shapes) is not None
 
 
 def known_sizes(
