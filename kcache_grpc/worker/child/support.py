@@ -29,7 +29,7 @@ def support(request: Frame, on_stage: OnStage) -> Frame:
     report = check(program, header["format"], header["target"], options, limits, on_stage)
     refused = [
         {"op": one.op, "reason": clip(one.reason), "count": one.count, "where": list(one.where)}
-        for one in report.refusals
+        for one in report.rejections
     ]
     counted = report.supported if report.operations else None
     found = {"operations": report.operations or None, "supported": counted, "refused": refused}

@@ -164,7 +164,7 @@ def build_entry(unit: Unit) -> None:
         mlir.splice(unit.module, part.declaration)
     if any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
-    refuse_leftovers(main)
+    reject_leftovers(main)
     left = mlir.among_statements(main, "memref.load", "memref.store", "scf.condition")  # the entry gets long
     words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
     frame = _Frame(unit, main, shapes, areas, words, {one for generics, _ in launches for one in generics})
@@ -277,7 +277,7 @@ def _task(launch: Outlined) -> str:
     return declared + "\n".join(lines)
 
 
-def refuse_leftovers(main: mlir.Op) -> None:
+def reject_leftovers(main: mlir.Op) -> None:
     written = {"linalg.generic", "linalg.yield", "linalg.index"}
     unwritten = ("stablehlo", "chlo", "tensor", "bufferization", "linalg")
     left = {name for name in mlir.names(main) if name.partition(".")[0] in unwritten} - written
