@@ -1,4 +1,4 @@
-"""The job of ``kcache support``: what of a program would be refused. Only the child imports this module."""
+"""The job of ``kcache support``: what of a program would be rejected. Only the child imports this module."""
 
 from __future__ import annotations
 
