@@ -72,8 +72,8 @@ def compile_spec(
     if not has_symbolic_sizes(graph.body):
         try:
             return lower_module(render_graph(graph), n_inputs, target, options, on_stage, libraries)
-        except UnsupportedOp as refusal:
-            text = render_graph(static_graph(graph, refusal))
+        except UnsupportedOp as rejection:
+            text = render_graph(static_graph(graph, rejection))
         return lower_module(text, n_inputs, target, options, on_stage, libraries)
     request = Request(n_inputs, target, options, on_stage, libraries)
     return lower_dynamic(dynamic_graph(graph), request)

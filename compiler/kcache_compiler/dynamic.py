@@ -60,26 +60,26 @@ def lower_dynamic(graph: DynamicGraph, request: Request) -> CompiledKernel:
     try:
         return _rename(_lower_without_inference(graph, request), graph, symbols)
     except UnsupportedOp as error:
-        refusal = error
+        rejection = error
     try:
-        return _rename(_lower_inferred(graph, request, refusal), graph, symbols)
+        return _rename(_lower_inferred(graph, request, rejection), graph, symbols)
     except UnsupportedOp:
         if not any(node.op == "select_and_scatter" for node in graph.graph.body.nodes):
             raise
-    return _rename(_lower_inferred(graph, request, refusal, unclamped_windows=True), graph, symbols)
+    return _rename(_lower_inferred(graph, request, rejection, unclamped_windows=True), graph, symbols)
 
 
-def static_graph(graph: Graph, refusal: UnsupportedOp) -> Graph:
+def static_graph(graph: Graph, rejection: UnsupportedOp) -> Graph:
     """Return a graph of static arguments that computes sizes, with these sizes stated.
 
-    Raises ``refusal`` if it computes none, or some depend on data.
+    Raises ``rejection`` if it computes none, or some depend on data.
     """
     if not computes_sizes(graph.body):
-        raise refusal
+        raise rejection
     try:
         return infer_sizes(DynamicGraph(graph, ())).graph.graph
     except UnresolvedSize:
-        raise refusal from None
+        raise rejection from None
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,15 @@ def _lower_without_inference(graph: DynamicGraph, request: Request) -> _Lowered:
 
 
 def _lower_inferred(
-    graph: DynamicGraph, request: Request, refusal: UnsupportedOp, unclamped_windows: bool = False
+    graph: DynamicGraph, request: Request, rejection: UnsupportedOp, unclamped_windows: bool = False
 ) -> _Lowered:
-    """Lower a program with inferred sizes; raises ``refusal`` where inference does not help."""
+    """Lower a program with inferred sizes; raises ``rejection`` where inference does not help."""
     try:
         return _lower_at_samples(graph, infer_sizes(graph, unclamped_windows), request)
     except (UnresolvedSize, _NoSamples, CompileFailed, InvalidProgram):
-        raise refusal from None
+        raise rejection from None
     except UnsupportedOp as error:
-        raise error from refusal
+        raise error from rejection
 
 
 class _NoSamples(Exception):

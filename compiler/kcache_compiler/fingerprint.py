@@ -1,7 +1,9 @@
 """The toolchain fingerprints: versions and pipelines that may change the bytes of kernels.
 
-The fingerprint is part of a kernel's key: a stored kernel of another fingerprint is stale. CPU and GPU
-targets have one each, so that a change for one does not invalidate kernels of the other.
+The fingerprint is part of the kernel digest, the name of a stored kernel (not of the key, the integer that
+names a spec): a kernel of another fingerprint is not found. All the rules by which a stored kernel is stale:
+``kcache_grpc/model/staleness.py``. CPU and GPU targets have one fingerprint each, so that a change for one
+does not invalidate kernels of the other.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from kcache_compiler.versions import CODE_VERSION, GPU_CODE_VERSION, library_ver
 
 @functools.cache
 def toolchain() -> tuple[tuple[str, str], ...]:
-    """Return the ordered (ingredient, value) pairs of CPU targets; equal pairs give equal bytes for equal
-    keys.
+    """Return the ordered (ingredient, value) pairs of CPU targets.
+
+    Equal pairs give equal bytes for kernels of equal spec, arg spec, guard, target and options.
     """
     from kcache_compiler.llvm.link import FLAGS, linkers
     from kcache_compiler.passes.math import VERSION

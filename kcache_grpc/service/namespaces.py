@@ -1,4 +1,7 @@
-"""Namespaces: their epochs, removals and disowned toolchains, looked at again after a second."""
+"""Namespaces: their epochs, removals and disowned toolchains, looked at again after a second.
+
+What these make stale: ``kcache_grpc/model/staleness.py``.
+"""
 
 from __future__ import annotations
 
@@ -127,8 +130,8 @@ class Namespaces:
 
     def forget(self, namespace_id: int | None) -> None:
         """Looks at a namespace again when it is asked for next; at all of them: ``None``."""
-        stale = [name for name, (known, _) in self._known.items() if namespace_id in (None, known.id)]
-        for name in stale:
+        forgotten = [name for name, (known, _) in self._known.items() if namespace_id in (None, known.id)]
+        for name in forgotten:
             del self._known[name]
 
     def _load(self, name: str) -> tuple[Namespace, frozenset[bytes], bool]:

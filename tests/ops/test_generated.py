@@ -154,7 +154,7 @@ def test_the_page_has_the_sums_and_the_pairs_of_all_summaries() -> None:
     for summary in (first, second):
         coverage.add(found, summary["classes"])
     runs = coverage.runs_of([first, second])
-    assert runs.startswith("1,208 programs in 2 runs: 1,205 right, 1 refused, 0 wrong")
+    assert runs.startswith("1,208 programs in 2 runs: 1,205 right, 1 unsupported, 0 wrong")
     page = coverage.page(found, runs, "2026-01-31")
     assert f"Date: 2026-01-31. {runs}" in page
     assert found == {"reverse": {"empty": ["f32", "f64"]}}

@@ -27,12 +27,12 @@ def test_a_program_at_the_edge_does_what_the_page_says(edge):
     [edge for edge in edges() if edge.outcome is not Outcome.COMPILES],
     ids=lambda edge: edge.name.replace("`", ""),
 )
-def test_a_program_that_is_refused_is_said_to_be(edge):
+def test_a_rejected_program_is_reported(edge):
     report = check(
         edge.program.encode(), edge.format, "x86-64-v3", CompileOptions(opt_level=1), Limits(), lambda _: None
     )
-    assert report.refusals
-    assert all(refusal.reason for refusal in report.refusals)
+    assert report.rejections
+    assert all(rejection.reason for rejection in report.rejections)
 
 
 def outcome(edge: Edge) -> Outcome:

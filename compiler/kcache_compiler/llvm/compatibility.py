@@ -1,13 +1,13 @@
 """The seam between two LLVMs: text printed by LLVM 24 becomes text that LLVM 22 reads.
 
-LLVM 24 prints float literals that LLVM 22 refuses: decimals that are exact only in their own
+LLVM 24 prints float literals that LLVM 22 rejects: decimals that are exact only in their own
 type (``float 1.000000e-01``), ``+inf``, ``-qnan``, ``+nan(0x1)``, ``+snan(0x1)``, ``f0x7F7FFFFF``.
 Each literal takes the nearest type to its left on its line and is written as LLVM 22's
 hexadecimal form of the same bits. Attributes on declared intrinsics are dropped, as LLVM
 computes them itself and the newer set has names the older one does not know.
 
 Nothing is repaired by guess: what this file does not know is left alone, and the parser of
-LLVM 22 refuses it.
+LLVM 22 rejects it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def new_context() -> Context:
     """Return a context that reads every upstream dialect, StableHLO, VHLO and CHLO.
 
     Unknown dialects parse, because JAX leaves sharding attributes of one; whoever reads a program
-    refuses their operations.
+    rejects their operations.
     """
     native = native_ir()
     context = native.Context(load_on_create_dialects=_DIALECTS)

@@ -146,13 +146,13 @@ REQUEST = frozenset(
 class UpstreamPasses:
     """A pipeline of passes of MLIR and StableHLO.
 
-    If ``refuses``, a failure means that an operation of the program is unsupported, not that the pass
+    If ``rejects``, a failure means that an operation of the program is unsupported, not that the pass
     failed. The module is verified after each of the passes if ``between``, else after the last one.
     """
 
     name: str
     pipeline: str
-    refuses: bool = False
+    rejects: bool = False
     between: bool = True
 
     @property
@@ -163,10 +163,10 @@ class UpstreamPasses:
         try:
             mlir.run_passes(unit.module, f"builtin.module({self.pipeline})", self.between, unit.verifies)
         except mlir.MLIRError as error:
-            raise (_refusal(unit, error) if self.refuses else None) or error from None
+            raise (_rejection(unit, error) if self.rejects else None) or error from None
 
 
-def _refusal(unit: Unit, error: Exception) -> UnsupportedOp | None:
+def _rejection(unit: Unit, error: Exception) -> UnsupportedOp | None:
     """The unsupported operation of the program at the location of a diagnostic; None if there is none."""
     source = mlir.parse(unit.source)  # operations that are walked do not keep their module
     for where, message in mlir.diagnostics_of(error):

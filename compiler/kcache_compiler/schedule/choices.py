@@ -67,7 +67,7 @@ class FuseLimits:
 @dataclass(frozen=True)
 class GroupLimits:
     """Of nests that share a launch: operations and buffers at most. ``joins``: they may share one at all;
-    ``along``: a long reduction may share the loops of the rows that it reduces.
+    ``along``: a chunked reduction may share the loops of the rows that it reduces.
     """
 
     operations: int = 400

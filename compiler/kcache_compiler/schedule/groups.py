@@ -22,26 +22,29 @@ from kcache_compiler.shapes.guards import proves
 
 #: How many earlier groups a nest is offered to.
 REACH = 12
-#: Iterations that segments must share when each of them is long, so that threads find work.
-FEW, LONG = 8, 4096
+#: If a nest gives up as many independent iterations as ``MANY_GIVEN_UP``, its group must share
+#: ``MIN_SHARED`` iterations, so that there is work for several threads.
+MIN_SHARED, MANY_GIVEN_UP = 8, 4096
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A nest to be placed: ``weight`` operations in its body; ``opaque`` buffers are touched who knows where.
+    """A nest to be placed: ``weight`` operations in its body; ``opaque``: buffers accessed at unknown places.
 
-    A ``head`` is a contraction: its group takes nothing but its start value and elementwise consumers. What
-    is ``single`` shares with nobody. A ``long`` reduction or ``scan`` has chunks in the place of independent
-    iterations: it shares loops with what has the same, and nothing comes before or after them. But a long
-    reduction may also reduce along the shared axes of a group, whose chunks are then of shared iterations.
+    A ``contraction`` shares a group with nothing but the initialization of its result and its elementwise
+    consumers. What is ``unfusible`` has a group of its own. The loops of a ``chunked`` reduction or scan are
+    divided among threads in chunks, as it has too few independent iterations: it shares loops with nests of
+    the same loops, and nothing comes before or after them in its group. But a chunked reduction may also
+    reduce along the shared axes of a group, whose chunks then consist of shared iterations. ``scan``: what
+    is chunked is a scan.
     """
 
     nest: Nest
     weight: int = 1
     opaque: frozenset[int] = frozenset()
-    head: bool = False
-    single: bool = False
-    long: bool = False
+    contraction: bool = False
+    unfusible: bool = False
+    chunked: bool = False
     scan: bool = False
 
 
@@ -63,7 +66,7 @@ class Group:
     """Members by segment, in execution order; all have equally many shared dimensions."""
 
     segments: tuple[tuple[Member, ...], ...]
-    head: bool = False
+    contraction: bool = False
 
     @property
     def members(self) -> list[Member]:
@@ -84,57 +87,68 @@ class Partition:
     limits: GroupLimits = USUAL_GROUPS
     groups: list[Group] = field(default_factory=list[Group])
 
-    def add(self, number: int, starts: Sequence[int] = ()) -> None:
-        """Put nest ``number``, and what starts its results, into the latest group that takes them."""
-        if self.subjects[number].single:
-            self.groups += [alone(one, self.subjects[one]) for one in (*starts, number)]
+    def add(self, number: int, initializers: Sequence[int] = ()) -> None:
+        """Put nest ``number`` into the latest group that takes it.
+
+        ``initializers``: nests that write the initial values of its results; they come right before it.
+        """
+        if self.subjects[number].unfusible:
+            self.groups += [alone(one, self.subjects[one]) for one in (*initializers, number)]
             return
         for position in range(len(self.groups) - 1, max(-1, len(self.groups) - 1 - REACH), -1):
             members = self.groups[position].members
-            if any(self.conflicts(member.number, start) for member in members for start in starts):
+            if any(
+                self.conflicts(member.number, initializer)
+                for member in members
+                for initializer in initializers
+            ):
                 break
             joined = self._join(self.groups[position], number)
-            if joined is not None and self._chunked(joined, number):
-                single = [alone(one, self.subjects[one]) for one in starts]
-                self.groups[position : position + 1] = [*single, joined]
+            if joined is not None and self._initializes_before_chunks(joined, number):
+                before = [alone(one, self.subjects[one]) for one in initializers]
+                self.groups[position : position + 1] = [*before, joined]
                 return
-            begun = None if joined is None else self._begun(joined, number, starts)
-            if begun is not None:
-                self.groups[position] = begun
+            initialized = None if joined is None else self._with_initializers(joined, number, initializers)
+            if initialized is not None:
+                self.groups[position] = initialized
                 return
             if any(self.conflicts(member.number, number) for member in members):
                 break
-        single = alone(number, self.subjects[number])
-        begun = None if starts and self._long(single) else self._begun(single, number, starts)
-        if begun is None:
-            self.groups += [alone(start, self.subjects[start]) for start in starts]
-        self.groups.append(begun or single)
+        own = alone(number, self.subjects[number])
+        initialized = (
+            None
+            if initializers and self._has_chunked(own)
+            else self._with_initializers(own, number, initializers)
+        )
+        if initialized is None:
+            self.groups += [alone(initializer, self.subjects[initializer]) for initializer in initializers]
+        self.groups.append(initialized or own)
 
-    def _long(self, group: Group) -> bool:
-        return any(self.subjects[member.number].long for member in group.members)
+    def _has_chunked(self, group: Group) -> bool:
+        return any(self.subjects[member.number].chunked for member in group.members)
 
-    def _chunked(self, group: Group, number: int) -> bool:
-        """Whether what starts the results of nest ``number`` in a group comes before its chunks."""
+    def _initializes_before_chunks(self, group: Group, number: int) -> bool:
+        """Whether what initializes the results of nest ``number`` must be in groups before this one."""
         along = reduces_along(group, self.subjects)
-        return self.subjects[number].long if along else self._long(group)
+        return self.subjects[number].chunked if along else self._has_chunked(group)
 
-    def _begun(self, group: Group, number: int, starts: Sequence[int]) -> Group | None:
-        """The group with ``starts`` in segments of their own right before that of nest ``number``."""
+    def _with_initializers(self, group: Group, number: int, initializers: Sequence[int]) -> Group | None:
+        """The group with ``initializers`` in segments of their own right before that of nest ``number``."""
         segments = list(group.segments)
         position = next(k for k, segment in enumerate(segments) if any(m.number == number for m in segment))
         member = next(member for member in segments[position] if member.number == number)
-        for start in starts:
-            writes, _ = self._related(number, start)
+        for initializer in initializers:
+            writes, _ = self._related(number, initializer)
             shared: list[int] = []
             for dim in member.shared:
                 along = {_along(a, b, dim) for a, b in writes}
                 if len(along) != 1 or (partner := along.pop()) is None:
                     return None
                 shared.append(partner)
-            inner = [dim for dim in range(len(self.subjects[start].nest.axes)) if dim not in shared]
-            segments.insert(position, (Member(start, tuple(shared), tuple(inner)),))
-        begun = replace(group, segments=tuple(segments))
-        return begun if not starts or group.head or self._pays(begun) else None
+            inner = [dim for dim in range(len(self.subjects[initializer].nest.axes)) if dim not in shared]
+            segments.insert(position, (Member(initializer, tuple(shared), tuple(inner)),))
+        initialized = replace(group, segments=tuple(segments))
+        return initialized if not initializers or group.contraction or self._pays(initialized) else None
 
     def conflicts(self, first: int, second: int) -> bool:
         """One of two nests writes what the other touches."""
@@ -160,8 +174,8 @@ class Partition:
                     (writes if a.written or b.written else reads).append((a, b))
         return writes, reads
 
-    def _untold(self, first: int, second: int) -> bool:
-        """They conflict through something else than two accesses to one buffer."""
+    def _conflicts_indirectly(self, first: int, second: int) -> bool:
+        """Whether they conflict by aliases or opaque buffers, not only by accesses to one buffer."""
         a, b = self.subjects[first], self.subjects[second]
         for one, other in ((a, b), (b, a)):
             for access in one.nest.accesses:
@@ -175,18 +189,20 @@ class Partition:
 
     def _join(self, group: Group, number: int) -> Group | None:
         subject = self.subjects[number]
-        if subject.head or self.subjects[group.members[0].number].single:
+        if subject.contraction or self.subjects[group.members[0].number].unfusible:
             return None
-        if group.head:
+        if group.contraction:
             return self._follow(group, number)
-        if not self._fits(group, subject) or any(self._untold(m.number, number) for m in group.members):
+        if not self._fits(group, subject) or any(
+            self._conflicts_indirectly(m.number, number) for m in group.members
+        ):
             return None
         along = reduces_along(group, self.subjects)
-        if not along and (subject.long or self._long(group)):
+        if not along and (subject.chunked or self._has_chunked(group)):
             return self._in_chunks(group, number) or self._along_rows(group, number)
-        if along and (subject.scan or self._reads_totals(group, number)):
+        if along and (subject.scan or self._uses_totals(group, number)):
             return None
-        pairs = self._shared_pairs(group, number, subject.long)
+        pairs = self._shared_pairs(group, number, subject.chunked)
         if not pairs or (along and len(pairs) < group.shared):
             return None
         joined = self._beside(group, number, pairs)
@@ -214,17 +230,21 @@ class Partition:
         return self._merge(segments, number, shared, inner), Member(number, shared, inner), segments
 
     def _in_chunks(self, group: Group, number: int) -> Group | None:
-        """Loops over all axes, which long reductions and what has the same loops go through together."""
+        """Loops over all axes, which chunked reductions and what has the same loops go through together."""
         merged, _, _ = self._merged(group, number, self._shared_pairs(group, number))
         scans = any(self.subjects[op].scan for op in (number, *(m.number for m in group.members)))
-        if merged is None or len(merged) > 1 or (scans and self.subjects[number].long and self._long(group)):
+        if (
+            merged is None
+            or len(merged) > 1
+            or (scans and self.subjects[number].chunked and self._has_chunked(group))
+        ):
             return None
         return Group(merged)
 
     def _along_rows(self, group: Group, number: int) -> Group | None:
-        """The group with a long reduction along its shared axes: ``number`` reads what it leaves of a row."""
+        """The group in which ``number`` may reduce along the shared axes."""
         subject = self.subjects[number]
-        if not self.limits.along or subject.scan or self._long(group):
+        if not self.limits.along or subject.scan or self._has_chunked(group):
             return None
         pairs = self._shared_pairs(group, number, reduced=True)
         if all(subject.nest.axes[dim].parallel for _, dim in pairs):
@@ -234,12 +254,12 @@ class Partition:
             return None
         return joined if self._pays(joined) else None
 
-    def _reads_totals(self, group: Group, number: int) -> bool:
-        """Whether nest ``number`` touches what is known only after all chunks."""
-        long = [member.number for member in group.members if self.subjects[member.number].long]
+    def _uses_totals(self, group: Group, number: int) -> bool:
+        """Whether nest ``number`` accesses totals of a chunked reduction, known only after all chunks."""
+        chunked = [member.number for member in group.members if self.subjects[member.number].chunked]
         totals = [
             access.buffer
-            for one in long
+            for one in chunked
             for access in self.subjects[one].nest.accesses
             if access.written and access.reads
         ]
@@ -265,15 +285,15 @@ class Partition:
         return results
 
     def _partner(self, group: Group, position: int, number: int, reduced: bool) -> int | None:
-        told: set[int | None] = set()
-        hinted: set[int | None] = set()
+        from_writes: set[int | None] = set()
+        from_reads: set[int | None] = set()
         nest = self.subjects[number].nest
         for member in group.members:
             dim = member.shared[position]
             writes, reads = self._related(member.number, number)
-            told |= {_along(a, b, dim) for a, b in writes}
-            hinted |= {_along(a, b, dim) for a, b in reads}
-        result = told or (hinted - {None})
+            from_writes |= {_along(a, b, dim) for a, b in writes}
+            from_reads |= {_along(a, b, dim) for a, b in reads}
+        result = from_writes or (from_reads - {None})
         if len(result) != 1 or (partner := result.pop()) is None:
             return None
         first = group.members[0]
@@ -358,12 +378,12 @@ class Partition:
         first = group.members[0]
         axes = self.subjects[first.number].nest.axes
         iterations = product([axes[dim].size for dim in first.shared])
-        if not isinstance(iterations, int) or iterations >= FEW:
+        if not isinstance(iterations, int) or iterations >= MIN_SHARED:
             return True
         for member in group.members:
             axes = self.subjects[member.number].nest.axes
             lost = product([axes[dim].size for dim in member.inner if axes[dim].parallel])
-            if isinstance(lost, int) and lost >= LONG:
+            if isinstance(lost, int) and lost >= MANY_GIVEN_UP:
                 return False
         return True
 
@@ -372,7 +392,11 @@ class Partition:
         subject = self.subjects[number]
         writes = any(self._related(member.number, number)[0] for member in group.members)
         parallel = all(axis.parallel for axis in subject.nest.axes)
-        if not parallel or not writes or any(self._untold(m.number, number) for m in group.members):
+        if (
+            not parallel
+            or not writes
+            or any(self._conflicts_indirectly(m.number, number) for m in group.members)
+        ):
             return None
         pairs = self._shared_pairs(group, number)
         if len(pairs) != group.shared or len(pairs) != len(subject.nest.axes):
@@ -408,7 +432,7 @@ def alone(number: int, subject: Subject) -> Group:
     axes = subject.nest.axes
     parallel = tuple(dim for dim, axis in enumerate(axes) if axis.parallel)
     rest = tuple(dim for dim, axis in enumerate(axes) if not axis.parallel)
-    return Group(((Member(number, parallel, rest),),), subject.head)
+    return Group(((Member(number, parallel, rest),),), subject.contraction)
 
 
 def apart(

@@ -61,8 +61,8 @@ class Split:
         return next((one for one in self.totals if one.buffer == buffer), None)
 
 
-def is_long(nest: Nest) -> bool:
-    """Whether a reduction has few results and many elements, or may have."""
+def needs_chunks(nest: Nest) -> bool:
+    """Whether a reduction has few results and many elements, or may have: threads share its elements."""
     results = product([axis.size for axis in nest.axes if axis.parallel])
     reduced = product([axis.size for axis in nest.axes if not axis.parallel])
     if all(axis.parallel for axis in nest.axes) or not isinstance(results, int) or results >= RESULTS:

@@ -6,6 +6,6 @@ itself.
 """
 
 from kcache_compiler.support.check import check
-from kcache_compiler.support.report import Refusal, Report
+from kcache_compiler.support.report import Rejection, Report
 
-__all__ = ["Refusal", "Report", "check"]
+__all__ = ["Rejection", "Report", "check"]

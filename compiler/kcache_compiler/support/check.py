@@ -12,7 +12,7 @@ from kcache_compiler.frontends.program import Source
 from kcache_compiler.spec.canonicalize import canonicalize
 from kcache_compiler.support.onnx_nodes import OnnxNodes
 from kcache_compiler.support.operations import StablehloOperations
-from kcache_compiler.support.report import RefusalCounts, Report
+from kcache_compiler.support.report import RejectionCounts, Report
 from kcache_compiler.support.torch_ops import TorchOps
 from kcache_compiler.types import CompileOptions
 
@@ -88,7 +88,7 @@ def check(
     ``on_stage`` is called with the operations and stages as they are tried. Raises ``InvalidProgram`` if the
     bytes are no program of the format.
     """
-    compiler, counts = _Compiler(target, options, limits, on_stage), RefusalCounts()
+    compiler, counts = _Compiler(target, options, limits, on_stage), RejectionCounts()
     reducible = _reducible(program, format, limits)
     error = compiler.error(reducible.source, format)
     if isinstance(error, InvalidProgram):
@@ -108,7 +108,7 @@ def check(
     else:
         note = _INCOMPLETE
         _add_program(counts, error)
-    return Report(count, counts.refusals(), "; ".join(filter(None, (reducible.note, note))))
+    return Report(count, counts.rejections(), "; ".join(filter(None, (reducible.note, note))))
 
 
 def _reducible(program: Source, format: str, limits: Limits) -> Reducible:
@@ -129,7 +129,7 @@ def _stablehlo_operations(reducible: Reducible, format: str, limits: Limits) -> 
 
 
 def _check_each(
-    operations: StablehloOperations, compiler: _Compiler, counts: RefusalCounts, error: CompilerError
+    operations: StablehloOperations, compiler: _Compiler, counts: RejectionCounts, error: CompilerError
 ) -> str:
     """Compile each operation by itself, then the program without the rejected ones; return the note."""
     rejected = operations.rejected(lambda text: compiler.error(text.encode(), "stablehlo"), compiler.on_stage)
@@ -148,7 +148,7 @@ def _check_each(
     return _REST_UNKNOWN
 
 
-def _add_program(counts: RefusalCounts, error: CompilerError) -> None:
+def _add_program(counts: RejectionCounts, error: CompilerError) -> None:
     """Add an error of the program as a whole."""
     if isinstance(error, UnsupportedOp):
         counts.add("" if error.op in _BOUNDARY else error.op, error.reason, "")

@@ -74,10 +74,10 @@ class StablehloOperations:
             error = known[program.text]
             if error is None or isinstance(error, InvalidProgram):
                 continue
-            refusal = error if isinstance(error, UnsupportedOp) else None
-            if refusal is not None and refusal.op in program.size_operations:
+            rejection = error if isinstance(error, UnsupportedOp) else None
+            if rejection is not None and rejection.op in program.size_operations:
                 continue  # compiled by itself too
-            reason = refusal.reason if refusal else str(error)
+            reason = rejection.reason if rejection else str(error)
             rejected.append(
                 RejectedOperation(
                     operation, _name(operation), reason, mlir.describe_location(operation.location)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Most locations of one refusal; its count covers all.
+#: Most locations of one rejection; its count covers all.
 _MAX_LOCATIONS = 8
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """An operation that is rejected ``count`` times; ``where`` are the first locations, as far as known.
 
     ``op`` is empty if the program as a whole is rejected.
@@ -30,28 +30,28 @@ class Report:
     """
 
     operations: int
-    refusals: tuple[Refusal, ...]
+    rejections: tuple[Rejection, ...]
     note: str = ""
 
     @property
     def supported(self) -> int:
         """The number of operations that are not rejected."""
-        return max(self.operations - sum(refusal.count for refusal in self.refusals if refusal.op), 0)
+        return max(self.operations - sum(rejection.count for rejection in self.rejections if rejection.op), 0)
 
 
-class RefusalCounts:
-    """Collects refusals; those of one operation and reason are counted."""
+class RejectionCounts:
+    """Collects rejections; those of one operation and reason are counted."""
 
     def __init__(self) -> None:
         self._locations: dict[tuple[str, str], list[str]] = {}
 
     def add(self, op: str, reason: str, where: str) -> None:
-        """Add a refusal at a location, which may be empty."""
+        """Add a rejection at a location, which may be empty."""
         self._locations.setdefault((op, reason), []).append(where)
 
-    def refusals(self) -> tuple[Refusal, ...]:
-        """Return the refusals in the order of their first occurrence."""
+    def rejections(self) -> tuple[Rejection, ...]:
+        """Return the rejections in the order of their first occurrence."""
         return tuple(
-            Refusal(op, reason, len(where), tuple(dict.fromkeys(filter(None, where)))[:_MAX_LOCATIONS])
+            Rejection(op, reason, len(where), tuple(dict.fromkeys(filter(None, where)))[:_MAX_LOCATIONS])
             for (op, reason), where in self._locations.items()
         )

@@ -63,7 +63,7 @@ class TorchOps:
     def _make_static(self, module: ir.Module) -> ir.Module:
         """Keep one of the two sizes at which a program with dynamic axes is exported."""
         self._axes = False
-        self.note = "after the first refusal, the program was checked at static sizes"
+        self.note = "after the first rejection, the program was checked at static sizes"
         text = module.operation.get_asm(enable_debug_info=True)
         static: ir.Module = mlir.parse_module(text, module.context)
         del static.operation.attributes[OPEN_AXES]

@@ -36,8 +36,8 @@ OptionalFile = Annotated[
 _SECONDS = 600.0
 
 EPILOG = (
-    "Exit code 0: all of FILE compiles. 1: something is refused. FILE is compiled by the service "
-    "of --addr or KCACHE_ADDR, without one here in a process of its own, for all that is refused and not for "
+    "Exit code 0: all of FILE compiles. 1: something is rejected. FILE is compiled by the service "
+    "of --addr or KCACHE_ADDR, without one here in a process of its own, for all that is rejected, not for "
     "the first only; nothing is kept. "
     "A .pt2 file is loaded by PyTorch: look at those only that you trust."
 )
@@ -57,7 +57,7 @@ def support(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> None:
-    """Say of FILE each op that would be refused, where, and why; without FILE, list what compiles.
+    """Say of FILE each op that would be rejected, where, and why; without FILE, list what compiles.
 
     The list has what tests ran: each op with the dtypes whose results were compared on a CPU,
     and those that were compiled for a GPU.
@@ -181,7 +181,7 @@ def _page(file: str, found: dict[str, Any]) -> Any:
     counted = found["operations"] is not None
     operations = f"{found['supported']} of {found['operations']} operations compile"
     if not counted:
-        operations = "refused" if found["refused"] else "compiles"
+        operations = "rejected" if found["refused"] else "compiles"
     parts: list[Any] = [
         f"[bold]{escape(name)}[/] ({found['format']}): {operations} for {escape(found['target'])}, "
         f"numerics {escape(found['numerics'])}"
@@ -198,7 +198,7 @@ def _row(one: dict[str, Any]) -> dict[str, Any]:
     places = [_place(place) for place in one["where"]]
     more = [] if one["count"] <= len(places) or not places else ["..."]
     return {
-        "refused": one["op"] or "the program",
+        "rejected": one["op"] or "the program",
         "times": one["count"],
         "where": ", ".join([*places[:3], *(more or ["..."] * (len(places) > 3))]) or "-",
         "why": one["reason"],

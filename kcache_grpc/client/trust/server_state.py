@@ -68,7 +68,7 @@ class ServerState:
 
     @cached_property
     def generations(self) -> frozenset[Generation]:
-        """Of all targets."""
+        """Of all targets. A kernel of another one is stale (``kcache_grpc/model/staleness.py``)."""
         digests = (self.toolchain_digest, self.gpu_toolchain_digest)
         return frozenset((self.server_id, self.epoch, digest) for digest in digests)
 

@@ -17,6 +17,7 @@ from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signed, Verifier
 from kcache_grpc.model.sizes.modes import AUTO, EXACT, STATIC, ShapeWish
+from kcache_grpc.model.staleness import is_current_epoch
 from kcache_grpc.model.target import Target, may_serve
 from kcache_grpc.model.variants import Shape, exact_shape, spec_sizes, variant, wished_shape
 
@@ -94,7 +95,7 @@ class KernelVerifier:
         return self._verifier.verify(domain, Signed(message.payload, message.signature, message.key_id))
 
     def _epoch(self, what: str, epoch: int) -> None:
-        if epoch != self.state.epoch:
+        if not is_current_epoch(epoch, self.state.epoch):
             raise StaleState(
                 f"the server sent a {what} of epoch {epoch}, and says it is at {self.state.epoch}"
             )

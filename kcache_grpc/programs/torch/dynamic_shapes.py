@@ -94,7 +94,7 @@ def _symbol(name: str, limits: Any) -> Symbol:
     return Symbol(name, max(_LEAST, low), high)
 
 
-def refuse_counted(graph: Any) -> None:
+def reject_counted(graph: Any) -> None:
     """Raise ``UnsupportedOp`` where elements decide the size of a tensor."""
     shapes: Any = import_module("torch.fx.experimental.symbolic_shapes")
     for node in graph.nodes:
@@ -105,15 +105,15 @@ def refuse_counted(graph: Any) -> None:
             raise UnsupportedOp(f"unsupported op {op}: {reason}", op=op)
 
 
-def refuse_steps(graph: Any) -> None:
+def reject_steps(graph: Any) -> None:
     """Raise ``UnsupportedOp`` where remainders, quotients or bounds of dynamic sizes are computed with."""
     for node in graph.nodes:
         value = node.meta.get("val")
         if hasattr(value, "shape"):
             for size in value.shape:
-                _refuse(node, size, _CHOOSING)
+                _reject(node, size, _CHOOSING)
         elif any(hasattr(_value(user), "shape") for user in node.users):
-            _refuse(node, value, _CHOOSING | _STEPPING)
+            _reject(node, value, _CHOOSING | _STEPPING)
 
 
 def _value(node: Any) -> Any:
@@ -121,7 +121,7 @@ def _value(node: Any) -> Any:
     return value[0] if isinstance(value, (list, tuple)) and value else value  # pyright: ignore[reportUnknownVariableType]
 
 
-def _refuse(node: Any, size: Any, functions: frozenset[str]) -> None:
+def _reject(node: Any, size: Any, functions: frozenset[str]) -> None:
     formula = getattr(getattr(size, "node", None), "expr", None)
     if formula is None or isinstance(size, (int, float)):
         return

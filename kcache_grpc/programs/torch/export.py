@@ -17,20 +17,20 @@ from typing import Any
 
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.programs.framework_versions import warn_if_untested
-from kcache_grpc.programs.torch.decompositions.table import decompositions, refuse_bag_places
+from kcache_grpc.programs.torch.decompositions.table import decompositions, reject_bag_places
 from kcache_grpc.programs.torch.dynamic_shapes import (
     OpenAxis,
     at_sizes,
     open_axes,
-    refuse_counted,
-    refuse_steps,
+    reject_counted,
+    reject_steps,
     samples_of,
     symbols_of,
 )
 from kcache_grpc.programs.torch.guards import check_of
-from kcache_grpc.programs.torch.mutation import Update, refuse_effects, take_updates
+from kcache_grpc.programs.torch.mutation import Update, reject_effects, take_updates
 from kcache_grpc.programs.torch.negative_indices import count_from_the_end, count_truths
-from kcache_grpc.programs.torch.origins import located_refusal, source_trace
+from kcache_grpc.programs.torch.origins import located_rejection, source_trace
 from kcache_grpc.runtime.bound_kernel import BoundArguments, WrittenArgument
 from kcache_grpc.runtime.updated_arguments import addresses, overlap
 
@@ -65,12 +65,12 @@ def located_program(exported: Any) -> tuple[bytes, BoundArguments, Callable[[], 
     torch_mlir = _torch_mlir()
     with _TURNS.lock, warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")
-        stack.enter_context(located_refusal(exported.graph))
-        refuse_bag_places(exported.graph)
+        stack.enter_context(located_rejection(exported.graph))
+        reject_bag_places(exported.graph)
         program = _decomposed(exported)
-        refuse_effects(program.graph)
+        reject_effects(program.graph)
         updates = take_updates(program)
-        refuse_counted(program.graph)
+        reject_counted(program.graph)
         count_from_the_end(program.graph)
         count_truths(program.graph)
         symbols = symbols_of(program)
@@ -78,7 +78,7 @@ def located_program(exported: Any) -> tuple[bytes, BoundArguments, Callable[[], 
             signature = _Signature(program, program.graph)
             text, located = _text(torch_mlir, [signature], [])
             return text, signature.bound(exported, updates), located
-        refuse_steps(program.graph)
+        reject_steps(program.graph)
         axes = open_axes(_Signature(program, program.graph).inputs)
         samples = [at_sizes(program, sizes) for sizes in samples_of(program.graph, symbols)]
         signatures = [_Signature(program, graph) for graph in samples]

@@ -1,4 +1,4 @@
-"""Programs that do more than give results: updates in place are results of their own, effects are refused."""
+"""Programs that do more than give results: updates in place are results, effects are rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Update(NamedTuple):
     is_input: bool
 
 
-def refuse_effects(graph: Any) -> None:
+def reject_effects(graph: Any) -> None:
     """Raise ``UnsupportedOp`` for operations that may stop a program, or print."""
     for node in graph.nodes:
         if node.op == "call_function" and str(node.target) == "with_effects":

@@ -38,7 +38,7 @@ def source_trace(node: Any) -> str:
 
 
 @contextlib.contextmanager
-def located_refusal(graph: Any) -> Generator[None]:
+def located_rejection(graph: Any) -> Generator[None]:
     """Raise ``UnsupportedOp`` of a node's operation with the node's place."""
     try:
         yield

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.options import NUMERICS
+from kcache_grpc.model.staleness import staleness
 from kcache_grpc.storage.audit.filter import Filter, parse_filter
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import MappingRecord, Namespace, StoredKernel
@@ -183,9 +184,13 @@ class Selected:
         return tuple(
             kernel
             for kernel in kernels
-            if (not targets or kernel.kernel.target in targets)
-            and kernel.kernel.toolchain not in self._disowned
+            if (not targets or kernel.kernel.target in targets) and not self._is_stale(kernel)
         )
+
+    def _is_stale(self, kernel: StoredKernel) -> bool:
+        epoch, toolchain = kernel.epoch, kernel.kernel.toolchain
+        reason = staleness(epoch, toolchain, namespace_epoch=self._namespace.epoch, disowned=self._disowned)
+        return reason is not None
 
 
 def _pages(digests: list[bytes]) -> Iterator[list[bytes]]:

@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 from kcache_grpc.model.explanation import Difference
 from kcache_grpc.model.identity import Toolchains
+from kcache_grpc.model.staleness import is_current_epoch
 from kcache_grpc.model.target import is_gpu
 from kcache_grpc.model.variants import Shape, SpecSizes, Variant, variant
 from kcache_grpc.storage.contract.nearby import NearKernel
@@ -53,7 +54,7 @@ def broken_guard(asked: Asked, near: NearKernel) -> tuple[str, str] | None:
 
 def _epoch(asked: Asked, near: NearKernel) -> Iterator[Difference]:
     here, there = asked.namespace.epoch, near.epoch
-    if here != there:
+    if not is_current_epoch(there, here):
         text = f"it belongs to epoch {there}, which was disowned: the namespace is in epoch {here}"
         yield Difference("epoch", str(here), str(there), text)
 

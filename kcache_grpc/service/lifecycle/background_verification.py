@@ -7,13 +7,14 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from kcache_grpc.errors import KcacheError, Unavailable
 from kcache_grpc.model.identity import ingredients_digest
+from kcache_grpc.model.staleness import is_current_epoch, staleness
 from kcache_grpc.service.claims import Claims
 from kcache_grpc.service.lifecycle.verify import Fault, Verification, last_kernel
 from kcache_grpc.storage.contract.store import Store
@@ -174,12 +175,21 @@ class BackgroundVerification:
         random.shuffle(namespaces)
         for namespace in namespaces:
             disowned = {each.toolchain for each in self._store.list_disowned(namespace)}
-            toolchains = self._pool.toolchains.digests - disowned
             for page in self._pages(namespace):
-                mine = [kernel for kernel in page if kernel.kernel.toolchain in toolchains]
+                mine = [kernel for kernel in page if not self._is_stale(kernel, namespace, disowned)]
                 mine.sort(key=lambda kernel: self._is_own(kernel.kernel.kernel_digest))
                 for kernel in mine:
                     yield namespace, kernel
+
+    def _is_stale(self, kernel: StoredKernel, namespace: Namespace, disowned: Collection[bytes]) -> bool:
+        reason = staleness(
+            kernel.epoch,
+            kernel.kernel.toolchain,
+            namespace_epoch=namespace.epoch,
+            disowned=disowned,
+            toolchains=self._pool.toolchains.digests,
+        )
+        return reason is not None
 
     def _pages(self, namespace: Namespace) -> Iterator[list[StoredKernel]]:
         """All kernels of a namespace, from a random place to the end and from the beginning to there."""
@@ -196,7 +206,7 @@ class BackgroundVerification:
     def _is_served(self, namespace: Namespace, kernel: StoredKernel) -> bool:
         """Whether the kernel was neither removed nor disowned with its epoch since it was listed. Blocks."""
         present = self._store.find_namespace(namespace.name)
-        if present is None or present.epoch != namespace.epoch:
+        if present is None or not is_current_epoch(namespace.epoch, present.epoch):
             return False
         return self._store.find_kernel(present, kernel.kernel.kernel_digest) is not None
 

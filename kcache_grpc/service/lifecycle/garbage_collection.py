@@ -1,5 +1,7 @@
 """Garbage collection of a namespace: which steps, in which order, until when.
 
+What is stale, and why, is decided by ``kcache_grpc/model/staleness.py``; stale kernels go first.
+
 Every step is a small transaction of the store, so that a collection may run beside servers, be killed, and
 go on where it was by being started again.
 """

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kcache_grpc.model.staleness import Staleness, is_current_epoch, is_earlier_epoch, staleness
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.lifecycle import (
     QUARANTINE_REST,
@@ -288,34 +289,41 @@ def _candidates(state: State, namespace: Namespace, step: Step) -> list[_Victim]
     return find[step.what](state, namespace, step)
 
 
-def _kernels_of(state: State, namespace: Namespace) -> list[tuple[Name, HeldKernel]]:
-    return [(name, held) for name, held in state.kernels.items() if name[0] == namespace.id]
+def _kernels_of(
+    state: State, namespace: Namespace, reason: Staleness | None
+) -> list[tuple[Name, HeldKernel]]:
+    """The kernels of a namespace that are stale for a reason; ``None``: those that are not."""
+    disowned = {toolchain for owner, toolchain in state.disowned if owner == namespace.id}
+    return [
+        (name, held)
+        for name, held in state.kernels.items()
+        if name[0] == namespace.id
+        and staleness(held.epoch, held.kernel.toolchain, namespace_epoch=namespace.epoch, disowned=disowned)
+        is reason
+    ]
 
 
 def _epoch_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
     return [
         _Victim((held.epoch, held.kernel.kernel_digest), name)
-        for name, held in _kernels_of(state, namespace)
-        if held.epoch < namespace.epoch
+        for name, held in _kernels_of(state, namespace, Staleness.EPOCH)
     ]
 
 
 def _disowned_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
     return [
         _Victim((held.kernel.toolchain, held.id), name)
-        for name, held in _kernels_of(state, namespace)
-        if held.epoch == namespace.epoch and (namespace.id, held.kernel.toolchain) in state.disowned
+        for name, held in _kernels_of(state, namespace, Staleness.DISOWNED)
     ]
 
 
 def _idle_kernels(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
     return [
         _Victim((used_at, held.kernel.kernel_digest), name)
-        for name, held in _kernels_of(state, namespace)
-        if held.epoch == namespace.epoch
+        for name, held in _kernels_of(state, namespace, None)
+        if is_current_epoch(held.epoch, namespace.epoch)
         and (used_at := _used_at(state, namespace, "kernel", held.kernel.kernel_digest)) is not None
         and used_at < step.before
-        and (namespace.id, held.kernel.toolchain) not in state.disowned
         and not _pinned(state, namespace, "kernel", held.kernel.kernel_digest, held.kernel.key)
     ]
 
@@ -335,7 +343,9 @@ def _epoch_mappings(state: State, namespace: Namespace, step: Step) -> list[_Vic
     return [
         _Victim((record.epoch, record.program_digest), name)
         for name, record in state.mappings.items()
-        if name[0] == namespace.id and record.epoch < namespace.epoch and not tells_old_key(name, record)
+        if name[0] == namespace.id
+        and is_earlier_epoch(record.epoch, namespace.epoch)
+        and not tells_old_key(name, record)
     ]
 
 
@@ -358,7 +368,7 @@ def _failures(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
         if name[0] == namespace.id
         and isinstance(epoch := name[1], int)
         and isinstance(digest := name[2], bytes)
-        and (record.expires_at <= now or epoch < namespace.epoch)
+        and (record.expires_at <= now or is_earlier_epoch(epoch, namespace.epoch))
     ]
 
 

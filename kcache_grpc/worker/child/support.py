@@ -1,4 +1,4 @@
-"""The job of ``kcache support``: what of a program would be refused. Only the child imports this module."""
+"""The job of ``kcache support``: what of a program would be rejected. Only the child imports this module."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def support(request: Frame, on_stage: OnStage) -> Frame:
     report = check(program, header["format"], header["target"], options, limits, on_stage)
     refused = [
         {"op": one.op, "reason": clip(one.reason), "count": one.count, "where": list(one.where)}
-        for one in report.refusals
+        for one in report.rejections
     ]
     counted = report.supported if report.operations else None
     found = {"operations": report.operations or None, "supported": counted, "refused": refused}

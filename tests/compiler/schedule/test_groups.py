@@ -202,5 +202,5 @@ def test_a_contraction_takes_its_start_and_its_elementwise_users_only() -> None:
         "pp", result, touch(2, result, (0, 1), 2), touch(3, (n,), (1,), 2), touch(4, result, (0, 1), 2, "w")
     )
     total = nest("pr", result, touch(4, result, (0, 1), 2), touch(5, (m,), (0,), 2, "rw"))
-    head = Subject(product.nest, head=True)
-    assert numbers(partition([start, head, bias, total], range(6))) == [[[0], [1], [2]], [[3]]]
+    contraction = Subject(product.nest, contraction=True)
+    assert numbers(partition([start, contraction, bias, total], range(6))) == [[[0], [1], [2]], [[3]]]

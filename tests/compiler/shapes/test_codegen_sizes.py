@@ -174,7 +174,7 @@ def test_a_place_is_looked_for_in_a_program_that_lives_as_long() -> None:
             return %0 : tensor<2x2xf16>
           }""")
         with pytest.raises(mlir.MLIRError, match="requires the same type for all operands"):
-            UpstreamPasses("linalg", "stablehlo-legalize-to-linalg", refuses=True).apply(unit)
+            UpstreamPasses("linalg", "stablehlo-legalize-to-linalg", rejects=True).apply(unit)
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16", "i32", "complex<f64>"])

@@ -22,6 +22,8 @@ from tests.ops.generated.operations.catalog import FAMILIES
 from tests.ops.generated.structure.stated import of_attribute, table
 from tests.ops.harness.values import generator
 
+#: Outcomes by their names on the page.
+_SHOWN = {"refused": "unsupported"}
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "generated-programs.md"
 #: Draws for a class before it is given up; nearly all are hit by the first.
 _TRIES = 48
@@ -126,7 +128,7 @@ def aimed(found: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> lis
 def runs_of(summaries: Sequence[Mapping[str, Any]]) -> str:
     """One sentence: programs and their outcomes over all runs."""
     outcomes = sum((Counter(summary["outcomes"]) for summary in summaries), Counter[str]())
-    counts = ", ".join(f"{outcomes[name]:,} {name}" for name in OUTCOMES)
+    counts = ", ".join(f"{outcomes[name]:,} {_SHOWN.get(name, name)}" for name in OUTCOMES)
     return f"{outcomes.total():,} programs in {len(summaries)} runs: {counts}."
 
 

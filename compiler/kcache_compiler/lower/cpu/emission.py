@@ -25,7 +25,7 @@ def set_function_attributes(unit: Unit) -> None:
 
 
 def translate(unit: Unit) -> None:
-    """LLVM 24 text; anything that is not the LLVM dialect by now is refused, as translation would crash."""
+    """LLVM 24 text; anything that is not the LLVM dialect by now is rejected, as translation would crash."""
     names = mlir.names(unit.module) - {"builtin.module"}
     left = {name for name in names if not name.startswith("llvm.")}
     for operation in mlir.walk(unit.module) if left else ():

@@ -30,7 +30,7 @@ from kcache_compiler.passes.signature import stated
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.schedule.split_reductions import is_long
+from kcache_compiler.schedule.split_reductions import needs_chunks
 from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, text
 from kcache_compiler.types import Launch, TensorType
@@ -164,7 +164,7 @@ def build_entry(unit: Unit) -> None:
         mlir.splice(unit.module, part.declaration)
     if any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
-    refuse_leftovers(main)
+    reject_leftovers(main)
     left = mlir.among_statements(main, "memref.load", "memref.store", "scf.condition")  # the entry gets long
     words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
     frame = _Frame(unit, main, shapes, areas, words, {one for generics, _ in launches for one in generics})
@@ -187,7 +187,7 @@ def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
     """A contraction, unless it has few results and the library leaves it to loops."""
     if not is_contraction(generic):
         return False
-    return not is_long(read_nest(generic, shapes)[0]) or recognize(unit, generic, shapes) is not None
+    return not needs_chunks(read_nest(generic, shapes)[0]) or recognize(unit, generic, shapes) is not None
 
 
 def known_sizes(
@@ -277,7 +277,7 @@ def _task(launch: Outlined) -> str:
     return declared + "\n".join(lines)
 
 
-def refuse_leftovers(main: mlir.Op) -> None:
+def reject_leftovers(main: mlir.Op) -> None:
     written = {"linalg.generic", "linalg.yield", "linalg.index"}
     unwritten = ("stablehlo", "chlo", "tensor", "bufferization", "linalg")
     left = {name for name in mlir.names(main) if name.partition(".")[0] in unwritten} - written

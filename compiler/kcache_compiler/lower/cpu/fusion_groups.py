@@ -23,7 +23,7 @@ from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
 from kcache_compiler.schedule.groups import Group, Subject, alone, partition, reduces_along
 from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
-from kcache_compiler.schedule.split_reductions import is_long, split
+from kcache_compiler.schedule.split_reductions import needs_chunks, split
 
 _PURE = (
     "memref.alloc",
@@ -130,12 +130,12 @@ def _plan(
         ]
         opaque = frozenset(number_of(value) for value in captured)
         weight = sum(map(length_of, inner))
-        head, single = is_contraction(generic), is_marker(generic)
-        own = combines(generic) if not head and not single and is_long(nest) else {}
+        contraction, unfusible = is_contraction(generic), is_marker(generic)
+        own = combines(generic) if not contraction and not unfusible and needs_chunks(nest) else {}
         combined[position] = _totals(nest, codes[position], own) if own else {}
-        long = bool(combined[position])
-        scan = long and scans(generic, own)
-        subjects.append(Subject(nest, weight, opaque, head, single, long, scan))
+        chunked = bool(combined[position])
+        scan = chunked and scans(generic, own)
+        subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan))
     roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     last = run[-1]
@@ -146,7 +146,7 @@ def _plan(
         for group in partition(subjects, root_of, limits):
             local = _Local(group, subjects, codes, values)
             planned = _planned(local.group, local, shapes, arranged)
-            if any(subject.long for subject in local.subjects):
+            if any(subject.chunked for subject in local.subjects):
                 _split(planned, local.subjects, {local.places[n]: combined[n] for n in local.places})
             found.append((local, planned))
         return found
@@ -158,9 +158,11 @@ def _plan(
     ):
         planned_groups = plans(replace(limits, along=False))
     for local, planned in planned_groups:
-        if local.group.head:
-            single = [alone(member.number, local.subjects[member.number]) for member in local.group.members]
-            planned.parts = [_planned(one, local, shapes, arranged) for one in single]
+        if local.group.contraction:
+            alone_each = [
+                alone(member.number, local.subjects[member.number]) for member in local.group.members
+            ]
+            planned.parts = [_planned(one, local, shapes, arranged) for one in alone_each]
         order.append(planned)
     for planned in order:
         for generic in planned.generics:
@@ -192,7 +194,7 @@ def _totals(nest: Nest, code: Code, found: Mapping[int, Combining]) -> dict[int,
 def _split(
     planned: Planned, subjects: Sequence[Subject], combined: Mapping[int, Mapping[int, Combining]]
 ) -> None:
-    """Cut the loops of a long reduction or scan into chunks, where that may be done."""
+    """Cut the loops of a chunked reduction or scan into chunks, where that may be done."""
     statements = planned.fused.statements
     fused = planned.fused
     common, private = None, frozenset[int]()
@@ -268,8 +270,8 @@ def _planned(group: Group, local: _Local, shapes: Shapes, arranged: _Arranged) -
     generics = [local.codes[member.number].generic for member in group.members]
     subjects, values = local.subjects, local.values
     used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
-    # A contraction writes its result to memory, whatever happens to it next, and so does what is single.
-    keep = group.head or subjects[group.members[0].number].single
+    # A contraction writes its result to memory, whatever happens to it next, and so does what is unfusible.
+    keep = group.contraction or subjects[group.members[0].number].unfusible
     buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
     fused = arranged.of(group, subjects, buffers)
     gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}

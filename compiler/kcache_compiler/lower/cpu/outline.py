@@ -118,7 +118,7 @@ class _Reading:
     """All that the code of planned loops depends on, as a ``key``; ``values`` are what it is given from
     outside, in the order in which the key names them.
 
-    Texts have the sizes of a sample where some are open: each stands for one formula, or is refused where
+    Texts have the sizes of a sample where some are open: each stands for one formula, or is rejected where
     code asks for it. Raises what reading sizes and strides does.
     """
 

@@ -41,7 +41,7 @@ def plan(
     """Give every ``memref.alloc`` of ``main`` a place, but for those in ``spared``.
 
     The operations of one launch run interleaved: what one of them touches lives through all of them.
-    ``counted``: no place has less than 0 bytes, nor at sizes that are refused: ``main`` itself reads there.
+    ``counted``: no place has less than 0 bytes, nor at sizes that are rejected: ``main`` itself reads there.
     """
     statements = mlir.operations(mlir.block_of(main))
     position = _Positions({statement: number for number, statement in enumerate(statements)})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kcache_compiler.llvm.gpu_targets import gpu_target_named
 from kcache_compiler.llvm.ptxas import Assembly, find_ptxas
-from kcache_compiler.lower.gpu.tile_sizes import refused
+from kcache_compiler.lower.gpu.tile_sizes import rejected
 from kcache_compiler.passes.stage import Unit
 
 
@@ -27,7 +27,7 @@ def assemble(unit: Unit) -> None:
     spilling = [f"{name} {one.spill_bytes}" for name, one in found.items() if one.spill_bytes]
     if spilling and "gpu_" in unit.options.schedule:
         said = f"{unit.target.name} has too few registers for it: bytes spilled by {', '.join(spilling)}"
-        raise refused(said)
+        raise rejected(said)
 
 
 def assembler() -> str:

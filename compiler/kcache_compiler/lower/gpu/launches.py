@@ -14,7 +14,7 @@ from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.attention.operands import Gathered, gather
 from kcache_compiler.lower.attention.outline import operations_of, taken_by
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
-from kcache_compiler.lower.cpu.entry import cast_checks, known_sizes, refuse_leftovers
+from kcache_compiler.lower.cpu.entry import cast_checks, known_sizes, reject_leftovers
 from kcache_compiler.lower.cpu.fusion_groups import Planned, plan_launches
 from kcache_compiler.lower.cpu.workspace import plan
 from kcache_compiler.lower.gpu.attention.kernel import write_attention
@@ -72,7 +72,7 @@ def build_kernels(unit: Unit) -> None:
     )
     found: dict[Check, None] = dict.fromkeys((*checks, *cast_checks(main, shapes)))
     launches = _planned(unit, main, shapes)
-    refuse_leftovers(main)
+    reject_leftovers(main)
     for one, _ in launches:
         _hold_scalars(main, _last(one), _scalars(one))
     workspace = plan(
@@ -126,7 +126,7 @@ def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[_Launch, T
         raise CompileFailed("launches", f"{unit.target.name} is not a GPU")
     sizes = sizes_for(unit.target.gpu, unit.options.schedule)
     strict = unit.options.numerics == "strict"
-    _refuse_others(main)
+    _reject_others(main)
     hold_numbers(main)
     loops = {op: WhileLoop(op, []) for op in outermost(main)}
     inside = {inner: loop for op, loop in loops.items() for inner in mlir.named(op, "linalg.generic")}
@@ -185,7 +185,7 @@ def _check(check: Check) -> str:
     return f"{text(check.left)} {'==' if check.equal else '<='} {text(check.right)}"
 
 
-def _refuse_others(main: mlir.Op) -> None:
+def _reject_others(main: mlir.Op) -> None:
     """What has an effect and is part of no launch would be lost."""
     for op in mlir.operations(mlir.block_of(main)):
         name = mlir.name_of(op)

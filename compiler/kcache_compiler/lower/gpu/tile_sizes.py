@@ -102,15 +102,15 @@ def _checked(tile: Tile, matrix: bool) -> Tile:
         across = tile.threads // WARP_SIZE // WARP_ROWS
         fits = tile.m % (WARP_ROWS * STEP) == 0 and tile.n % (across * STEP) == 0
         if not fits or tile.k % STEP:
-            raise refused(f"matrix instructions do not divide a tile of {where}")
+            raise rejected(f"matrix instructions do not divide a tile of {where}")
     elif tile.own not in OWN or tile.own**2 * tile.threads != tile.m * tile.n or tile.k % (STEP // tile.own):
-        raise refused(f"threads of plain arithmetic own 4 x 4 or 8 x 8 elements, not those of {where}")
+        raise rejected(f"threads of plain arithmetic own 4 x 4 or 8 x 8 elements, not those of {where}")
     if min(tile.m, tile.n) * tile.k % tile.threads:
-        raise refused(f"threads do not share the operands of a tile of {where} evenly")
+        raise rejected(f"threads do not share the operands of a tile of {where} evenly")
     return tile
 
 
-def refused(why: str) -> CompileFailed:
+def rejected(why: str) -> CompileFailed:
     """The error of choices that are not for this program or target."""
     return CompileFailed("schedule", f"{why}; leave the choice out, or let kcache autotune find others")
 

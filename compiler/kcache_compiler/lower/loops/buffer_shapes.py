@@ -1,6 +1,6 @@
 """Sizes and strides of buffers as formulas over the symbols, read back from bufferized code.
 
-A size that no formula expresses depends on data, and the program is refused.
+A size that no formula expresses depends on data, and the program is rejected.
 """
 
 from __future__ import annotations

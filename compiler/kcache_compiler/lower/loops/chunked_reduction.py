@@ -1,4 +1,4 @@
-"""The launches of a long reduction or scan: chunks, their totals as one, the chunks of a scan once more."""
+"""The launches of a chunked reduction or scan: chunks, their combined totals, then a scan's chunks again."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _part_of(
         lower_together(inner, sampling, pipeline, lambda _: None)
         return finished(inner[0], name_of_part(*texts), pipeline)
     except CompilerError:
-        return None  # what cannot be compiled is refused where it stands
+        return None  # what cannot be compiled is rejected where it stands
 
 
 def _said(piece: Candidate) -> tuple[Hashable, ...]:

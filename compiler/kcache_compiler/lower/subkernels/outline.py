@@ -117,7 +117,7 @@ def _compiled(unit: Unit, text: str, count: int, pipeline: tuple[Stage, ...]) ->
         run(pipeline[:translated], inner, lambda _: None)
         part = finished(inner, name, pipeline)
     except CompilerError:
-        return None  # what cannot be compiled is refused where it stands
+        return None  # what cannot be compiled is rejected where it stands
     if part is None:
         return None
     unit.parts.update(inner.parts)

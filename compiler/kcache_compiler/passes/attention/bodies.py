@@ -16,19 +16,19 @@ NEGATIVE_INFINITY = float("-inf")
 T = TypeVar("T")
 
 
-class Refused(Exception):
+class NoMatch(Exception):
     """These operations are no attention."""
 
 
 def need(value: T | None) -> T:
     if value is None or value is False:
-        raise Refused
+        raise NoMatch
     return value
 
 
 def need_int(number: int | None) -> int:
     if number is None:
-        raise Refused
+        raise NoMatch
     return number
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.bodies import (
     NEGATIVE_INFINITY,
-    Refused,
+    NoMatch,
     argument_of,
     combined,
     compared_with_low,
@@ -50,7 +50,7 @@ class Match:
     def run(self) -> Attention | None:
         try:
             return self._run()
-        except Refused:
+        except NoMatch:
             return None
 
     def _run(self) -> Attention:

@@ -183,8 +183,8 @@ class _Fusion:
         That is so of a few simple operations on one element of equal rank, when every reader takes each once.
         """
         limits = self._limits
-        own, stale = (one.inputs.count(value) + one.outputs.count(value) for one in (consumer, start))
-        some = itertools.islice(mlir.uses(value), limits.users + 1 + stale)
+        own, replaced_uses = (one.inputs.count(value) + one.outputs.count(value) for one in (consumer, start))
+        some = itertools.islice(mlir.uses(value), limits.users + 1 + replaced_uses)
         others = [user for user, _ in some if user != start.op]
         if len(others) + own <= 1:
             return True

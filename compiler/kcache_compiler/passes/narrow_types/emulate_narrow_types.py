@@ -363,7 +363,7 @@ def _named(op: mlir.Op) -> dict[str, mlir.Attribute]:
 
 
 def _check_combined(op: mlir.Op) -> None:
-    """Refuse a body that computes in another type than its operands have."""
+    """Reject a body that computes in another type than its operands have."""
     if mlir.name_of(op) not in COMBINES:
         return
     operands: Sequence[mlir.Value] = list(op.operands)

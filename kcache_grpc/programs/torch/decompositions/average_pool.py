@@ -1,4 +1,4 @@
-"""Means of windows that round up their number, or have a divisor of their own: torch-mlir refuses them, or
+"""Means of windows that round up their number, or have a divisor of their own: torch-mlir rejects them, or
 takes the window's size for the divisor.
 """
 

@@ -77,7 +77,7 @@ def _is_added(name: str) -> bool:
     ) and not name.endswith("out")
 
 
-def refuse_bag_places(graph: Any) -> None:
+def reject_bag_places(graph: Any) -> None:
     """Raise ``UnsupportedOp`` where more than the first result of an embedding bag is used."""
     for node in graph.nodes:
         source = node.args[0] if node.op == "call_function" and len(node.args) == 2 else None

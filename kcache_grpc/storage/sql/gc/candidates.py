@@ -1,4 +1,7 @@
-"""What a collection may remove, on SQL: one statement a kind, each in the order of an index."""
+"""What a collection may remove, on SQL: one statement a kind, each in the order of an index.
+
+The conditions on epochs and disowned toolchains are those of ``kcache_grpc/model/staleness.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Hits on SQL: all that an answer takes, in one statement."""
+"""Hits on SQL: all that an answer takes, in one statement.
+
+The conditions on epoch and toolchain keep stale kernels out (``kcache_grpc/model/staleness.py``).
+"""
 
 from __future__ import annotations
 

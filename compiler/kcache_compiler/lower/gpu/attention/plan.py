@@ -9,7 +9,7 @@ from kcache_compiler.lower.attention.operands import Gathered
 from kcache_compiler.lower.gpu.attention.tile_products import WARPS, Core, MatrixRows, PlainRows, Staged
 from kcache_compiler.lower.gpu.kernel import begins_anywhere
 from kcache_compiler.lower.gpu.matmul.loader import Walked, walk
-from kcache_compiler.lower.gpu.tile_sizes import Sizes, refused
+from kcache_compiler.lower.gpu.tile_sizes import Sizes, rejected
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import Formula
@@ -66,7 +66,7 @@ def plan_attention(found: Gathered, sizes: Sizes) -> AttentionPlan:
     )
     fitting = next((plan for plan in plans if plan.shared <= sizes.room), None)
     if fitting is None:
-        raise refused(f"no tile of attention fits into {sizes.room} bytes of shared memory")
+        raise rejected(f"no tile of attention fits into {sizes.room} bytes of shared memory")
     return fitting
 
 

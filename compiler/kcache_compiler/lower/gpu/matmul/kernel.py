@@ -25,7 +25,7 @@ from kcache_compiler.lower.gpu.matmul.fma_tile import PlainCore, Shared
 from kcache_compiler.lower.gpu.matmul.loader import Loader, fits
 from kcache_compiler.lower.gpu.matmul.mma_tile import MatrixCore
 from kcache_compiler.lower.gpu.shared_memory import dynamic_bytes, shared_place, tiled_symbol
-from kcache_compiler.lower.gpu.tile_sizes import refused
+from kcache_compiler.lower.gpu.tile_sizes import rejected
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.elements import Registers
 from kcache_compiler.lower.loops.memory import Pointer, i64
@@ -125,7 +125,7 @@ class _Product:
         self.value = writer.kernel.value
         self.core: PlainCore | MatrixCore = (PlainCore if tiles.tile.own else MatrixCore)(tiles, thread)
         if self.core.shared_bytes > (room := writer.kernel.sizes.room):
-            raise refused(f"a product would take {self.core.shared_bytes} bytes of shared memory, of {room}")
+            raise rejected(f"a product would take {self.core.shared_bytes} bytes of shared memory, of {room}")
         name = tiled_symbol(writer.kernel.name)
         self.shared = Shared(shared_place(writer.kernel, name, self.core.shared_bytes))
         self.loaders = [

@@ -55,7 +55,7 @@ def lower_dynamic(module: mlir.Module) -> SizeChecks:
     told = gives_sizes(requirements.main)
     for op in mlir.walk(requirements.main)[1:]:
         name = mlir.name_of(op)
-        _refuse_ending(op, name)
+        _reject_ending(op, name)
         with mlir.before(op):
             require_sizes(op, requirements)
             if told:
@@ -73,7 +73,7 @@ def lower_dynamic(module: mlir.Module) -> SizeChecks:
     return tuple(requirements.relations)
 
 
-def _refuse_ending(op: mlir.Op, name: str) -> None:
+def _reject_ending(op: mlir.Op, name: str) -> None:
     """Reject operations on which the upstream lowering aborts the process."""
     if name not in _ENDING and name not in ("stablehlo.gather", "stablehlo.scatter"):
         return

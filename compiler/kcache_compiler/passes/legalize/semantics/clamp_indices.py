@@ -20,8 +20,9 @@ _GIVEN = -(1 << 63)
 
 
 def clamp_indices(module: mlir.Module, source: str, argument_sizes: Sizes) -> None:
-    """Clamp, in place, every index and offset that is not known to be inside; refuse what is no part.
+    """Clamp, in place, every index and offset that is not known to be inside.
 
+    A slice that is larger than its tensor is rejected.
     What the lowering of StableHLO makes is inside but for what is computed from elements.
     """
     own = "stablehlo." not in source and "chlo." not in source

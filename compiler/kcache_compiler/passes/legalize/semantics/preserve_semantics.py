@@ -63,7 +63,7 @@ def preserve_semantics(module: mlir.Module, source: str, argument_sizes: Sizes) 
         "stablehlo.reduce_precision": _precision,
         "stablehlo.reduce_window": _windows_of_nothing,
         "stablehlo.reshape": _reshape_to_itself,
-        "stablehlo.set_dimension_size": _refuse_dynamic_size,
+        "stablehlo.set_dimension_size": _reject_dynamic_size,
     }
     mlir.on_each(module, {"stablehlo.dynamic_conv": state_padding, "stablehlo.einsum": state_product})
     _remove_empty_operations(module)
@@ -243,7 +243,7 @@ def _product(op: mlir.Op) -> None:
         del op.attributes["algorithm"]
 
 
-def _refuse_dynamic_size(op: mlir.Op) -> None:
+def _reject_dynamic_size(op: mlir.Op) -> None:
     raise UnsupportedOp(mlir.name_of(op), "a size that depends on data", mlir.location_of(op))
 
 

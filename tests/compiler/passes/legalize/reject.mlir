@@ -1,4 +1,4 @@
-// RUN: cpu refuse
+// RUN: cpu reject
 // An operation of StableHLO or CHLO that no pass has lowered is unsupported; the error names the operation and its
 // location.
 
