@@ -1,7 +1,7 @@
 """Worker processes: the only place where programs are parsed and compiled.
 
-``frames`` and ``stages`` are the protocol, ``jobs`` and ``__main__`` the child, ``process`` and ``pool`` the
-parent.
+``frames`` and ``stages`` are the protocol, ``jobs`` and ``__main__`` the child, ``fork_server``, ``process``
+and ``pool`` the parent.
 """
 
 from kcache_grpc.worker.pool import Needed, WorkerPool

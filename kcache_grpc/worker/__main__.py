@@ -1,47 +1,166 @@
-"""A worker process: ``python -m kcache_grpc.worker SETTINGS``; SETTINGS is JSON from ``process.py``.
+"""The fork server of workers and, in its forks, the workers: ``python -m kcache_grpc.worker SETTINGS``.
 
-It reads jobs from an inherited socket, never from stdin, and replies there: what native code prints goes to
-stderr, which the parent keeps for diagnostics.
+SETTINGS is JSON from ``fork_server.py``. The server imports the jobs, and forks a worker for each request.
+A worker reads jobs from an inherited socket and replies there: what native code prints goes to stderr, which
+the parent keeps for diagnostics.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 from typing import Any
 
 from kcache_grpc.worker.containment import Confinement, confine, confine_fork
+from kcache_grpc.worker.fork_server import MESSAGE_BYTES
 from kcache_grpc.worker.frames import Frame, receive, send
 from kcache_grpc.worker.isolation import CANCEL, run_in_fork, settle
+from kcache_grpc.worker.libraries import VARIABLE as LIBRARIES
 from kcache_grpc.worker.stages import tell
 
 _PR_SET_PDEATHSIG = 1
 #: Niceness of a worker above the service's, to which it gives way, and of a fork that reads a program above
 #: the worker's: a program that takes a minute to read must not slow the compiles of others.
 _COMPILE_NICENESS, _READ_NICENESS = 10, 19
+#: Descriptors that a fork request carries: the worker's channel, its log of stages, its output.
+_DESCRIPTORS = 3
 
 
 def main(arguments: list[str]) -> int:
-    """Serves jobs until the parent closes the channel."""
+    """Forks workers until the parent closes the control socket."""
     settings: dict[str, Any] = json.loads(arguments[0])
     _die_with(settings["parent"])
-    _limit(settings["memory_bytes"])
-    channel = socket.socket(fileno=settings["channel"])
-    channel.set_inheritable(False)  # a linker that a job starts must not hold it open
-    stages: int = settings["stages"]
-    os.set_inheritable(stages, False)
+    # A group of its own: a terminal's Ctrl-C is for the service. No session of its own: Linux compares the
+    # niceness of the processes of one session only (sched_autogroup).
+    os.setpgid(0, 0)
     jobs = importlib.import_module(settings["jobs"])
     hello = {"type": "hello", "forked": sorted(_forked(jobs)), **jobs.hello()}
+    gc.collect()
+    gc.freeze()  # the collector of no worker looks at, and so copies, what they share
+    with socket.socket(fileno=settings["control"]) as control:
+        return _fork_workers(control, jobs, hello)
+
+
+def _fork_workers(control: socket.socket, jobs: Any, hello: dict[str, Any]) -> int:
+    workers: set[int] = set()
+    wakes, wakened = os.pipe()
+    os.set_blocking(wakes, False)
+    os.set_blocking(wakened, False)
+    signal.signal(signal.SIGCHLD, _wake)
+    signal.set_wakeup_fd(wakened)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wakes, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if wakes in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wakes, MESSAGE_BYTES)
+            for pid, returncode in _ended(workers):
+                workers.remove(pid)
+                _tell(control, ended=pid, returncode=returncode)
+        if control.fileno() in ready:
+            message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, _DESCRIPTORS)
+            if not message:
+                return 0
+            request: dict[str, Any] = json.loads(message)
+            if "reap" in request:
+                os.waitpid(request["reap"], 0)
+                continue
+            try:
+                pid = _fork(request, descriptors, jobs, hello)
+            except OSError as error:
+                _tell(control, failed=str(error))
+                continue
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            workers.add(pid)
+            _tell(control, started=pid)
+
+
+def _wake(*_: object) -> None:
+    """Python writes to the wake-up descriptor only for signals that have a handler."""
+
+
+def _tell(control: socket.socket, **message: Any) -> None:
+    control.send(json.dumps(message).encode())
+
+
+def _ended(workers: set[int]) -> list[tuple[int, int]]:
+    """Those that ended, with their exit statuses. They are not reaped: their ids stay theirs."""
+    ended: list[tuple[int, int]] = []
+    for pid in workers:
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is not None:
+            code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+            ended.append((pid, code))
+    return ended
+
+
+def _fork(request: dict[str, Any], descriptors: list[int], jobs: Any, hello: dict[str, Any]) -> int:
+    server = os.getpid()
+    pid = os.fork()
+    if pid:
+        with contextlib.suppress(OSError):  # whichever of the two is first
+            os.setpgid(pid, pid)
+        return pid
+    status = 1
+    try:
+        _become_worker(request, descriptors, server)
+        status = _work(request, descriptors, jobs, hello)
+    except BaseException:  # noqa: BLE001 - nothing may go on as a fork server
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _become_worker(settings: dict[str, Any], descriptors: list[int], server: int) -> None:
+    """Leaves behind what is the fork server's: signals, descriptors, folder, group."""
+    _die_with(server)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    channel, stages, output = descriptors
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    _close_all_but({0, 1, 2, channel, stages})
+    os.environ.update(HOME=settings["home"], TMPDIR=settings["home"])
+    if settings["libraries"]:
+        os.environ[LIBRARIES] = settings["libraries"]
+    tempfile.tempdir = None
+    os.chdir(settings["home"])
+
+
+def _close_all_but(kept: set[int]) -> None:
+    for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if descriptor not in kept:
+            with contextlib.suppress(OSError):  # of the listing itself
+                os.close(descriptor)
+
+
+def _work(settings: dict[str, Any], descriptors: list[int], jobs: Any, hello: dict[str, Any]) -> int:
+    """Serves jobs until the parent closes the channel."""
+    _limit(settings["memory_bytes"])
+    channel, stages = socket.socket(fileno=descriptors[0]), descriptors[1]
     confined = confine(settings["writable"], settings["readable"])
     send(channel, Frame({**hello, "unconfined": confined.missing}))
-    # After the imports: a service that starts is waited for, a compile is not.
+    # After the hello: a service that starts is waited for, a compile is not.
     os.nice(_COMPILE_NICENESS)
     _warm(jobs)
     settle()

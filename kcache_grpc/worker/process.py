@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import json
 import os
-import signal
 import site
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from kcache_grpc.errors import CompileTimeout, KcacheError, Unavailable
 from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.worker import failure
+from kcache_grpc.worker.fork_server import ForkedProcess, fork_server
 from kcache_grpc.worker.frames import BrokenFrameError, Frame, encode, receive_async
 from kcache_grpc.worker.home import Home
 from kcache_grpc.worker.isolation import CANCEL
-from kcache_grpc.worker.libraries import VARIABLE
 from kcache_grpc.worker.stages import StageLog
 
 #: How much of what a worker printed is kept.
@@ -32,11 +28,6 @@ _TAIL_BYTES = 16_384
 _LOOK = 0.05
 #: Seconds that a worker has to end a job that runs in a fork.
 _END_SECONDS = 5.0
-#: A worker has a group of its own: a terminal's Ctrl-C is for the service, and a worker is killed with all it
-#: started. It has no session of its own where Python can do without: Linux compares the niceness of the
-#: processes of one session only (sched_autogroup), so that no worker would give way to the service.
-_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
-_popen = cast("Callable[..., subprocess.Popen[bytes]]", subprocess.Popen)
 _PACKAGES = ("kcache_grpc", "kcache_compiler", "torch_mlir", "llvmlite")
 
 OnStage = Callable[[str], None]
@@ -63,14 +54,15 @@ class WorkerSettings:
 class WorkerProcess:
     """A child that runs one job at a time. Use from one event loop; made by ``start``."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self) -> None:
         self._home = Home()
         self._stages = StageLog()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = _spawn(settings, theirs, self._stages, str(self._home.path))
-        ours.setblocking(False)
-        self._socket = ours
+        self._socket, self._theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        output, self._written = os.pipe()
+        os.set_blocking(output, False)
+        self._output = os.fdopen(output, "rb", 0)
+        self._process: ForkedProcess | None = None
         self._tail = bytearray()
         self._stage = "start"
         self._timed_out = False
@@ -92,11 +84,12 @@ class WorkerProcess:
 
         ``niceness``: of nice(2), from 0, the usual priority, to 19, the lowest.
         """
-        worker = cls(settings)
-        if niceness:  # before it has threads and children, which inherit it
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, worker.pid, niceness)
+        worker = cls()
         try:
+            await worker._fork(settings)
+            if niceness:  # before it has threads and children, which inherit it
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, worker.pid, niceness)
             await worker._connect(settings.start_timeout)
         except BaseException:
             await worker.close()
@@ -106,12 +99,13 @@ class WorkerProcess:
     @property
     def pid(self) -> int:
         """Process id."""
+        assert self._process is not None
         return self._process.pid
 
     @property
     def alive(self) -> bool:
         """False once it died, was killed, or said that it takes no more jobs."""
-        return not self._spent and self._process.poll() is None
+        return not self._spent and self._process is not None and self._process.poll() is None
 
     def forks(self, job: Frame) -> bool:
         """Whether ``job`` has a process of its own, which can be ended without the worker."""
@@ -168,22 +162,21 @@ class WorkerProcess:
     def kill(self) -> None:
         """Ends the process and all that it started, at once."""
         self._spent = True
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.kill_group()
 
     async def close(self) -> None:
         """Kills it, waits for its end and removes its files."""
         self.kill()
-        await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        if self._process is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
         if hasattr(self, "_writer"):
             self._writer.close()
         else:
             self._socket.close()
         self._drain_output()
         asyncio.get_running_loop().remove_reader(self._output)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._output.close()
         self._stages.close()
         self._home.close()
 
@@ -191,6 +184,23 @@ class WorkerProcess:
     def output(self) -> str:
         """The end of what the worker printed."""
         return self._tail.decode(errors="replace")
+
+    async def _fork(self, settings: WorkerSettings) -> None:
+        """Starts the process, in a thread: the fork server may have to start first."""
+
+        def forked() -> ForkedProcess:
+            try:
+                return _fork(settings, self._theirs, self._stages, self._written, str(self._home.path))
+            finally:
+                self._theirs.close()
+                os.close(self._written)
+
+        forking = asyncio.get_running_loop().run_in_executor(None, forked)
+        try:
+            self._process = await asyncio.shield(forking)
+        except asyncio.CancelledError:
+            forking.add_done_callback(_end_late)
+            raise
 
     async def _connect(self, timeout: float) -> None:
         loop = asyncio.get_running_loop()
@@ -244,6 +254,7 @@ class WorkerProcess:
     async def _reap(self) -> int:
         """The exit status. A child that closed its channel is at its end, or out of its mind."""
         loop = asyncio.get_running_loop()
+        assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             await loop.run_in_executor(None, self._process.wait, 5.0)
         self.kill()
@@ -274,65 +285,49 @@ class WorkerProcess:
         self._timed_out = True
         self.kill()
 
-    @property
-    def _output(self) -> int:
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
-
     def _drain_output(self) -> None:
         with contextlib.suppress(BlockingIOError, ValueError):
-            while part := os.read(self._output, 65_536):
+            while part := os.read(self._output.fileno(), 65_536):
                 self._tail += part
                 del self._tail[:-_TAIL_BYTES]
             asyncio.get_running_loop().remove_reader(self._output)
 
 
-def _spawn(
-    settings: WorkerSettings, channel: socket.socket, stages: StageLog, home: str
-) -> subprocess.Popen[bytes]:
-    """Starts the child. The thread that calls this must outlive it: PR_SET_PDEATHSIG is per thread."""
+def _end_late(forking: asyncio.Future[ForkedProcess]) -> None:
+    """Ends a process that nobody waits for any more."""
+    if not forking.cancelled() and forking.exception() is None:
+        forking.result().kill_group()
+
+
+def _fork(
+    settings: WorkerSettings, channel: socket.socket, stages: StageLog, output: int, home: str
+) -> ForkedProcess:
+    """Forks the child. Raises ``Unavailable``."""
     libraries = settings.libraries
     if libraries is not None:  # what is not there cannot be allowed to a worker
         with contextlib.suppress(OSError):
             libraries.mkdir(mode=0o700, parents=True, exist_ok=True)
     arguments = {
-        "channel": channel.fileno(),
-        "stages": stages.descriptor,
-        "parent": os.getpid(),
+        "home": home,
+        "libraries": str(libraries.absolute()) if libraries else None,
         "memory_bytes": settings.memory_bytes,
-        "jobs": settings.jobs,
         "writable": [home, *([str(libraries.absolute())] if libraries else []), *settings.writable],
         "readable": settings.extra_path,
     }
-    flags = ["-s"] + (["-P"] if sys.version_info >= (3, 11) else [])
-    process = _popen(
-        [sys.executable, *flags, "-m", "kcache_grpc.worker", json.dumps(arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=(channel.fileno(), stages.descriptor),
-        cwd=home,
-        env=_environment(settings, home),
-        **_GROUP,
-    )
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    return process
+    server = fork_server(_environment(settings), settings.jobs)
+    return server.fork(arguments, (channel.fileno(), stages.descriptor, output), settings.start_timeout)
 
 
-def _environment(settings: WorkerSettings, home: str) -> dict[str, str]:
-    """All that a worker sees of the world: no tokens, no database, nothing that could change bytes."""
+def _environment(settings: WorkerSettings) -> dict[str, str]:
+    """All that a worker sees of the world, but for folders: no tokens, nothing that could change bytes."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),  # where the linker is, and ptxas
         **({"CUDA_HOME": cuda} if (cuda := os.environ.get("CUDA_HOME")) else {}),
-        "HOME": home,
-        "TMPDIR": home,
         "LANG": "C.UTF-8",
         "PYTHONPATH": os.pathsep.join((*_import_roots(), *settings.extra_path)),
         "PYTHONUNBUFFERED": "1",
         "OPENBLAS_NUM_THREADS": "1",  # rules for a worker hold for its one thread
         "MALLOC_ARENA_MAX": "2",  # arenas count against the address space limit
-        **({VARIABLE: str(settings.libraries.absolute())} if settings.libraries else {}),
     }
 
 

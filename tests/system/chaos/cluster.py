@@ -90,14 +90,21 @@ class Server:
         self.process.wait()
 
     def workers(self) -> list[int]:
-        """Process ids of its workers."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        with contextlib.suppress(OSError):
-            return [int(child) for child in children.read_text().split()]
-        return []
+        """Process ids of its fork server and its workers."""
+        servers = _children(self.process.pid)
+        return [*servers, *(worker for server in servers for worker in _children(server))]
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
+
+
+def _children(pid: int) -> list[int]:
+    """Process ids of the children of all threads of a process; none of one that is gone."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 class Cluster:
