@@ -52,7 +52,7 @@ def race_over_three_tiers(
     assert len(seen) == processes * threads
     racing.check(seen, rounds)
     for reopen in machines:
-        cache = reopen()
+        cache: Any = reopen()
         for turn in range(rounds):
             winner = next(thread[turn][1] for thread in seen if thread[turn][0])
             assert cache.insert(("race", turn), "late") is False

@@ -34,7 +34,7 @@ def threads(cache: Any, count: int, rounds: int, *, name: str = "p", barrier: An
 
     Of a cache in tiers each tier is read, too: all have the same value.
     """
-    tiers = cache.tiers if isinstance(cache, TieredCache) else ()
+    tiers: tuple[Any, ...] = getattr(cache, "tiers", ())
     barrier = barrier or threading.Barrier(count)
     seen: list[Seen] = [[] for _ in range(count)]
     failures: list[BaseException] = []
