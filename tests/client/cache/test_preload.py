@@ -511,18 +511,19 @@ def test_an_import_that_fails_leaves_no_trust_in_its_signers(
     service: FakeService,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path, real, writes = bundle(), os.fsync, [0]
+    path, real = bundle(), os.fsync
+    allowed = left = 0
 
     def full(descriptor: int) -> None:
-        writes[0] += 1
-        if writes[0] > allowed:
+        nonlocal left
+        left -= 1
+        if left < 0:
             raise OSError(28, "No space left on device")
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    for allowed in range(100):
-        writes[0] = 0
-        client = alone(f"light-{allowed}")
+    while True:
+        left, client = allowed, alone(f"light-{allowed}")
         try:
             client.import_bundle(path, trust=trusted(service))
         except ResourceExhausted:
@@ -530,8 +531,9 @@ def test_an_import_that_fails_leaves_no_trust_in_its_signers(
                 client.import_bundle(path)
         else:
             break
+        allowed += 1
     assert allowed > 4
-    writes[0] = -100
+    left = 100
     assert client.import_bundle(path).new == ()
 
 
