@@ -256,15 +256,20 @@ class ScheduleEntry:
     def from_bytes(cls, data: bytes) -> ScheduleEntry:
         """Raises ``IntegrityError``."""
         message = _parsed(pb.BundledSchedule, data)
-        timings = tuple(
-            TimingEntry(
-                item.schedule,
-                item.duration.ToNanoseconds(),
-                item.sample_count,
-                item.create_time.ToMicroseconds(),
+        try:
+            timings = tuple(
+                TimingEntry(
+                    item.schedule,
+                    item.duration.ToNanoseconds(),
+                    item.sample_count,
+                    item.create_time.ToMicroseconds(),
+                )
+                for item in message.timings
             )
-            for item in message.timings
-        )
+        except ValueError as error:
+            raise IntegrityError(
+                f"a schedule of the bundle has a time out of range: {error}", finding="entry"
+            ) from error
         return cls(message.subject_digest, message.shape, message.device, timings)
 
 

@@ -36,7 +36,7 @@ from kcache_grpc.bundle.format import (
     require_within,
 )
 from kcache_grpc.bundle.stream import ReadableStream, spool
-from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, PermissionDenied
+from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, PermissionDenied, Unavailable
 from kcache_grpc.model.signing import Signed, Verifier, key_id_of, server_id
 
 _STEP = 1 << 20
@@ -184,7 +184,12 @@ class Bundle:
             raise ArgumentError(f"the bundle {self.source} is closed")
         parts: list[bytes] = []
         while size:
-            data = os.pread(self._descriptor, size, offset)
+            try:
+                data = os.pread(self._descriptor, size, offset)
+            except OSError as error:
+                raise Unavailable(
+                    f"the bundle {self.source} cannot be read: {error.strerror}", path=self.source
+                ) from error
             if not data:
                 raise IntegrityError(
                     f"the bundle is truncated: it ends at byte {offset}", finding="truncated"
@@ -251,7 +256,8 @@ def open_bundle(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS
     """The bundle in a regular file, its index verified under the key that it names.
 
     Raises ``NotFound``, ``PermissionDenied``, ``ArgumentError`` for a symbolic link, FIFO, device or
-    directory, ``IntegrityError`` for what is no bundle or damaged, ``ResourceExhausted`` above limits.
+    directory, ``IntegrityError`` for what is no bundle or damaged, ``ResourceExhausted`` above limits,
+    ``Unavailable`` where the device does not return its bytes.
     """
     return Bundle(_open_regular(Path(path)), str(path), limits)
 
@@ -302,6 +308,8 @@ def _open_regular(path: Path) -> int:
             ) from error
         kind = PermissionDenied if isinstance(error, PermissionError) else ArgumentError
         raise kind(f"{path} cannot be opened: {error.strerror}", path=str(path), finding="path") from error
+    except ValueError as error:  # a zero byte, or a character that paths do not have
+        raise ArgumentError(f"{str(path)!r} cannot be opened: {error}", finding="path") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ArgumentError(f"{path} is not a regular file", path=str(path), finding="path")

@@ -25,7 +25,7 @@ from kcache_grpc.bundle.format import (
     require_within,
 )
 from kcache_grpc.bundle.metadata import BundleMetadata
-from kcache_grpc.errors import ArgumentError, Conflict, IntegrityError
+from kcache_grpc.errors import ArgumentError, Conflict, IntegrityError, Unavailable
 from kcache_grpc.model.signing import Signer, server_id
 
 
@@ -171,6 +171,8 @@ class BundleWriter:
         rest = memoryview(data)
         while rest:
             written = self._stream.write(rest)
+            if written == 0:
+                raise Unavailable("the stream of the bundle takes no more bytes")
             # Raw files and pipes may take a part; buffered ones take all, and some streams return nothing.
             rest = rest[written if isinstance(written, int) else len(rest) :]
         self._hash.update(data)

@@ -27,7 +27,7 @@ import hashlib
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,7 @@ from typing import Any
 from kcache_grpc.caches.asynchronous import AsyncCache
 from kcache_grpc.caches.base import Key, Value
 from kcache_grpc.caches.encoding import decode, describe, encode_value, key_digest
-from kcache_grpc.caches.files import Files
+from kcache_grpc.caches.files import Files, NotAFileError
 from kcache_grpc.caches.legacy import LegacyEntries
 from kcache_grpc.errors import CacheError
 
@@ -107,7 +107,7 @@ class OnDiskCache(AsyncCache[Key, Value]):
         return hashlib.sha256(f"kcache.caches.disk/{self.version}".encode()).digest()[:_PREFIX_SIZE]
 
     def get(self, key: Key) -> Value | None:
-        """Returns the value of ``key``, or ``None``. An entry of another version is removed.
+        """Returns the value of ``key``, or ``None``. An entry of another version is removed, if it can be.
 
         Raises:
             CacheError: the entry is damaged or cannot be read; the message names the key. A damaged entry is
@@ -118,7 +118,7 @@ class OnDiskCache(AsyncCache[Key, Value]):
             self._files.check_directory(self.base_dir)
             entry = self._read(digest)
             if entry is not None and entry.value is None:
-                entry = self._remove_invalid(digest)
+                entry = self._replaced(entry, key, digest)
             if entry is None and self._legacy is not None:
                 return self._legacy.get(self.base_dir, key)
         if entry is None:
@@ -141,8 +141,9 @@ class OnDiskCache(AsyncCache[Key, Value]):
         content = self._content(digest, encode_value(value))
         with self._named_errors(key, "written"):
             self._prepare()
-            if self._files.read(self._path(digest), _PREFIX_SIZE) == self.version_prefix:
-                return False
+            with suppress(NotAFileError):
+                if self._files.read(self._path(digest), _PREFIX_SIZE) == self.version_prefix:
+                    return False
             if self._legacy is not None and self._legacy.contains(self.base_dir, key):
                 return False
             return self._publish(digest, content)
@@ -159,7 +160,10 @@ class OnDiskCache(AsyncCache[Key, Value]):
             self._files.remove(temporary)
 
     def _read(self, digest: bytes) -> _Entry | None:
-        data = self._files.read(self._path(digest))
+        try:
+            data = self._files.read(self._path(digest))
+        except NotAFileError:
+            return _Entry(damaged="it is not a regular file")
         if data is None:
             return None
         prefix, header, content = data[:_PREFIX_SIZE], data[:_HEADER_SIZE], data[_HEADER_SIZE:]
@@ -180,6 +184,21 @@ class OnDiskCache(AsyncCache[Key, Value]):
     def _content(self, digest: bytes, encoded: bytes) -> bytes:
         header = self.version_prefix + digest + len(encoded).to_bytes(8, "big")
         return header + hashlib.sha256(header + encoded).digest() + encoded
+
+    def _replaced(self, invalid: _Entry, key: object, digest: bytes) -> _Entry | None:
+        """What is there after ``invalid`` was removed: in a directory without permission to write it stays.
+
+        Raises ``CacheError`` for a damaged entry that cannot be set aside.
+        """
+        try:
+            return self._remove_invalid(digest)
+        except OSError as error:
+            if invalid.stale:
+                return None
+            raise CacheError(
+                f"the entry of key {describe(key)} in {self.base_dir} is damaged: {invalid.damaged}; "
+                f"it cannot be set aside: {error.strerror or error}"
+            ) from error
 
     def _remove_invalid(self, digest: bytes, *, damaged: bool = True) -> _Entry | None:
         """Removes a stale entry and sets a damaged one aside; the entry that is not removed as stale."""
@@ -215,13 +234,15 @@ class OnDiskCache(AsyncCache[Key, Value]):
 
     @contextmanager
     def _named_errors(self, key: object, operation: str) -> Generator[None, None, None]:
-        """Errors of the system as ``CacheError`` with the key and the path."""
+        """Errors of the system, and paths that it does not have, as ``CacheError`` with key and path."""
         try:
             yield
-        except OSError as error:
+        except CacheError:
+            raise
+        except (OSError, ValueError) as error:
             raise CacheError(
-                f"the entry of key {describe(key)} in {self.base_dir} cannot be {operation}: "
-                f"{error.strerror or error}"
+                f"the entry of key {describe(key)} in {str(self.base_dir)!r} cannot be {operation}: "
+                f"{getattr(error, 'strerror', None) or error}"
             ) from error
 
 

@@ -42,25 +42,27 @@ _DOUBLE = struct.Struct(">d")
 _KEY_DOMAIN = b"kcache.caches.key\0"
 
 
-def encode(value: object) -> bytes:
+def encode(value: object, max_depth: int = MAX_DEPTH) -> bytes:
     """Returns the encoding of ``value``.
+
+    A list or dict that another thread changes meanwhile is encoded as it is at some moment of the call.
 
     Raises:
         CacheError: the value contains an unsupported type (subclasses are not supported), or exceeds
-            ``MAX_DEPTH``, ``MAX_ITEMS`` or ``MAX_BYTES``.
+            ``max_depth``, ``MAX_ITEMS`` or ``MAX_BYTES``.
     """
-    encoder = _Encoder()
+    encoder = Encoder(max_depth)
     encoder.add(value, 0)
     return bytes((VERSION,)) + b"".join(encoder.parts)
 
 
-def decode(data: bytes | bytearray | memoryview) -> Any:
+def decode(data: bytes | bytearray | memoryview, max_depth: int = MAX_DEPTH) -> Any:
     """Returns the value whose encoding is ``data``.
 
     Raises:
         CacheError: ``data`` is not the encoding of a value, or exceeds a limit; the message names the offset.
     """
-    decoder = _Decoder(bytes(data))
+    decoder = _Decoder(bytes(data), max_depth)
     if decoder.take(1) != bytes((VERSION,)):
         raise CacheError(f"this is not an encoded value: the first byte is not {VERSION}")
     value = decoder.item(0)
@@ -122,15 +124,17 @@ class _Short(reprlib.Repr):
 _SHORT = _Short()
 
 
-class _Encoder:
+class Encoder:
     """Collects the parts of one encoding."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self.parts: list[bytes] = []
+        self._max_depth = max_depth
         self._items = 0
         self._size = 1
 
     def add(self, value: object, depth: int) -> None:
+        """Adds one item, which is inside ``depth`` containers. Raises ``CacheError`` as ``encode``."""
         self._items += 1
         if self._items > MAX_ITEMS:
             raise CacheError(f"it has more than {MAX_ITEMS} items")
@@ -151,11 +155,12 @@ class _Encoder:
             self._container(value, depth)
 
     def _container(self, value: object, depth: int) -> None:
-        if depth >= MAX_DEPTH:
-            raise CacheError(f"it has more than {MAX_DEPTH} containers inside each other")
+        if depth >= self._max_depth:
+            raise CacheError(f"it has more than {self._max_depth} containers inside each other")
         kind: type = type(value)
         if kind is tuple or kind is list:
-            sequence = cast("tuple[object, ...] | list[object]", value)
+            # A copy: the count has to be that of the items, whatever other threads do to a list.
+            sequence = tuple(cast("tuple[object, ...] | list[object]", value))
             self._append((b"t" if kind is tuple else b"l") + size_bytes(len(sequence)))
             for item in sequence:
                 self.add(item, depth + 1)
@@ -168,9 +173,10 @@ class _Encoder:
             )
 
     def _dict(self, mapping: dict[object, object], depth: int) -> None:
-        self._append(b"m" + size_bytes(len(mapping)))
+        items = mapping.copy().items()
+        self._append(b"m" + size_bytes(len(items)))
         entries: list[tuple[bytes, object]] = []
-        for key, value in mapping.items():
+        for key, value in items:
             begin = len(self.parts)
             self.add(key, depth + 1)
             entries.append((b"".join(self.parts[begin:]), value))
@@ -196,11 +202,12 @@ class _Encoder:
 class _Decoder:
     """Reads items from ``data`` at ``offset``."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, max_depth: int) -> None:
         if len(data) > MAX_BYTES:
             raise CacheError(f"an encoded value has at most {MAX_BYTES} bytes; these are {len(data)}")
         self.data = data
         self.offset = 0
+        self._max_depth = max_depth
         self._items = 0
 
     def item(self, depth: int) -> Any:
@@ -226,8 +233,10 @@ class _Decoder:
                 raise CacheError(f"unknown tag {tag!r} at offset {at} of the encoded value")
 
     def _container(self, tag: bytes, depth: int) -> Any:
-        if depth >= MAX_DEPTH:
-            raise CacheError(f"the encoded value has more than {MAX_DEPTH} containers inside each other")
+        if depth >= self._max_depth:
+            raise CacheError(
+                f"the encoded value has more than {self._max_depth} containers inside each other"
+            )
         count = self._size()
         if tag == b"m":
             return self._dict(count, depth + 1)

@@ -13,6 +13,13 @@ from pathlib import Path
 
 from kcache_grpc.errors import CacheError
 
+#: Errors of opening a symbolic link, and a socket or a device.
+_NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV})
+
+
+class NotAFileError(OSError):
+    """Something that is no regular file has the name of one."""
+
 
 class Files:
     """Operations on files. All raise ``OSError`` of the system where not stated otherwise."""
@@ -48,14 +55,22 @@ class Files:
             raise CacheError(f"other users may write to {path}; run: chmod 700 {path}")
 
     def read(self, path: Path, size: int = -1) -> bytes | None:
-        """The first ``size`` bytes of a regular file, or all; ``None`` if there is no file. Never waits."""
+        """The first ``size`` bytes of a regular file, or all; ``None`` if there is no file. Never waits.
+
+        Raises:
+            NotAFileError: there is a directory, a symbolic link, a FIFO, a socket or a device.
+        """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if error.errno in _NOT_A_FILE:
+                raise _not_a_file(path) from error
+            raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise _not_a_file(path)
         with os.fdopen(descriptor, "rb") as file:
             return file.read(size)
 
@@ -115,6 +130,15 @@ class Files:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            yield
+            try:
+                yield
+            finally:
+                # A process that another thread has forked meanwhile has a copy of the descriptor, so that
+                # closing this one alone would leave the lock to it.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
+
+
+def _not_a_file(path: Path) -> NotAFileError:
+    return NotAFileError(errno.EINVAL, "not a regular file", str(path))

@@ -6,18 +6,20 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from threading import Lock
 from typing import Any, TypeVar, cast
 
 from kcache_grpc.caches import literals
 from kcache_grpc.caches.base import Cache, Key, Value
-from kcache_grpc.caches.encoding import decode, describe, encode_key, encode_value
+from kcache_grpc.caches.encoding import MAX_DEPTH, decode, describe, encode, encode_key, encode_value
 from kcache_grpc.caches.files import Files
 from kcache_grpc.errors import CacheError
+from kcache_grpc.local_files import read_regular
 
 #: First bytes of a file of entries. The SHA-256 of the rest follows, then the encoding of a list of pairs.
 MAGIC = b"kcache.caches\x01\n"
 _DIGEST_SIZE = 32
+#: Containers inside each other in a file: the list, a pair, and those of a key or a value.
+_FILE_DEPTH = 2 + MAX_DEPTH
 
 _Memory = TypeVar("_Memory", bound="InMemoryCache[Any, Any]")
 
@@ -26,26 +28,21 @@ class InMemoryCache(Cache[Key, Value]):
     """A thread-safe cache in the memory of this process, without a bound on its size.
 
     Each entry is stored encoded, so that a list or a dict which the caller changes later changes no entry.
+    There is no lock, which a process that is forked could inherit: each operation is one of ``dict``.
     """
 
     def __init__(self) -> None:
         #: Encoded key to encoded value.
         self._entries: dict[bytes, bytes] = {}
-        self._lock = Lock()
 
     def get(self, key: Key) -> Value | None:
-        encoded = encode_key(key)
-        with self._lock:
-            value = self._entries.get(encoded)
+        value = self._entries.get(encode_key(key))
         return None if value is None else decode(value)
 
     def insert(self, key: Key, value: Value) -> bool:
         encoded_key, encoded_value = encode_key(key), encode_value(value)
-        with self._lock:
-            if encoded_key in self._entries:
-                return False
-            self._entries[encoded_key] = encoded_value
-            return True
+        # ``encoded_value`` is an object of this call, even if another thread inserts an equal value.
+        return self._entries.setdefault(encoded_key, encoded_value) is encoded_value
 
     def count(self) -> int:
         """Returns the number of entries."""
@@ -93,34 +90,38 @@ class InMemoryCache(Cache[Key, Value]):
             CacheError: the file cannot be read, is damaged, or is of another format; the message names it.
         """
         path, cache = Path(path), cls()
-        if not path.is_file():
-            return cache
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
             pairs = (
                 _pickled_pairs(data) if allow_pickle and not data.startswith(MAGIC) else _stored_pairs(data)
             )
             cache._add(((describe(key), key, value) for key, value in pairs), "this file")
-        except OSError as error:
-            raise CacheError(f"{path} cannot be read: {error.strerror or error}") from error
+        except FileNotFoundError:
+            return cache
         except CacheError as error:
             raise CacheError(f"{path} does not contain the entries of a cache: {error.message}") from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CacheError(f"{path} cannot be read: {reason}") from error
         return cache
 
     def to_file_path(self, path: str | os.PathLike[str], *, files: Files | None = None) -> None:
         """Writes all entries to a file for ``from_file_path``, and replaces an older file as a whole.
 
         Equal caches write equal bytes. ``files`` are the file operations. Raises ``OSError`` if the file
-        cannot be written; an older one remains.
+        cannot be written, ``CacheError`` if the entries together exceed a limit of the encoding; an older
+        file remains.
         """
-        with self._lock:
-            entries = sorted(self._entries.items())
-        content = encode_value([(decode(key), decode(value)) for key, value in entries])
+        entries = sorted(self._entries.copy().items())
+        try:
+            content = encode([(decode(key), decode(value)) for key, value in entries], _FILE_DEPTH)
+        except CacheError as error:
+            raise CacheError(f"the entries cannot be written to {path}: {error.message}") from error
         files, path = files or Files(), Path(path)
         temporary = files.write_temporary(path.parent, MAGIC + hashlib.sha256(content).digest() + content)
         try:
             files.rename(temporary, path)
-        except OSError:
+        except BaseException:
             files.remove(temporary)
             raise
 
@@ -156,7 +157,7 @@ def _stored_pairs(data: bytes) -> Iterable[tuple[Any, Any]]:
     content = data[begin:]
     if hashlib.sha256(content).digest() != data[len(MAGIC) : begin]:
         raise CacheError("its content does not match its checksum; it is truncated or damaged")
-    pairs = decode(content)
+    pairs = decode(content, _FILE_DEPTH)
     if not isinstance(pairs, list) or not all(
         isinstance(pair, tuple) and len(cast("tuple[Any, ...]", pair)) == 2
         for pair in cast("list[Any]", pairs)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-from kcache_grpc.caches.encoding import encode
+from kcache_grpc.caches.encoding import Encoder, encode
 from kcache_grpc.errors import CacheError
 
 #: Protocols that ``pickle.dumps`` uses by default: 4 up to Python 3.13, 5 from 3.14.
@@ -54,6 +54,8 @@ class _Machine:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
+        #: Bounds the keys of all dicts: hashing one recurses in C as deep as its tuples.
+        self._keys = Encoder()
 
     def run(self) -> Any:
         if self._take(1) != b"\x80" or self._take(1)[0] not in PROTOCOLS:
@@ -135,6 +137,9 @@ class _Machine:
         target = self._stack[-1]
         if type(target) is not dict or len(items) % 2:
             raise CacheError("the pickle sets items of a value that is not a dict")
+        for key in items[::2]:
+            self._keys.add(key, 1)
+            self._keys.parts.clear()
         cast("dict[Any, Any]", target).update(zip(items[::2], items[1::2], strict=True))
 
     def _push(self, value: Any) -> None:

@@ -120,14 +120,14 @@ class RemoteCache(AsyncCache[Key, Value]):
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
             temporary = Path(file.name)
             try:
-                found = self._client.get_blobs([key_digest(key)], lambda _: _rewound(file))
+                found = self._found(key, file)
                 file.flush()
                 os.fsync(file.fileno())
                 if found:
                     temporary.replace(target)
             finally:
                 temporary.unlink(missing_ok=True)
-        return bool(found)
+        return found
 
     def close(self) -> None:
         """Ends the connection, unless it belongs to a client that was passed."""
@@ -142,6 +142,13 @@ class RemoteCache(AsyncCache[Key, Value]):
 
     def __repr__(self) -> str:
         return f"RemoteCache({self._client!r})"
+
+    def _found(self, key: Key, file: IO[bytes]) -> bool:
+        """Writes the bytes of an entry to ``file``; whether the key exists."""
+        try:
+            return bool(self._client.get_blobs([key_digest(key)], lambda _: _rewound(file)))
+        except IntegrityError as error:
+            raise _damaged(key, error) from error
 
     def _read(
         self, names: Sequence[bytes], keys: Sequence[Key], of_keys: Sequence[bytes]
@@ -163,9 +170,12 @@ class RemoteCache(AsyncCache[Key, Value]):
 
 def _decoded(key: object, content: bytes) -> Any:
     try:
-        return decode(content)
+        value = decode(content)
+        if value is None:
+            raise CacheError("its value is None")
     except CacheError as error:
         raise _damaged(key, error) from error
+    return value
 
 
 def _damaged(key: object, error: KcacheError) -> CacheError:

@@ -6,8 +6,8 @@ import contextlib
 
 from kcache_grpc.caches.asynchronous import AsyncCache
 from kcache_grpc.caches.base import Cache, Key, Value
-from kcache_grpc.caches.encoding import encode_key, encode_value
-from kcache_grpc.errors import ArgumentError, CacheError, Unavailable
+from kcache_grpc.caches.encoding import decode, encode_key, encode_value
+from kcache_grpc.errors import ArgumentError, CacheError, KcacheError, Unavailable
 
 
 class TieredCache(AsyncCache[Key, Value]):
@@ -15,7 +15,8 @@ class TieredCache(AsyncCache[Key, Value]):
 
     ``get`` asks the tiers in order and inserts a hit into the tiers before it. The last tier decides which
     ``insert`` of a key succeeds: processes that share it, with tiers of their own in front of it, see one
-    winner. An entry is in a front tier only if the last tier had it, unless it was inserted there directly.
+    winner. An entry is in a tier only if the tiers after it had it, unless it was inserted there directly or
+    one of those could not store it.
 
     Args:
         tiers: at least one cache, the fastest first and the most widely shared last.
@@ -63,10 +64,11 @@ class TieredCache(AsyncCache[Key, Value]):
 
         Raises:
             CacheError: the key or the value cannot be encoded, or the deciding tier cannot store it.
-            Unavailable: the last tier cannot be reached; nothing is added.
+            Unavailable: the last tier cannot be reached; nothing is added to the others.
         """
         encode_key(key)
-        encode_value(value)
+        # Each tier encodes the value: they get one that the caller cannot change in between.
+        value = decode(encode_value(value))
         if any(self._value(tier, key) is not None for tier in self.tiers[:-1]):
             return False
         position, inserted = self._decide(key, value)
@@ -97,11 +99,14 @@ class TieredCache(AsyncCache[Key, Value]):
         """The value of a valid entry of ``tier``; a tier that fails has none."""
         try:
             return tier.get(key)
-        except (CacheError, Unavailable):
+        except KcacheError:
             return None
 
     def _fill(self, position: int, key: Key, value: Value) -> None:
-        """Inserts into the tiers before ``position``; a tier that fails remains without the entry."""
-        for tier in self.tiers[:position]:
-            with contextlib.suppress(CacheError, Unavailable):
+        """Inserts into the tiers before ``position``; a tier that fails remains without the entry.
+
+        The first tier is the last one to be filled: whoever finds the entry there finds it in the others.
+        """
+        for tier in reversed(self.tiers[:position]):
+            with contextlib.suppress(KcacheError):
                 tier.insert(key, value)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import itertools
 import os
 import random
 import socket
@@ -28,9 +30,17 @@ from kcache_grpc.bundle import (
 )
 from kcache_grpc.bundle.blocks import decompress
 from kcache_grpc.bundle.format import BUNDLE_DOMAIN, FOOTER, HEADER, LENGTH, Footer, index_to_bytes
-from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound, ResourceExhausted
+from kcache_grpc.bundle.verify import verify_bundle
+from kcache_grpc.errors import (
+    ArgumentError,
+    IntegrityError,
+    KcacheError,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from kcache_grpc.model.signing import Signer, server_id
-from tests.bundle.making import SIGNER, artifact, contents, read_all, some_entries, written
+from tests.bundle.making import SIGNER, artifact, contents, read_all, schedule, some_entries, written
 
 pytestmark = pytest.mark.issue(number=20, point=4)
 
@@ -327,6 +337,50 @@ def test_what_is_no_regular_file_is_not_opened_and_nobody_waits(tmp_path: Path) 
             open_bundle(tmp_path / "s.kcb")
     with pytest.raises(NotFound):
         open_bundle(tmp_path / "missing.kcb")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_path_that_the_system_does_not_have_is_an_argument_error(name: str) -> None:
+    with pytest.raises(ArgumentError, match="cannot be opened"):
+        open_bundle(name)
+
+
+def test_a_device_that_fails_is_an_error_of_kcache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.kcb").write_bytes(SMALL)
+    with open_bundle(tmp_path / "a.kcb") as bundle:
+
+        def fail(*_: int) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "pread", fail)
+        with pytest.raises(Unavailable, match=r"a.kcb cannot be read: Input/output error"):
+            bundle.read(bundle.entries[0])
+
+
+def test_a_time_that_is_out_of_range_is_a_finding() -> None:
+    message = pb.BundledSchedule.FromString(schedule().content())
+    message.timings[0].create_time.seconds = -(2**62)
+    stream = io.BytesIO()
+    writer = BundleWriter(stream)
+    writer.write(EntryKind.SCHEDULE, schedule().name, (message.SerializeToString(),))
+    writer.finish(BundleMetadata(), SIGNER)
+    with read_stream(io.BytesIO(stream.getvalue())) as bundle:
+        (found,) = verify_bundle(bundle).findings
+    assert (found.name, found.entry) == ("entry", f"schedule {schedule().name}")
+    assert "out of range" in found.message
+
+
+def test_a_stream_that_takes_nothing_ends_the_writer() -> None:
+    class Stuck:
+        def write(self, data: memoryview, /) -> int:
+            return min(len(data), 1) if next(calls) < 20 else 0
+
+    calls = itertools.count()
+    writer = BundleWriter(Stuck())
+    with pytest.raises(Unavailable, match="takes no more bytes"):
+        writer.add(artifact(b"content"))
+    with pytest.raises(ArgumentError, match="begin a new one"):
+        writer.finish(BundleMetadata(), SIGNER)
 
 
 def test_a_bundle_that_changes_while_it_is_open_is_detected(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -322,8 +322,8 @@ def test_an_insert_does_not_replace_a_damaged_entry(cache: OnDiskCache[Any, Any]
     assert cache.insert(KEY, VALUE) is True
 
 
-@pytest.mark.parametrize("kind", ["directory", "fifo", "link", "device"])
-def test_what_is_no_file_is_an_error_and_is_not_waited_for(
+@pytest.mark.parametrize("kind", ["directory", "fifo", "link", "device", "socket"])
+def test_what_is_no_file_is_set_aside_and_is_not_waited_for(
     cache: OnDiskCache[Any, Any], kind: str, tmp_path: Path
 ) -> None:
     cache.insert("other", VALUE)
@@ -332,13 +332,70 @@ def test_what_is_no_file_is_an_error_and_is_not_waited_for(
         path.mkdir()
     elif kind == "fifo":
         os.mkfifo(path)
+    elif kind == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o600)
     else:
         path.symlink_to(tmp_path / "elsewhere" if kind == "link" else "/dev/zero")
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for call in (lambda: cache.get(KEY), lambda: cache.insert(KEY, VALUE)):
-        with pytest.raises(CacheError, match=r"the entry of key \('matmul', 128\) in .* cannot be"):
-            call()
+    assert cache.insert(KEY, VALUE) is False
+    with pytest.raises(CacheError, match=r"key \('matmul', 128\) is damaged: it is not a regular file"):
+        cache.get(KEY)
+    assert os.path.lexists(cache.base_dir / "corrupt" / path.name)
+    assert cache.get(KEY) is None
+    assert cache.insert(KEY, VALUE) is True
+    assert cache.get(KEY) == VALUE
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+class ReadOnly(Files):
+    """A directory without permission to write."""
+
+    @contextmanager
+    def locked(self, path: Path, *, shared: bool = False) -> Generator[None, None, None]:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        yield
+
+
+def test_in_a_read_only_directory_a_stale_entry_is_a_miss_and_a_damaged_one_an_error(tmp_path: Path) -> None:
+    class Next(OnDiskCache[Any, Any]):
+        version = 1
+
+    OnDiskCache(base_dir=tmp_path).insert(KEY, VALUE)
+    assert Next(base_dir=tmp_path, files=ReadOnly()).get(KEY) is None
+    cache: OnDiskCache[Any, Any] = OnDiskCache(base_dir=tmp_path, files=ReadOnly())
+    assert cache.get(KEY) == VALUE
+    entry_of(cache).write_bytes(entry_of(cache).read_bytes()[:-1])
+    with pytest.raises(
+        CacheError,
+        match=r"'matmul', 128.* is damaged: it is truncated .* cannot be set aside: Read-only file system",
+    ):
+        cache.get(KEY)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_path_that_the_system_does_not_have_is_an_error(tmp_path: Path, name: str) -> None:
+    cache: OnDiskCache[Any, Any] = OnDiskCache(base_dir=str(tmp_path / name))
+    for call in (lambda: cache.get(KEY), lambda: cache.insert(KEY, VALUE)):
+        with pytest.raises(CacheError, match=r"'matmul', 128.* cannot be"):
+            call()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_lock_does_not_remain_with_a_process_that_was_forked_under_it(tmp_path: Path, fails: bool) -> None:
+    """A fork copies the descriptor of the lock, as ``dup`` does."""
+    path = tmp_path / "lock"
+    copies: list[int] = []
+    with suppress(KeyError), Files().locked(path):
+        held = [each for each in Path("/proc/self/fd").iterdir() if each.resolve() == path]
+        copies.extend(os.dup(int(each.name)) for each in held)
+        if fails:
+            raise KeyError
+    assert len(copies) == 1
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(copies[0])
 
 
 class Full(Files):

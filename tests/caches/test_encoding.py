@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+import sys
 from collections import OrderedDict, namedtuple
 from enum import IntEnum
 from typing import Any
@@ -188,6 +189,24 @@ def test_depth_is_limited_in_both_directions() -> None:
     cyclic.append(cyclic)
     with pytest.raises(CacheError, match="more than 64 containers"):
         encode(cyclic)
+
+
+@pytest.mark.parametrize("value", [["a", "b"], {1: "a", 2: "b"}], ids=["list", "dict"])
+def test_a_value_that_changes_while_it_is_encoded_is_encoded_as_it_was_at_some_moment(value: Any) -> None:
+    def change(frame: Any, event: str, argument: Any) -> None:
+        """Runs at every call of a function, as another thread might."""
+        if frame.f_code.co_name == "add":
+            value.append("c") if isinstance(value, list) else value.update({len(value) + 1: "c"})
+
+    trace = sys.gettrace()
+    sys.settrace(change)
+    try:
+        encoded = encode(value)
+    finally:
+        sys.settrace(trace)
+    read = decode(encoded)
+    assert len(value) > len(read) >= 2
+    assert (read if isinstance(read, list) else list(read.values()))[:2] == ["a", "b"]
 
 
 def test_items_are_limited_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcache_grpc.caches import Cache, CacheError, InMemoryCache, encoding
+from kcache_grpc.caches.encoding import MAX_DEPTH
 from kcache_grpc.caches.memory import MAGIC
 from tests.caches.harness.contract import CacheContract, Subject, entries
 
@@ -43,29 +45,65 @@ class TestInMemoryCache(CacheContract):
 
 
 class Witness(dict[bytes, bytes]):
-    """Records at each look-up and insertion whether the lock is held."""
+    """Records its operations."""
 
-    def __init__(self, lock: Any) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._lock = lock
-        self.held: list[bool] = []
+        self.operations: list[str] = []
 
     def __contains__(self, key: object) -> bool:
-        self.held.append(self._lock.locked())
+        self.operations.append("contains")
         return super().__contains__(key)
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
-        self.held.append(self._lock.locked())
+        self.operations.append("setitem")
         super().__setitem__(key, value)
 
+    def setdefault(self, key: bytes, default: bytes = b"") -> bytes:
+        self.operations.append("setdefault")
+        return super().setdefault(key, default)
 
-def test_a_key_is_looked_up_and_inserted_under_one_lock() -> None:
-    """Under the lock of the interpreter alone two inserts of a key succeed too seldom for a test of races."""
+
+def test_a_key_is_looked_up_and_inserted_in_one_operation() -> None:
+    """Two operations would interleave too seldom for a test of races, and a lock would survive a fork."""
     cache: InMemoryCache[str, int] = InMemoryCache()
-    witness = Witness(cache._lock)  # pyright: ignore[reportPrivateUsage]
+    witness = Witness()
     cache._entries = witness  # pyright: ignore[reportPrivateUsage]
     assert cache.insert("key", 1) is True
-    assert witness.held == [True, True]
+    assert cache.insert("key", 1) is False
+    assert witness.operations == ["setdefault"] * 2
+
+
+def test_what_is_no_file_is_an_error_and_not_an_empty_cache(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in (tmp_path, tmp_path / "fifo", tmp_path / "loop", tmp_path / ("n" * 300), "\0", "/dev/zero"):
+        with pytest.raises(CacheError, match="cannot be read"):
+            InMemoryCache[Any, Any].from_file_path(path)
+
+
+def test_the_deepest_key_and_value_are_written_to_a_file(tmp_path: Path) -> None:
+    key: Any = "key"
+    value: Any = "value"
+    for _ in range(MAX_DEPTH):
+        key, value = (key,), [value]
+    cache: InMemoryCache[Any, Any] = InMemoryCache()
+    assert cache.insert(key, value) is True
+    cache.to_file_path(tmp_path / "file")
+    assert InMemoryCache[Any, Any].from_file_path(tmp_path / "file").get(key) == value
+
+
+def test_entries_that_exceed_a_limit_together_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache: InMemoryCache[Any, Any] = InMemoryCache()
+    cache.insert("key", [0] * 10)
+    cache.to_file_path(tmp_path / "file")
+    cache.insert("other", [0] * 10)
+    monkeypatch.setattr(encoding, "MAX_ITEMS", 20)
+    with pytest.raises(CacheError, match=r"cannot be written to .*file: it has more than 20 items"):
+        cache.to_file_path(tmp_path / "file")
+    assert InMemoryCache[Any, Any].from_file_path(tmp_path / "file").count() == 1
 
 
 def test_it_is_a_cache_and_counts_its_entries() -> None:
@@ -196,7 +234,7 @@ def test_an_invalid_entry_of_the_original_is_rejected(load: Loader, text: str) -
 
 
 def test_a_missing_file_gives_an_empty_cache(tmp_path: Path) -> None:
-    for path in (tmp_path / "missing", str(tmp_path / "missing"), tmp_path):
+    for path in (tmp_path / "missing", str(tmp_path / "missing"), tmp_path / "missing" / "too"):
         assert InMemoryCache.from_file_path(path).count() == 0
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcache_grpc.caches import CacheError, OnDiskCache, pickled
+from kcache_grpc.caches import CacheError, OnDiskCache, encoding, pickled
 from tests.caches.harness.contract import entries
 from tests.caches.test_encoding import hashables, typed, values
 
@@ -83,6 +83,20 @@ def test_a_pickle_that_calls_code_is_rejected_and_calls_nothing(tmp_path: Path) 
     assert not path.exists()
     pickle.loads(pickle.dumps(Opens(path)))
     assert path.exists()
+
+
+@pytest.mark.parametrize("depth", [64, 200_000])
+def test_a_key_of_a_dict_that_is_too_deep_to_be_hashed_is_rejected(depth: int) -> None:
+    """CPython hashes a tuple recursively, and overflows its stack without an exception."""
+    with pytest.raises(CacheError, match="more than 64 containers inside each other"):
+        pickled.loads(b"\x80\x04}K\x01" + b"\x85" * depth + b"K\x02s.")
+
+
+def test_keys_that_refer_to_each_other_are_limited_in_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "MAX_ITEMS", 1000)
+    doubled = b"".join(b"h%ch%c\x86\x94" % (number, number) for number in range(12))
+    with pytest.raises(CacheError, match="more than 1000 items"):
+        pickled.loads(b"\x80\x04K\x01\x94" + doubled + b"}h\x0cK\x01s.")
 
 
 @pytest.mark.parametrize(

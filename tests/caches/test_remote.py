@@ -7,6 +7,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc.caches import CacheError, InMemoryCache, RemoteCache, TieredCache
+from kcache_grpc.caches.encoding import encode
 from kcache_grpc.errors import Unavailable
 from tests.caches.harness.contract import AsyncCacheContract, Subject
 from tests.serving import ServerProcess
@@ -88,19 +90,46 @@ def test_a_value_of_any_size_comes_back_from_the_store_and_from_memory(
 @pytest.mark.parametrize(
     "changes", [{"content": b"other"}, {"content": b"val"}, {"size_bytes": 4}, {"sha256": b""}]
 )
-def test_a_reply_that_does_not_match_its_digest_is_no_value(changes: dict[str, Any]) -> None:
-    whole = {"content": b"value", "sha256": hashlib.sha256(b"value").digest(), "size_bytes": 5}
-    reply = pb.GetBlobResponse(blob=pb.BlobPart(**{**whole, **changes})).SerializeToString()
-    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: reply)
+def test_a_reply_that_does_not_match_its_digest_is_no_value(changes: dict[str, Any], tmp_path: Path) -> None:
+    with replying(b"value", changes) as cache:
+        for read in (
+            lambda: cache.get("a"),
+            lambda: cache.get_many(["a"]),
+            lambda: cache.get_file("a", tmp_path / "file"),
+        ):
+            with pytest.raises(CacheError, match=r"'a'.* damaged"):
+                read()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"value", encode(None), encode([1])[:-1], encode(1) + b"N"])
+def test_bytes_that_are_not_the_encoding_of_a_value_are_neither_a_value_nor_a_miss(content: bytes) -> None:
+    with replying(content) as cache:
+        for read in (lambda: cache.get("a"), lambda: cache.get_many(["a"])):
+            with pytest.raises(CacheError, match=r"'a'.* damaged"):
+                read()
+
+
+@contextmanager
+def replying(content: bytes, changes: dict[str, Any] | None = None) -> Iterator[RemoteCache[Any, Any]]:
+    """A cache on a server that has one value under every key."""
+    whole = {"content": content, "sha256": hashlib.sha256(content).digest(), "size_bytes": len(content)}
+    part = pb.BlobPart(**{**whole, **(changes or {})})
+    handlers = {
+        "GetBlob": grpc.unary_unary_rpc_method_handler(
+            lambda request, context: pb.GetBlobResponse(blob=part).SerializeToString()
+        ),
+        "GetBlobs": grpc.unary_stream_rpc_method_handler(
+            lambda request, context: iter([pb.GetBlobsResponse(parts=[part]).SerializeToString()])
+        ),
+    }
     server = grpc.server(ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("kcache.v1.BlobCache", {"GetBlob": handler}),)
-    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("kcache.v1.BlobCache", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        with RemoteCache(f"127.0.0.1:{port}") as cache, pytest.raises(CacheError, match=r"'a'.* damaged"):
-            cache.get("a")
+        with RemoteCache(f"127.0.0.1:{port}") as cache:
+            yield cache
     finally:
         server.stop(None).wait()
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kcache_grpc.caches import Cache, CacheError, InMemoryCache, OnDiskCache, TieredCache
-from kcache_grpc.errors import ArgumentError, Unavailable
+from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied, ResourceExhausted, Unavailable
+from tests.caches.harness import racing
 from tests.caches.harness.contract import AsyncCacheContract, Subject
-from tests.caches.harness.racing import memory_and_disk
+from tests.caches.harness.racing import memory_and_disk, memory_disk_and_server
+from tests.serving import ServerProcess
 
 pytestmark = pytest.mark.issue(number=20, point=1)
+
+#: Keys of the race of 256 threads.
+LONG_RACE_KEYS = 100
 
 
 class TestTieredCache(AsyncCacheContract):
@@ -23,6 +28,49 @@ class TestTieredCache(AsyncCacheContract):
     def subject(self, tmp_path: Path) -> Subject:
         reopen = functools.partial(memory_and_disk, tmp_path / "cache")
         return Subject(reopen(), reopen)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def race_over_three_tiers(
+    server: ServerProcess, folder: Path, namespace: str, processes: int, threads: int, rounds: int
+) -> None:
+    """Processes of two machines, with a disk tier each, on one server: one winner of each key over all.
+
+    Each thread has compared all tiers when it read. In the end a process that comes new finds the winner in
+    each of them.
+    """
+    machines = [
+        functools.partial(memory_disk_and_server, folder / name, server.address, namespace)
+        for name in ("first", "second")
+    ]
+    seen = racing.processes(machines, processes, threads, rounds)
+    assert len(seen) == processes * threads
+    racing.check(seen, rounds)
+    for reopen in machines:
+        cache: Any = reopen()
+        for turn in range(rounds):
+            winner = next(thread[turn][1] for thread in seen if thread[turn][0])
+            assert cache.insert(("race", turn), "late") is False
+            assert cache.get(("race", turn))[:2] == winner
+            assert [tier.get(("race", turn))[:2] for tier in cache.tiers] == [winner] * 3
+
+
+def test_processes_of_two_machines_agree_over_memory_disk_and_server(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    race_over_three_tiers(server, tmp_path, "race", 2, 4, 10)
+
+
+@pytest.mark.long
+def test_8_processes_with_32_threads_each_agree_over_memory_disk_and_server(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    race_over_three_tiers(server, tmp_path, "long-race", 8, 32, LONG_RACE_KEYS)
 
 
 class Unreachable(InMemoryCache[Any, Any]):
@@ -162,6 +210,61 @@ def test_unavailable_tiers_are_skipped_on_request(tiers: list[InMemoryCache[Any,
     assert values(tiers) == ["first", "first", None]
     with pytest.raises(Unavailable):
         TieredCache(Unreachable(), skip_unavailable=True).insert("key", "value")
+
+
+class Failing(InMemoryCache[Any, Any]):
+    """A tier that stores nothing."""
+
+    def __init__(self, error: KcacheError) -> None:
+        super().__init__()
+        self.error = error
+
+    def insert(self, key: Any, value: Any) -> bool:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [CacheError("full"), Unavailable("away"), ResourceExhausted("quota"), PermissionDenied("no")]
+)
+def test_a_front_tier_that_cannot_store_does_not_fail_what_the_last_one_decided(
+    tiers: list[InMemoryCache[Any, Any]], error: KcacheError
+) -> None:
+    cache: TieredCache[Any, Any] = TieredCache(tiers[0], Failing(error), tiers[1])
+    assert cache.insert("key", "value") is True
+    assert values(tiers) == ["value", "value", None]
+    tiers[1].insert("other", "value")
+    assert cache.get("other") == "value"
+
+
+def test_the_first_tier_is_filled_last(tiers: list[InMemoryCache[Any, Any]]) -> None:
+    """So that a reader who finds the entry there finds it in every tier."""
+
+    class Witness(InMemoryCache[Any, Any]):
+        def insert(self, key: Any, value: Any) -> bool:
+            seen.append(values(tiers, key))
+            return super().insert(key, value)
+
+    seen: list[list[Any]] = []
+    cache: TieredCache[Any, Any] = TieredCache(Witness(), *tiers)
+    assert cache.insert("key", "value") is True
+    tiers[2].insert("other", "value")
+    assert cache.get("other") == "value"
+    assert seen == [["value"] * 3] * 2
+
+
+def test_all_tiers_get_one_value_whatever_the_caller_does_to_it(
+    tiers: list[InMemoryCache[Any, Any]],
+) -> None:
+    class Changing(InMemoryCache[Any, Any]):
+        def insert(self, key: Any, value: Any) -> bool:
+            inserted = super().insert(key, value)
+            passed.append("changed")
+            return inserted
+
+    passed: list[Any] = ["value"]
+    assert TieredCache(tiers[0], Changing()).insert("key", passed) is True
+    assert passed == ["value", "changed"]
+    assert tiers[0].get("key") == ["value"]
 
 
 def test_there_is_at_least_one_tier() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,15 @@ def test_a_whole_bundle_verifies_without_a_service(bundle: tuple[Path, str], run
     assert (done.code, done.err) == (0, "")
     assert f"whole, signed by {signer}, 1 spec, 1 mapping, 1 kernel, 1 artifact" in " ".join(done.out.split())
     assert run("bundle", "verify", path, "--trust", signer, "--json").json()["findings"] == []
+
+
+def test_what_is_no_regular_file_is_a_finding(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.kcb")
+    (tmp_path / "link.kcb").symlink_to(tmp_path / "fifo.kcb")
+    for path in (tmp_path, tmp_path / "fifo.kcb", tmp_path / "link.kcb", tmp_path / ("n" * 300)):
+        done = run("bundle", "verify", path, "--json")
+        assert done.code == 1
+        assert [finding["finding"] for finding in json.loads(done.out)["findings"]] == ["path"]
 
 
 def test_the_setting_names_trusted_signers(

@@ -181,7 +181,7 @@ def _verified(file: Path, target: str | None, trusted: frozenset[str]) -> dict[s
         with open_bundle(file) as bundle:
             report = verify_bundle(bundle, trusted=trusted, target=target)
             return {**_described(bundle), "findings": _findings(report)}
-    except (IntegrityError, ResourceExhausted, PermissionDenied) as error:
+    except (ArgumentError, IntegrityError, ResourceExhausted, PermissionDenied) as error:
         return {"file": str(file), "findings": [_unreadable(error)]}
 
 

@@ -20,7 +20,7 @@ from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import EXPORT_BUNDLE, IMPORT_BUNDLE, Io, Wire
 from kcache_grpc.client.trust.verification import KernelRequest
-from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, Unavailable
+from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound, Unavailable
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.model.wire import target_to_proto
 from kcache_grpc.runtime import Kernel
@@ -100,6 +100,8 @@ async def export_bundle(
     Raises ``NotFound`` for a folder that is not there, or a selection of nothing; ``IntegrityError`` where
     another key signed the file than the service's.
     """
+    if not path.name or "\0" in str(path):
+        raise ArgumentError(f"{str(path)!r} is not the name of a file")
     request = pb.ExportBundleRequest(header=connection.header(), selection=selection)
     state = await connection.state(deadline)
 
@@ -143,15 +145,19 @@ async def upload_bundle(
     async def once(wire: Wire) -> UploadReport:
         # Opened to learn early of what is no bundle; its bytes are those that are sent.
         with open_bundle(path) as bundle:
-            tally, summary = Tally(), pb.BundleSummary()
+            tally, summary, failures = Tally(), pb.BundleSummary(), list[KcacheError]()
             tally.opened(str(path), bundle.signer)
-            replies = wire.exchange(IMPORT_BUNDLE, _sent(first, bundle, on_progress), deadline.left())
+            sent = _sent(first, bundle, on_progress, failures)
+            replies = wire.exchange(IMPORT_BUNDLE, sent, deadline.left())
             try:
                 while (reply := await replies.next()) is not None:
                     for entry in reply.entries:
                         _count(tally, entry, str(path))
                     if reply.HasField("summary"):
                         summary = reply.summary
+            except KcacheError as error:
+                # What gRPC makes of an error of the iterator says nothing about the bundle.
+                raise failures[0] if failures else error from error
             finally:
                 replies.cancel()
             if summary.digest != bundle.digest:
@@ -206,15 +212,23 @@ async def _received(
 
 
 def _sent(
-    first: pb.ImportBundleRequest, bundle: Bundle, on_progress: Bytes | None
+    first: pb.ImportBundleRequest,
+    bundle: Bundle,
+    on_progress: Bytes | None,
+    failures: list[KcacheError],
 ) -> Iterator[pb.ImportBundleRequest]:
+    """The messages of an upload. An error of the file ends them, and is added to ``failures``."""
     yield first
     sent = 0
-    for data in bundle.file_bytes(_PART_BYTES):
-        yield pb.ImportBundleRequest(data=data)
-        sent += len(data)
-        if on_progress is not None:
-            on_progress(sent)
+    try:
+        for data in bundle.file_bytes(_PART_BYTES):
+            yield pb.ImportBundleRequest(data=data)
+            sent += len(data)
+            if on_progress is not None:
+                on_progress(sent)
+    except KcacheError as error:
+        failures.append(error)
+        raise
 
 
 def _count(tally: Tally, entry: pb.ImportedEntry, path: str) -> None:

@@ -37,7 +37,14 @@ from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied, Res
 from kcache_grpc.local_files import read_regular, write_whole
 from kcache_grpc.model.identity import ingredients_digest
 from kcache_grpc.model.manifest import ArtifactRef, Binding
-from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signed, Verifier, server_id
+from kcache_grpc.model.signing import (
+    BINDING_DOMAIN,
+    MANIFEST_DOMAIN,
+    Signed,
+    Verifier,
+    key_id_of,
+    server_id,
+)
 
 T = TypeVar("T")
 
@@ -90,17 +97,21 @@ class ImportedKernels:
             )
 
     def _write(self, bundle: Bundle, contents: Contents, tally: Tally) -> ImportReport:
-        """Signers first, then bytes, then what refers to them. Raises ``OSError``."""
+        """Bytes first, then what refers to them, then the signers. Raises ``OSError``.
+
+        An import that fails leaves no signer that is trusted from then on.
+        """
         used = {offered.signer for offered in (*contents.mappings, *contents.kernels)}
-        for key in bundle.public_keys.values():
-            if server_id(key) in used:
-                self.signers.add(key, bundle.source)
+        signers = [key for key in bundle.public_keys.values() if server_id(key) in used]
+        self._drop_damaged(contents, signers)
         with ThreadPoolExecutor(_WRITERS, "kcache-import") as pool:
             sizes = [
                 size for size in pool.map(functools.partial(self._copy, bundle), contents.needed) if size
             ]
             new_kernels = list(pool.map(self._add_kernel, contents.kernels))
             new_mappings = list(pool.map(self._add_mapping, contents.mappings))
+        for key in signers:
+            self.signers.add(key, bundle.source)
         for kernel, new in zip(contents.kernels, new_kernels, strict=True):
             tally.added("kernel", kernel.entry.name, bundle.source, new=new)
         for mapping, new in zip(contents.mappings, new_mappings, strict=True):
@@ -112,6 +123,15 @@ class ImportedKernels:
         entry = bundle.find(EntryKind.ARTIFACT, ref.sha256.hex())
         assert entry is not None
         return ref.size if self._disk.add_blob(ref.sha256, bundle.read(entry)) else 0
+
+    def _drop_damaged(self, contents: Contents, signers: list[bytes]) -> None:
+        """Drops the damaged ones of the files that ``contents`` would be in: they are not present."""
+        keys = self.signers.keys() | {key_id_of(key): key for key in signers}
+        reader = _Reader(keys, self._counters)
+        for mapping in contents.mappings:
+            reader.mapping(self._mapping_file(mapping))
+        for kernel in contents.kernels:
+            reader.kernel(self._kernel_file(kernel))
 
     def _add_kernel(self, kernel: OfferedKernel) -> bool:
         path = self._kernel_file(kernel)
@@ -176,11 +196,19 @@ class _Reader:
 
     def mappings(self, folder: Path) -> Iterator[OfferedMapping]:
         """Those of a program, whose signatures hold."""
-        return self._verified(folder, self._mapping)
+        return _verified(folder, self.mapping)
 
     def kernels(self, folder: Path) -> Iterator[OfferedKernel]:
         """Those of a spec, target and options, whose signatures hold."""
-        return self._verified(folder, self._kernel)
+        return _verified(folder, self.kernel)
+
+    def mapping(self, path: Path) -> OfferedMapping | None:
+        """That of a file; ``None`` for a missing or damaged one, and without trust in its signer."""
+        return self._read(path, self._mapping)
+
+    def kernel(self, path: Path) -> OfferedKernel | None:
+        """See ``mapping``."""
+        return self._read(path, self._kernel)
 
     def _mapping(self, data: bytes) -> OfferedMapping:
         entry = MappingEntry.from_bytes(data)
@@ -192,23 +220,14 @@ class _Reader:
         key, payload = self._payload(MANIFEST_DOMAIN, entry.manifest)
         return OfferedKernel(entry, read_manifest(entry, payload), server_id(key))
 
-    def _verified(self, folder: Path, verify: Callable[[bytes], T]) -> Iterator[T]:
-        """What the files of a folder hold."""
-        try:
-            paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        except OSError:
-            return
-        for path in paths:
-            value = self._read(path, verify)
-            if value is not None:
-                yield value
-
     def _read(self, path: Path, verify: Callable[[bytes], T]) -> T | None:
         try:
             return verify(read_regular(path))
         except PermissionDenied:
             return None
-        except (OSError, KcacheError):
+        except (OSError, KcacheError) as error:
+            if _may_be_whole(error):
+                return None
             self._counters.add("disk_corrupt_entries")
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -220,6 +239,28 @@ class _Reader:
         if key is None:
             raise PermissionDenied(f"the signer {signed.key_id.hex()} is not trusted")
         return key, Verifier(key).verify(domain, signed)
+
+
+def _verified(folder: Path, read: Callable[[Path], T | None]) -> Iterator[T]:
+    """What the files of a folder hold."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError:
+        return
+    for path in paths:
+        value = read(path)
+        if value is not None:
+            yield value
+
+
+def _may_be_whole(error: OSError | KcacheError) -> bool:
+    """Whether a file that could not be read is no damaged one: the system failed, as with too many open
+    files, or a later version wrote it.
+    """
+    if isinstance(error, KcacheError):
+        return "skew" in error.metadata
+    # What is not a regular file is never read.
+    return error.errno not in (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 
 def _write_failure(error: OSError, folder: Path) -> KcacheError:

@@ -127,13 +127,22 @@ class Preloads:
         return used
 
     def _read(self, ref: ArtifactRef) -> bytes | None:
-        """An artifact or a constant from one of the open bundles, verified; ``None`` where none has it."""
+        """An artifact or a constant from one of the open bundles, verified; ``None`` where none has it.
+
+        Raises ``KcacheError`` where every bundle that had it has changed.
+        """
         with self._lock:
             bundles = tuple(self._bundles.values())
+        failure: KcacheError | None = None
         for bundle in bundles:
             entry = bundle.find(EntryKind.ARTIFACT, ref.sha256.hex())
             if entry is not None and entry.sha256 == ref.sha256 and entry.size == ref.size:
-                return bundle.read(entry)
+                try:
+                    return bundle.read(entry)
+                except KcacheError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
         return None
 
     def _warn(self, text: str, counter: str) -> None:
@@ -162,7 +171,7 @@ def _bundle_files(path: Path) -> tuple[list[Path], bool]:
     """The bundles that a path names, and whether it is one itself. Raises ``NotFound`` or
     ``ArgumentError``.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
         return [path], True
     try:
         return sorted(each for each in path.iterdir() if each.suffix == SUFFIX), False

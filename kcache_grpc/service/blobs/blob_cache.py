@@ -387,7 +387,9 @@ class _Receiver:
     def close(self) -> None:
         """Frees what is left of a call that failed."""
         for file in self._open:
-            file.close()
+            # On a full device closing it fails as well: the bytes in its buffer are written again.
+            with contextlib.suppress(OSError):
+                file.close()
         self._open.clear()
         self._cache.release(self._reserved)
         self._reserved = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -58,7 +59,7 @@ def _log_rejected(path: Path, entry: str, reason: str, count: int) -> None:
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
-        if not path.is_dir():
+        if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
             yield path
             continue
         try:

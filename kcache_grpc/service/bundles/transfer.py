@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -76,10 +77,12 @@ class Spool:
             async for part in parts:
                 self._reserve(len(part))
                 size += len(part)
-                await asyncio.to_thread(file.write, part)
-            await asyncio.to_thread(file.flush)
+                await _written(file.write, part)
+            await _written(file.flush)
         except BaseException:
-            file.close()
+            # On a full device closing it fails as well: the bytes in its buffer are written again.
+            with suppress(OSError):
+                file.close()
             self.release(size)
             raise
         return file, size
@@ -95,3 +98,14 @@ class Spool:
                 limit="spool_bytes",
             )
         self._used += size
+
+
+async def _written(work: Callable[..., object], *arguments: bytes) -> None:
+    """Runs a write in a thread. Raises ``ResourceExhausted`` where the device does not take the bytes."""
+    try:
+        await asyncio.to_thread(work, *arguments)
+    except OSError as error:
+        raise ResourceExhausted(
+            f"the uploaded bundle cannot be kept on this server: {error.strerror or error}",
+            limit="spool_bytes",
+        ) from error

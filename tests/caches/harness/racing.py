@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.caches import InMemoryCache, OnDiskCache, TieredCache
+from kcache_grpc.caches import InMemoryCache, OnDiskCache, RemoteCache, TieredCache
 
 #: Of one thread, for each round: whether its insert succeeded, and who wrote the value that it then read.
 Seen = list[tuple[bool, Any]]
@@ -23,8 +23,18 @@ def memory_and_disk(directory: Path) -> TieredCache[Any, Any]:
     return TieredCache(InMemoryCache(), OnDiskCache(base_dir=directory))
 
 
+def memory_disk_and_server(directory: Path, address: str, namespace: str) -> TieredCache[Any, Any]:
+    """A cache of three tiers: its own, that of the processes of one machine, and that of all machines."""
+    remote: RemoteCache[Any, Any] = RemoteCache(address, namespace=namespace, timeout=120)
+    return TieredCache(InMemoryCache(), OnDiskCache(base_dir=directory), remote)
+
+
 def threads(cache: Any, count: int, rounds: int, *, name: str = "p", barrier: Any = None) -> list[Seen]:
-    """``count`` threads of this process; ``barrier`` is shared with those of other processes."""
+    """``count`` threads of this process; ``barrier`` is shared with those of other processes.
+
+    Of a cache in tiers each tier is read, too: all have the same value.
+    """
+    tiers: tuple[Any, ...] = getattr(cache, "tiers", ())
     barrier = barrier or threading.Barrier(count)
     seen: list[Seen] = [[] for _ in range(count)]
     failures: list[BaseException] = []
@@ -35,6 +45,7 @@ def threads(cache: Any, count: int, rounds: int, *, name: str = "p", barrier: An
                 barrier.wait(120)
                 won = cache.insert(("race", turn), [name, number, _PADDING])
                 value = cache.get(("race", turn))
+                assert [tier.get(("race", turn)) for tier in tiers] == [value] * len(tiers)
                 assert value[2:] == [_PADDING]
                 assert not won or value[:2] == [name, number]
                 seen[number].append((won, value[:2]))
@@ -52,13 +63,18 @@ def threads(cache: Any, count: int, rounds: int, *, name: str = "p", barrier: An
     return seen
 
 
-def processes(reopen: Callable[[], Any], count: int, each: int, rounds: int) -> list[Seen]:
-    """``each`` threads in each of ``count`` processes, all on caches from ``reopen``."""
+def processes(
+    reopen: Callable[[], Any] | Sequence[Callable[[], Any]], count: int, each: int, rounds: int
+) -> list[Seen]:
+    """``each`` threads in each of ``count`` processes, all on caches from ``reopen``, in turn if several."""
+    reopens = [reopen] if callable(reopen) else list(reopen)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(count * each)
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
     children = [
-        context.Process(target=_child, args=(writer, reopen, f"p{number}", each, rounds, barrier))
+        context.Process(
+            target=_child, args=(writer, reopens[number % len(reopens)], f"p{number}", each, rounds, barrier)
+        )
         for number, (_, writer) in enumerate(pipes)
     ]
     for child in children:

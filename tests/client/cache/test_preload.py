@@ -19,6 +19,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc import aio, embedded
 from kcache_grpc.bundle import ArtifactEntry, Entry, KernelEntry, MappingEntry, SpecEntry
+from kcache_grpc.client.bundles import imported
 from kcache_grpc.errors import (
     ArgumentError,
     IntegrityError,
@@ -294,6 +295,32 @@ def test_a_kernel_whose_bytes_changed_after_the_preload_is_not_used(
         client.compile(PROGRAM)
 
 
+def test_a_bundle_that_changed_leaves_the_kernel_to_another_one_that_has_its_bytes(
+    bundle: Bundles, alone: Callable[..., kcache.Client], service: FakeService, entries: list[Entry]
+) -> None:
+    client, (_, second) = alone(), [entry for entry in entries if isinstance(entry, KernelEntry)]
+    path = bundle("a.kcb", [entry for entry in entries if entry is not second])
+    for each in (path, bundle("b.kcb")):
+        assert client.preload(each, trust=trusted(service)).new
+    content = path.read_bytes().replace(b"\x7fELF not really", b"\x7fELF not REALLY")
+    with path.open("r+b") as file:
+        file.write(content)
+    for target in ("host", "x86-64-v2"):
+        assert client.compile(PROGRAM, target=target).origin == "preloaded"
+
+
+def test_a_name_in_the_setting_that_no_file_can_have_is_a_warning(
+    bundle: Bundles,
+    alone: Callable[..., kcache.Client],
+    service: FakeService,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KCACHE_PRELOAD", f"/{'n' * 300}.kcb:{bundle()}")
+    monkeypatch.setenv("KCACHE_TRUST", trusted(service))
+    with pytest.warns(kcache.KcacheWarning, match="File name too long"):
+        assert alone().compile(PROGRAM).origin == "preloaded"
+
+
 def test_a_folder_of_bundles(
     bundle: Bundles, alone: Callable[..., kcache.Client], service: FakeService, tmp_path: Path
 ) -> None:
@@ -475,6 +502,80 @@ def test_a_folder_that_cannot_be_written_is_named_and_the_import_can_be_repeated
         with pytest.raises(ResourceExhausted, match="make room and import it again"):
             client.import_bundle(path, trust=trusted(service))
     assert client.import_bundle(path, trust=trusted(service)).new
+    assert client.compile(PROGRAM).origin == "disk"
+
+
+def test_an_import_that_fails_leaves_no_trust_in_its_signers(
+    bundle: Bundles,
+    alone: Callable[..., kcache.Client],
+    service: FakeService,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, real = bundle(), os.fsync
+    allowed = left = 0
+
+    def full(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    while True:
+        left, client = allowed, alone(f"light-{allowed}")
+        try:
+            client.import_bundle(path, trust=trusted(service))
+        except ResourceExhausted:
+            with pytest.raises(PermissionDenied, match="not trusted"):
+                client.import_bundle(path)
+        else:
+            break
+        allowed += 1
+    assert allowed > 4
+    left = 100
+    assert client.import_bundle(path).new == ()
+
+
+@pytest.mark.parametrize("folder", ["imported/kernels", "imported/mappings"])
+def test_a_damaged_file_of_an_import_is_not_present(
+    bundle: Bundles, alone: Callable[..., kcache.Client], service: FakeService, tmp_path: Path, folder: str
+) -> None:
+    client = alone()
+    client.import_bundle(bundle(), trust=trusted(service))
+    for path in (tmp_path / "light" / folder).rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-1])
+    again = client.import_bundle(bundle())
+    assert {item.kind for item in again.new} == {folder.removeprefix("imported/").removesuffix("s")}
+    assert client.compile(PROGRAM).origin == "disk"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [OSError(24, "Too many open files"), IntegrityError("install a newer kcache-grpc", skew="bundle")],
+    ids=["system", "version"],
+)
+def test_a_file_of_an_import_that_cannot_be_read_now_is_not_removed(
+    bundle: Bundles,
+    alone: Callable[..., kcache.Client],
+    service: FakeService,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    failure: Exception,
+) -> None:
+    client = alone()
+    client.import_bundle(bundle(), trust=trusted(service))
+    before = files_in(tmp_path / "light" / "imported")
+
+    def fail(*_: Any) -> Any:
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(imported, "read_regular", fail)
+        with pytest.raises(Unavailable):
+            client.compile(PROGRAM)
+    assert files_in(tmp_path / "light" / "imported") == before
     assert client.compile(PROGRAM).origin == "disk"
 
 

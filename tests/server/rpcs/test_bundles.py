@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import random
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc import aio
 from kcache_grpc._proto.kcache.v1 import bundles_pb2, bundles_pb2_grpc
-from kcache_grpc.bundle import BundleWriter, EntryKind, open_bundle
+from kcache_grpc.bundle import BlobEntry, BundleMetadata, BundleWriter, EntryKind, open_bundle
 from kcache_grpc.bundle.verify import verify_bundle
 from kcache_grpc.caches import RemoteCache
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, PermissionDenied, Unavailable
@@ -276,6 +278,39 @@ def test_bundles_that_may_not_be_imported_change_nothing(
         remote.upload_bundle(bundle, trust=trust)
     assert rows(tmp_path) == before
     assert list((tmp_path / "state" / "spool").iterdir()) == []
+
+
+def test_a_bundle_that_is_truncated_while_it_is_uploaded_changes_nothing_and_says_so(
+    importing: tuple[Running, kcache.Client], tmp_path: Path
+) -> None:
+    _, client = importing
+    path, signer = tmp_path / "values.kcb", Signer.generate()
+    with path.open("wb") as file:
+        writer = BundleWriter(file)
+        for number in range(4):
+            writer.add(BlobEntry("default", bytes([number]) * 32, random.Random(number).randbytes(1 << 20)))
+        writer.finish(BundleMetadata(), signer)
+    content = path.read_bytes()
+
+    def cut(sent: int) -> None:
+        if sent >= 1 << 20:
+            os.truncate(path, 1 << 20)
+
+    with pytest.raises(IntegrityError, match="the bundle is truncated: it ends at byte 1048576"):
+        client.upload_bundle(path, trust=signer_of(path), on_progress=cut)
+    path.write_bytes(content)
+    assert len(client.upload_bundle(path, trust=signer_of(path)).new) == 4
+
+
+@pytest.mark.parametrize("name", [".", "/", "", "a\0b"])
+def test_an_export_to_what_is_no_name_of_a_file_is_an_argument_error(
+    source: Running, name: str, tmp_path: Path
+) -> None:
+    with (
+        kcache.Client(source.address, cache_dir=tmp_path / "cache", strict=True) as client,
+        pytest.raises(ArgumentError, match="not the name of a file"),
+    ):
+        client.export_bundle(name, everything=True)
 
 
 def test_an_untrusted_manifest_is_rejected_and_the_rest_is_imported(
