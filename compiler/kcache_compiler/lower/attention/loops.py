@@ -8,7 +8,7 @@ total of each row; the sums are rescaled to the new maximum; the products of wei
 
 If the program has a causal mask (``reach``), a block of masked keys is skipped when this does not change the
 result: the masked score is so far below each row's maximum that its weight is 0, and the values are finite.
-If the mask is added to scores (``reaches`` is 2), the scores must also be finite: no query and no key is huge.
+If the mask is added to scores (``reaches`` is 2), these must also be finite: no query and no key is huge.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class Run:
     def _block(
         self, batch: Name, offset: Name, row: Name, count: Name, chunk: Name, low: Name, high: Name
     ) -> None:
-        """Process keys ``low`` to ``high`` of a chunk for a panel; skip masked keys that do not contribute."""
+        """Process keys ``low`` to ``high`` of a chunk for a panel; skips masked keys without effect."""
         code, form, facts = self.code, self.form, self.facts
         last = code.sub(code.add(row, count), 1)
         reach = code.sub(code.add(code.div(last, facts["inner"]), facts["shift"]), code.add(chunk, low))

@@ -320,7 +320,7 @@ def _named(op: mlir.Op, axes_by_buffer: dict[mlir.Value, list[int | None]]) -> d
 
 
 def _together(attention: Gathered) -> bool:
-    """Move members, and the fills of their results, next to the last one, if no operation between depends on them."""
+    """Move members, and the fills of their results, next to the last one, if no dependence forbids it."""
     starts: list[mlir.Op] = []
     for role in ("scores", "top", "total", "all", "mixed"):
         for op in attention.roles.get(role, ()):
@@ -379,7 +379,7 @@ def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
 
 
 def _harmless(op: mlir.Op, read: set[mlir.Value], result: mlir.Value) -> bool:
-    """Whether ``op`` is a structured operation that writes no buffer of ``read`` and does not access ``result``."""
+    """Whether ``op`` is structured, writes no buffer of ``read`` and does not access ``result``."""
     if mlir.name_of(op) != "linalg.generic":
         return False
     inputs = mlir.input_count(op)

@@ -28,7 +28,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class _Place:
-    """A result element at ``offset``; its totals are at element ``place`` from ``first``, every ``apart`` bytes."""
+    """A result element at ``offset``; its totals are element ``place`` from ``first``, every ``apart`` bytes."""
 
     result: Pointer
     offset: mlir.Value

@@ -291,7 +291,7 @@ class _Attention:
         return top
 
     def _finish(self, values: list[mlir.Value]) -> None:
-        """Store sums and totals in shared memory, then compute and store the results with coalesced accesses."""
+        """Store sums and totals in shared memory, then compute and store results with coalesced accesses."""
         core, own, width = self.core, self.core.own, self.width
         tops, totals, sums = values[:own], values[own : 2 * own], values[2 * own :]
         pitch = core.columns + core.pad

@@ -38,7 +38,7 @@ QUAD = 4
 
 @dataclass(frozen=True)
 class Staged:
-    """The tile of an operand: offset in shared memory, bytes of a stage, elements between lines, orientation."""
+    """The tile of an operand: offset in shared memory, bytes of a stage, elements per line, orientation."""
 
     offset: int
     size: int
@@ -101,9 +101,7 @@ class Core(ABC):
 
     @abstractmethod
     def line(self, kind: str, number: int) -> list[tuple[int, int]]:
-        """Register numbers of row ``number`` of scores or sums, with the offsets of their keys or columns from
-        the first.
-        """
+        """Register numbers of row ``number`` of scores or sums, with the offset of each one's key or column."""
 
     @property
     @abstractmethod
@@ -136,7 +134,7 @@ class Core(ABC):
     def in_turns(
         self, scores: list[mlir.Value], carried: list[mlir.Value], weigh: Weigh
     ) -> tuple[list[mlir.Value], list[mlir.Value]]:
-        """``each_row`` as a loop that shares instructions between rows: ``weigh`` gets dynamic row numbers."""
+        """``each_row``, optionally as a loop over rows, in which ``weigh`` gets dynamic row numbers."""
         return self.each_row(scores, carried, weigh)
 
     def _shrink(self, carried: list[mlir.Value], number: int, factor: mlir.Value) -> None:
@@ -153,7 +151,7 @@ class Core(ABC):
 
 
 class MatrixRows(Core):
-    """MMA tiles by ``mma.m16n8k16``: the result of a product has the layout of the next product's left operand."""
+    """MMA tiles by ``mma.m16n8k16``: the result has the layout of the left operand of the next product."""
 
     pad = 8
 
