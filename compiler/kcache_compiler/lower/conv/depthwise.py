@@ -44,7 +44,7 @@ def outline_window(
 
 
 def is_window(generics: list[mlir.Op], shapes: Shapes) -> bool:
-    """Whether ``outline_window`` accepts ``generics`` and rounds no sum that a packed contraction keeps wide."""
+    """Whether ``outline_window`` accepts ``generics``, and a packed contraction would keep no wider sums."""
     place = next((number for number, generic in enumerate(generics[:2]) if is_contraction(generic)), None)
     if place is None:
         return False

@@ -166,8 +166,8 @@ class Driver:
     ) -> Name:
         """Pack columns of B; returns the number of columns that the tiles of the first rows pack instead.
 
-        If columns are ``contiguous``, whole panels are copied row by row. The first tiles pack them if the block
-        has a full tile of rows and the rows of B are cache-line aligned: unaligned rows were slower that way
+        If columns are ``contiguous``, whole panels are copied row by row. The first tiles pack them if the
+        block has a full tile of rows and the rows of B are cache-line aligned: unaligned rows were slower
         (257x511x1001 by 15 %).
         """
         code, form = self.code, self.form

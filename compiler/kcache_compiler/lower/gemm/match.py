@@ -1,8 +1,8 @@
 """Matches structured operations that are contractions, and classifies their axes as batch, M, N and K.
 
-``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, where each index is a group of axes with strides: matrix
-products, batched and transposed products, every ``dot_general``, and convolutions (window axes belong to K,
-image and group axes to the batch).
+``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, where each index is a group of axes with strides:
+matrix products, batched and transposed products, every ``dot_general``, and convolutions (window axes belong
+to K, image and group axes to the batch).
 """
 
 from __future__ import annotations

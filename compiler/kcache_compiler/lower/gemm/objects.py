@@ -39,7 +39,7 @@ def _lowered(text: str) -> mlir.Module:
 
 
 def splice_library(module: mlir.Module, form: Form) -> None:
-    """Replace the library's declaration in a kernel's module by its definition, for engines without a linker."""
+    """Replace the library's declaration in a kernel's module by its definition, if nothing links it."""
     for function in mlir.named(module, "llvm.func"):
         if mlir.symbol_of(function) == f"{form.name}_run":
             function.erase()

@@ -142,10 +142,10 @@ def _facts(contraction: Contraction, cleared: bool) -> list[Formula]:
 
 
 def write_in_place(heads: Sequence[mlir.Op], followers: Sequence[mlir.Op]) -> list[mlir.Op]:
-    """Let results take the place of sums that nothing reads later; the allocations that are left over.
+    """Write results in place of sums without later uses; returns the allocations that become unused.
 
-    ``heads`` are the contraction and what clears its sums before it. All are one launch, which runs ``followers``
-    element by element, one after the other, on a part of C.
+    ``heads`` are the contraction and the fill of its sums. All operations are one launch, which runs
+    ``followers`` elementwise, in order, on a part of C.
     """
     candidates, spared = [heads[-1].operands[2]], list[mlir.Op]()
     for number, op in enumerate(followers):

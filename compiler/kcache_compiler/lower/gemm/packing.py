@@ -1,8 +1,8 @@
 """Packing: copies panels of A and B in the order in which the micro-kernel reads them, and widens them.
 
-Elements are addressed through tables of offsets, one of the rows or columns and one of the steps of K, so that
-the same code handles every layout: transposed operands, merged axes, windows of a convolution. Contiguous
-runs are copied by vectors, runs along K are transposed in registers.
+Elements are addressed through tables of offsets, one of the rows or columns and one of the steps of K, so
+that the same code handles every layout: transposed operands, merged axes, windows of a convolution.
+Contiguous runs are copied by vectors, runs along K are transposed in registers.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def store_packed(code: Code, form: Form, values: Name, address: Name) -> None:
 
 
 def neighbours(code: Code, form: Form, kind: str, source: Name, step: Name, mask: Name) -> Name:
-    """Packed elements of step ``step`` of K of contiguous rows or columns from ``source`` on, under a mask."""
+    """Packed elements at ``step`` of K of contiguous rows or columns from ``source`` on, under a mask."""
     memory, lanes = stored_name(kind), form.lanes
 
     def read(number: Name) -> Name:

@@ -28,7 +28,10 @@ class Combination:
 
 @dataclass(frozen=True)
 class _Place:
-    """A result element at ``offset``; its totals are element ``place`` from ``first``, every ``apart`` bytes."""
+    """A result element at ``offset``.
+
+    Its totals are at element ``place`` from ``first``, with a stride of ``apart`` bytes per chunk.
+    """
 
     result: Pointer
     offset: mlir.Value

@@ -1,9 +1,9 @@
 """Subkernels: repeated operations that take long to compile are compiled once, as a kernel that is called.
 
 Transforms and factorizations have long definitions, loops and branches are separate launches, functions with
-loops are long code. If a program has many that differ only in their inputs, one becomes a subkernel (``Part``):
-a module that passes through the whole pipeline. In the program, each operation becomes a marker, whose launch
-calls the entry of the subkernel. A chain of them has the same bits as separate calls.
+loops are long code. If a program has many that differ only in their inputs, one becomes a subkernel
+(``Part``): a module that passes through the whole pipeline. In the program, each operation becomes a marker,
+whose launch calls the entry of the subkernel. A chain of them has the same bits as separate calls.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Core(ABC):
 
     @abstractmethod
     def line(self, kind: str, number: int) -> list[tuple[int, int]]:
-        """Register numbers of row ``number`` of scores or sums, with the offset of each one's key or column."""
+        """The registers of row ``number`` of scores or sums, with the offsets of their keys or columns."""
 
     @property
     @abstractmethod
