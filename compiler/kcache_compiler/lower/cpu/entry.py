@@ -202,7 +202,7 @@ def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
 def known_sizes(
     unit: Unit, main: mlir.Op
 ) -> tuple[dict[mlir.Value, list[Formula]], list[list[Formula]], tuple[Check, ...]]:
-    """The sizes of all arguments and of outputs, and runtime checks, from the values that ``main`` returns."""
+    """The sizes of all arguments and of outputs, and runtime checks, from the values ``main`` returns."""
     arguments = list(mlir.block_of(main).arguments)
     parameters = (*unit.inputs, *unit.constants)
     codes = unit.codes
