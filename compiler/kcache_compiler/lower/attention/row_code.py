@@ -64,8 +64,8 @@ class RowCode(ABC):
         """The result of ``build``, with the ``fastmath`` flags of an attribute's text."""
         return build(*operands, fastmath=mlir.attribute(fastmath)) if fastmath else build(*operands)
 
-    def equal(self, left: mlir.Value, right: mlir.Value) -> mlir.Value:
-        return arith.cmpf(arith.CmpFPredicate.OEQ, left, right)
+    def equal(self, a: mlir.Value, b: mlir.Value) -> mlir.Value:
+        return arith.cmpf(arith.CmpFPredicate.OEQ, a, b)
 
     def choose(self, condition: mlir.Value, a: mlir.Value, b: mlir.Value) -> mlir.Value:
         return arith.select(condition, a, b)

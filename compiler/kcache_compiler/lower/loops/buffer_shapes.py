@@ -52,9 +52,11 @@ class Shapes:
     ``known`` maps the function's arguments to their sizes; ``codes`` maps constants of the IR to formulas.
     """
 
-    def __init__(self, known: dict[mlir.Value, list[Formula]], codes: RecoveredSizes | None = None) -> None:
+    def __init__(
+        self, argument_sizes: dict[mlir.Value, list[Formula]], codes: RecoveredSizes | None = None
+    ) -> None:
         self.codes = codes or RecoveredSizes()
-        self._sizes: dict[mlir.Value, list[Formula]] = dict(known)
+        self._sizes: dict[mlir.Value, list[Formula]] = dict(argument_sizes)
         #: Formulas of index values that were computed from dynamic sizes.
         self.numbers: dict[mlir.Value, Formula] = {}
         self._strides: dict[mlir.Value, list[Formula]] = {}

@@ -106,11 +106,11 @@ def selection_of(generic: mlir.Op) -> Selection | None:
     old = tuple(list(body.arguments)[-len(yielded) :])
     outputs = list(generic.operands)[-len(yielded) :]
     reduced = ["reduction" in kind for kind in mlir.iterator_types(generic)]
-    if sum(reduced) != 1 or len(yielded) > MOST or any(str(one.type) == "i1" for one in old):
+    if sum(reduced) != 1 or len(yielded) > MOST or any(str(value.type) == "i1" for value in old):
         return None
     new: list[mlir.Value] = []
     for total, value in zip(old, yielded, strict=True):
-        leaves = {one for one in _leaves(value) if one != total}
+        leaves = {leaf for leaf in _leaves(value) if leaf != total}
         if len(leaves) != 1 or (element := leaves.pop()) in old or element.type != total.type:
             return None
         new.append(element)
@@ -118,7 +118,7 @@ def selection_of(generic: mlir.Op) -> Selection | None:
         return None
     starts = [_start(generic, output) for output in outputs]
     constants = tuple(start for start in starts if start is not None)
-    if [one.results[0].type for one in constants] != [one.type for one in old]:
+    if [start.results[0].type for start in constants] != [value.type for value in old]:
         return None
     reducer = _Reading(old, tuple(new)).reducer(yielded, constants)
     return (

@@ -147,7 +147,7 @@ class Core(ABC):
     def mix(
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
-        """Sums plus the values in ``stage``, weighted by what ``each_row`` or ``in_turns`` left."""
+        """Add the values in ``stage``, weighted by the results of ``each_row`` or ``in_turns``."""
 
 
 class MatrixRows(Core):

@@ -171,7 +171,7 @@ class Operands:
         loop = mlir.for_loop((mlir.constant(0), end), mlir.constant(core.depth), scores)
         block = mlir.block_of(loop)
         with mlir.at_end(block):
-            first, *scores_so_far = list(block.arguments)
+            first, *partial_scores = list(block.arguments)
             loaders = {
                 "q": (self._loader("q", core.rows, core.depth, self.row), first),
                 "k": (self._loader("k", core.depth, core.keys, first), key),
@@ -184,9 +184,9 @@ class Operands:
             self.commit()
             self.arrived()
             barrier()
-            scores_so_far = core.multiply(plan.staged["q"], plan.staged["k"], stage, scores_so_far)
+            partial_scores = core.multiply(plan.staged["q"], plan.staged["k"], stage, partial_scores)
             barrier()
-            scf.yield_(scores_so_far)
+            scf.yield_(partial_scores)
         return list(loop.results)
 
     def holds_huge(self, name: str, stage: mlir.Value, finite: bool) -> mlir.Value:

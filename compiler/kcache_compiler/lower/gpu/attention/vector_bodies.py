@@ -80,7 +80,7 @@ KeyCoordinates: TypeAlias = dict[int, Number]
 
 
 class Lanes:
-    """Evaluates at ``count`` keys what ``evaluator`` evaluates at one of them."""
+    """Vectorizes ``evaluator`` over ``count`` keys."""
 
     def __init__(self, evaluator: Evaluator, count: int) -> None:
         self.evaluator, self.count = evaluator, count
