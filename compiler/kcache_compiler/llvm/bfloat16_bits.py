@@ -1,14 +1,14 @@
-"""bf16 as what it is in memory, in LLVM IR that is not optimized.
+"""bf16 as i16 in unoptimized LLVM IR.
 
-LLVM keeps a bf16 that lives from one block to the next as f32, and comes back by a conversion that is in no
-library (``__truncsfbf2``). Optimization leaves no such value; without it they are written as i16.
+LLVM promotes a bf16 that is live across blocks to f32, and converts it back by a function that no library has
+(``__truncsfbf2``). Optimized IR has no such values; in unoptimized IR they are replaced by i16.
 """
 
 from __future__ import annotations
 
 import re
 
-#: What moves values and computes nothing, apart from which a text stays as it is.
+#: Instructions that only move values; a text with other uses of bf16 is not changed.
 _MOVES = re.compile(
     r"\s*(?:%\S+ = )?"
     r"(?:load|store|bitcast|phi|select|getelementptr|alloca|insertelement|extractelement|shufflevector)\b"
@@ -17,7 +17,7 @@ _CONSTANT = re.compile(r"\b0xR([0-9A-Fa-f]{4})\b")
 
 
 def as_integers(llvm_ir: str) -> str:
-    """The text with i16 for bf16, where nothing computes with it."""
+    """The text with i16 instead of bf16, if no instruction computes with bf16."""
     lines = [line for line in llvm_ir.splitlines() if "bfloat" in line]
     if not lines or not all(map(_MOVES.match, lines)):
         return llvm_ir

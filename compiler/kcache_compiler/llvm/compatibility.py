@@ -1,13 +1,12 @@
-"""The seam between two LLVMs: text printed by LLVM 24 becomes text that LLVM 22 reads.
+"""The version compatibility layer: translates text printed by LLVM 24 for the parser of LLVM 22.
 
-LLVM 24 prints float literals that LLVM 22 rejects: decimals that are exact only in their own
-type (``float 1.000000e-01``), ``+inf``, ``-qnan``, ``+nan(0x1)``, ``+snan(0x1)``, ``f0x7F7FFFFF``.
-Each literal takes the nearest type to its left on its line and is written as LLVM 22's
-hexadecimal form of the same bits. Attributes on declared intrinsics are dropped, as LLVM
-computes them itself and the newer set has names the older one does not know.
+LLVM 24 prints float literals that LLVM 22 rejects: decimals that are exact only in their own type
+(``float 1.000000e-01``), ``+inf``, ``-qnan``, ``+nan(0x1)``, ``+snan(0x1)``, ``f0x7F7FFFFF``. Each literal
+has the nearest type to its left on its line and is replaced by LLVM 22's hexadecimal form of the same bits.
+Attributes of declared intrinsics are dropped: LLVM infers them, and the newer version has names that the
+older one does not know.
 
-Nothing is repaired by guess: what this file does not know is left alone, and the parser of
-LLVM 22 rejects it.
+Unknown syntax is left unchanged, so that the parser of LLVM 22 rejects it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kcache_compiler.errors import CompileFailed
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """An IEEE interchange format and how LLVM 22 writes a literal of it."""
+    """An IEEE interchange format and the prefix of its literals in LLVM 22."""
 
     exponent_bits: int
     mantissa_bits: int
@@ -52,7 +51,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-#: What every literal has in it; few lines do.
+#: A substring of every literal, which few lines contain.
 _LITERAL = re.compile(r"\d\.\d|[-+](?:inf|s?q?nan)|f0x")
 _INTRINSIC = re.compile(r"^(declare .*@llvm\..*\)) #\d+$", re.MULTILINE)
 _GROUP = re.compile(r"^attributes (#\d+) = .*\n", re.MULTILINE)
@@ -67,7 +66,7 @@ def downgrade(text: str) -> str:
 
 
 def _has_literal(line: str) -> bool:
-    """Most lines have nothing of it, which is seen faster without the expression."""
+    """Whether a line may contain a literal; substring tests reject most lines faster than the expression."""
     may = "." in line or "f0x" in line or "inf" in line or "nan" in line
     return may and _LITERAL.search(line) is not None
 
@@ -126,7 +125,7 @@ def _nearest(number: Fraction, form: FloatFormat) -> int:
 
 
 def spell(bits: int, form: FloatFormat) -> str:
-    """LLVM 22's hexadecimal literal; a float is spelled as the double of the same value."""
+    """LLVM 22's hexadecimal literal; a float is printed as the double of the same value."""
     if form.prefix != "0x":
         return f"{form.prefix}{bits:04X}"
     if form.width == 64:

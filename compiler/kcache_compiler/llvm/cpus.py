@@ -1,8 +1,8 @@
-"""Named CPUs: their instruction sets, and what schedules may know of them.
+"""Named CPUs: their instruction sets, and tuning models for schedules.
 
-Features are LLVM's names, those that code of ours may use; a feature stands here only if every machine
-of the name has it. Cache sizes are a core's own in bytes, ``l3`` its share where cores share one: round
-figures for models of that name, good enough to choose blocks, and never those of the machine that compiles.
+Features are LLVM's names of features that generated code may use; each is present in every machine of the
+name. Cache sizes are in bytes per core, ``l3`` is the core's share: rounded figures for models of that name,
+accurate enough to choose blocks, and never those of the compiling machine.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _V2_ARM = (*_V1, "sve2")
 
 @dataclass(frozen=True)
 class Tuning:
-    """A model of a CPU that may change code, not what machines run it.
+    """A tuning model of a CPU, which may change code but not the machines that run it.
 
-    ``llvm`` names LLVM's scheduling model, empty for its generic one. ``vector_bits`` is the widest vector
-    that is worth using where the instruction set has it.
+    ``llvm`` names LLVM's scheduling model, empty for the generic one. ``vector_bits`` is the preferred vector
+    width, if the instruction set has it.
     """
 
     name: str
@@ -98,6 +98,6 @@ CPUS: dict[str, Cpu] = dict(
 
 
 def tuning_for(target: str, option: str) -> Tuning:
-    """The model that ``option`` names, else the one of a ``target`` that is a CPU, else the generic one."""
+    """The model that ``option`` names, else that of ``target`` if it is a named CPU, else the generic one."""
     cpu = CPUS.get(target if option == "generic" else option)
     return GENERIC if cpu is None else cpu.tuning

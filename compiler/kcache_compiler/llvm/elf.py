@@ -1,4 +1,4 @@
-"""A reader of just so much ELF as tells what a shared object needs and exports."""
+"""A minimal ELF reader for the dependencies and exports of a shared object."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import pairwise, takewhile
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.target import Target
 
-#: What a kernel may leave to the C library.
+#: Symbols of the C library that a kernel may use.
 ALLOWED_UNDEFINED = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
 EXPORTED = frozenset({"kcache_run", "kcache_abi"})
-#: What a kernel that brings a thread pool exports and needs besides (docs/reference/c-abi.md). All are in
-# the C library;
-#: before glibc 2.34 the three of POSIX threads were in libpthread, which processes with threads have loaded.
+#: Additional exports and undefined symbols of a kernel with a thread pool (docs/reference/c-abi.md). All are
+#: in the C library; before glibc 2.34 those of POSIX threads were in libpthread, which processes with threads
+#: have loaded.
 POOL_EXPORTED = frozenset({"kcache_pool_start", "kcache_pool_stop"})
 POOL_UNDEFINED = frozenset({"getpid", "pthread_create", "pthread_join", "pthread_sigmask", "syscall"})
 
@@ -47,7 +47,7 @@ _STT_GNU_IFUNC = 10
 
 @dataclass(frozen=True)
 class SharedObject:
-    """Facts of an ELF file."""
+    """Properties of an ELF file."""
 
     machine: int
     exported: frozenset[str]
@@ -81,7 +81,7 @@ def read(content: bytes) -> SharedObject:
     tags = [tag for tag, _ in dynamic]
     flags = dict(dynamic)
     relocations = _relocations(content, headers, flags)
-    stacks = [header[1] for header in headers if header[0] == _PT_GNU_STACK]
+    stack_flags = [header[1] for header in headers if header[0] == _PT_GNU_STACK]
     return SharedObject(
         machine=machine,
         exported=exported,
@@ -91,7 +91,7 @@ def read(content: bytes) -> SharedObject:
         or bool(flags.get(_DT_FLAGS, 0) & 8)
         or bool(flags.get(_DT_FLAGS_1, 0) & 1),
         relro=any(header[0] == _PT_GNU_RELRO for header in headers),
-        executable_stack=any(flag & _PF_X for flag in stacks) or not stacks,
+        executable_stack=any(flag & _PF_X for flag in stack_flags) or not stack_flags,
         text_relocations=_DT_TEXTREL in tags or bool(flags.get(_DT_FLAGS, 0) & 4),
         run_path=_DT_RPATH in tags or _DT_RUNPATH in tags,
         writable_code=any(
@@ -108,7 +108,7 @@ def read(content: bytes) -> SharedObject:
 def _dynamic(content: bytes, headers: list[tuple[int, ...]]) -> list[tuple[int, int]]:
     """The entries of the dynamic section that a loader reads: those before ``DT_NULL``, at its address.
 
-    Raises ``ValueError`` where loaders could read another one, or where segments overlap.
+    Raises ``ValueError`` if loaders could read another section, or if segments overlap.
     """
     loaded = [(header[3], header[3] + header[6]) for header in headers if header[0] == _PT_LOAD]
     if any(end > start for (_, end), (start, _) in pairwise(loaded)):
@@ -142,7 +142,7 @@ def _relocations(
 
 
 def _symbol_count(tables: list[tuple[int, ...]]) -> int:
-    """Of the first table of dynamic symbols, which ``_same_symbols`` compares."""
+    """The number of symbols of the first dynamic symbol table, which ``_same_symbols`` compares."""
     return next((table[5] // 24 for table in tables if table[1] == _SHT_DYNSYM), 0)
 
 
@@ -158,7 +158,7 @@ def _has_resolvers(content: bytes, tables: list[tuple[int, ...]]) -> bool:
 def _same_symbols(
     headers: list[tuple[int, ...]], tables: list[tuple[int, ...]], dynamic: dict[int, int]
 ) -> bool:
-    """Whether the symbols that sections name are those that a loader reads, which looks at no sections."""
+    """Whether the symbol table of the sections is the one that a loader, which ignores sections, reads."""
     for table in tables:
         if table[1] == _SHT_DYNSYM:
             places = (table[4], tables[table[6]][4])
@@ -167,7 +167,7 @@ def _same_symbols(
 
 
 def _offset(headers: list[tuple[int, ...]], address: int) -> int:
-    """Where in the file an address is; -1 for one that is not loaded from it."""
+    """The file offset of an address; -1 if it is not loaded from the file."""
     for kind, _, offset, start, _, size, _, _ in headers:
         if kind == _PT_LOAD and start <= address < start + size:
             return offset + address - start
@@ -190,7 +190,7 @@ def _symbols(content: bytes, tables: list[tuple[int, ...]]) -> tuple[frozenset[s
 
 
 def check_untrusted(content: bytes, target: Target) -> None:
-    """As ``check``, of bytes that may be anything. Raises ``CompileFailed``."""
+    """``check`` for untrusted bytes. Raises ``CompileFailed``."""
     try:
         check(content, target)
     except (struct.error, ValueError, IndexError, OverflowError) as error:
@@ -198,7 +198,7 @@ def check_untrusted(content: bytes, target: Target) -> None:
 
 
 def check(content: bytes, target: Target) -> None:
-    """Raise ``CompileFailed`` unless the shared object keeps what the design promises of kernels."""
+    """Raise ``CompileFailed`` unless the shared object satisfies the requirements of kernels."""
     facts = read(content)
     pool = bool(facts.exported & POOL_EXPORTED)
     exports = EXPORTED | (POOL_EXPORTED if pool else frozenset[str]())
@@ -217,6 +217,6 @@ def check(content: bytes, target: Target) -> None:
         "code that the loader runs": facts.run_by_loader,
         "other symbols than its sections say": facts.misplaced_symbols,
     }
-    found = [name for name, present in problems.items() if present]
-    if found:
-        raise CompileFailed("package", "the shared object has " + ", ".join(found))
+    violations = [name for name, present in problems.items() if present]
+    if violations:
+        raise CompileFailed("package", "the shared object has " + ", ".join(violations))

@@ -15,11 +15,11 @@ import llvmlite.binding as llvm
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.target import Target
 
-#: The line that names the module; a module names itself in its object too.
+#: The directive with the module's name, which is also in the object.
 _SOURCE = re.compile(r'^\t\.file\t"([^"\\]*)"\n', re.MULTILINE)
 
 
-#: Constants of a long loop stay in memory where there are not registers enough for all of them.
+#: Keeps constants of a long loop in memory if there are too few registers for all of them.
 EMISSION = "-sink-insts-to-avoid-spills"
 
 
@@ -55,8 +55,8 @@ def _parse(text: str, target: Target, machine: Any) -> Any:
 def optimize(text: str, target: Target, opt_level: int, unroll: bool = True, vectorize: bool = True) -> bytes:
     """The bitcode of ``text`` after the optimization pipeline of ``opt_level`` (0 to 3).
 
-    Without ``unroll`` loops of known length stay loops: LLVM unrolls up to 64 iterations before it looks
-    for vectors, and finds none in what it then has. Without ``vectorize`` it looks for none.
+    Without ``unroll``, loops with a constant trip count are kept: LLVM would unroll up to 64 iterations
+    before vectorization, and then not vectorize the result. Without ``vectorize``, it does not vectorize.
     """
     machine = _machine(target, opt_level)
     module = _parse(text, target, machine)
@@ -83,9 +83,9 @@ SIMPLIFICATIONS = (
 
 
 def simplified_assembly(text: str, target: Target, opt_level: int, emission: int) -> str:
-    """Assembly text of ``text`` after ``SIMPLIFICATIONS`` alone, for code whose loops are as they should be.
+    """Assembly text of ``text`` after ``SIMPLIFICATIONS`` only, for code whose loops are already optimized.
 
-    ``emission`` is the level of the back end.
+    ``emission`` is the optimization level of the back end.
     """
     machine = _machine(target, opt_level)
     module = _parse(text, target, machine)
@@ -97,18 +97,18 @@ def simplified_assembly(text: str, target: Target, opt_level: int, emission: int
 
 
 def emit_object(bitcode: bytes, target: Target, opt_level: int) -> bytes:
-    """Object code; made from a copy, as emitting changes a module."""
+    """The object code of ``bitcode``, which is parsed again, since emission changes a module."""
     return _machine(target, opt_level).emit_object(llvm.parse_bitcode(bitcode, llvm.create_context()))
 
 
 def emit_assembly(bitcode: bytes, target: Target, opt_level: int) -> str:
-    """Assembly text of the same code."""
+    """The assembly text of ``bitcode``."""
     return _machine(target, opt_level).emit_assembly(llvm.parse_bitcode(bitcode, llvm.create_context()))
 
 
 @functools.cache
 def assembles(target: Target) -> bool:
-    """Whether ``assemble`` may be used: LLVM's bindings have the assembler of this machine only."""
+    """Whether ``assemble`` supports ``target``: LLVM's bindings have only the assembler of this machine."""
     if target.architecture != "x86_64" or platform.machine() != target.architecture:
         return False
     _initialize()
@@ -117,12 +117,12 @@ def assembles(target: Target) -> bool:
 
 
 def assemble(assembly: str, target: Target, tuning: str = "") -> bytes:
-    """The bytes that ``emit_object`` makes of the bitcode that ``assembly`` was emitted from.
+    """The object code of ``assembly``: the bytes of ``emit_object`` for the same bitcode.
 
-    A tenth of its time: nothing is selected, scheduled or allocated again. ``tuning`` is LLVM's name of the
-    model that the code was emitted for; how long a no-operation may be depends on it.
+    Takes a tenth of the time, since instructions are not selected, scheduled and allocated again. ``tuning``
+    is LLVM's name of the scheduling model, which determines the maximum length of a nop.
     """
-    if not assembles(target):  # without its parser LLVM would end the process
+    if not assembles(target):  # LLVM would abort the process without a parser
         raise CompileFailed("object", f"no assembler for {target.name} here")
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=tuning or "generic", features=target.feature_string, opt=0, reloc="pic", codemodel="default"

@@ -1,7 +1,7 @@
-"""Targets of GPU kernels: NVIDIA architectures, what each can do, and its limits.
+"""Targets of GPU kernels: NVIDIA architectures, their features and limits.
 
-An allow-list: LLVM takes any ``sm_`` name for its oldest GPU, and aborts the process for a feature that an
-architecture lacks. Figures are those of the CUDA C++ programming guide and of the PTX ISA.
+An allow-list: LLVM treats an unknown ``sm_`` name as its oldest GPU, and aborts the process for a feature
+that an architecture lacks. Figures are from the CUDA C++ programming guide and the PTX ISA.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from kcache_compiler.errors import CompileFailed
 TRIPLE = "nvptx64-nvidia-cuda"
 WARP_SIZE = 32
 MAX_BLOCK_THREADS = 1024
-#: Of a block, in x, y, z.
+#: Maximum threads of a block in x, y, z.
 MAX_BLOCK = (1024, 1024, 64)
-#: Of a grid, in blocks.
+#: Maximum blocks of a grid in x, y, z.
 MAX_GRID = (2**31 - 1, 65535, 65535)
-#: Parameters of a launch, of 8 bytes each.
+#: Maximum parameters of a launch, of 8 bytes each.
 MAX_PARAMETERS = 512
-#: Bytes of shared memory that a block has without asking: all that static ``.shared`` variables may take.
+#: Maximum bytes of static ``.shared`` variables.
 STATIC_SHARED = 48 << 10
 MAX_REGISTERS = 255
 
 
 class Reach(Enum):
-    """Which GPUs run the PTX of an architecture."""
+    """The GPUs that run the PTX of an architecture."""
 
     #: Its own compute capability and all later ones.
     FORWARD = "forward"
@@ -40,9 +40,9 @@ class Reach(Enum):
 class GpuTarget:
     """An architecture by name; ``capability`` and ``ptx`` are (major, minor).
 
-    ``ptx`` is the lowest PTX version that has the architecture, and the one that is emitted: the most
-    drivers take it. ``shared_opt_in`` is the most shared memory in bytes that a block may ask for,
-    ``threads`` and ``shared_total`` what one multiprocessor holds.
+    ``ptx`` is the lowest PTX version that has the architecture, and the emitted one, which the most drivers
+    accept. ``shared_opt_in`` is the maximum shared memory of a block in bytes, ``threads`` and
+    ``shared_total`` are the limits of a multiprocessor.
     """
 
     name: str
@@ -56,7 +56,7 @@ class GpuTarget:
 
     @property
     def cp_async(self) -> bool:
-        """``cp.async``: global to shared memory past the registers."""
+        """``cp.async``: asynchronous copies from global to shared memory."""
         return self.capability >= (8, 0)
 
     @property
@@ -85,7 +85,7 @@ class GpuTarget:
 
     @property
     def ptx_version(self) -> str:
-        """As ``.version`` in PTX says it."""
+        """The PTX version as in ``.version``."""
         return "{}.{}".format(*self.ptx)
 
     def __str__(self) -> str:
@@ -105,9 +105,9 @@ _MMA_AMPERE = _MMA_TURING | {
     "m16n8k16.u8",
     "m16n8k32.u8",
 }
-#: Capability -> KiB of shared memory that a block may ask for and that a multiprocessor has, and its
-#: threads. 8.8 and 11.0 as their nearest relatives have them: choices may rest on that, correctness does not,
-#: since the runtime asks the device.
+#: Capability -> maximum KiB of shared memory of a block and of a multiprocessor, and its threads. 8.8 and
+#: 11.0 have the values of similar architectures: schedules may depend on them, correctness does not, since
+#: the runtime queries the device.
 _SIZES = {
     (7, 5): (64, 64, 1024),
     (8, 0): (163, 164, 2048),
@@ -159,17 +159,17 @@ def _target(name: str, ptx: tuple[int, int]) -> GpuTarget:
     return GpuTarget(name, capability, ptx, reach, opt_in << 10, total << 10, threads)
 
 
-#: All that kernels are compiled for, by name.
+#: Supported targets, by name.
 GPU_TARGETS: dict[str, GpuTarget] = {name: _target(name, ptx) for name, ptx in _VERSIONS.items()}
 
 
 def is_gpu(name: str) -> bool:
-    """Whether a target's name is a GPU's, known or not."""
+    """Whether a target's name is that of a GPU, supported or not."""
     return name.startswith("sm_")
 
 
 def gpu_target_named(name: str) -> GpuTarget:
-    """The target ``name``; raises ``CompileFailed`` for a name that is none."""
+    """The target ``name``; raises ``CompileFailed`` for an unknown name."""
     if name not in GPU_TARGETS:
         raise CompileFailed("target", f"unknown target {name!r}; known: {', '.join(GPU_TARGETS)}")
     return GPU_TARGETS[name]

@@ -1,8 +1,8 @@
-"""Which features emitted code needs, read from its assembly: seldom all that its target allows.
+"""The CPU features that emitted code requires, from its assembly: usually a subset of the target's.
 
-Sound, not always tight. Every mnemonic is looked up in a list of those that a feature is known to bring;
-one that stands in no list costs all features of the target. Registers and masks that only one encoding
-has count for the whole kernel, AVX-512 as its five subsets of x86-64-v4 together, SVE with SVE2.
+Conservative: every mnemonic is looked up in the lists of features; an unknown mnemonic requires all features
+of the target. Registers and masks that only one encoding has count for the whole kernel: AVX-512 as the five
+subsets of x86-64-v4 together, SVE with SVE2.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kcache_compiler.llvm.target import Target
 
 _AVX = frozenset({"avx", "avx2"})
 _AVX512 = _AVX | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
-#: List -> features beside its own name.
+#: List of mnemonics -> features that it implies.
 _IMPLIED = {"base": frozenset[str](), "avx2": _AVX, "f16c": _AVX | {"f16c"}, "fma": _AVX | {"fma"}}
-#: What only the encoding of AVX-512 has: wide or high registers, masks, broadcasts, rounding; and forms of
-#: AVX2's words: a broadcast of a general register, a shift by a constant of memory, a permutation of
+#: Syntax that only the EVEX encoding has: wide or high registers, masks, broadcasts, rounding; and EVEX forms
+#: of AVX2 mnemonics: a broadcast of a general register, a shift of memory by a constant, a permutation of
 #: quadwords by a register.
 _EVEX = re.compile(
     r"%zmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])|%k[0-7]\b|\{1to|\{[a-z]+-sae\}|\{sae\}"
@@ -42,13 +42,13 @@ _FAMILIES = (
 
 
 def required_features(assembly: str, target: Target) -> tuple[str, ...]:
-    """Features of ``target`` that ``assembly``, emitted for it, needs; in the target's order."""
+    """The features of ``target`` that ``assembly`` requires, in the target's order."""
     if not target.features:
         return ()
-    needed = _READERS[target.architecture](assembly)
-    if needed is None or not needed <= set(target.features):
+    required = _READERS[target.architecture](assembly)
+    if required is None or not required <= set(target.features):
         return target.features
-    return tuple(feature for feature in target.features if feature in needed)
+    return tuple(feature for feature in target.features if feature in required)
 
 
 @functools.cache
@@ -57,14 +57,14 @@ def _lists() -> dict[str, str]:
 
 
 def _x86(assembly: str) -> frozenset[str] | None:
-    found = set(_INSTRUCTION.findall(assembly))
-    needed = _AVX512 if _EVEX.search(assembly) else frozenset[str]()
-    for prefixes, mnemonic in found:
+    instructions = set(_INSTRUCTION.findall(assembly))
+    required = _AVX512 if _EVEX.search(assembly) else frozenset[str]()
+    for prefixes, mnemonic in instructions:
         name = _list_of(mnemonic)
         if name is None or "{" in prefixes:
             return None
-        needed |= _IMPLIED.get(name) or (frozenset() if name == "base" else _of(name))
-    return needed
+        required |= _IMPLIED.get(name) or (frozenset() if name == "base" else _of(name))
+    return required
 
 
 def _of(name: str) -> frozenset[str]:
@@ -74,9 +74,9 @@ def _of(name: str) -> frozenset[str]:
 
 
 def _list_of(mnemonic: str) -> str | None:
-    known = _lists().get(mnemonic)
-    if known is not None:
-        return known
+    feature_list = _lists().get(mnemonic)
+    if feature_list is not None:
+        return feature_list
     return next((name for pattern, name in _FAMILIES if pattern.fullmatch(mnemonic)), None)
 
 
@@ -108,15 +108,15 @@ def _aarch64_baseline() -> frozenset[str]:
 def _aarch64(assembly: str) -> frozenset[str] | None:
     if _SVE.search(assembly):
         return None
-    needed = frozenset({"fullfp16"}) if _HALF.search(assembly) else frozenset[str]()
+    required = frozenset({"fullfp16"}) if _HALF.search(assembly) else frozenset[str]()
     for _, mnemonic in set(_INSTRUCTION.findall(assembly)):
         if mnemonic in _aarch64_baseline() or mnemonic.startswith("b."):
             continue
         features = next((features for pattern, features in _AARCH64 if pattern.fullmatch(mnemonic)), None)
         if features is None:
             return None
-        needed |= features
-    return needed
+        required |= features
+    return required
 
 
 _READERS: dict[str, Callable[[str], frozenset[str] | None]] = {"x86_64": _x86, "aarch64": _aarch64}

@@ -1,7 +1,7 @@
-"""Linking objects into a shared object with whatever ELF linker the machine has.
+"""Links objects into a shared object with an installed ELF linker.
 
-``ld.lld`` from PATH links every target, binutils ``ld`` those its emulations name, and
-``python -m ziglang ld.lld`` every target when the ``ziglang`` wheel is installed.
+``ld.lld`` from PATH supports every target, binutils ``ld`` those of its emulations, and ``python -m ziglang
+ld.lld`` every target if the ``ziglang`` wheel is installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.target import Target
 
-#: Seconds after which a linker that does not return is given up.
+#: Timeout of a linker in seconds.
 LINK_TIMEOUT = 60.0
 #: Deterministic, hardened, and independent of paths and time.
 FLAGS = (
@@ -39,7 +39,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Linker:
-    """A command that links ELF and what it says about itself."""
+    """A linker command with its version and emulations; None: all targets."""
 
     command: tuple[str, ...]
     version: str
@@ -50,26 +50,26 @@ class Linker:
 
 
 def _said(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LINK_TIMEOUT, check=False)
-    return done.stdout if done.returncode == 0 else ""
+    process = subprocess.run(command, capture_output=True, text=True, timeout=LINK_TIMEOUT, check=False)
+    return process.stdout if process.returncode == 0 else ""
 
 
 @functools.cache
 def linkers() -> tuple[Linker, ...]:
-    """The linkers of this machine in order of preference; asked for their versions once."""
-    found: list[Linker] = []
+    """The installed linkers in order of preference; their versions are queried once."""
+    available: list[Linker] = []
     lld = shutil.which("ld.lld")
     if lld and (version := _said(lld, "--version").strip()):
-        found.append(Linker((lld,), version, None))
+        available.append(Linker((lld,), version, None))
     ld = shutil.which("ld")
     if ld and (version := _said(ld, "--version")):
         listed = _said(ld, "-V").split()
-        found.append(Linker((ld,), version.splitlines()[0], frozenset(listed)))
+        available.append(Linker((ld,), version.splitlines()[0], frozenset(listed)))
     if importlib.util.find_spec("ziglang") is not None:
         command = (sys.executable, "-m", "ziglang", "ld.lld")
         if version := _said(*command, "--version").strip():
-            found.append(Linker(command, f"ziglang {version}", None))
-    return tuple(found)
+            available.append(Linker(command, f"ziglang {version}", None))
+    return tuple(available)
 
 
 def linker_for(target: Target) -> Linker:
@@ -83,23 +83,23 @@ def linker_for(target: Target) -> Linker:
 
 
 def link(objects: Sequence[bytes], target: Target, exports: Iterable[str]) -> bytes:
-    """The shared object of ELF objects; the same bytes for the same objects and linker."""
+    """The shared object of ELF objects; deterministic for the same objects and linker."""
     linker = linker_for(target)
     with tempfile.TemporaryDirectory(prefix="kcache-link-") as directory:
-        here = Path(directory)
+        folder = Path(directory)
         names = [f"kernel{number or ''}.o" for number in range(len(objects))]
         for name, content in zip(names, objects, strict=True):
-            (here / name).write_bytes(content)
+            (folder / name).write_bytes(content)
         versions = "".join(f"{name}; " for name in sorted(exports))
-        (here / "kernel.ver").write_text(f"{{ global: {versions}local: *; }};\n")
+        (folder / "kernel.ver").write_text(f"{{ global: {versions}local: *; }};\n")
         command = [*linker.command, "-m", target.linker_emulation, *FLAGS]
         command += ["--version-script", "kernel.ver", "-o", "kernel.so", *names]
         try:
-            done = subprocess.run(
-                command, cwd=here, capture_output=True, text=True, timeout=LINK_TIMEOUT, check=False
+            process = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=LINK_TIMEOUT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CompileFailed("link", str(error)) from None
-        if done.returncode != 0:
-            raise CompileFailed("link", done.stderr.strip())
-        return (here / "kernel.so").read_bytes()
+        if process.returncode != 0:
+            raise CompileFailed("link", process.stderr.strip())
+        return (folder / "kernel.so").read_bytes()

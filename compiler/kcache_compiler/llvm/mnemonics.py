@@ -1,7 +1,7 @@
-"""Mnemonics of x86-64 in AT&T syntax, by the feature that their VEX or legacy form needs.
+"""Mnemonics of x86-64 in AT&T syntax, by the feature that their VEX or legacy form requires.
 
-Every name that LLVM has and GNU as takes with that feature alone beside the baseline; ``base`` is the
-baseline. ``avx2`` stands for AVX too. What is in no list needs something else.
+A list has every mnemonic of LLVM that GNU as accepts with only that feature and the baseline; ``base`` is the
+baseline, ``avx2`` includes AVX. Other mnemonics require other features.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ MNEMONICS: dict[str, str] = {
     "avx512vpopcntdq": "vpopcntd vpopcntq",
 }
 
-#: Mnemonics of Armv8.0-A with floating point and NEON; on half floats many of them need more (``isa.py``).
+#: Mnemonics of Armv8.0-A with floating point and NEON; on half precision, many require more (``isa.py``).
 AARCH64_BASELINE = """
         adc adcs add addhn addhn2 addp adds addv adr adrp and ands asr asrv b bfi bfxil bic bics bif bit bl
         blr br brk bsl cbnz cbz ccmn ccmp cinc cinv cls clz cmeq cmge cmgt cmhi cmhs cmle cmlo cmls cmlt cmn

@@ -1,6 +1,6 @@
-"""PTX to cubins through ``ptxas``, where it is installed: nothing else of CUDA is needed.
+"""Assembles PTX to cubins with ``ptxas``, if it is installed; nothing else of CUDA is required.
 
-The extra ``cubin`` brings it, so does a CUDA toolkit.
+The extra ``cubin`` installs it, and a CUDA toolkit includes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.gpu_targets import GpuTarget, gpu_target_named
 from kcache_compiler.types import GpuResources
 
-#: Folders of wheels, below site-packages; the newest first.
+#: Paths of wheels in site-packages, newest first.
 _WHEELS = ("nvidia/cu13/bin/ptxas", "nvidia/cuda_nvcc/bin/ptxas")
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
@@ -29,7 +29,7 @@ _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _LONGEST_DIAGNOSTIC = 2000
-#: PTX version of a target -> the first CUDA release whose assembler takes it.
+#: PTX version of a target -> the first CUDA release whose assembler supports it.
 _FIRST_RELEASES = {
     (6, 3): (10, 0),
     (7, 0): (11, 0),
@@ -48,14 +48,14 @@ _CUBIN = "kernel.cubin"
 
 @dataclass(frozen=True)
 class Ptxas:
-    """An assembler that is installed here; ``version`` is its own text for it, such as ``13.0.88``."""
+    """An installed assembler; ``version`` is its full version, such as ``13.0.88``."""
 
     path: Path
     version: str
     release: tuple[int, int]
 
     def takes(self, target: GpuTarget) -> bool:
-        """Whether it is new enough for the PTX of ``target``."""
+        """Whether it supports the PTX version of ``target``."""
         return self.release >= _FIRST_RELEASES[target.ptx]
 
 
@@ -68,22 +68,22 @@ def find_ptxas() -> Ptxas | None:
     candidates += [Path(home) / "bin" / "ptxas"] if home else []
     candidates += [Path(on_path)] if on_path else []
     candidates.append(Path("/usr/local/cuda/bin/ptxas"))
-    return next((found for path in candidates if (found := _ptxas_at(path)) is not None), None)
+    return next((assembler for path in candidates if (assembler := _ptxas_at(path)) is not None), None)
 
 
 def _ptxas_at(path: Path) -> Ptxas | None:
     if not path.is_file():
         return None
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_SECONDS)
+        process = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _RELEASE.search(done.stdout)
-    return Ptxas(path, found[3], (int(found[1]), int(found[2]))) if found else None
+    release = _RELEASE.search(process.stdout)
+    return Ptxas(path, release[3], (int(release[1]), int(release[2]))) if release else None
 
 
 class Assembly:
-    """An assembler that waits for its text: started ahead, it is ready by the time the text is."""
+    """An assembler process that is started before its input exists, which hides its startup time."""
 
     def __init__(self, arch: str) -> None:
         ptxas, target = find_ptxas(), gpu_target_named(arch)
@@ -106,21 +106,21 @@ class Assembly:
         self._end = weakref.finalize(self, _end, self._process, self._folder)
 
     def finish(self, ptx: str, timeout: float = _SECONDS) -> tuple[bytes, dict[str, GpuResources]]:
-        """The cubin of a PTX text, and what each entry takes of the GPU."""
+        """The cubin of a PTX text, and the resources of each entry."""
         try:
-            said, _ = self._process.communicate(ptx, timeout)
+            output, _ = self._process.communicate(ptx, timeout)
             cubin = self._folder / _CUBIN
             if self._process.returncode != 0 or not cubin.is_file():
-                reason = said.strip() or f"exit status {self._process.returncode}"
+                reason = output.strip() or f"exit status {self._process.returncode}"
                 raise CompileFailed("ptxas", reason[:_LONGEST_DIAGNOSTIC])
-            return cubin.read_bytes(), _resources(said)
+            return cubin.read_bytes(), _resources(output)
         except subprocess.TimeoutExpired:
             raise CompileFailed("ptxas", f"ptxas for {self._arch} took longer than {timeout:g} s") from None
         finally:
             self.close()
 
     def close(self) -> None:
-        """Ends it, wherever it is."""
+        """End the process and remove its files."""
         self._end()
 
 
@@ -130,28 +130,28 @@ def _end(process: subprocess.Popen[str], folder: Path) -> None:
         process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # what was never read of its input
+            with contextlib.suppress(OSError):  # unread input
                 pipe.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def assemble_ptx(ptx: str, arch: str, timeout: float = _SECONDS) -> tuple[bytes, dict[str, GpuResources]]:
-    """The cubin of a PTX text for ``arch``, and what each entry takes of the GPU.
+    """The cubin of a PTX text for ``arch``, and the resources of each entry.
 
-    Equal texts give equal bytes under one version. Raises ``CompileFailed`` with the assembler's words, also
-    where none is installed (``find_ptxas`` tells before).
+    Deterministic for a version of the assembler. Raises ``CompileFailed`` with the assembler's diagnostics,
+    or if none is installed (see ``find_ptxas``).
     """
     return Assembly(arch).finish(ptx, timeout)
 
 
 def _resources(report: str) -> dict[str, GpuResources]:
-    """Of each entry, from what ``-v`` prints of it."""
+    """The resources of each entry, from the output of ``-v``."""
     parts = _ENTRY.split(report)[1:]
-    found: dict[str, GpuResources] = {}
+    resources: dict[str, GpuResources] = {}
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         spills, used, shared = _SPILLS.search(text), _USED.search(text), _SHARED.search(text)
         if used is None:
             raise CompileFailed("ptxas", f"its report does not say how many registers {name} takes")
         spilled = int(spills[1]) + int(spills[2]) if spills else 0
-        found[name] = GpuResources(int(used[1]), spilled, int(shared[1]) if shared else 0)
-    return found
+        resources[name] = GpuResources(int(used[1]), spilled, int(shared[1]) if shared else 0)
+    return resources

@@ -1,7 +1,7 @@
-"""Targets of CPU kernels: triple, instruction set and what the loading machine must have.
+"""Targets of CPU kernels: triple, instruction set and requirements of the loading machine.
 
-An x86-64 level is the set of features that the x86-64 psABI gives it, ``aarch64`` the baseline of its
-ABI; no tuning flags. A named CPU is a set of features and a tuning model.
+An x86-64 level is the set of features of the x86-64 psABI, ``aarch64`` the baseline of its ABI, without
+tuning flags. A named CPU is a set of features and a tuning model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.cpus import CPUS, V2, V3, V4
 from kcache_compiler.llvm.gpu_targets import GpuTarget, gpu_target_named, is_gpu
 
-#: Architecture -> LLVM's name of its least CPU, number of the machine in ELF, emulation of the linker.
+#: Architecture -> LLVM's name of its baseline CPU, ELF machine number, linker emulation.
 _ARCHITECTURES = {"x86_64": ("x86-64", 62, "elf_x86_64"), "aarch64": ("generic", 183, "aarch64linux")}
 
 
@@ -29,7 +29,7 @@ class Target:
 
     @property
     def vector_bytes(self) -> int:
-        """Of the widest vectors that the target is sure to have."""
+        """The bytes of the widest vectors that the target supports."""
         return 64 if "avx512vl" in self.features else 32 if "avx2" in self.features else 16
 
     @property
@@ -43,9 +43,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Device(Target):
-    """A GPU as stages see a target: ``features`` are what all GPUs do, in the words that CPUs are asked by.
+    """A GPU as a target: ``features`` are those of all GPUs, in the names of CPU features.
 
-    LLVM is told none, so that PTX is the oldest that has the architecture.
+    LLVM gets no features, so that it emits the lowest PTX version that has the architecture.
     """
 
     gpu: GpuTarget
@@ -78,12 +78,12 @@ TARGETS: dict[str, Target] = {
 
 
 def baseline(target: Target) -> Target:
-    """The least machine of the same triple: what runs on every machine that ``target``'s code could."""
+    """The baseline of the same triple, whose code runs on every machine that runs code of ``target``."""
     return _target(target.architecture, target.architecture, ())
 
 
 def target_named(name: str) -> Target:
-    """The target ``name``; raises ``CompileFailed`` for a name that is none."""
+    """The target ``name``; raises ``CompileFailed`` for an unknown name."""
     if name in TARGETS:
         return TARGETS[name]
     if is_gpu(name):

@@ -1,1 +1,1 @@
-"""Attention as one launch: scores by tiles, their softmax as it streams by, products with the values."""
+"""Attention as one launch: tiles of scores, an online softmax, and products with the values."""

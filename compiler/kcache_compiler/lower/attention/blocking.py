@@ -1,4 +1,4 @@
-"""Sizes of the blocks in which attention is computed, and where each worker keeps them."""
+"""Block sizes of attention, and the layout of each worker's scratch memory."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from kcache_compiler.schedule.gemm_tiles import BYTES, DEPTH, Form, panel_steps
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
 
-#: Blocks of keys that are packed at a time.
+#: Blocks of keys in a packed chunk.
 CHUNK_BLOCKS = 2
-#: Cells of rows whose results are kept while the keys go by.
+#: Cells in a span: its results stay in scratch memory during the loop over keys.
 SPAN_CELLS = 5
 
 
 @dataclass(frozen=True)
 class AttentionForm(Form):
-    """Queries are ``a``, keys and values ``b``; scores, weights and sums are ``wide``.
+    """Element types: queries ``a``, keys and values ``b``, scores, weights and sums ``wide``.
 
-    ``panels`` tiles of rows are one cell of the grid that is split over threads.
+    A cell, the unit of work that is distributed over threads, is ``panels`` tiles of rows.
     """
 
     panels: int = 4
@@ -33,23 +33,23 @@ class AttentionForm(Form):
 
     @property
     def block(self) -> int:
-        """Keys whose scores are a tile: as many as the weights of a packed row hold."""
+        """Keys of a tile of scores: the capacity of a packed row of weights."""
         return self.steps // self.columns * self.columns
 
     @property
     def chunk(self) -> int:
-        """Keys that are packed at a time."""
+        """Keys of a packed chunk."""
         return self.block * CHUNK_BLOCKS
 
     @property
     def span(self) -> int:
-        """Rows whose results are kept while the keys go by."""
+        """Rows whose results stay in scratch memory during the loop over keys."""
         return self.cell * SPAN_CELLS
 
 
 def attention_form(form: Form, keys: int = DEPTH, panels: int = 4) -> AttentionForm:
-    """The same register tiles, and no pairs."""
-    found = AttentionForm(
+    """The attention form with the register tiles of ``form``, without pairs."""
+    scaled_form = AttentionForm(
         form.a,
         form.b,
         form.wide,
@@ -63,11 +63,14 @@ def attention_form(form: Form, keys: int = DEPTH, panels: int = 4) -> AttentionF
         pairs=False,
         panels=panels,
     )
-    return replace(found, steps=panel_steps(found, keys))
+    return replace(scaled_form, steps=panel_steps(scaled_form, keys))
 
 
 def regions(form: AttentionForm, depth: Formula, columns: Formula) -> list[tuple[str, Formula]]:
-    """Scratch of a worker by name and bytes; ``depth`` of a query, ``columns`` of a value."""
+    """The regions of a worker's scratch memory, as name and bytes.
+
+    ``depth`` is the length of a query, ``columns`` that of a value.
+    """
     width = BYTES[form.wide]
     wide = apply("roundup", columns, form.columns)
     pieces = apply("max", 1, apply("ceildiv", depth, form.steps))

@@ -1,4 +1,4 @@
-"""Elements of buffers that exist nowhere: the bodies of the operations that make them, computed on demand."""
+"""Elements of buffers that are not materialized, computed from the bodies of their producers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
 
-#: Axis of the scores, or loop of an operation, to its index now.
+#: The current index of each axis of the scores, or of each loop of an operation.
 Coordinates = dict[int, mlir.Value]
 
 
 class Evaluator:
-    """``known`` has elements that are at hand, by buffer; ``makers`` the operations that make others."""
+    """Emits elements of buffers: ``known`` has computed elements, ``makers`` producers, both by buffer."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Evaluator:
         self.known: dict[mlir.Value, mlir.Value] = {}
 
     def element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], place: Coordinates) -> mlir.Value:
-        """The element of ``buffer`` that its index expressions ``axes`` give at ``place``."""
+        """The element of ``buffer`` that the index expressions ``axes`` select at ``place``."""
         if buffer in self.known:
             return self.known[buffer]
         indices = [self._index(axis, place) for axis in axes]
@@ -45,15 +45,15 @@ class Evaluator:
         return mlir.constant(mlir.constant_of(expression))
 
     def arguments(
-        self, op: mlir.Op, place: Coordinates, given: dict[int, mlir.Value]
+        self, op: mlir.Op, place: Coordinates, values: dict[int, mlir.Value]
     ) -> dict[mlir.Value, mlir.Value]:
-        """Values of the arguments of a body at ``place``; ``given`` has some by number."""
+        """The values of the arguments of a body at ``place``; ``values`` overrides some, by number."""
         maps = mlir.indexing_maps(op)
         mapping: dict[mlir.Value, mlir.Value] = dict(self.scalars)
         for number, argument in enumerate(mlir.block_of(op).arguments):
             operand = op.operands[number]
-            if number in given:
-                mapping[argument] = given[number]
+            if number in values:
+                mapping[argument] = values[number]
             elif not list(argument.uses):
                 continue
             elif mlir.is_memref(operand.type):
@@ -65,15 +65,18 @@ class Evaluator:
         return mapping
 
     def result(
-        self, op: mlir.Op, place: Coordinates, given: dict[int, mlir.Value] | None = None
+        self, op: mlir.Op, place: Coordinates, values: dict[int, mlir.Value] | None = None
     ) -> mlir.Value:
-        """What the body of ``op`` yields at ``place``, its loops by number."""
-        mapping = self.arguments(op, place, given or {})
+        """The value that the body of ``op`` yields at ``place``, the indices of its loops by number."""
+        mapping = self.arguments(op, place, values or {})
         return memory.clone_body(mlir.block_of(op), mapping, self.views, place)[0]
 
 
 def after(op: mlir.Op, value: mlir.Value, replaced: mlir.Value) -> mlir.Value:
-    """What the body of ``op`` yields if ``value`` in it is ``replaced``; it depends on nothing else."""
+    """The value that the body of ``op`` yields with ``value`` replaced by ``replaced``.
+
+    The body must depend on nothing else.
+    """
     mapping: dict[mlir.Value, mlir.Value] = {value: replaced}
 
     def mapped(operand: mlir.Value) -> mlir.Value:

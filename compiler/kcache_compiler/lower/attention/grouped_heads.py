@@ -1,8 +1,8 @@
-"""Keys and values that a program repeats for each group of query heads: read where they were before.
+"""Grouped-query attention: reads keys and values that a program repeats per group of query heads in place.
 
-Frameworks copy keys of shape [batch, heads, keys, width] to [batch, heads, group, keys, width] and look at
-that as [batch, heads * group, keys, width]. The copy is left out: the axis of all heads becomes two, and keys
-stand still along the inner one.
+Frameworks copy keys of shape [batch, heads, keys, width] to [batch, heads, group, keys, width] and reshape
+them to [batch, heads * group, keys, width]. The copy is elided: the axis of heads becomes two axes, and keys
+have stride 0 along the inner one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from kcache_compiler.shapes.formula import Formula
 
 @dataclass(frozen=True)
 class Repeat:
-    """The ``copy`` into the buffer of a view; by axis of the view strides of what is copied, of which axis
-    ``axis`` stays at each element for ``times`` steps.
+    """A broadcasting ``copy`` into the buffer of a view.
+
+    ``strides`` are those of the copy's source by axis of the view; ``axis`` repeats each element ``times``
+    times.
     """
 
     copy: mlir.Op
@@ -33,53 +35,55 @@ class Repeat:
 
 
 def read_repeat(value: mlir.Value, readers: list[mlir.Op], shapes: Shapes) -> Repeat | None:
-    """What ``value`` repeats, if nobody but ``readers`` looks at it."""
+    """The repeat that produces ``value``, if only ``readers`` use it."""
     view = mlir.defining(value)
     if view is None or mlir.name_of(view) != "memref.collapse_shape":
         return None
-    whole = view.operands[0]
-    owner = mlir.defining(whole)
-    users = [user for user, _ in mlir.uses(whole) if user != view]
+    expanded = view.operands[0]
+    owner = mlir.defining(expanded)
+    users = [user for user, _ in mlir.uses(expanded) if user != view]
     if owner is None or mlir.name_of(owner) != "memref.alloc" or len(users) != 1:
         return None
     copy = users[0]
-    if not _copies(copy, whole) or any(user not in readers for user, _ in mlir.uses(value)):
+    if not _copies(copy, expanded) or any(user not in readers for user, _ in mlir.uses(value)):
         return None
     if not all(mlir.same_block(copy, reader) for reader in readers):
         return None
     nest, _ = read_nest(copy, shapes)
     source = nest.accesses[0]
-    still = [number for number in range(len(nest.axes)) if number not in source.dims]
+    constant_loops = [number for number in range(len(nest.axes)) if number not in source.dims]
     groups = mlir.groups_of(view)
-    merged = [axis for axis, group in enumerate(groups) if len(group) == 2 and group[1:] == still]
+    merged = [axis for axis, group in enumerate(groups) if len(group) == 2 and group[1:] == constant_loops]
     if len(merged) != 1 or any(len(group) != 1 for axis, group in enumerate(groups) if axis != merged[0]):
         return None
     strides = tuple(source.strides[group[0]] for group in groups)
-    times = nest.axes[still[0]].size
+    times = nest.axes[constant_loops[0]].size
     return Repeat(copy, copy.operands[0], source.offset, strides, merged[0], times, nest.checks)
 
 
 def _copies(op: mlir.Op, target: mlir.Value) -> bool:
-    """``op`` repeats its operand along one axis of ``target``, and does nothing else."""
+    """Whether ``op`` only broadcasts its operand along one axis of ``target``."""
     if mlir.name_of(op) != "linalg.generic" or len(op.operands) != 2 or op.operands[1] != target:
         return False
     body = mlir.block_of(op)
     if len(mlir.operations(body)) != 1 or mlir.operations(body)[0].operands[0] != body.arguments[0]:
         return False
-    read, written = mlir.indexing_maps(op)
-    walked = [mlir.plain_dim(result) for result in read.results]
-    single = None not in walked and len(set(walked)) == len(walked) == written.n_dims - 1
-    return single and mlir.is_identity(written) and mlir.is_memref(op.operands[0].type)
+    source_map, target_map = mlir.indexing_maps(op)
+    source_dims = [mlir.plain_dim(result) for result in source_map.results]
+    repeats_one_axis = (
+        None not in source_dims and len(set(source_dims)) == len(source_dims) == target_map.n_dims - 1
+    )
+    return repeats_one_axis and mlir.is_identity(target_map) and mlir.is_memref(op.operands[0].type)
 
 
 def stays(repeat: Repeat, last: mlir.Op) -> bool:
-    """Nobody writes what is copied between the copy and ``last``."""
+    """Whether the source of the copy is not written between the copy and ``last``."""
     statements = mlir.operations(last.operation.block)
     root = memory.root_of(repeat.source)
     for op in statements[statements.index(repeat.copy) : statements.index(last)]:
         if mlir.name_of(op) == "linalg.generic":
             inputs = mlir.input_count(op)
-            if root in {memory.root_of(one) for one in list(op.operands)[inputs:]}:
+            if root in {memory.root_of(operand) for operand in list(op.operands)[inputs:]}:
                 return False
         elif mlir.blocks_of(op) or mlir.name_of(op).startswith(("func.", "memref.store", "memref.copy")):
             return False

@@ -1,13 +1,14 @@
 """The loops of attention: spans of rows, chunks of keys, panels of rows, blocks of keys.
 
 ``run(begin, end, facts, q, k, v, scratch, closure, weigh, finish)`` computes cells ``begin`` to ``end``; a
-cell is ``form.cell`` rows of one batch. For each panel of rows and block of keys: scores by the register tile
-of contractions; ``weigh`` makes weights of them in place and keeps the maximum and the sum of each row; sums
-so far shrink to the new maximum; weights times values are added. ``finish`` writes the rows of a span.
+cell is ``form.cell`` rows of one batch. For each panel of rows and block of keys, the register tile of
+contractions computes the scores; ``weigh`` replaces them by weights in place and updates the maximum and the
+total of each row; the sums are rescaled to the new maximum; the products of weights and values are added.
+``finish`` writes the rows of a span.
 
-Where the program masks the keys beyond a row's own (``reach``), a block is left out if that changes nothing:
-the masked score is so far below each row's maximum that its weight is 0, and the values are finite. Where the
-mask is added to scores (``reaches`` is 2) these have to be finite, too: no query and no key is huge.
+If the program has a causal mask (``reach``), a block of masked keys is skipped when this does not change the
+result: the masked score is so far below each row's maximum that its weight is 0, and the values are finite.
+If the mask is added to scores (``reaches`` is 2), these must also be finite: no query and no key is huge.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from kcache_compiler.schedule.gemm_tiles import BYTES
 from kcache_compiler.shapes.formula import Formula
 
 _POINTER = "!llvm.ptr"
-#: What stands at which place of ``facts``. ``limit`` to ``key_scale`` are the bits of f64: the masked score,
-#: the difference from which on a weight is 0, what queries and keys are multiplied by.
+#: The layout of ``facts``. ``limit`` to ``key_scale`` are the bits of f64: the masked score, the difference
+#: to the maximum below which a weight is 0, and the factors of queries and keys.
 FACTS = (
     *("m", "keys", "depth", "columns", "reaches", "inner", "shift", "limit", "vanished"),
     *("query_scale", "key_scale", "batch_axes", "m_axes", "keys_axes", "depth_axes", "columns_axes"),
 )
-#: Numbers of an axis: its size, strides in queries, keys and values.
+#: Words of an axis: its size, and its strides in queries, keys and values.
 AXIS_WORDS = 4
 _QUERIES, _KEYS, _VALUES = 1, 2, 3
 
 
 class Run:
-    """State while ``run`` is written."""
+    """Emits ``run``."""
 
     def __init__(self, form: AttentionForm) -> None:
         self.form = form
@@ -56,7 +57,7 @@ class Run:
         self.place = code.stack(1, "i64")
 
     def _size(self, size: Formula) -> Name:
-        """Bytes of a region, as code."""
+        """Emit the bytes of a region."""
         code = self.code
         if isinstance(size, int):
             return code.const(size)
@@ -107,11 +108,11 @@ class Run:
         return code.text()
 
     def _clear(self, base: Name, size: Name) -> None:
-        """Zeros in so many bytes: what is packed leaves gaps."""
+        """Fill ``size`` bytes with zeros: packing leaves gaps."""
         code, form = self.code, self.form
-        nothing, width = code.const("dense<0.0>", form.vector), BYTES[form.wide]
+        zeros, width = code.const("dense<0.0>", form.vector), BYTES[form.wide]
         with code.loop(0, code.div(size, width), form.lanes) as loop:
-            code.store(nothing, code.at(base, loop.counter, form.wide), form.vector, width)
+            code.store(zeros, code.at(base, loop.counter, form.wide), form.vector, width)
 
     def _consecutive(self, table: str, count: Name) -> Name:
         return self.code.op(
@@ -134,13 +135,13 @@ class Run:
             code.store(zero, code.at(places["totals"], row.counter, wide), wide, width)
         self._clear(places["sums"], code.mul(code.mul(rows, self.columns), width))
         with code.loop(0, facts["keys"], form.chunk) as chunk:
-            there = code.min(code.sub(facts["keys"], chunk.counter), form.chunk)
-            self._pack(batch, chunk.counter, there, keys, values)
+            keys_in_chunk = code.min(code.sub(facts["keys"], chunk.counter), form.chunk)
+            self._pack(batch, chunk.counter, keys_in_chunk, keys, values)
             with code.loop(low, high, form.rows) as panel:
                 count = code.min(code.sub(high, panel.counter), form.rows)
                 self._pack_queries(queries, panel.counter, count)
-                with code.loop(0, there, form.block) as block:
-                    end = code.min(code.add(block.counter, form.block), there)
+                with code.loop(0, keys_in_chunk, form.block) as block:
+                    end = code.min(code.add(block.counter, form.block), keys_in_chunk)
                     self._block(
                         batch,
                         code.sub(panel.counter, low),
@@ -153,26 +154,27 @@ class Run:
         self._given("finish", batch, low, high, pointers=("sums", "tops", "totals"))
 
     def _given(self, function: str, *numbers: Name, pointers: tuple[str, ...]) -> None:
-        """Call what the kernel gave."""
+        """Call a function pointer that the kernel passed."""
         code = self.code
         passed = ", ".join([*numbers, *(self.places.get(name, name) for name in pointers)])
         kinds = ", ".join([_POINTER, *["i64"] * len(numbers), *[_POINTER] * len(pointers)])
         code.do(f"llvm.call %{function}(%closure, {passed}) : {_POINTER}, ({kinds}) -> ()")
 
-    def _pack(self, batch: Name, chunk: Name, there: Name, keys: Name, values: Name) -> None:
-        """Pack a chunk of keys and values, unless it is what was packed last."""
+    def _pack(self, batch: Name, chunk: Name, keys_in_chunk: Name, key_base: Name, value_base: Name) -> None:
+        """Pack a chunk of keys and values, unless it is the last packed one."""
         code = self.code
         slots = [code.at(self.packed, slot, "i64") for slot in (0, 1)]
-        other = [
-            code.compare("ne", code.load(slot), now) for slot, now in zip(slots, (batch, chunk), strict=True)
+        changed = [
+            code.compare("ne", code.load(slot), current)
+            for slot, current in zip(slots, (batch, chunk), strict=True)
         ]
-        with code.when(code.either(*other)):
-            for slot, now in zip(slots, (batch, chunk), strict=True):
-                code.store(now, slot)
-            self._table(self.places["key_places"], chunk, there, "keys", _KEYS)
-            self._table(self.places["value_places"], chunk, there, "keys", _VALUES)
-            self._pack_keys(keys, there)
-            self._pack_values(values, there)
+        with code.when(code.either(*changed)):
+            for slot, current in zip(slots, (batch, chunk), strict=True):
+                code.store(current, slot)
+            self._table(self.places["key_places"], chunk, keys_in_chunk, "keys", _KEYS)
+            self._table(self.places["value_places"], chunk, keys_in_chunk, "keys", _VALUES)
+            self._pack_keys(key_base, keys_in_chunk)
+            self._pack_values(value_base, keys_in_chunk)
 
     def _pack_b(
         self, base: Name, columns: Name, steps: Name, k: Name, count: Name, run: Name, to: Name
@@ -183,37 +185,40 @@ class Run:
             *((k, "i64"), (count, "i64"), (run, "i1"), (to, _POINTER)),
         )
 
-    def _pack_keys(self, base: Name, there: Name) -> None:
+    def _pack_keys(self, base: Name, keys_in_chunk: Name) -> None:
         code, form, facts, places = self.code, self.form, self.facts, self.places
-        with code.loop(0, there, form.columns) as column:
+        with code.loop(0, keys_in_chunk, form.columns) as column:
             columns = code.at(places["key_places"], column.counter, "i64")
-            count = code.min(code.sub(there, column.counter), form.columns)
+            count = code.min(code.sub(keys_in_chunk, column.counter), form.columns)
             to = code.at(places["keys"], code.mul(column.counter, facts["depth"]), form.wide)
             self._pack_b(base, columns, places["key_steps"], facts["depth"], count, self.key_run, to)
-        size = code.mul(code.roundup(there, form.columns), facts["depth"])
+        size = code.mul(code.roundup(keys_in_chunk, form.columns), facts["depth"])
         self._scaled(places["keys"], size, "key_scale")
 
-    def _pack_values(self, base: Name, there: Name) -> None:
+    def _pack_values(self, base: Name, keys_in_chunk: Name) -> None:
         code, form, facts, places = self.code, self.form, self.facts, self.places
-        run = self._consecutive("value_places", there)
+        run = self._consecutive("value_places", keys_in_chunk)
         with code.loop(0, facts["columns"], form.columns) as column:
             columns = code.at(places["value_columns"], column.counter, "i64")
             count = code.min(code.sub(facts["columns"], column.counter), form.columns)
             to = code.at(places["values"], code.mul(column.counter, form.chunk), form.wide)
-            self._pack_b(base, columns, places["value_places"], there, count, run, to)
-        with code.when(code.compare("ne", facts["reaches"], 0)), code.loop(0, there, form.block) as block:
-            count = code.min(code.sub(there, block.counter), form.block)
+            self._pack_b(base, columns, places["value_places"], keys_in_chunk, count, run, to)
+        with (
+            code.when(code.compare("ne", facts["reaches"], 0)),
+            code.loop(0, keys_in_chunk, form.block) as block,
+        ):
+            count = code.min(code.sub(keys_in_chunk, block.counter), form.block)
             start = code.at(places["values"], code.mul(block.counter, form.columns), form.wide)
-            given = f"{start}, {count}, {self.columns}"
-            fine = code.op(f"llvm.call @{form.name}_finite({given}) : (!llvm.ptr, i64, i64) -> i1")
+            arguments = f"{start}, {count}, {self.columns}"
+            is_finite = code.op(f"llvm.call @{form.name}_finite({arguments}) : (!llvm.ptr, i64, i64) -> i1")
             packed = code.at(places["keys"], code.mul(block.counter, facts["depth"]), form.wide)
             size = code.mul(code.roundup(count, form.columns), facts["depth"])
-            fine = code.both(fine, self._is_tame(packed, size))
+            is_finite = code.both(is_finite, self._is_tame(packed, size))
             slot = code.at(places["finite"], code.div(block.counter, form.block), "i64")
-            code.store(code.op(f"arith.extui {fine} : i1 to i64"), slot)
+            code.store(code.op(f"arith.extui {is_finite} : i1 to i64"), slot)
 
     def _is_tame(self, base: Name, count: Name) -> Name:
-        """Nothing huge is among packed elements, or nobody asks."""
+        """Whether no packed element is huge, or the mask is not added to scores."""
         code = self.code
         tame = code.op(f"llvm.call @{self.form.name}_tame({base}, {count}) : (!llvm.ptr, i64) -> i1")
         return code.either(tame, code.compare("ne", self.facts["reaches"], 2))
@@ -243,7 +248,7 @@ class Run:
     def _block(
         self, batch: Name, offset: Name, row: Name, count: Name, chunk: Name, low: Name, high: Name
     ) -> None:
-        """Keys ``low`` to ``high`` of a chunk for a panel: those in reach, then the others if they matter."""
+        """Process keys ``low`` to ``high`` of a chunk for a panel; skips masked keys without effect."""
         code, form, facts = self.code, self.form, self.facts
         last = code.sub(code.add(row, count), 1)
         reach = code.sub(code.add(code.div(last, facts["inner"]), facts["shift"]), code.add(chunk, low))
@@ -256,13 +261,13 @@ class Run:
         with code.when(code.compare("slt", middle, high)):
             slot = code.at(self.places["finite"], code.div(low, form.block), "i64")
             tame = code.load(code.at(self.packed, 2, "i64"))
-            fine = code.compare("ne", code.bits(code.load(slot), tame), 0)
+            is_finite = code.compare("ne", code.bits(code.load(slot), tame), 0)
             tops = code.at(self.places["tops"], offset, form.wide)
-            done = code.op(
+            is_settled = code.op(
                 f"llvm.call @{form.name}_settled({count}, {tops}, {facts['limit']}, {facts['vanished']}) : "
                 "(i64, !llvm.ptr, i64, i64) -> i1"
             )
-            with code.when(code.both(fine, done)):
+            with code.when(code.both(is_finite, is_settled)):
                 pass
             with code.otherwise():
                 self._keys(batch, offset, row, count, chunk, middle, high)

@@ -1,4 +1,4 @@
-"""Marked operations on buffers, together again: the axes of an attention, and where its operands lie."""
+"""Collects the marked operations of an attention after bufferization, with its axes and operands."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _KINDS = ("f16", "bf16", "f32", "f64")
 
 @dataclass(frozen=True)
 class Walked:
-    """An axis: its size, and strides in queries, keys and values; ``name`` is the axis of the scores or, for
-    columns of the values, the loop of the last contraction.
+    """An axis: its size, and its strides in queries, keys and values.
+
+    ``name`` is the axis of the scores or, for columns of the values, the loop of the last contraction.
     """
 
     name: int
@@ -32,13 +33,13 @@ class Walked:
     query: Formula = 0
     key: Formula = 0
     value: Formula = 0
-    #: Two axes for the library where keys or values are repeated: outer and inner.
+    #: The outer and inner axis, if keys or values are repeated along this one.
     parts: tuple[Walked, ...] = ()
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A buffer that is packed, the offset of its first element, and what its elements are multiplied by."""
+    """A packed buffer: the offset of its first element, and the factor of its elements."""
 
     buffer: mlir.Value
     offset: Formula
@@ -54,7 +55,7 @@ class Gathered:
     roles: dict[str, list[mlir.Op]]
     wide: str
     operands: dict[str, Operand]
-    #: For each loop of a member the axis of the scores that it walks.
+    #: For each loop of a member, the axis of the scores that it iterates over.
     dims: dict[mlir.Op, dict[int, int]]
     batch: list[Walked] = field(default_factory=list[Walked])
     rows: list[Walked] = field(default_factory=list[Walked])
@@ -64,15 +65,15 @@ class Gathered:
     checks: tuple[Check, ...] = ()
     spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
     reach: Reach | None = None
-    #: By operand what repeats it, and the loop of its reader that walks over the repeated axis.
+    #: By operand, its repeat and the loop of the consumer over the repeated axis.
     repeats: dict[str, tuple[Repeat, int]] = field(default_factory=dict[str, "tuple[Repeat, int]"])
 
-    def one(self, role: str) -> mlir.Op:
+    def member(self, role: str) -> mlir.Op:
         return self.roles[role][0]
 
     @property
     def maker(self) -> dict[mlir.Value, mlir.Op]:
-        """For each buffer between members the operation that leaves it."""
+        """The producer of each buffer between members."""
         return {op.operands[-1]: op for ops in self.roles.values() for op in ops}
 
     def size(self, name: str) -> Formula:
@@ -81,14 +82,14 @@ class Gathered:
 
 
 def gather(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[Gathered]:
-    """Every marked attention that is one launch; its operations now stand together, where the last one is."""
+    """The marked attentions that become one launch; moves the operations of each next to its last one."""
     marked: dict[str, list[tuple[str, mlir.Op]]] = {}
     for op in mlir.named(main, "linalg.generic"):
         if MARK in op.attributes:
             number, _, role = mlir.string_of(op.attributes[MARK]).partition(" ")
             marked.setdefault(number, []).append((role, op))
-    found = [_gathered(unit, pairs, shapes) for pairs in marked.values()]
-    return [one for one in found if one is not None]
+    attentions = [_gathered(unit, pairs, shapes) for pairs in marked.values()]
+    return [attention for attention in attentions if attention is not None]
 
 
 def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> Gathered | None:
@@ -105,121 +106,126 @@ def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> G
     if None in products:
         return None
     wide = str(mlir.element_of(roles["weights"][0].operands[-1].type))
-    if wide not in ("f32", "f64") or any(one is None or one.wide != wide for one in products):
+    if wide not in ("f32", "f64") or any(product is None or product.wide != wide for product in products):
         return None
-    found = Gathered([op for _, op in pairs], roles, wide, {}, {})
-    if not _lay_out(found, shapes) or not _supported(unit, found):
+    attention = Gathered([op for _, op in pairs], roles, wide, {}, {})
+    if not _lay_out(attention, shapes) or not _supported(unit, attention):
         return None
-    if any(not stays(repeat, found.members[-1]) for repeat, _ in found.repeats.values()):
+    if any(not stays(repeat, attention.members[-1]) for repeat, _ in attention.repeats.values()):
         return None
-    if not _together(found):
+    if not _together(attention):
         return None
-    copies = list(dict.fromkeys(repeat.copy for repeat, _ in found.repeats.values()))
-    for (
-        copy
-    ) in copies:  # what it reads, and queries, live until the launch, which is where its first member is
-        copy.move_before(found.members[0])
-    found.members = copies + found.members
-    found.spared += [mlir.definition(copy.operands[-1]) for copy in copies]
-    found.reach = _reach(found)
-    return found
+    copies = list(dict.fromkeys(repeat.copy for repeat, _ in attention.repeats.values()))
+    for copy in copies:  # keeps the copy's source and the queries live until the launch, at the first member
+        copy.move_before(attention.members[0])
+    attention.members = copies + attention.members
+    attention.spared += [mlir.definition(copy.operands[-1]) for copy in copies]
+    attention.reach = _reach(attention)
+    return attention
 
 
-def _supported(unit: Unit, found: Gathered) -> bool:
-    kinds = [one.kind for one in found.operands.values()]
-    if any(kind not in _KINDS for kind in kinds) or found.operands["k"].kind != found.operands["v"].kind:
+def _supported(unit: Unit, attention: Gathered) -> bool:
+    kinds = [operand.kind for operand in attention.operands.values()]
+    if (
+        any(kind not in _KINDS for kind in kinds)
+        or attention.operands["k"].kind != attention.operands["v"].kind
+    ):
         return False
-    if any(kind == "f64" for kind in kinds) and found.wide != "f64":
+    if any(kind == "f64" for kind in kinds) and attention.wide != "f64":
         return False
-    results = {str(mlir.element_of(operand.type)) for op in found.members for operand in op.operands}
+    results = {str(mlir.element_of(operand.type)) for op in attention.members for operand in op.operands}
     if "f16" in results and not ("f16c" in unit.target.features or unit.target.triple.startswith("aarch64")):
         return False
-    rows = found.size("rows")
+    rows = attention.size("rows")
     return not (isinstance(rows, int) and rows <= FEW_ROWS)
 
 
-def _lay_out(found: Gathered, shapes: Shapes) -> bool:
-    """Sort the axes by what they do, with strides in the three operands."""
-    scores, mixed = found.one("scores"), found.one("mixed")
+def _lay_out(attention: Gathered, shapes: Shapes) -> bool:
+    """Classify the axes, with their strides in the three operands."""
+    scores, mixed = attention.member("scores"), attention.member("mixed")
     nests: dict[mlir.Op, Nest] = {}
     checks: dict[Check, None] = {}
-    for op in found.members:
+    for op in attention.members:
         nests[op], numbers = read_nest(op, shapes)
         if any(number not in numbers for number in (len(op.operands) - 1,)):
             return False
         checks |= dict.fromkeys(nests[op].checks)
-    found.checks = tuple(checks)
-    if not _name_loops(found) or len(nests[scores].accesses) != 3 or len(nests[mixed].accesses) != 3:
+    attention.checks = tuple(checks)
+    if not _name_loops(attention) or len(nests[scores].accesses) != 3 or len(nests[mixed].accesses) != 3:
         return False
-    sizes = {axis: nests[scores].axes[dim].size for dim, axis in found.dims[scores].items()}
-    kept = {mlir.plain_dim(result) for result in _maps(found.one("top"))[-1].results}
-    key_axes = [axis for dim, axis in found.dims[found.one("top")].items() if dim not in kept]
+    sizes = {axis: nests[scores].axes[dim].size for dim, axis in attention.dims[scores].items()}
+    result_dims = {mlir.plain_dim(result) for result in _maps(attention.member("top"))[-1].results}
+    key_axes = [
+        axis for dim, axis in attention.dims[attention.member("top")].items() if dim not in result_dims
+    ]
     if len(key_axes) != 1:
         return False
     key_axis = key_axes[0]
-    back = {axis: dim for dim, axis in found.dims[scores].items()}
+    score_dims = {axis: dim for dim, axis in attention.dims[scores].items()}
     strides = [access.strides for access in nests[scores].accesses[:2]]
-    number = 0 if strides[0][back[key_axis]] != 0 else 1
-    if sizes[key_axis] == 1 or strides[1 - number][back[key_axis]] != 0:
+    number = 0 if strides[0][score_dims[key_axis]] != 0 else 1
+    if sizes[key_axis] == 1 or strides[1 - number][score_dims[key_axis]] != 0:
         return False
-    weights = found.one("share").operands[-1] if "share" in found.roles else None
-    weights = found.one("guarded").operands[-1] if "guarded" in found.roles else weights
-    weights = found.one("weights").operands[-1] if weights is None else weights
+    weights = attention.member("share").operands[-1] if "share" in attention.roles else None
+    weights = attention.member("guarded").operands[-1] if "guarded" in attention.roles else weights
+    weights = attention.member("weights").operands[-1] if weights is None else weights
     value_number = next((n for n in (0, 1) if mixed.operands[1 - n] == weights), None)
     if value_number is None:
         return False
-    query_strides = _operand(found, "q", scores, 1 - number, nests)
-    key_strides = _repeated(found, "k", scores, number, shapes)
-    key_strides = key_strides or _operand(found, "k", scores, number, nests)
-    value_strides = _repeated(found, "v", mixed, value_number, shapes)
-    value_strides = value_strides or _operand(found, "v", mixed, value_number, nests)
+    query_strides = _operand(attention, "q", scores, 1 - number, nests)
+    key_strides = _repeated(attention, "k", scores, number, shapes)
+    key_strides = key_strides or _operand(attention, "k", scores, number, nests)
+    value_strides = _repeated(attention, "v", mixed, value_number, shapes)
+    value_strides = value_strides or _operand(attention, "v", mixed, value_number, nests)
     if query_strides is None or key_strides is None or value_strides is None:
         return False
-    of_axis = {axis: dim for dim, axis in found.dims[mixed].items()}
+    mixed_dims = {axis: dim for dim, axis in attention.dims[mixed].items()}
     for axis, size in sizes.items():
-        value = value_strides[of_axis[axis]]
-        walked = Walked(axis, size, query_strides[back[axis]], key_strides[back[axis]], value)
+        value = value_strides[mixed_dims[axis]]
+        walked = Walked(axis, size, query_strides[score_dims[axis]], key_strides[score_dims[axis]], value)
         if size == 1:
             continue
-        parts = _parts(found, walked, {"k": back[axis], "v": of_axis[axis]})
-        if parts is None or (parts and (axis == key_axis or query_strides[back[axis]] == 0)):
+        parts = _parts(attention, walked, {"k": score_dims[axis], "v": mixed_dims[axis]})
+        if parts is None or (parts and (axis == key_axis or query_strides[score_dims[axis]] == 0)):
             return False
         walked = replace(walked, parts=parts)
         if axis == key_axis:
-            found.keys.append(walked)
+            attention.keys.append(walked)
         elif walked.key == 0 and value == 0:
-            found.rows.append(walked)
+            attention.rows.append(walked)
         else:
-            found.batch.append(walked)
+            attention.batch.append(walked)
     for dim, axis in enumerate(nests[scores].axes):
-        if dim not in found.dims[scores] and axis.size != 1:
-            found.depth.append(Walked(dim, axis.size, query_strides[dim], key_strides[dim]))
+        if dim not in attention.dims[scores] and axis.size != 1:
+            attention.depth.append(Walked(dim, axis.size, query_strides[dim], key_strides[dim]))
     for dim, axis in enumerate(nests[mixed].axes):
-        if dim not in found.dims[mixed] and axis.size != 1:
-            found.columns.append(Walked(dim, axis.size, value=value_strides[dim]))
+        if dim not in attention.dims[mixed] and axis.size != 1:
+            attention.columns.append(Walked(dim, axis.size, value=value_strides[dim]))
     return True
 
 
-def _parts(found: Gathered, walked: Walked, loops: dict[str, int]) -> tuple[Walked, ...] | None:
-    """An axis over repeated keys or values as two; none where nothing is, None where they differ."""
-    own = {name: repeat for name, (repeat, loop) in found.repeats.items() if loop == loops[name]}
-    times = {repeat.times for repeat in own.values()}
+def _parts(attention: Gathered, walked: Walked, loops: dict[str, int]) -> tuple[Walked, ...] | None:
+    """Split an axis over repeated keys or values; () if nothing repeats, None if the counts differ."""
+    repeats = {name: repeat for name, (repeat, loop) in attention.repeats.items() if loop == loops[name]}
+    times = {repeat.times for repeat in repeats.values()}
     if len(times) != 1:
         return None if times else ()
     (count,) = times
     if not isinstance(walked.size, int) or not isinstance(count, int) or walked.size % count:
         return None
     key, value = (
-        (walked.key, 0) if "k" in own else (mul(count, walked.key), walked.key),
-        (walked.value, 0) if "v" in own else (mul(count, walked.value), walked.value),
+        (walked.key, 0) if "k" in repeats else (mul(count, walked.key), walked.key),
+        (walked.value, 0) if "v" in repeats else (mul(count, walked.value), walked.value),
     )
     outer = Walked(walked.name, walked.size // count, mul(count, walked.query), key[0], value[0])
     return outer, Walked(walked.name, count, walked.query, key[1], value[1])
 
 
-def _repeated(found: Gathered, name: str, op: mlir.Op, number: int, shapes: Shapes) -> list[Formula] | None:
-    """Strides by loop of ``op`` over what its operand repeats."""
-    repeat = read_repeat(op.operands[number], found.members, shapes)
+def _repeated(
+    attention: Gathered, name: str, op: mlir.Op, number: int, shapes: Shapes
+) -> list[Formula] | None:
+    """Strides by loop of ``op`` in the source that its operand repeats."""
+    repeat = read_repeat(op.operands[number], attention.members, shapes)
     if repeat is None:
         return None
     dims = [mlir.plain_dim(result) for result in _maps(op)[number].results]
@@ -229,39 +235,39 @@ def _repeated(found: Gathered, name: str, op: mlir.Op, number: int, shapes: Shap
             return None
         strides[dim] = stride
     loop = dims[repeat.axis]
-    if loop is None or loop not in found.dims[op]:  # the width of keys or values, which is no axis of scores
+    if loop is None or loop not in attention.dims[op]:  # the width of keys or values is not an axis of scores
         return None
-    found.repeats[name] = repeat, loop
+    attention.repeats[name] = repeat, loop
     kind = str(mlir.element_of(repeat.source.type))
-    found.operands[name] = Operand(repeat.source, repeat.offset, kind)
-    found.checks = (*found.checks, *repeat.checks)
+    attention.operands[name] = Operand(repeat.source, repeat.offset, kind)
+    attention.checks = (*attention.checks, *repeat.checks)
     return strides
 
 
 def _operand(
-    found: Gathered, name: str, op: mlir.Op, number: int, nests: dict[mlir.Op, Nest]
+    attention: Gathered, name: str, op: mlir.Op, number: int, nests: dict[mlir.Op, Nest]
 ) -> list[Formula] | None:
-    """Strides by loop of ``op`` over its operand, or over what that was prepared from."""
+    """Strides by loop of ``op`` in its operand, or in the source that the operand was prepared from."""
     buffer, access = op.operands[number], nests[op].accesses[number]
-    made = next((one for one in found.roles.get("prepared", ()) if one.operands[-1] == buffer), None)
-    if made is None:
-        found.operands[name] = Operand(buffer, access.offset, str(mlir.element_of(buffer.type)))
+    prepared = next((op for op in attention.roles.get("prepared", ()) if op.operands[-1] == buffer), None)
+    if prepared is None:
+        attention.operands[name] = Operand(buffer, access.offset, str(mlir.element_of(buffer.type)))
         return list(access.strides)
-    reads = [n for n, one in enumerate(made.operands) if mlir.is_memref(one.type)][:-1]
-    source = next((n for n in reads if mlir.is_permutation(_maps(made)[n])), None)
-    place = [n for n, one in enumerate(made.operands) if mlir.is_memref(one.type)]
-    if source is None or SCALE not in made.attributes or access.offset != 0:
+    reads = [n for n, operand in enumerate(prepared.operands) if mlir.is_memref(operand.type)][:-1]
+    source = next((n for n in reads if mlir.is_permutation(_maps(prepared)[n])), None)
+    memory_operands = [n for n, operand in enumerate(prepared.operands) if mlir.is_memref(operand.type)]
+    if source is None or SCALE not in prepared.attributes or access.offset != 0:
         return None
-    given = nests[made].accesses[place.index(source)]
-    scale = mlir.float_of(made.attributes[SCALE])
-    kind = str(mlir.element_of(made.operands[source].type))
-    found.operands[name] = Operand(made.operands[source], given.offset, kind, scale)
+    source_access = nests[prepared].accesses[memory_operands.index(source)]
+    scale = mlir.float_of(prepared.attributes[SCALE])
+    kind = str(mlir.element_of(prepared.operands[source].type))
+    attention.operands[name] = Operand(prepared.operands[source], source_access.offset, kind, scale)
     strides: list[Formula] = [0] * len(access.strides)
-    for theirs, result in enumerate(_maps(op)[number].results):
+    for axis, result in enumerate(_maps(op)[number].results):
         dim = mlir.plain_dim(result)
         if dim is None:
             return None
-        strides[dim] = add(strides[dim], given.strides[theirs])
+        strides[dim] = add(strides[dim], source_access.strides[axis])
     return strides
 
 
@@ -269,41 +275,43 @@ def _maps(op: mlir.Op) -> list[mlir.AffineMap]:
     return mlir.indexing_maps(op)
 
 
-def _name_loops(found: Gathered) -> bool:
-    """Which axis of the scores each loop of a member walks, from the buffers that members leave."""
-    scores = found.one("scores")
+def _name_loops(attention: Gathered) -> bool:
+    """Map each loop of a member to an axis of the scores, through the buffers between members."""
+    scores = attention.member("scores")
     plain = [mlir.plain_dim(result) for result in _maps(scores)[-1].results]
     if None in plain:
         return False
-    found.dims[scores] = {dim: axis for axis, dim in enumerate(plain) if dim is not None}
-    known: dict[mlir.Value, list[int | None]] = {scores.operands[-1]: list(range(len(plain)))}
-    waiting = [op for op in found.members if op != scores and not _has_role(found, op, "prepared", "tail")]
+    attention.dims[scores] = {dim: axis for axis, dim in enumerate(plain) if dim is not None}
+    axes_by_buffer: dict[mlir.Value, list[int | None]] = {scores.operands[-1]: list(range(len(plain)))}
+    pending = [
+        op for op in attention.members if op != scores and not _has_role(attention, op, "prepared", "tail")
+    ]
     progress = True
     while progress:
         progress = False
-        for op in list(waiting):
-            named = _named(op, known)
+        for op in list(pending):
+            named = _named(op, axes_by_buffer)
             if named is None:
                 continue
-            found.dims[op] = named
+            attention.dims[op] = named
             results = [mlir.plain_dim(result) for result in _maps(op)[-1].results]
-            known[op.operands[-1]] = [None if dim is None else named.get(dim) for dim in results]
-            waiting.remove(op)
+            axes_by_buffer[op.operands[-1]] = [None if dim is None else named.get(dim) for dim in results]
+            pending.remove(op)
             progress = True
-    # What is left computes masks: its loops are named where it is read.
-    return all(_has_role(found, op, "before") for op in waiting)
+    # The remaining operations compute masks: the consumer determines their loops.
+    return all(_has_role(attention, op, "before") for op in pending)
 
 
-def _has_role(found: Gathered, op: mlir.Op, *roles: str) -> bool:
-    return any(op in found.roles.get(role, ()) for role in roles)
+def _has_role(attention: Gathered, op: mlir.Op, *roles: str) -> bool:
+    return any(op in attention.roles.get(role, ()) for role in roles)
 
 
-def _named(op: mlir.Op, known: dict[mlir.Value, list[int | None]]) -> dict[int, int] | None:
+def _named(op: mlir.Op, axes_by_buffer: dict[mlir.Value, list[int | None]]) -> dict[int, int] | None:
     named: dict[int, int] = {}
     for operand, access in zip(list(op.operands)[:-1], _maps(op), strict=False):
-        if operand not in known:
+        if operand not in axes_by_buffer:
             continue
-        for result, axis in zip(access.results, known[operand], strict=True):
+        for result, axis in zip(access.results, axes_by_buffer[operand], strict=True):
             dim = mlir.plain_dim(result)
             if dim is None or axis is None:
                 return None
@@ -311,53 +319,55 @@ def _named(op: mlir.Op, known: dict[mlir.Value, list[int | None]]) -> dict[int, 
     return named or None
 
 
-def _together(found: Gathered) -> bool:
-    """Move members to the last of them, if nothing between notices; take what starts their results along."""
+def _together(attention: Gathered) -> bool:
+    """Move members, and the fills of their results, next to the last one, if no dependence forbids it."""
     starts: list[mlir.Op] = []
     for role in ("scores", "top", "total", "all", "mixed"):
-        for op in found.roles.get(role, ()):
+        for op in attention.roles.get(role, ()):
             target = op.operands[-1]
-            users = [user for user, _ in mlir.uses(target) if user not in found.members]
+            users = [user for user, _ in mlir.uses(target) if user not in attention.members]
             starts += [user for user in users if _writes_only(user, target)]
-    every = [*found.members, *starts]
-    last = found.members[-1]
+    moved = [*attention.members, *starts]
+    last = attention.members[-1]
     final = last.operands[-1]
-    for op in every:
+    for op in moved:
         if not mlir.same_block(op, last):
             return False
         target = op.operands[-1]
-        if target != final and not _local(target, every):
+        if target != final and not _local(target, moved):
             return False
         if target == final and op not in (last, *starts):
             return False
-    if not _unnoticed(every, last):
+    if not _unnoticed(moved, last):
         return False
-    found.spared = [
-        mlir.definition(member.operands[-1]) for member in found.members if member.operands[-1] != final
+    attention.spared = [
+        mlir.definition(member.operands[-1]) for member in attention.members if member.operands[-1] != final
     ]
-    found.spared = list(dict.fromkeys(found.spared))
-    for op in every:
+    attention.spared = list(dict.fromkeys(attention.spared))
+    for op in moved:
         if op != last:
             op.move_before(last)
-    found.members = [op for op in every if op != last] + [last]
+    attention.members = [op for op in moved if op != last] + [last]
     return True
 
 
 def _writes_only(op: mlir.Op, target: mlir.Value) -> bool:
     if mlir.name_of(op) != "linalg.generic" or len(mlir.operations(mlir.block_of(op))) != 1:
         return False
-    return op.operands[-1] == target and not any(mlir.is_memref(one.type) for one in list(op.operands)[:-1])
+    return op.operands[-1] == target and not any(
+        mlir.is_memref(operand.type) for operand in list(op.operands)[:-1]
+    )
 
 
 def _local(buffer: mlir.Value, members: list[mlir.Op]) -> bool:
-    """An allocation that members alone touch."""
+    """Whether ``buffer`` is an allocation that only ``members`` use."""
     owner = mlir.defining(buffer)
     allocated = owner is not None and mlir.name_of(owner) == "memref.alloc"
     return allocated and all(user in members for user, _ in mlir.uses(buffer))
 
 
 def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
-    """Between a member and the last one nobody writes what it reads, or touches the result."""
+    """Whether nothing between a member and the last one writes its operands or accesses the result."""
     read: set[mlir.Value] = set()
     statements = mlir.operations(last.operation.block)
     for op in statements[: statements.index(last)]:
@@ -369,14 +379,14 @@ def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
 
 
 def _harmless(op: mlir.Op, read: set[mlir.Value], result: mlir.Value) -> bool:
-    """A structured operation that writes nothing in ``read`` and touches no ``result``."""
+    """Whether ``op`` is structured, writes no buffer of ``read`` and does not access ``result``."""
     if mlir.name_of(op) != "linalg.generic":
         return False
     inputs = mlir.input_count(op)
-    written = {memory.root_of(one) for one in list(op.operands)[inputs:]}
+    written_roots = {memory.root_of(operand) for operand in list(op.operands)[inputs:]}
     touched = {memory.root_of(operand) for operand in op.operands if mlir.is_memref(operand.type)}
     captured = any(mlir.name_of(inner) == "memref.load" for inner in mlir.walk(op))
-    return not (written & read or result in touched or captured)
+    return not (written_roots & read or result in touched or captured)
 
 
 def _effects(op: mlir.Op) -> bool:
@@ -395,14 +405,14 @@ def bits(number: float) -> int:
     return struct.unpack("<q", struct.pack("<d", number))[0]
 
 
-def _reach(found: Gathered) -> Reach | None:
-    """The causal mask, where the row's axis is one of the rows: it becomes the outermost of them."""
-    mixed = found.one("mixed")
+def _reach(attention: Gathered) -> Reach | None:
+    """The causal mask, if its row axis is one of the rows, which it then becomes the outermost of."""
+    mixed = attention.member("mixed")
     if REACH not in mixed.attributes:
         return None
     row, shift, limit, added = mlir.string_of(mixed.attributes[REACH]).split()
-    first = [axis for axis in found.rows if axis.name == int(row)]
+    first = [axis for axis in attention.rows if axis.name == int(row)]
     if not first:
         return None
-    found.rows = first + [axis for axis in found.rows if axis not in first]
+    attention.rows = first + [axis for axis in attention.rows if axis not in first]
     return Reach(int(row), int(shift), float(limit), added == "1")

@@ -1,4 +1,4 @@
-"""The launch of an attention: its sizes and strides as numbers in memory, and a call of the library."""
+"""The launch of an attention: stores sizes and strides in a table and calls the library function."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VANISHED = {"f32": -110.0, "f64": -800.0}
 
 @dataclass(frozen=True)
 class Cells:
-    """The launch as it is split over threads: cells of rows, of each batch."""
+    """The iteration space of the launch: cells of rows of each batch."""
 
     extent: Formula
     work: Formula
@@ -44,25 +44,25 @@ class Cells:
         return apply("ceildiv", 4 * SLICE_WORK, apply("max", 1, self.work))
 
 
-def outline_attention(unit: Unit, found: Gathered, name: str, shapes: Shapes) -> Outlined:
-    """The slice function of an attention."""
+def outline_attention(unit: Unit, attention: Gathered, name: str, shapes: Shapes) -> Outlined:
+    """Append the slice function of an attention to the module."""
     tuning = tuning_for(unit.target.name, unit.options.tuning)
-    kinds = (found.operands["q"].kind, found.operands["k"].kind, found.wide)
+    kinds = (attention.operands["q"].kind, attention.operands["k"].kind, attention.wide)
     blocks = parse_choices(unit.options.schedule).blocks
-    tiles = form_for(unit.target, tuning, kinds, found.wide, exact=False, blocks=blocks)
+    tiles = form_for(unit.target, tuning, kinds, attention.wide, exact=False, blocks=blocks)
     form = attention_form(tiles, blocks.keys, blocks.panels)
-    extent = mul(found.size("batch"), apply("ceildiv", found.size("rows"), form.cell))
-    both = add(found.size("depth"), found.size("columns"))
-    work = product([form.cell, found.size("keys"), both])
-    outlined = Outlined(name, Cells(extent, work, found.checks), operations_of(found), [], [])
-    buffers, scalars = taken_by(found)
+    extent = mul(attention.size("batch"), apply("ceildiv", attention.size("rows"), form.cell))
+    widths = add(attention.size("depth"), attention.size("columns"))
+    work = product([form.cell, attention.size("keys"), widths])
+    outlined = Outlined(name, Cells(extent, work, attention.checks), operations_of(attention), [], [])
+    buffers, scalars = taken_by(attention)
     outlined.buffers += buffers
     outlined.scalars += scalars
-    outlined.scratch = scratch(form, found.size("depth"), found.size("columns"))
-    function, entry = slice_function(unit.module, outlined, {found.members[-1].operands[-1]})
-    weigh, finish = write_rows(unit.module, outlined, found, form, shapes)
+    outlined.scratch = scratch(form, attention.size("depth"), attention.size("columns"))
+    function, entry = slice_function(unit.module, outlined, {attention.members[-1].operands[-1]})
+    weigh, finish = write_rows(unit.module, outlined, attention, form, shapes)
     with mlir.at_end(entry):
-        _write(found, form, outlined, list(entry.arguments), (weigh, finish))
+        _write(attention, form, outlined, list(entry.arguments), (weigh, finish))
     function.verify()
     if form not in unit.gemm_forms:
         unit.gemm_forms.append(form)
@@ -71,24 +71,24 @@ def outline_attention(unit: Unit, found: Gathered, name: str, shapes: Shapes) ->
     return outlined
 
 
-def operations_of(found: Gathered) -> tuple[str, ...]:
-    """Names for what an attention computes."""
+def operations_of(attention: Gathered) -> tuple[str, ...]:
+    """The names of the operations of an attention."""
     names = ["attention"]
     for role in ("before", "tail"):
-        for op in found.roles.get(role, ()):
+        for op in attention.roles.get(role, ()):
             names += [mlir.name_of(inner) for inner in mlir.operations(mlir.block_of(op))]
-    kept = [name for name in names if name not in ("linalg.yield", "linalg.index", "arith.constant")]
-    return tuple(dict.fromkeys(kept))
+    computing = [name for name in names if name not in ("linalg.yield", "linalg.index", "arith.constant")]
+    return tuple(dict.fromkeys(computing))
 
 
-def taken_by(found: Gathered) -> tuple[list[mlir.Value], list[mlir.Value]]:
-    """What the launch takes: buffers (operands, what bodies read, and last the result), and numbers."""
-    result = found.members[-1].operands[-1]
-    between = {op.operands[-1] for op in found.members}
-    read = [found.operands[name].buffer for name in ("q", "k", "v")]
+def taken_by(attention: Gathered) -> tuple[list[mlir.Value], list[mlir.Value]]:
+    """The arguments of the launch: buffers (operands, captured buffers, the result last), and scalars."""
+    result = attention.members[-1].operands[-1]
+    between = {op.operands[-1] for op in attention.members}
+    read = [attention.operands[name].buffer for name in ("q", "k", "v")]
     scalars: list[mlir.Value] = []
     for role in ("before", "top", "weights", "tail"):
-        for op in found.roles.get(role, ()):
+        for op in attention.roles.get(role, ()):
             numbers = [number for number, operand in enumerate(op.operands) if mlir.is_memref(operand.type)]
             read += [op.operands[number] for number in numbers]
             for value in captured_by(op, numbers):
@@ -101,7 +101,7 @@ def taken_by(found: Gathered) -> tuple[list[mlir.Value], list[mlir.Value]]:
 
 
 def _write(
-    found: Gathered,
+    attention: Gathered,
     form: AttentionForm,
     outlined: Outlined,
     arguments: list[mlir.Value],
@@ -109,42 +109,42 @@ def _write(
 ) -> None:
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}
-    table = stored_words([memory.emit_formula(fact, dims, cache) for fact in _facts(found)])
+    table = stored_words([memory.emit_formula(fact, dims, cache) for fact in _facts(attention)])
     pointers: list[mlir.Value] = []
     for name in ("q", "k", "v"):
-        operand = found.operands[name]
+        operand = attention.operands[name]
         base = arguments[3 + outlined.buffers.index(operand.buffer)]
         element = memory.stored_type(mlir.element_type(operand.buffer.type))
         pointers.append(memory.advance(base, element, memory.emit_formula(operand.offset, dims, cache)))
     closure = stored_words(arguments[2:-1])
     functions = [mlir.address_of_symbol(name) for name in names]
-    given = [*arguments[:2], table, *pointers, arguments[-1], closure, *functions]
-    mlir.call_llvm(f"{form.name}_run", given)
+    call_arguments = [*arguments[:2], table, *pointers, arguments[-1], closure, *functions]
+    mlir.call_llvm(f"{form.name}_run", call_arguments)
     func.return_([mlir.constant(0, "i32")])
 
 
-def _facts(found: Gathered) -> list[Formula]:
-    """The numbers that the library reads, in the order of ``FACTS``, then the axes."""
-    reach = found.reach
+def _facts(attention: Gathered) -> list[Formula]:
+    """The words of the table: ``FACTS`` in order, then the axes."""
+    reach = attention.reach
     named: dict[str, Formula] = {
-        "m": found.size("rows"),
+        "m": attention.size("rows"),
         "reaches": 0 if reach is None else 1 + reach.added,
         "inner": 1,
         "shift": 0,
         "limit": bits(0.0 if reach is None else reach.limit),
-        "vanished": bits(VANISHED[found.wide]),
-        "query_scale": bits(found.operands["q"].scale),
-        "key_scale": bits(found.operands["k"].scale),
+        "vanished": bits(VANISHED[attention.wide]),
+        "query_scale": bits(attention.operands["q"].scale),
+        "key_scale": bits(attention.operands["k"].scale),
     }
     if reach is not None:
-        inside = [axis.size for axis in found.rows[1:]]
-        named |= {"inner": product(inside), "shift": reach.shift}
+        inner_sizes = [axis.size for axis in attention.rows[1:]]
+        named |= {"inner": product(inner_sizes), "shift": reach.shift}
     axes: dict[str, list[Walked]] = {
-        "batch": [part for axis in found.batch for part in axis.parts or (axis,)],
-        "m": found.rows,
-        "keys": found.keys,
-        "depth": found.depth,
-        "columns": found.columns,
+        "batch": [part for axis in attention.batch for part in axis.parts or (axis,)],
+        "m": attention.rows,
+        "keys": attention.keys,
+        "depth": attention.depth,
+        "columns": attention.columns,
     }
     for name, group in axes.items():
         named[f"{name}_axes"] = len(group)

@@ -1,4 +1,4 @@
-"""Passes of attention over packed operands, sums and maxima: scaling, shrinking, tests for what is huge."""
+"""Helpers of attention on packed operands, sums and maxima: scaling, rescaling, tests for huge elements."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ONE = 0x3FF << 52
 
 
 def scale(form: AttentionForm) -> str:
-    """``(from, count, bits)``: multiply so many elements, a multiple of vectors, by a number."""
+    """``(from, count, bits)``: multiply ``count`` elements, whole vectors, by the f64 of ``bits``."""
     code = Code(f"{form.name}_scale", [("from", _POINTER), ("count", "i64"), ("bits", "i64")])
-    one = code.const(_ONE)
-    with code.when(code.compare("ne", "%bits", one)):
+    one_bits = code.const(_ONE)
+    with code.when(code.compare("ne", "%bits", one_bits)):
         factor = spread(code, _number(code, form, "%bits"), form.wide, form.lanes)
         with code.loop(0, "%count", form.lanes) as loop:
             place = code.at("%from", loop.counter, form.wide)
@@ -33,7 +33,7 @@ def _number(code: Code, form: AttentionForm, bits: Name) -> Name:
 
 
 def shrink(form: AttentionForm) -> str:
-    """``(rows, columns, shrinks, sums)``: multiply each row of the sums by its number."""
+    """``(rows, columns, shrinks, sums)``: multiply each row of the sums by its factor in ``shrinks``."""
     numbers = [("rows", "i64"), ("columns", "i64"), ("shrinks", _POINTER), ("sums", _POINTER)]
     code = Code(f"{form.name}_shrink", numbers)
     with code.loop(0, "%rows") as row:
@@ -51,7 +51,7 @@ def shrink(form: AttentionForm) -> str:
 
 
 def finite(form: AttentionForm) -> str:
-    """``(from, count, columns) -> i1``: no infinity and no NaN among ``count`` packed values."""
+    """``(from, count, columns) -> i1``: whether ``count`` packed values are finite."""
     arguments = [("from", _POINTER), ("count", "i64"), ("columns", "i64")]
     code = Code(f"{form.name}_finite", arguments, "i1")
     zero = code.const("dense<0.0>", form.vector)
@@ -60,20 +60,20 @@ def finite(form: AttentionForm) -> str:
         start = code.at("%from", code.mul(panel.counter, form.chunk), form.wide)
         with code.loop(0, size, form.lanes, [(panel.carried[0], form.vector)]) as loop:
             value = code.load(code.at(start, loop.counter, form.wide), form.vector, BYTES[form.wide])
-            nothing = code.op(f"llvm.fmul {value}, {zero} : {form.vector}")
-            loop.following.append(code.op(f"llvm.fadd {loop.carried[0]}, {nothing} : {form.vector}"))
+            product = code.op(f"llvm.fmul {value}, {zero} : {form.vector}")
+            loop.following.append(code.op(f"llvm.fadd {loop.carried[0]}, {product} : {form.vector}"))
         panel.following.append(loop.results[0])
     place = code.stack(form.lanes, form.wide)
     code.store(panel.results[0], place, form.vector, BYTES[form.wide])
     with code.loop(0, form.lanes, 1, [(code.const(1, "i1"), "i1")]) as lane:
         value = code.load(code.at(place, lane.counter, form.wide), form.wide, BYTES[form.wide])
-        same = code.op(f"arith.cmpf oeq, {value}, {value} : {form.wide}")
-        lane.following.append(code.both(lane.carried[0], same))
+        is_number = code.op(f"arith.cmpf oeq, {value}, {value} : {form.wide}")
+        lane.following.append(code.both(lane.carried[0], is_number))
     return code.text(f"{lane.results[0]} : i1")
 
 
 def tame(form: AttentionForm) -> str:
-    """``(from, count) -> i1``: each of so many elements, a multiple of vectors, is below 1e15 in size."""
+    """``(from, count) -> i1``: whether ``count`` elements, whole vectors, are below 1e15 in magnitude."""
     code = Code(f"{form.name}_tame", [("from", _POINTER), ("count", "i64")], "i1")
     mask, integers = f"vector<{form.lanes}xi1>", f"i{form.lanes}"
     limit, zero = code.const("dense<1.0e15>", form.vector), code.const(0, integers)
@@ -81,20 +81,20 @@ def tame(form: AttentionForm) -> str:
         value = code.load(code.at("%from", loop.counter, form.wide), form.vector, BYTES[form.wide])
         size = code.op(f"llvm.intr.fabs({value}) : ({form.vector}) -> {form.vector}")
         huge = code.op(f"arith.cmpf uge, {size}, {limit} : {form.vector}")
-        found = code.op(f"llvm.bitcast {huge} : {mask} to {integers}")
-        loop.following.append(code.op(f"arith.ori {loop.carried[0]}, {found} : {integers}"))
+        huge_bits = code.op(f"llvm.bitcast {huge} : {mask} to {integers}")
+        loop.following.append(code.op(f"arith.ori {loop.carried[0]}, {huge_bits} : {integers}"))
     none = code.op(f"arith.cmpi eq, {loop.results[0]}, {zero} : {integers}")
     return code.text(f"{none} : i1")
 
 
 def settled(form: AttentionForm) -> str:
-    """``(rows, tops, limit, vanished) -> i1``: a score of ``limit`` has weight 0 in every row, for good."""
+    """``(rows, tops, limit, vanished) -> i1``: whether a score of ``limit`` has weight 0 in every row."""
     arguments = [("rows", "i64"), ("tops", _POINTER), ("limit", "i64"), ("vanished", "i64")]
     code = Code(f"{form.name}_settled", arguments, "i1")
     limit, vanished = _number(code, form, "%limit"), _number(code, form, "%vanished")
     with code.loop(0, "%rows", 1, [(code.const(1, "i1"), "i1")]) as row:
         top = code.load(code.at("%tops", row.counter, form.wide), form.wide, BYTES[form.wide])
-        below = code.op(f"arith.subf {limit}, {top} : {form.wide}")
-        small = code.op(f"arith.cmpf olt, {below}, {vanished} : {form.wide}")
+        difference = code.op(f"arith.subf {limit}, {top} : {form.wide}")
+        small = code.op(f"arith.cmpf olt, {difference}, {vanished} : {form.wide}")
         row.following.append(code.both(row.carried[0], small))
     return code.text(f"{row.results[0]} : i1")

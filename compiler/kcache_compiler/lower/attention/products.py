@@ -1,4 +1,4 @@
-"""The two products of attention on a panel of rows: scores, and what weights make of values."""
+"""The two products of attention on a panel of rows: scores, and weights times values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _POINTER = "!llvm.ptr"
 def _tiles(
     code: Code, form: AttentionForm, arguments: tuple[Name, Name, Name, Name, Name, Name, Name]
 ) -> None:
-    """The tiles that make up a panel's rows: ``k, a, b, step, c, ldc, load`` for the first of them."""
+    """Emit the tiles of a panel's rows; ``k, a, b, step, c, ldc, load`` are the arguments of the first."""
     k, a, b, step, c, ldc, load = arguments
     full, *parts = row_counts(form)
 
@@ -38,7 +38,7 @@ def _tiles(
 
 
 def scores(form: AttentionForm) -> str:
-    """``(rows, count, depth, a, b, c)``: scores of packed queries and ``count`` packed keys."""
+    """``(rows, count, depth, a, b, c)``: compute the scores of packed queries and ``count`` packed keys."""
     numbers = [(name, "i64") for name in ("rows", "count", "depth")]
     code = Code(f"{form.name}_scores", [*numbers, *((name, _POINTER) for name in "abc")])
     pieces = code.max(code.ceildiv("%depth", form.steps), 1)
@@ -55,7 +55,7 @@ def scores(form: AttentionForm) -> str:
 
 
 def mix(form: AttentionForm) -> str:
-    """``(rows, count, columns, a, b, c)``: add the weights' products with ``count`` packed values."""
+    """``(rows, count, columns, a, b, c)``: add the products of weights and ``count`` packed values."""
     numbers = [(name, "i64") for name in ("rows", "count", "columns")]
     code = Code(f"{form.name}_mix", [*numbers, *((name, _POINTER) for name in "abc")])
     with code.loop(0, "%columns", form.columns) as column:

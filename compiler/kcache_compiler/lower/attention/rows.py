@@ -1,7 +1,7 @@
-"""What a kernel gives to the loops of attention: weights from scores, and results from sums.
+"""The functions that a kernel passes to the loops of attention: weights from scores, and results from sums.
 
 ``weigh(closure, batch, row, rows, key, keys, tile, tops, totals, shrinks)`` and ``finish(closure, batch, row,
-last row, sums, tops, totals)``. Both read what the launch was given from ``closure``.
+last row, sums, tops, totals)``. Both read the arguments of the launch from ``closure``.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func, llvm, scf
 from kcache_compiler.shapes.formula import Formula, apply
 
-#: Numbers and pointers after the closure.
+#: Counts of integer and pointer arguments after the closure.
 _WEIGH = (5, 4)
 _FINISH = (3, 3)
 
 
 def write_rows(
-    module: mlir.Module, outlined: Outlined, found: Gathered, form: AttentionForm, shapes: Shapes
+    module: mlir.Module, outlined: Outlined, attention: Gathered, form: AttentionForm, shapes: Shapes
 ) -> tuple[str, str]:
-    """Write both functions; their names."""
+    """Write both functions and return their names."""
     names = f"{outlined.name}_weigh", f"{outlined.name}_finish"
     _function(
         module,
         outlined,
         names[0],
         _WEIGH,
-        lambda values: _Rows(outlined, found, form, shapes, values, _WEIGH).weigh(),
+        lambda values: _Rows(outlined, attention, form, shapes, values, _WEIGH).weigh(),
     )
     _function(
         module,
         outlined,
         names[1],
         _FINISH,
-        lambda values: _Rows(outlined, found, form, shapes, values, _FINISH).finish(),
+        lambda values: _Rows(outlined, attention, form, shapes, values, _FINISH).finish(),
     )
     return names
 
@@ -53,43 +53,43 @@ def _function(
     shape: tuple[int, int],
     write: Callable[[list[mlir.Value]], None],
 ) -> None:
-    """``name`` and what it calls with the words of the closure: pointers that overlap nothing."""
+    """Write ``name`` and the function that it calls with the words of the closure as ``noalias`` pointers."""
     numbers, pointers = shape
     integer, pointer = memory.i64(), memory.pointer_type()
     words = [mlir.type_of(kind) for kind in outlined.pointer_types[:-1]]
-    own = [integer] * numbers + [pointer] * pointers
+    own_types = [integer] * numbers + [pointer] * pointers
     result = outlined.buffers[-1]
     marks = ["{}"] * numbers + ["{llvm.noalias}"] * pointers + ["{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        apart = memory.known_not_to_alias(buffer, outlined.buffers, {result})
-        marks.append("{llvm.noalias}" if apart else "{}")
+        is_unaliased = memory.known_not_to_alias(buffer, outlined.buffers, {result})
+        marks.append("{llvm.noalias}" if is_unaliased else "{}")
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
-    _, entry = mlir.private_function(module, f"{name}_rows", own + words, [], marks)
+    _, entry = mlir.private_function(module, f"{name}_rows", own_types + words, [], marks)
     with mlir.at_end(entry):
         write(list(entry.arguments))
         func.return_([])
     kinds = ["i64"] * numbers + ["!llvm.ptr"] * pointers
-    given = [f"%g{number}" for number in range(len(kinds))]
-    arguments = "".join(f", {value}: {kind}" for value, kind in zip(given, kinds, strict=True))
+    own_names = [f"%g{number}" for number in range(len(kinds))]
+    arguments = "".join(f", {value}: {kind}" for value, kind in zip(own_names, kinds, strict=True))
     lines = [f"llvm.func internal @{name}(%closure: !llvm.ptr{arguments}) {{"]
     for number, word in enumerate(words):
         lines.append(
             f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8"
         )
         lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {word}")
-    passed = ", ".join([*given, *(f"%w{number}" for number in range(len(words)))])
+    passed = ", ".join([*own_names, *(f"%w{number}" for number in range(len(words)))])
     types = ", ".join([*kinds, *map(str, words)])
     lines.append(f"  func.call @{name}_rows({passed}) : ({types}) -> ()\n  llvm.return\n}}")
     mlir.splice(module, f"func.func private @{name}_rows({types})\n" + "\n".join(lines), f"{name}_rows")
 
 
 class _Rows(RowCode):
-    """State while one of the functions is written."""
+    """Emits one of the functions."""
 
     def __init__(
         self,
         outlined: Outlined,
-        found: Gathered,
+        attention: Gathered,
         form: AttentionForm,
         shapes: Shapes,
         arguments: list[mlir.Value],
@@ -98,20 +98,20 @@ class _Rows(RowCode):
         self.form = form
         numbers, pointers = shape
         self.numbers, self.pointers = arguments[:numbers], arguments[numbers : numbers + pointers]
-        self.dims, *rest = arguments[numbers + pointers :]
+        self.dims, *closure_values = arguments[numbers + pointers :]
         self.cache: dict[Formula, mlir.Value] = {}
         views: dict[mlir.Value, Pointer] = {}
-        for buffer, base in zip(outlined.buffers, rest, strict=False):
+        for buffer, base in zip(outlined.buffers, closure_values, strict=False):
             steps = [self.value(stride) for stride in shapes.strides(buffer)]
             views[buffer] = Pointer(base, mlir.element_type(buffer.type), steps)
-        flat = iter(rest[len(outlined.buffers) :])
+        flat = iter(closure_values[len(outlined.buffers) :])
         scalars = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
-        for axes in (found.batch, found.rows, found.columns):
+        for axes in (attention.batch, attention.rows, attention.columns):
             for axis in axes:
                 self.value(axis.size)
-        super().__init__(found, views, scalars)
-        self.columns = self.value(found.size("columns"))
-        self.step = self.value(_rounded(found.size("columns"), form.columns))
+        super().__init__(attention, views, scalars)
+        self.columns = self.value(attention.size("columns"))
+        self.step = self.value(_rounded(attention.size("columns"), form.columns))
 
     def value(self, formula: Formula) -> mlir.Value:
         return memory.emit_formula(formula, self.dims, self.cache)
@@ -131,27 +131,27 @@ class _Rows(RowCode):
     def weigh(self) -> None:
         batch, row, rows, key, keys = self.numbers
         tile, tops, totals, shrinks = self.pointers
-        fixed = self.digits(self.found.batch, batch)
+        fixed = self.digits(self.attention.batch, batch)
         loop = self._loop(mlir.constant(0), rows, [])
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             number = body.arguments[0]
-            walked = {**fixed, **self.digits(self.found.rows, memory.plus(row, number))}
+            row_indices = {**fixed, **self.digits(self.attention.rows, memory.plus(row, number))}
             start = self._element(tile, memory.times(number, mlir.constant(self.form.row_step)))
-            before = self._load(tops, number)
+            old_maximum = self._load(tops, number)
 
             def higher(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
                 self.know_score(self._load(start, at))
-                return self.raised(walked, memory.plus(key, at), carried)
+                return self.raised(row_indices, memory.plus(key, at), carried)
 
-            top = self._along(keys, before, higher)
+            top = self._along(keys, old_maximum, higher)
             self._store(top, tops, number)
-            used, shrink = self.shrinking(before, top)
+            used, shrink = self.shrinking(old_maximum, top)
             self._store(shrink, shrinks, number)
 
             def weighed(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
                 self.know_score(self._load(start, at))
-                weight = self.weight(walked, memory.plus(key, at), used)
+                weight = self.weight(row_indices, memory.plus(key, at), used)
                 self._store(weight, start, at)
                 return self.summed(carried, weight)
 
@@ -172,14 +172,14 @@ class _Rows(RowCode):
     def finish(self) -> None:
         batch, low, high = self.numbers
         sums, tops, totals = self.pointers
-        fixed = self.digits(self.found.batch, batch)
+        fixed = self.digits(self.attention.batch, batch)
         least = self.least()
         rows = arith.subi(high, low)
         loop = self._loop(mlir.constant(0), rows, [])
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             number = body.arguments[0]
-            walked = self.digits(self.found.rows, memory.plus(low, number))
+            row_indices = self.digits(self.attention.rows, memory.plus(low, number))
             masked = self.equal(self._load(tops, number), least)
             total = self.total(masked, self._load(totals, number))
             start = self._element(sums, memory.times(number, self.step))
@@ -188,7 +188,7 @@ class _Rows(RowCode):
             with mlir.at_end(block):
                 column = block.arguments[0]
                 value = self.quotient(masked, total, self._load(start, column))
-                self.result(value, self.axes(fixed, walked), self.digits(self.found.columns, column))
+                self.result(value, self.axes(fixed, row_indices), self.digits(self.attention.columns, column))
                 scf.yield_([])
             scf.yield_([])
 

@@ -1,1 +1,1 @@
-"""Convolutions that share too little for packed panels: depthwise ones, and groups of few channels."""
+"""Convolutions with too little reuse for packed panels: depthwise ones, and groups of few channels."""

@@ -1,4 +1,4 @@
-"""The launch of a window: a loop over places, and for each all of its products in registers."""
+"""The launch of a window: a loop over results, with all products of a result unrolled in registers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from kcache_compiler.shapes.formula import Formula, add, mul
 def outline_window(
     unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes
 ) -> tuple[int, Outlined] | None:
-    """The slice function of a window, and how many of ``generics`` it stands for: the start of its sums too,
-    where that is the first of them and is zero.
+    """The slice function of a window, and the number of ``generics`` that it replaces.
+
+    It includes the fill of the sums if that is the first of ``generics`` and fills with zero.
     """
     place = next((number for number, generic in enumerate(generics[:2]) if is_contraction(generic)), None)
     if place is None:
@@ -43,7 +44,7 @@ def outline_window(
 
 
 def is_window(generics: list[mlir.Op], shapes: Shapes) -> bool:
-    """Whether ``outline_window`` takes them, and would round no sum that a packed contraction keeps wide."""
+    """Whether ``outline_window`` accepts ``generics``, and a packed contraction would keep no wider sums."""
     place = next((number for number, generic in enumerate(generics[:2]) if is_contraction(generic)), None)
     if place is None:
         return False
@@ -90,68 +91,75 @@ class _Window:
         return memory.emit_formula(formula, self.dims, self.cache)
 
     def _jammed(self, side: int, tap: Formula, step: int) -> Formula:
-        """The offset of a tap, so many steps along the jammed axis."""
+        """The offset of a tap, ``step`` steps along the jammed axis."""
         jam = self.window.jam
         return tap if jam is None else add(tap, mul(step, self.window.nest.accesses[side].strides[jam]))
 
-    def _moved(self, pointers: list[Pointer], axis: int, by: mlir.Value) -> list[Pointer]:
+    def _moved(self, pointers: list[Pointer], axis: int, distance: mlir.Value) -> list[Pointer]:
         moved: list[Pointer] = []
         for pointer, access in zip(pointers, self.window.nest.accesses, strict=True):
-            offset = times(by, self._value(access.strides[axis]))
-            still = access.strides[axis] == 0
-            moved.append(pointer if still else Pointer(memory.shift(pointer, offset), pointer.element, []))
+            offset = times(distance, self._value(access.strides[axis]))
+            is_invariant = access.strides[axis] == 0
+            moved.append(
+                pointer if is_invariant else Pointer(memory.shift(pointer, offset), pointer.element, [])
+            )
         return moved
 
     def write(self) -> None:
         loop(*self.bounds, self._outer)
 
     def _outer(self, number: mlir.Value) -> None:
-        pointers, rest = self.starts, number
+        pointers, point = self.starts, number
         for axis in reversed(self.window.outer):
-            index = arith.remui(rest, self.sizes[axis])
-            rest = arith.divui(rest, self.sizes[axis])
+            index = arith.remui(point, self.sizes[axis])
+            point = arith.divui(point, self.sizes[axis])
             pointers = self._moved(pointers, axis, index)
         jam = self.window.jam
         if jam is None:
             self._along(pointers, 1)
             return
         together = self.window.together
-        left = arith.remui(self.sizes[jam], mlir.constant(together))
-        whole = arith.subi(self.sizes[jam], left)
+        remainder = arith.remui(self.sizes[jam], mlir.constant(together))
+        main_end = arith.subi(self.sizes[jam], remainder)
 
-        def step(at: mlir.Value, count: int) -> None:
-            self._along(self._moved(pointers, jam, at), count)
+        def step(counter: mlir.Value, count: int) -> None:
+            self._along(self._moved(pointers, jam, counter), count)
 
-        loop(mlir.constant(0), whole, lambda at: step(at, together), together)
+        loop(mlir.constant(0), main_end, lambda counter: step(counter, together), together)
         if together > 1:
-            loop(whole, self.sizes[jam], lambda at: step(at, 1))
+            loop(main_end, self.sizes[jam], lambda counter: step(counter, 1))
 
     def _along(self, pointers: list[Pointer], count: int) -> None:
-        """All places along C's neighbours: in vectors, the last of which may begin inside the one before,
-        where results depend on nothing that was there.
+        """Emit the loop over the contiguous axis of C, in vectors.
+
+        If results do not depend on previous contents of C, the last vector may overlap the one before.
         """
-        along = self.window.along
-        size, high = self.window.nest.axes[along].size, self.sizes[along]
+        axis = self.window.along
+        size, high = self.window.nest.axes[axis].size, self.sizes[axis]
         lanes = self.lanes
         while isinstance(size, int) and lanes > size:
             lanes //= 2
         if not (isinstance(size, int) and self.cleared and lanes > 1 and size % lanes):
-            loop(mlir.constant(0), high, lambda at: self._place(self._moved(pointers, along, at), count))
+            loop(
+                mlir.constant(0),
+                high,
+                lambda counter: self._place(self._moved(pointers, axis, counter), count),
+            )
             return
         last = mlir.constant(size - lanes)
 
-        def vector(at: mlir.Value) -> None:
-            moved = self._moved(pointers, along, minimum(at, last))
+        def vector(counter: mlir.Value) -> None:
+            moved = self._moved(pointers, axis, minimum(counter, last))
 
-            def lane(within: mlir.Value) -> None:
-                self._place(self._moved(moved, along, within), count)
+            def lane(offset: mlir.Value) -> None:
+                self._place(self._moved(moved, axis, offset), count)
 
             loop(mlir.constant(0), mlir.constant(lanes), lane)
 
         loop(mlir.constant(0), high, vector, lanes)
 
     def _place(self, pointers: list[Pointer], count: int) -> None:
-        """``count`` results."""
+        """Emit ``count`` results along the jammed axis."""
         a, b, c = pointers
         element = c.element
         jam = self.window.jam
@@ -160,19 +168,19 @@ class _Window:
             offsets = [
                 self._value(mul(step, self.window.nest.accesses[2].strides[jam])) for step in range(count)
             ]
-        known: dict[tuple[int, Formula], mlir.Value] = {}
+        loaded: dict[tuple[int, Formula], mlir.Value] = {}
 
         def read(side: int, tap: Formula, step: int) -> mlir.Value:
-            where = self._jammed(side, tap, step)
-            if (side, where) not in known:
-                known[side, where] = memory.load((a, b)[side], self._value(where))
-            return known[side, where]
+            tap_offset = self._jammed(side, tap, step)
+            if (side, tap_offset) not in loaded:
+                loaded[side, tap_offset] = memory.load((a, b)[side], self._value(tap_offset))
+            return loaded[side, tap_offset]
 
         sums = [self._start(element) if self.cleared else memory.load(c, offset) for offset in offsets]
         for tap in self.window.taps:
             for step in range(count):
-                given = [read(0, tap[0], step), read(1, tap[1], step), sums[step]]
-                mapping = dict(zip(self.body.arguments, given, strict=True))
+                operands = [read(0, tap[0], step), read(1, tap[1], step), sums[step]]
+                mapping = dict(zip(self.body.arguments, operands, strict=True))
                 (sums[step],) = memory.clone_body(self.body, mapping, {}, {})
         for offset, total in zip(offsets, sums, strict=True):
             memory.store(c, offset, total)

@@ -1,8 +1,8 @@
-"""Which contractions slide a window that is read where it lies: their axes by what the loops do with them.
+"""Matches contractions over a sliding window, which are computed without packing, and classifies their axes.
 
-``C[outer, jam, along] += A[outer, jam + tap, along + tap] * B[outer, jam, tap]``: the loop along C's
-neighbours is innermost, all its taps are written out, and several steps of ``jam`` are taken together, as
-they read the same elements of A.
+``C[outer, jam, along] += A[outer, jam + tap, along + tap] * B[outer, jam, tap]``: the loop over the
+contiguous axis of C is innermost, its taps are unrolled, and several iterations of ``jam``, which read the
+same elements of A, are unrolled and jammed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Check, Nest
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
 
-#: Products that are written out for one element, and for the elements that are taken together.
+#: Maximum number of unrolled products for one element, and for all jammed elements.
 TAPS, JAMMED = 64, 128
-#: Elements of the jammed axis that are taken together.
+#: Unroll factor of the jammed axis.
 JAM = 4
 
 
 @dataclass(frozen=True)
 class Window:
-    """A contraction by axes of its nest; ``taps`` are offsets in A and B, in the program's order."""
+    """A contraction by axes of its nest; ``taps`` are offsets in A and B, in program order."""
 
     nest: Nest
     outer: tuple[int, ...]
@@ -53,7 +53,7 @@ class Window:
 
 
 def read_window(generic: mlir.Op, shapes: Shapes) -> Window | None:
-    """``generic`` as a window, or None where it slides none or a large one."""
+    """``generic`` as a window, or None if it has none or a large one."""
     if not is_contraction(generic):
         return None
     nest, numbers = read_nest(generic, shapes)
@@ -61,50 +61,50 @@ def read_window(generic: mlir.Op, shapes: Shapes) -> Window | None:
         return None
     a, b, c = nest.accesses
     sizes = [axis.size for axis in nest.axes]
-    kept = [number for number, axis in enumerate(nest.axes) if axis.parallel and axis.size != 1]
+    parallel_axes = [number for number, axis in enumerate(nest.axes) if axis.parallel and axis.size != 1]
     summed = [number for number, axis in enumerate(nest.axes) if not axis.parallel]
     taps = _taps(nest, summed)
-    along = next((number for number in kept if c.strides[number] == 1), None)
-    if taps is None or along is None or any(c.strides[number] == 0 for number in kept):
+    contiguous_axis = next((number for number in parallel_axes if c.strides[number] == 1), None)
+    if taps is None or contiguous_axis is None or any(c.strides[number] == 0 for number in parallel_axes):
         return None
-    others = [number for number in kept if number != along]
-    jam = _jam(others, a, b, sizes)
+    other_axes = [number for number in parallel_axes if number != contiguous_axis]
+    jam = _jam(other_axes, a, b, sizes)
     together = min(JAM, max(1, JAMMED // max(1, len(taps)))) if jam is not None else 1
     size = sizes[jam] if jam is not None else 1
     together = min(together, size) if isinstance(size, int) else together
-    outer = tuple(number for number in others if number != jam)
-    return Window(nest, outer, jam, along, taps, together)
+    outer = tuple(number for number in other_axes if number != jam)
+    return Window(nest, outer, jam, contiguous_axis, taps, together)
 
 
 def _slides(nest: Nest) -> bool:
-    """An index of the first factor is a sum of loops, none of the second is."""
+    """Whether an index of the first factor, and none of the second, is a sum of loops."""
     return None in nest.accesses[0].dims and None not in nest.accesses[1].dims
 
 
 def _taps(nest: Nest, summed: list[int]) -> tuple[tuple[Formula, Formula], ...] | None:
     sizes = [nest.axes[number].size for number in summed]
-    known = [size for size in sizes if isinstance(size, int)]
-    count = product(list(known))
-    if len(known) != len(sizes) or not isinstance(count, int) or not 0 < count <= TAPS:
+    static_sizes = [size for size in sizes if isinstance(size, int)]
+    count = product(list(static_sizes))
+    if len(static_sizes) != len(sizes) or not isinstance(count, int) or not 0 < count <= TAPS:
         return None
-    found: list[tuple[Formula, Formula]] = []
-    for steps in every(*(range(size) for size in known)):
+    taps: list[tuple[Formula, Formula]] = []
+    for steps in every(*(range(size) for size in static_sizes)):
         places: list[Formula] = [0, 0]
         for side in (0, 1):
             strides = nest.accesses[side].strides
             for step, number in zip(steps, summed, strict=True):
                 places[side] = add(places[side], mul(step, strides[number]))
-        found.append((places[0], places[1]))
-    return tuple(found)
+        taps.append((places[0], places[1]))
+    return tuple(taps)
 
 
-def _jam(others: list[int], a: Access, b: Access, sizes: list[Formula]) -> int | None:
-    """An axis whose steps read the same of A, else one along which only A's window moves."""
+def _jam(axes: list[int], a: Access, b: Access, sizes: list[Formula]) -> int | None:
+    """The axis to jam: one in which A is invariant, else one that only moves A's window."""
 
-    def worth(number: int) -> tuple[bool, int]:
+    def preference(number: int) -> tuple[bool, int]:
         size = sizes[number]
         return a.strides[number] == 0, -number if isinstance(size, int) else -len(sizes)
 
-    shared = [number for number in others if (a.strides[number] == 0) != (b.strides[number] == 0)]
-    still = [number for number in shared if a.strides[number] == 0]
-    return max(still, key=worth) if still else max(shared, default=None)
+    shared = [number for number in axes if (a.strides[number] == 0) != (b.strides[number] == 0)]
+    invariant = [number for number in shared if a.strides[number] == 0]
+    return max(invariant, key=preference) if invariant else max(shared, default=None)

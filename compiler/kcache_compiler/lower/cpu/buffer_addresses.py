@@ -1,4 +1,4 @@
-"""Where buffers begin, and numbers that stand for dynamic sizes, as IR of the entry."""
+"""Start addresses of buffers, and the values of dynamic sizes, as IR of the entry."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, builtin, llvm, memref
 from kcache_compiler.shapes.formula import Formula
 
-#: Gives the i64 of a formula.
+#: Emits the i64 of a formula.
 Emit = Callable[[Formula], mlir.Value]
 
 _SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
 
 
 class OpenSizes:
-    """Takes the constants that stand for dynamic sizes out of ``main`` and of the bodies in it.
+    """Replaces the constants that represent dynamic sizes in ``main``, including its bodies.
 
-    Their values come from casts of nothing until ``bind`` gives them; launches get them as scalars.
+    Their values are results of casts without operands until ``bind`` replaces them; launches get them as
+    scalars.
     """
 
     def __init__(self, main: mlir.Op, shapes: Shapes) -> None:
@@ -28,7 +29,7 @@ class OpenSizes:
         if not shapes.codes:
             return
         with mlir.at_start(mlir.block_of(main)):
-            first = mlir.definition(mlir.constant(0))  # stays, for code to be written before it
+            first = mlir.definition(mlir.constant(0))  # an anchor: code is inserted before it
         for constant in mlir.named(main, "arith.constant"):
             result = constant.results[0]
             number = mlir.constant_int(result)
@@ -52,13 +53,13 @@ class OpenSizes:
 def _as_type(size: mlir.Value, kind: mlir.Type) -> mlir.Value:
     if str(kind) == "index":
         return arith.index_cast(kind, size)
-    if kind == size.type:  # an operation of its own, as the cast goes away
+    if kind == size.type:  # a separate operation, since the cast is erased
         return arith.addi(size, mlir.constant(0, str(kind)))
     return arith.trunci(kind, size)
 
 
 def address_of(buffer: mlir.Value) -> mlir.Value:
-    """The pointer to the first element of a buffer, as IR at the current point."""
+    """Emit the pointer to the first element of a buffer at the insertion point."""
     base, offset, *_ = memref.ExtractStridedMetadataOp(buffer).results
     start = memref.extract_aligned_pointer_as_index(base)
     width = mlir.constant(memory.element_bytes(mlir.element_type(buffer.type)), "index")
@@ -70,9 +71,9 @@ def address_of(buffer: mlir.Value) -> mlir.Value:
 def dynamic_address_of(
     buffer: mlir.Value, shapes: Shapes, emit: Emit, begins: Mapping[mlir.Value, mlir.Value]
 ) -> mlir.Value:
-    """The same where types hold sizes of a sample: offsets are computed from strides that are formulas.
+    """``address_of`` if types contain the sizes of a sample: computes offsets from symbolic strides.
 
-    ``begins``: where buffers are known to begin.
+    ``begins`` maps buffers to known start addresses.
     """
     moves: list[tuple[mlir.Value, mlir.Value]] = []
     owner = mlir.defining(buffer)
@@ -92,7 +93,7 @@ def dynamic_address_of(
 
 
 def _offsets(subview: mlir.Op, shapes: Shapes, emit: Emit) -> Iterator[mlir.Value]:
-    """The offsets of a subview as i64, static and dynamic ones."""
+    """The static and dynamic offsets of a subview, as i64."""
     _, count, *_ = mlir.integers(subview.attributes["operandSegmentSizes"])
     dynamic = iter(list(subview.operands)[1 : 1 + count])
     for offset in mlir.integers(subview.attributes["static_offsets"]):

@@ -13,7 +13,7 @@ from kcache_compiler.schedule.choices import parse_choices
 
 
 def set_function_attributes(unit: Unit) -> None:
-    """Launches are not inlined: each is optimized alone, with its ``noalias`` arguments."""
+    """Mark launches ``noinline``, so that each is optimized separately with its ``noalias`` arguments."""
     bits = parse_choices(unit.options.schedule).vector_bits
     for function in mlir.named(unit.module, "llvm.func"):
         function.attributes["no_unwind"] = mlir.unit_attr()
@@ -25,13 +25,13 @@ def set_function_attributes(unit: Unit) -> None:
 
 
 def translate(unit: Unit) -> None:
-    """LLVM 24 text; anything that is not the LLVM dialect by now is rejected, as translation would crash."""
+    """Translate to LLVM 24 text; rejects operations of other dialects, on which translation would crash."""
     names = mlir.names(unit.module) - {"builtin.module"}
-    left = {name for name in names if not name.startswith("llvm.")}
-    for operation in mlir.walk(unit.module) if left else ():
-        if mlir.name_of(operation) in left:
-            where = mlir.location_of(operation)
-            raise UnsupportedOp(mlir.name_of(operation), "no code is generated for it", where)
+    unsupported = {name for name in names if not name.startswith("llvm.")}
+    for operation in mlir.walk(unit.module) if unsupported else ():
+        if mlir.name_of(operation) in unsupported:
+            location = mlir.location_of(operation)
+            raise UnsupportedOp(mlir.name_of(operation), "no code is generated for it", location)
     unit.llvm_ir = mlir.to_llvm_text(unit.module)
 
 
@@ -51,7 +51,7 @@ def emit_text(unit: Unit) -> None:
 
 
 def emit_code(unit: Unit) -> None:
-    """Code is generated once where its text can be assembled; the bytes are the same."""
+    """Emit the object code, from the assembly if the target's can be assembled; the bytes are the same."""
     if assembles(unit.target):
         model = tuning_for(unit.target.name, unit.options.tuning).llvm
         unit.object_code = assemble(unit.assembly, unit.target, model)

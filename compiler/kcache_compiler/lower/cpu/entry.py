@@ -1,8 +1,8 @@
-"""``kcache_run``: the entry with the C ABI of the design, made from the bufferized ``main``.
+"""``kcache_run``: builds the entry with the C ABI from the bufferized ``main``.
 
-Every group of structured operations is replaced by a call of ``kcache_dispatch`` with the task of its
-launch, which runs it on the calling thread or through the host's ``parallel_for``. After an error
-code other than 0 the remaining launches are skipped and the code is returned.
+Each fusion group is replaced by a call of ``kcache_dispatch`` with the task of its launch, which runs on the
+calling thread or through the host's ``parallel_for``. After a nonzero error code, the remaining launches are
+skipped and the code is returned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, text
 from kcache_compiler.types import Launch, TensorType
 
-#: The error code of sizes that do not agree.
+#: The error code of a failed runtime check of sizes.
 SIZES_DISAGREE = 1
 
 _SUPPORT = """
@@ -85,7 +85,7 @@ llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64,
 }
 """
 
-#: The least slice by which every worker of the host gets ``most`` slices and no more.
+#: The minimum slice size for which every worker of the host gets at most ``most`` slices.
 _FEW_SLICES = """
 llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %most: i64) -> i64
     attributes {passthrough = ["noinline", "nounwind"]} {
@@ -112,8 +112,8 @@ llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %
 def build_entry(unit: Unit) -> None:
     """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
     main = mlir.main_function(unit.module)
-    known, output_sizes, checks = known_sizes(unit, main)
-    shapes = Shapes(known, unit.codes)
+    argument_sizes, output_sizes, checks = known_sizes(unit, main)
+    shapes = Shapes(argument_sizes, unit.codes)
     open_sizes = OpenSizes(main, shapes)
     unit.outputs = tuple(
         TensorType(output.dtype, tuple(map(stated, sizes)))
@@ -124,52 +124,61 @@ def build_entry(unit: Unit) -> None:
     strict = unit.options.numerics == "strict"
     spared: list[mlir.Op] = []
     attentions = gather(unit, main, shapes)
-    for found in attentions:
-        outlined = outline_attention(unit, found, f"launch_{len(launches)}", shapes)
-        launches.append((found.members, outlined))
-        spared += found.spared
-    taken = {op for found in attentions for op in found.members}
-    widen_sums(unit, main, shapes, taken)
+    for attention in attentions:
+        outlined = outline_attention(unit, attention, f"launch_{len(launches)}", shapes)
+        launches.append((attention.members, outlined))
+        spared += attention.spared
+    launched = {op for attention in attentions for op in attention.members}
+    widen_sums(unit, main, shapes, launched)
     choices = parse_choices(unit.options.schedule)
     repeats = Repeats(unit, shapes)
     for planned in plan_launches(
         main,
         shapes,
-        lambda one: _is_head(unit, one, shapes),
+        lambda generic: _is_head(unit, generic, shapes),
         unit.target.vector_bytes,
-        taken,
-        combines=lambda one: combinings_of(one, strict),
+        launched,
+        combines=lambda generic: combinings_of(generic, strict),
         limits=choices.group_limits,
     ):
-        written = repeats.write(planned, len(launches))
-        launches += written.launches
-        spared += written.spared
+        launch_group = repeats.write(planned, len(launches))
+        launches += launch_group.launches
+        spared += launch_group.spared
     if attentions:
-        place = {op: number for number, op in enumerate(mlir.walk(main))}
-        launches.sort(key=lambda launch: place[launch[0][-1]])
-    outlines = [one for _, outlined in launches for one in (outlined, *outlined.after)]
+        positions = {op: number for number, op in enumerate(mlir.walk(main))}
+        launches.sort(key=lambda launch: positions[launch[0][-1]])
+    outlines = [launch for _, outlined in launches for launch in (outlined, *outlined.after)]
     for outlined in outlines:
         _record(unit, outlined)
     workspace = plan(main, shapes, [generics for generics, _ in launches], spared, counted=True)
-    scratch, shared = _most([one.scratch for one in outlines]), _most([one.shared for one in outlines])
+    scratch, shared = (
+        _most([launch.scratch for launch in outlines]),
+        _most([launch.shared for launch in outlines]),
+    )
     if any(launch.part for launch in outlines):
-        shared = apply("roundup", shared, ALIGNMENT)  # a part's workspace ends where that of workers begins
+        shared = apply(
+            "roundup", shared, ALIGNMENT
+        )  # a subkernel's workspace ends where that of workers begins
     areas = _Areas(workspace.size, add(workspace.size, shared), scratch)
     unit.scratch = scratch
     unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
-    own = {launch.code: launch for launch in outlines if launch.part is None}.values()
-    mlir.splice(unit.module, "\n".join(map(_task, own)), *(launch.code for launch in own))
+    tasks = {launch.code: launch for launch in outlines if launch.part is None}.values()
+    mlir.splice(unit.module, "\n".join(map(_task, tasks)), *(launch.code for launch in tasks))
     mlir.splice(unit.module, _SUPPORT)
     for part in {launch.part.name: launch.part for launch in outlines if launch.part is not None}.values():
         mlir.splice(unit.module, part.declaration)
     if any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
     reject_leftovers(main)
-    left = mlir.among_statements(main, "memref.load", "memref.store", "scf.condition")  # the entry gets long
+    accesses = mlir.among_statements(
+        main, "memref.load", "memref.store", "scf.condition"
+    )  # collected first, since the entry grows
     words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
-    frame = _Frame(unit, main, shapes, areas, words, {one for generics, _ in launches for one in generics})
+    frame = _Frame(
+        unit, main, shapes, areas, words, {generic for generics, _ in launches for generic in generics}
+    )
     frame.bind_sizes(open_sizes)
-    for buffer, sizes in known.items():
+    for buffer, sizes in argument_sizes.items():
         frame.bind_argument(buffer, sizes)
     frame.require((*checks, *casts))
     for alloc, offset in workspace.offsets:
@@ -177,14 +186,14 @@ def build_entry(unit: Unit) -> None:
     for generics, launch in launches:
         frame.call(generics, launch)
     frame.dead += spared
-    conditions = [one for one in left if mlir.name_of(one) == "scf.condition"]
-    frame.own_accesses([one for one in left if mlir.name_of(one) != "scf.condition"])
+    conditions = [access for access in accesses if mlir.name_of(access) == "scf.condition"]
+    frame.own_accesses([access for access in accesses if mlir.name_of(access) != "scf.condition"])
     frame.end_loops(conditions)
     frame.finish()
 
 
 def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
-    """A contraction, unless it has few results and the library leaves it to loops."""
+    """Whether ``generic`` is a contraction, except one with few results that the library does not handle."""
     if not is_contraction(generic):
         return False
     return not needs_chunks(read_nest(generic, shapes)[0]) or recognize(unit, generic, shapes) is not None
@@ -193,39 +202,41 @@ def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
 def known_sizes(
     unit: Unit, main: mlir.Op
 ) -> tuple[dict[mlir.Value, list[Formula]], list[list[Formula]], tuple[Check, ...]]:
-    """Sizes of all buffers, of the outputs alone, and checks; ``main`` returns what they are made of."""
+    """The sizes of all arguments and of outputs, and runtime checks, from the values ``main`` returns."""
     arguments = list(mlir.block_of(main).arguments)
-    given = (*unit.inputs, *unit.constants)
+    parameters = (*unit.inputs, *unit.constants)
     codes = unit.codes
-    stated_dims = unit.given or [kind.dims for kind in given]
-    known: dict[mlir.Value, list[Formula]] = {
+    stated_dims = unit.given or [kind.dims for kind in parameters]
+    sizes_by_argument: dict[mlir.Value, list[Formula]] = {
         argument: list(dims) for argument, dims in zip(arguments, stated_dims, strict=False)
     }
-    known |= {argument: [] for argument in arguments[len(given) : len(given) + len(unit.extents)]}
+    sizes_by_argument |= {
+        argument: [] for argument in arguments[len(parameters) : len(parameters) + len(unit.extents)]
+    }
     returned = mlir.last(mlir.block_of(main))
-    shapes = Shapes(known, codes)
+    shapes = Shapes(sizes_by_argument, codes)
     sizes = iter([shapes.formula(operand) for operand in returned.operands])
     outputs: list[list[Formula]] = []
-    for argument in arguments[len(known) :]:
+    for argument in arguments[len(sizes_by_argument) :]:
         static = mlir.sizes_of(argument.type)
         outputs.append([next(sizes) if size is None else codes(size) for size in static])
-        known[argument] = outputs[-1]
+        sizes_by_argument[argument] = outputs[-1]
     checks = [*unit.bounds, *(Check(next(sizes), next(sizes), equal) for equal in unit.size_checks)]
-    return known, outputs, tuple(check for check in checks if not check.holds)
+    return sizes_by_argument, outputs, tuple(check for check in checks if not check.holds)
 
 
 def cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
-    """A cast from an unknown to a known size is true only when the sizes are equal."""
-    found: dict[Check, None] = {}
+    """Checks that the sizes on both sides of a cast from a dynamic to a static size are equal."""
+    checks: dict[Check, None] = {}
     for cast in mlir.named(main, "memref.cast"):
         source, casted = cast.operands[0], mlir.sizes_of(cast.results[0].type)
         if None not in mlir.sizes_of(source.type):
             continue
-        for size, wanted in zip(shapes.sizes(source), casted, strict=True):
-            check = Check(size, 0 if wanted is None else shapes.codes(wanted), equal=True)
-            if wanted is not None and not check.holds:
-                found[check] = None
-    return tuple(found)
+        for size, result_size in zip(shapes.sizes(source), casted, strict=True):
+            check = Check(size, 0 if result_size is None else shapes.codes(result_size), equal=True)
+            if result_size is not None and not check.holds:
+                checks[check] = None
+    return tuple(checks)
 
 
 def _record(unit: Unit, launch: Outlined) -> None:
@@ -238,15 +249,15 @@ def _record(unit: Unit, launch: Outlined) -> None:
 
 
 def _words(launch: Outlined) -> list[str]:
-    """Types of the closure's words: dims, buffers, scalars."""
+    """The types of the closure's words: dims, buffers, scalars."""
     return launch.pointer_types
 
 
 def _task(launch: Outlined) -> str:
-    """The task of a launch, as text: read the closure's words and call the slice function.
+    """The task of a launch, as text: loads the closure's words and calls the slice function.
 
-    Where the launch wants scratch, its last word points to that of all workers, and a word more says how
-    many bytes are each worker's share.
+    If the launch uses scratch memory, its last word points to that of all workers, followed by a word with
+    the bytes per worker.
     """
     words = _words(launch)
     lines = [
@@ -261,8 +272,8 @@ def _task(launch: Outlined) -> str:
         lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
     passed = [f"%w{number}" for number in range(len(words))]
     if launch.scratch:
-        where = f"%closure[{8 * len(words)}]"
-        lines.append(f"  %at_share = llvm.getelementptr {where} : (!llvm.ptr) -> !llvm.ptr, i8")
+        share_address = f"%closure[{8 * len(words)}]"
+        lines.append(f"  %at_share = llvm.getelementptr {share_address} : (!llvm.ptr) -> !llvm.ptr, i8")
         lines.append("  %share = llvm.load %at_share : !llvm.ptr -> i64")
         lines.append("  %skipped = llvm.mul %worker, %share : i64")
         lines.append(
@@ -278,25 +289,25 @@ def _task(launch: Outlined) -> str:
 
 
 def reject_leftovers(main: mlir.Op) -> None:
-    written = {"linalg.generic", "linalg.yield", "linalg.index"}
-    unwritten = ("stablehlo", "chlo", "tensor", "bufferization", "linalg")
-    left = {name for name in mlir.names(main) if name.partition(".")[0] in unwritten} - written
-    for operation in mlir.walk(main) if left else ():
-        if mlir.name_of(operation) in left:
-            where = mlir.location_of(operation)
-            raise UnsupportedOp(mlir.name_of(operation), "no code is generated for it", where)
+    structured = {"linalg.generic", "linalg.yield", "linalg.index"}
+    dialects = ("stablehlo", "chlo", "tensor", "bufferization", "linalg")
+    unsupported = {name for name in mlir.names(main) if name.partition(".")[0] in dialects} - structured
+    for operation in mlir.walk(main) if unsupported else ():
+        if mlir.name_of(operation) in unsupported:
+            location = mlir.location_of(operation)
+            raise UnsupportedOp(mlir.name_of(operation), "no code is generated for it", location)
 
 
 def _most(sizes: list[Formula]) -> Formula:
-    found: Formula = 0
+    largest: Formula = 0
     for size in dict.fromkeys(sizes):
-        found = apply("max", found, size)
-    return found
+        largest = apply("max", largest, size)
+    return largest
 
 
 @dataclass(frozen=True)
 class _Areas:
-    """What follows the buffers in the workspace: what workers share, then so many bytes of each worker."""
+    """The areas after the buffers in the workspace: shared memory, then ``scratch`` bytes per worker."""
 
     shared_at: Formula
     scratch_at: Formula
@@ -304,7 +315,7 @@ class _Areas:
 
 
 class _Frame:
-    """The entry function while it is written: its arguments, its closure and what buffers became."""
+    """Builds the entry function: its arguments, its closure and the descriptors of buffers."""
 
     def __init__(
         self,
@@ -316,7 +327,7 @@ class _Frame:
         launched: Collection[mlir.Op],
     ) -> None:
         self.areas = areas
-        #: Operations that calls take the place of.
+        #: Operations that are replaced by calls.
         self.launched = launched
         self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
         self.main = main
@@ -324,12 +335,12 @@ class _Frame:
         self.shapes = shapes
         self.body = mlir.block_of(main)
         self.old = list(self.body.arguments)
-        where = mlir.unknown_location()
+        location = mlir.unknown_location()
         self.buffers, self.dims, self.workspace, self.host = (
-            self.body.add_argument(pointer_type(), where) for _ in range(4)
+            self.body.add_argument(pointer_type(), location) for _ in range(4)
         )
         self.cache: dict[Formula, mlir.Value] = {}
-        #: Where buffers begin, and the words of the closure: once for all launches.
+        #: Start addresses of buffers and addresses of closure words, shared by all launches.
         self.begins: dict[mlir.Value, mlir.Value] = {}
         self.slots: list[mlir.Value] = []
         self.dead: list[mlir.Op] = []
@@ -337,7 +348,7 @@ class _Frame:
             self.code = self._stack("i32", 1)
             self.closure = self._stack("i64", words)
             llvm.store(mlir.constant(0, "i32"), self.code)
-            self.first = mlir.definition(mlir.constant(0))  # stays, for code to be written before it
+            self.first = mlir.definition(mlir.constant(0))  # an anchor: code is inserted before it
 
     def _stack(self, kind: str, count: int) -> mlir.Value:
         return mlir.stack_array(mlir.type_of(kind), count, 8)
@@ -354,13 +365,13 @@ class _Frame:
         self.shapes.rename(buffer, bound)
 
     def _base(self, position: int) -> mlir.Value:
-        """The pointer to argument ``position`` of ``main``: the caller's buffer, or an extent of our own."""
+        """The pointer to argument ``position`` of ``main``: the caller's buffer, or a stored extent."""
         if position in self.extents:
             slot = self._stack("i64", 1)
             llvm.store(self._size(self.extents[position]), slot)
             return slot
-        given = position - sum(extent < position for extent in self.extents)
-        slot = memory.advance(self.buffers, pointer_type(), mlir.constant(given))
+        number = position - sum(extent < position for extent in self.extents)
+        slot = memory.advance(self.buffers, pointer_type(), mlir.constant(number))
         return llvm.load(pointer_type(), slot)
 
     def bind_allocation(self, alloc: mlir.Op, offset: Formula) -> None:
@@ -401,16 +412,16 @@ class _Frame:
 
     def call(self, generics: list[mlir.Op], launch: Outlined) -> None:
         with mlir.before(generics[-1]):
-            for one in (launch, *launch.after):
-                self._dispatch(one)
+            for member in (launch, *launch.after):
+                self._dispatch(member)
         for generic in generics:
             generic.erase()
 
     def _enter(self, part: Part, buffers: list[mlir.Value]) -> None:
         self._pass([self._address(self.shapes.current(buffer)) for buffer in buffers])
         workspace = self._area(apply("-", self.areas.scratch_at, part.fixed))
-        given = [self.host, self.code, self.closure, self.dims, workspace]
-        mlir.call_llvm(f"{part.name}_enter", given)
+        arguments = [self.host, self.code, self.closure, self.dims, workspace]
+        mlir.call_llvm(f"{part.name}_enter", arguments)
 
     def _dispatch(self, launch: Outlined) -> None:
         if launch.part is not None:
@@ -432,8 +443,8 @@ class _Frame:
         grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
         if launch.slices:
             most = mlir.constant(launch.slices)
-            given = [self.host, extent, grain, most]
-            grain = mlir.call_llvm("kcache_least_slice", given, "i64")
+            slice_arguments = [self.host, extent, grain, most]
+            grain = mlir.call_llvm("kcache_least_slice", slice_arguments, "i64")
         self._check(launch.nest.checks, cache)
         arguments = [self.host, self.code, extent, grain, task, self.closure]
         mlir.call_llvm("kcache_dispatch", arguments)
@@ -442,7 +453,7 @@ class _Frame:
         return memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
 
     def _pass(self, words: list[mlir.Value]) -> None:
-        """Store the words of the closure at the current point."""
+        """Store the words of the closure at the insertion point."""
         with mlir.before(self.first):
             while len(self.slots) < len(words):
                 self.slots.append(memory.advance(self.closure, i64(), mlir.constant(len(self.slots))))
@@ -450,7 +461,7 @@ class _Frame:
             llvm.store(word, slot)
 
     def _address(self, buffer: mlir.Value) -> mlir.Value:
-        """Where a buffer begins: computed once where that is known as the buffer is."""
+        """The start address of a buffer, computed once, directly after its definition if sizes are static."""
         if self.shapes.codes:
             return dynamic_address_of(buffer, self.shapes, self._size, self.begins)
         if buffer not in self.begins:
@@ -462,7 +473,7 @@ class _Frame:
         return self.begins[buffer]
 
     def own_accesses(self, accesses: list[mlir.Op]) -> None:
-        """Address what ``main`` itself reads and writes, as launches do: i1 elements are bytes."""
+        """Rewrite loads and stores of ``main`` to the addressing of launches: i1 elements are bytes."""
         for access in accesses:
             buffer = access.operands[1 if mlir.name_of(access) == "memref.store" else 0]
             if self.shapes.codes or str(mlir.element_type(buffer.type)) == "i1":
@@ -481,28 +492,28 @@ class _Frame:
         return mlir.constant(stride) if isinstance(stride, int) else self._size(stride)
 
     def require(self, checks: tuple[Check, ...]) -> None:
-        """Set the error code before the first launch when ``checks`` do not hold."""
+        """Set the error code before the first launch if ``checks`` do not hold."""
         with mlir.before(self.first):
             self._check(checks, {})
 
     def _check(self, checks: tuple[Check, ...], cache: dict[Formula, mlir.Value]) -> None:
-        """Set the error code when a size is not what a launch relies on; the dispatch then skips it."""
+        """Set the error code if a size is not as a launch requires; the dispatch then skips the launch."""
         for check in checks:
-            left, right = (emit_formula(side, self.dims, cache) for side in (check.left, check.right))
+            lhs, rhs = (emit_formula(side, self.dims, cache) for side in (check.left, check.right))
             predicate = arith.CmpIPredicate.ne if check.equal else arith.CmpIPredicate.sgt
-            wrong = arith.cmpi(predicate, left, right)
-            before = llvm.load(mlir.type_of("i32"), self.code)
+            wrong = arith.cmpi(predicate, lhs, rhs)
+            old_code = llvm.load(mlir.type_of("i32"), self.code)
             failed = mlir.constant(SIZES_DISAGREE, "i32")
-            code = arith.select(wrong, failed, before)
+            code = arith.select(wrong, failed, old_code)
             llvm.store(code, self.code)
 
     def end_loops(self, conditions: list[mlir.Op]) -> None:
-        """Leave every loop after an error: what its condition waits for is no longer computed."""
+        """Exit loops after an error, since the values of their conditions are no longer computed."""
         for condition in conditions:
             with mlir.before(condition):
                 code = llvm.load(mlir.type_of("i32"), self.code)
-                fine = arith.cmpi(arith.CmpIPredicate.eq, code, mlir.constant(0, "i32"))
-                condition.operands[0] = arith.andi(condition.operands[0], fine)
+                succeeded = arith.cmpi(arith.CmpIPredicate.eq, code, mlir.constant(0, "i32"))
+                condition.operands[0] = arith.andi(condition.operands[0], succeeded)
 
     def finish(self) -> None:
         returned = mlir.last(self.body)
@@ -523,7 +534,7 @@ class _Frame:
 
 
 def _access(access: mlir.Op, pointer: memory.Pointer) -> None:
-    """Replace a load or store, at the current point, by one through ``pointer``."""
+    """Replace a load or store by one through ``pointer`` at the insertion point."""
     writes = mlir.name_of(access) == "memref.store"
     offset = mlir.constant(0)
     for index, step in zip(list(access.operands)[2 if writes else 1 :], pointer.steps, strict=True):

@@ -1,7 +1,7 @@
-"""From the structured operations of ``main`` to groups: what may be reordered, and who touches what.
+"""Partitions the structured operations of ``main`` into fusion groups and orders them.
 
-A *run* is a stretch of one block in which only structured operations have effects. Everything else in it
-(allocations, views, sizes) moves to its start, so that the operations may change places.
+A *run* is a sequence of operations of one block in which only structured operations have side effects. Other
+operations (allocations, views, sizes) move to its start, so that structured operations may be reordered.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ Arrange: TypeAlias = Callable[[Group, Sequence[Subject], Mapping[int, Buffer], i
 
 @dataclass
 class Planned:
-    """A launch to be: its loops, the code of its statements, its generics in order of execution."""
+    """A planned launch: its loops, the code of its statements, its generics in order of execution."""
 
     fused: Fused
     codes: dict[int, Code]
     buffers: list[mlir.Value]
     generics: list[mlir.Op]
-    #: Allocations that its loops do not need in memory.
+    #: Allocations that its loops keep in registers.
     spared: list[mlir.Op]
-    #: For a contraction with its start and consumers: the same as launches of their own.
+    #: For a contraction with its fill and consumers: each as a separate launch.
     parts: list[Planned] = field(default_factory=list["Planned"])
-    #: By buffer, where the loops are split: what combines the totals of chunks.
+    #: The combiners of the totals of chunks, by buffer, if the loops are split.
     combiners: dict[int, Combining] = field(default_factory=dict[int, Combining])
 
 
@@ -64,32 +64,32 @@ def plan_launches(
     shapes: Shapes,
     is_contraction: Callable[[mlir.Op], bool] = lambda _: False,
     vector_bytes: int = 16,
-    taken: Collection[mlir.Op] = (),
+    launched: Collection[mlir.Op] = (),
     arrange: Arrange = loops,
     combines: Combines = lambda _: {},
     limits: GroupLimits = USUAL_GROUPS,
 ) -> list[Planned]:
-    """The launches of ``main`` in order of execution; its generics are put in that order too.
+    """The launches of ``main`` in order of execution; reorders its generics accordingly.
 
-    What is ``taken`` is a launch already, past which nothing moves. ``arrange`` makes loops of groups;
-    ``combines`` says which results of an operation may be reduced in chunks.
+    ``launched`` operations already belong to a launch: nothing moves across them. ``arrange`` creates the
+    loops of a group; ``combines`` returns the combiners of results that may be reduced in chunks.
     """
     arranged = _Arranged(arrange, vector_bytes)
     return [
         planned
-        for run in _runs(main, taken)
+        for run in _runs(main, launched)
         for planned in _plan(run, shapes, is_contraction, arranged, combines, limits)
     ]
 
 
-def _runs(main: mlir.Op, taken: Collection[mlir.Op]) -> Iterator[list[mlir.Op]]:
-    """Stretches of generics, in program order, once what stands between them has moved to their start."""
+def _runs(main: mlir.Op, launched: Collection[mlir.Op]) -> Iterator[list[mlir.Op]]:
+    """The runs of generics, in program order; moves other operations to the start of their run."""
     blocks = list(dict.fromkeys(generic.operation.block for generic in mlir.named(main, "linalg.generic")))
     for block in blocks:
         run: list[mlir.Op] = []
         for op in mlir.operations(block):
             name = mlir.name_of(op)
-            if name == "linalg.generic" and op not in taken:
+            if name == "linalg.generic" and op not in launched:
                 run.append(op)
             elif run and (name in _PURE or name.startswith(("arith.", "math."))):
                 op.move_before(run[0])
@@ -131,10 +131,11 @@ def _plan(
         opaque = frozenset(number_of(value) for value in captured)
         weight = sum(map(length_of, inner))
         contraction, unfusible = is_contraction(generic), is_marker(generic)
-        own = combines(generic) if not contraction and not unfusible and needs_chunks(nest) else {}
-        combined[position] = _totals(nest, codes[position], own) if own else {}
+        chunkable = not contraction and not unfusible and needs_chunks(nest)
+        op_combiners = combines(generic) if chunkable else {}
+        combined[position] = _totals(nest, codes[position], op_combiners) if op_combiners else {}
         chunked = bool(combined[position])
-        scan = chunked and scans(generic, own)
+        scan = chunked and scans(generic, op_combiners)
         subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan))
     roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
@@ -142,34 +143,32 @@ def _plan(
     order: list[Planned] = []
 
     def plans(limits: GroupLimits) -> list[tuple[_Local, Planned]]:
-        found: list[tuple[_Local, Planned]] = []
+        groups: list[tuple[_Local, Planned]] = []
         for group in partition(subjects, root_of, limits):
             local = _Local(group, subjects, codes, values)
             planned = _planned(local.group, local, shapes, arranged)
             if any(subject.chunked for subject in local.subjects):
                 _split(planned, local.subjects, {local.places[n]: combined[n] for n in local.places})
-            found.append((local, planned))
-        return found
+            groups.append((local, planned))
+        return groups
 
     planned_groups = plans(limits)
     if any(
-        reduces_along(local.group, local.subjects) and one.fused.split is None
-        for local, one in planned_groups
+        reduces_along(local.group, local.subjects) and planned.fused.split is None
+        for local, planned in planned_groups
     ):
         planned_groups = plans(replace(limits, along=False))
     for local, planned in planned_groups:
         if local.group.contraction:
-            alone_each = [
-                alone(member.number, local.subjects[member.number]) for member in local.group.members
-            ]
-            planned.parts = [_planned(one, local, shapes, arranged) for one in alone_each]
+            singles = [alone(member.number, local.subjects[member.number]) for member in local.group.members]
+            planned.parts = [_planned(group, local, shapes, arranged) for group in singles]
         order.append(planned)
     for planned in order:
         for generic in planned.generics:
             if generic != last:
                 generic.move_before(last)
     following = False
-    for planned in order:  # what comes after the one that never moved
+    for planned in order:  # generics after the one that does not move
         for generic in planned.generics:
             if following:
                 generic.move_after(last)
@@ -178,23 +177,23 @@ def _plan(
     yield from order
 
 
-def _totals(nest: Nest, code: Code, found: Mapping[int, Combining]) -> dict[int, Combining]:
-    """Combiners by access, if all results that do not walk along what is reduced have one."""
+def _totals(nest: Nest, code: Code, combiners: Mapping[int, Combining]) -> dict[int, Combining]:
+    """The combiners by access, if all results that are invariant in the reduced axes have one."""
     totals: dict[int, Combining] = {}
     for place, (access, number) in enumerate(zip(nest.accesses, code.numbers, strict=True)):
-        walked = [access.strides[p] != 0 for p, axis in enumerate(nest.axes) if not axis.parallel]
-        if not access.written or all(walked):
+        moves = [access.strides[p] != 0 for p, axis in enumerate(nest.axes) if not axis.parallel]
+        if not access.written or all(moves):
             continue
-        if any(walked) or number - code.inputs not in found:
+        if any(moves) or number - code.inputs not in combiners:
             return {}
-        totals[place] = found[number - code.inputs]
+        totals[place] = combiners[number - code.inputs]
     return totals
 
 
 def _split(
     planned: Planned, subjects: Sequence[Subject], combined: Mapping[int, Mapping[int, Combining]]
 ) -> None:
-    """Cut the loops of a chunked reduction or scan into chunks, where that may be done."""
+    """Split the loops of a long reduction or scan into chunks, if that is legal."""
     statements = planned.fused.statements
     fused = planned.fused
     common, private = None, frozenset[int]()
@@ -207,20 +206,20 @@ def _split(
     widths = {
         number: memory.element_bytes(mlir.element_type(planned.buffers[number].type)) for number in numbers
     }
-    accumulators = {place: own for place, own in totals.items() if own}
-    found = split(nests, accumulators, widths, scan, common, private)
-    if found is None:
+    accumulators = {place: buffers for place, buffers in totals.items() if buffers}
+    chunked = split(nests, accumulators, widths, scan, common, private)
+    if chunked is None:
         return
-    planned.fused = replace(planned.fused, split=found)
+    planned.fused = replace(planned.fused, split=chunked)
     for statement in statements:
         for place, combiner in combined.get(statement.number, {}).items():
             planned.combiners[statement.nest.accesses[place].buffer] = combiner
 
 
 class _Local:
-    """A group by itself: its nests and buffers have numbers of its own, in the order of those of the run.
+    """A group whose nests and buffers are renumbered, in the order of the run.
 
-    So groups that do the same to different buffers are equal.
+    Groups that do the same to different buffers are thereby equal.
     """
 
     def __init__(
@@ -250,7 +249,7 @@ def _renumbered(subject: Subject, buffers: Mapping[int, int]) -> Subject:
 
 
 class _Arranged:
-    """``arrange``, once for equal groups."""
+    """``arrange``, memoized by group."""
 
     def __init__(self, arrange: Arrange, vector_bytes: int) -> None:
         self.arrange = arrange
@@ -259,25 +258,25 @@ class _Arranged:
 
     def of(self, group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer]) -> Fused:
         key = (group, tuple(subjects), tuple(buffers.items()))
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self.arrange(group, subjects, buffers, self.vector_bytes)
-        return found
+        arranged = self.known.get(key)
+        if arranged is None:
+            arranged = self.known[key] = self.arrange(group, subjects, buffers, self.vector_bytes)
+        return arranged
 
 
 def _planned(group: Group, local: _Local, shapes: Shapes, arranged: _Arranged) -> Planned:
-    """The launch of ``group``: of all nests of ``local`` or some."""
+    """The launch of ``group``, which has all nests of ``local`` or some of them."""
     generics = [local.codes[member.number].generic for member in group.members]
     subjects, values = local.subjects, local.values
     used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
-    # A contraction writes its result to memory, whatever happens to it next, and so does what is unfusible.
+    # Contractions and unfusible operations always write their results to memory.
     keep = group.contraction or subjects[group.members[0].number].unfusible
     buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
     fused = arranged.of(group, subjects, buffers)
-    gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
-    spared = [mlir.defining(values[number]) for number in sorted(gone)]
-    own = {member.number: local.codes[member.number] for member in group.members}
-    return Planned(fused, own, values, generics, [op for op in spared if op is not None])
+    dropped = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
+    spared = [mlir.defining(values[number]) for number in sorted(dropped)]
+    codes = {member.number: local.codes[member.number] for member in group.members}
+    return Planned(fused, codes, values, generics, [op for op in spared if op is not None])
 
 
 def _buffer(value: mlir.Value, generics: list[mlir.Op], shapes: Shapes) -> Buffer:

@@ -1,4 +1,4 @@
-"""The shared object of a CPU kernel: its objects linked and checked, and its interface."""
+"""The shared object of a CPU kernel: links and checks its objects, and describes its interface."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def link_objects(unit: Unit) -> None:
 
 
 def linked_objects() -> str:
-    """The digests of what is linked beside every kernel: text of the ``link`` stage."""
+    """The digests of objects that are linked with every kernel: text of the ``link`` stage."""
     return f"thread pool {pool_text_digest()}"
 
 
 def cpu_kernel(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
-    """The artifacts and the interface of a unit that went through the pipeline."""
+    """The artifacts and the interface of a unit after the pipeline."""
     interface = KernelInterface(
         inputs=unit.inputs,
         constants=unit.constants,

@@ -1,7 +1,7 @@
-"""From planned loops to launches: which form the code of each takes, written once for all that repeat.
+"""Outlines planned loops as launches: chooses the form of the code, and shares it between equal groups.
 
-Layers of a network do the same to different buffers. Where a group reads like one before it, up to which
-buffers and scalars it is given, it calls the functions of that one.
+Layers of a network do the same to different buffers. A group that equals an earlier one, except for its
+buffers and scalars, calls the functions of that one.
 """
 
 from __future__ import annotations
@@ -30,55 +30,53 @@ from kcache_compiler.shapes.recovery import Ambiguous
 
 @dataclass
 class Written:
-    """What became of planned loops: launches with the operations that each stands for, and allocations that
-    nothing uses any more.
-    """
+    """The result of outlining: launches with the operations that each replaces, and unused allocations."""
 
     launches: list[tuple[list[mlir.Op], Outlined]]
     spared: list[mlir.Op]
 
 
 def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes) -> Written:
-    """Write the slice functions of ``planned``; the first of its launches has this number."""
+    """Write the slice functions of ``planned``; its first launch has this number."""
     choices = parse_choices(unit.options.schedule)
-    found = Written([], [])
+    written = Written([], [])
     if choices.contraction != "windows" or not is_window(planned.generics, shapes):
-        whole = outline_contraction(unit, planned.generics, f"launch_{number}", shapes)
-        if whole is not None:
-            return Written([(planned.generics, whole)], whole.spared)
+        contraction = outline_contraction(unit, planned.generics, f"launch_{number}", shapes)
+        if contraction is not None:
+            return Written([(planned.generics, contraction)], contraction.spared)
     parts = planned.parts or [planned]
     window = None
     if planned.fused.split is None and choices.contraction != "loops":
         window = outline_window(unit, planned.generics, f"launch_{number}", shapes)
     if window is not None:
-        found.launches.append((planned.generics[: window[0]], window[1]))
+        written.launches.append((planned.generics[: window[0]], window[1]))
         parts = parts[window[0] :]
-    for one in parts:
-        name = f"launch_{number + len(found.launches)}"
-        marker = outline_part(unit, one.generics[0], name)
-        marker = marker or outline_marker(unit.module, one.generics[0], name, shapes)
+    for part in parts:
+        name = f"launch_{number + len(written.launches)}"
+        marker = outline_part(unit, part.generics[0], name)
+        marker = marker or outline_marker(unit.module, part.generics[0], name, shapes)
         if marker is not None:
-            found.launches.append((one.generics, marker))
+            written.launches.append((part.generics, marker))
             continue
-        found.launches.append((one.generics, _write_loops(unit, one, name, shapes)))
-        found.spared += one.spared
-    return found
+        written.launches.append((part.generics, _write_loops(unit, part, name, shapes)))
+        written.spared += part.spared
+    return written
 
 
-def _write_loops(unit: Unit, one: Planned, name: str, shapes: Shapes) -> Outlined:
+def _write_loops(unit: Unit, planned: Planned, name: str, shapes: Shapes) -> Outlined:
     choices = parse_choices(unit.options.schedule)
-    if one.fused.split is not None:
-        if one.fused.shared:
-            one.fused = ended(one.fused, one.codes, one.buffers, unit.target)
-        return outline_chunks(unit.module, name, one, shapes, unit.options.numerics == "strict")
-    fused = streamed(one.fused, one.buffers, shapes, unit.target, choices.stream_bytes)
-    fused = ended(fused, one.codes, one.buffers, unit.target)
+    if planned.fused.split is not None:
+        if planned.fused.shared:
+            planned.fused = ended(planned.fused, planned.codes, planned.buffers, unit.target)
+        return outline_chunks(unit.module, name, planned, shapes, unit.options.numerics == "strict")
+    fused = streamed(planned.fused, planned.buffers, shapes, unit.target, choices.stream_bytes)
+    fused = ended(fused, planned.codes, planned.buffers, unit.target)
     fused = replace(fused, together=choices.rows_together, turns=choices.vectors_a_turn)
-    return outline(unit.module, name, fused, one.codes, one.buffers, shapes)
+    return outline(unit.module, name, fused, planned.codes, planned.buffers, shapes)
 
 
 class Repeats:
-    """Planned loops of a unit as they are written, and what is known of them."""
+    """Writes the planned loops of a unit, and reuses the functions of equal ones."""
 
     def __init__(self, unit: Unit, shapes: Shapes) -> None:
         self._unit = unit
@@ -86,26 +84,26 @@ class Repeats:
         self._known: dict[Hashable, _Template] = {}
 
     def write(self, planned: Planned, number: int) -> Written:
-        """The same as ``write_planned``, by the functions of equal loops where there were any."""
+        """``write_planned``, or calls of the functions of equal loops that were written before."""
         reading = self._read(planned)
         if reading is None:
             return write_planned(self._unit, planned, number, self._shapes)
-        known = self._known.get(reading.key)
-        if known is not None:
-            return known.again(reading, number)
+        template = self._known.get(reading.key)
+        if template is not None:
+            return template.again(reading, number)
         operands = [list(generic.operands) for generic in planned.generics]
         written = write_planned(self._unit, planned, number, self._shapes)
-        moved = {
+        replaced = {
             reading.numbers[old]: reading.numbers[new]
-            for generic, before in zip(planned.generics, operands, strict=True)
-            for old, new in zip(before, generic.operands, strict=True)
+            for generic, old_operands in zip(planned.generics, operands, strict=True)
+            for old, new in zip(old_operands, generic.operands, strict=True)
             if old != new
         }
-        self._known[reading.key] = _Template(reading, written, moved)
+        self._known[reading.key] = _Template(reading, written, replaced)
         return written
 
     def _read(self, planned: Planned) -> _Reading | None:
-        """None for what is written anew each time: chunks, and what has sizes that no formula says."""
+        """None for loops that are never shared: chunks, and loops with sizes without a formula."""
         if planned.combiners:
             return None
         try:
@@ -115,11 +113,11 @@ class Repeats:
 
 
 class _Reading:
-    """All that the code of planned loops depends on, as a ``key``; ``values`` are what it is given from
-    outside, in the order in which the key names them.
+    """Everything that the code of planned loops depends on, as a ``key``; ``values`` are its inputs, in the
+    order of their numbers in the key.
 
-    Texts have the sizes of a sample where some are open: each stands for one formula, or is rejected where
-    code asks for it. Raises what reading sizes and strides does.
+    Texts contain the sizes of a sample if some are dynamic: each represents one formula, or is rejected when
+    code uses it. Raises the errors of reading sizes and strides.
     """
 
     def __init__(self, planned: Planned, shapes: Shapes) -> None:
@@ -133,10 +131,10 @@ class _Reading:
         texts: list[tuple[str, tuple[int, ...]]] = []
         for generic in planned.generics:
             text = mlir.local_text(generic)
-            given = list(generic.operands)
-            if mlir.unknown_values(text) != len(given):
-                given += mlir.outside_values(generic)
-            texts.append((text, tuple(map(self._number, given))))
+            operands = list(generic.operands)
+            if mlir.unknown_values(text) != len(operands):
+                operands += mlir.outside_values(generic)
+            texts.append((text, tuple(map(self._number, operands))))
         self.key = (
             tuple(texts),
             self._loops(planned),
@@ -159,7 +157,7 @@ class _Reading:
         return planned.fused, tuple(codes), tuple(spared)
 
     def _fact(self, value: mlir.Value, shapes: Shapes) -> Hashable:
-        """What code may depend on besides the type: sizes, what else is the same memory, who else uses it."""
+        """What code may depend on besides the type: sizes, aliases, and other users."""
         owner = mlir.defining(value)
         if not mlir.is_memref(value.type):
             if owner is not None and mlir.name_of(owner) == "arith.constant":
@@ -175,49 +173,49 @@ class _Reading:
         return number, memory.is_unaliased(root), allocated, users, sizes, strides
 
     def _users(self, value: mlir.Value) -> frozenset[int]:
-        """The operations of the group that use it, and -1 for any others; of thousands few are looked at."""
-        own = {place: list(one.operands).count(value) for one, place in self._places.items()}
-        some = itertools.islice(mlir.uses(value), sum(own.values()) + 1)
-        others = {-1 for user, _ in some if user not in self._places}
-        return frozenset({place for place, count in own.items() if count} | others)
+        """The operations of the group that use ``value``, and -1 for any others; reads only a few of many."""
+        counts = {place: list(op.operands).count(value) for op, place in self._places.items()}
+        users = itertools.islice(mlir.uses(value), sum(counts.values()) + 1)
+        outside = {-1 for user, _ in users if user not in self._places}
+        return frozenset({place for place, count in counts.items() if count} | outside)
 
 
 class _Template:
-    """The launches that were written for a reading, by the numbers of its values and operations."""
+    """The launches that were written for a reading, with values and operations as numbers."""
 
     def __init__(self, reading: _Reading, written: Written, moved: dict[int, int]) -> None:
         self._moved = moved
         places = {generic: place for place, generic in enumerate(reading.planned.generics)}
-        self._launches = [([places[one] for one in ops], launch) for ops, launch in written.launches]
+        self._launches = [([places[op] for op in ops], launch) for ops, launch in written.launches]
         self._numbers = reading.numbers
-        made = {mlir.defining(value): number for value, number in reading.numbers.items()}
-        self._made = {op: made[op] for op in _spared(written)}
+        numbers = {mlir.defining(value): number for value, number in reading.numbers.items()}
+        self._made = {op: numbers[op] for op in _spared(written)}
         self._spared = [self._made[op] for op in written.spared]
 
     def again(self, reading: _Reading, number: int) -> Written:
-        """The same for a reading with the same key; its first launch has this number."""
+        """Instantiate the launches for a reading with the same key; the first launch has this number."""
         values = reading.values
         for old, new in self._moved.items():
             values[old].replace_all_uses_with(values[new])
         launches = [
             (
                 [reading.planned.generics[place] for place in places],
-                self._renamed(one, number + count, values),
+                self._renamed(launch, number + count, values),
             )
-            for count, (places, one) in enumerate(self._launches)
+            for count, (places, launch) in enumerate(self._launches)
         ]
-        return Written(launches, [mlir.definition(values[one]) for one in self._spared])
+        return Written(launches, [mlir.definition(values[number]) for number in self._spared])
 
-    def _renamed(self, one: Outlined, number: int, values: list[mlir.Value], first: str = "") -> Outlined:
-        first = first or one.name
+    def _renamed(self, launch: Outlined, number: int, values: list[mlir.Value], first: str = "") -> Outlined:
+        first = first or launch.name
         return replace(
-            one,
-            name=f"launch_{number}{one.name.removeprefix(first)}",
-            function=one.code,
-            buffers=[values[self._numbers[buffer]] for buffer in one.buffers],
-            scalars=[values[self._numbers[scalar]] for scalar in one.scalars],
-            after=[self._renamed(each, number, values, first) for each in one.after],
-            spared=[mlir.definition(values[self._made[op]]) for op in one.spared],
+            launch,
+            name=f"launch_{number}{launch.name.removeprefix(first)}",
+            function=launch.code,
+            buffers=[values[self._numbers[buffer]] for buffer in launch.buffers],
+            scalars=[values[self._numbers[scalar]] for scalar in launch.scalars],
+            after=[self._renamed(follower, number, values, first) for follower in launch.after],
+            spared=[mlir.definition(values[self._made[op]]) for op in launch.spared],
         )
 
 

@@ -1,9 +1,8 @@
-"""The thread pool that is linked beside CPU kernels: ``parallel_for`` as native code.
+"""The thread pool that is linked with CPU kernels: ``parallel_for`` as native code.
 
-Its source is ``runtime/thread_pool.c``, which says how it works; docs/reference/c-abi.md says how it is
-used. The LLVM IR
-beside the source is compiled once a process for each triple, at the triple's baseline, so that a server needs
-no C compiler. ``scripts/generate_thread_pool.py`` writes the IR.
+``runtime/thread_pool.c`` is its source, docs/reference/c-abi.md its documentation. The LLVM IR next to the
+source is compiled once per process and triple, at the triple's baseline, so that a server needs no C
+compiler. ``scripts/generate_thread_pool.py`` writes the IR.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _RUNTIME = Path(__file__).with_name("runtime")
 
 
 def may_use_threads(launches: list[Launch]) -> bool:
-    """Whether some launch may have two slices of its grain; known where both are numbers."""
+    """Whether a launch may have two slices of its grain; exact if extent and grain are static."""
     return any(_splits(launch.extent, launch.grain) for launch in launches)
 
 
@@ -31,13 +30,13 @@ def _splits(extent: str, grain: str) -> bool:
 
 
 def pool_object(target: Target) -> bytes:
-    """The pool's object code for the triple of ``target``; the same bytes for all targets of a triple."""
+    """The pool's object code for the triple of ``target``; equal bytes for all targets of a triple."""
     return _object(baseline(target))
 
 
 @functools.cache
 def pool_text_digest() -> str:
-    """The pool's ingredient of the toolchain: a digest of the IR of all architectures."""
+    """The pool's part of the toolchain fingerprint: a digest of the IR of all architectures."""
     texts = [path.read_bytes() for path in sorted(_RUNTIME.glob("thread_pool.*.ll"))]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 

@@ -1,8 +1,8 @@
 """Workspace planning: every allocation of ``main`` becomes an offset in one workspace.
 
-A buffer lives from the first to the last statement of the function's block that touches it or a
-view of it; buffers inside a loop or branch live as long as that whole statement. Slots are used
-again by buffers whose lives do not meet; slots of symbolic size only by buffers that never need more.
+A buffer is live from the first to the last statement of the function's block that accesses it or a view of
+it; a buffer inside a loop or branch is live during that whole statement. Buffers with disjoint live ranges
+share slots; a slot of symbolic size is reused only by buffers that are provably not larger.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ def plan(
     spared: Sequence[mlir.Op] = (),
     counted: bool = False,
 ) -> Plan:
-    """Give every ``memref.alloc`` of ``main`` a place, but for those in ``spared``.
+    """Assign an offset to every ``memref.alloc`` of ``main`` except those of ``spared``.
 
-    The operations of one launch run interleaved: what one of them touches lives through all of them.
-    ``counted``: no place has less than 0 bytes, nor at sizes that are rejected: ``main`` itself reads there.
+    The operations of one launch run interleaved: a buffer that one of them accesses is live during all of
+    them. ``counted``: no slot has a negative size, even for sizes that are rejected, because ``main`` reads
+    from slots.
     """
     statements = mlir.operations(mlir.block_of(main))
     position = _Positions({statement: number for number, statement in enumerate(statements)})
     for launch in launches:
         position.update(dict.fromkeys(launch, position[launch[0]]))
-    gone = set(spared)
+    excluded = set(spared)
     slots = Slots()
     placed: list[tuple[mlir.Op, int]] = []
     lives = [
-        (_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc") if alloc not in gone
+        (_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc") if alloc not in excluded
     ]
     for (first, last), alloc in sorted(lives, key=lambda entry: entry[0][0]):
         placed.append((alloc, slots.place(_bytes_of(alloc, shapes), first, last)))
@@ -61,7 +62,7 @@ def plan(
 
 
 class _Positions(dict[mlir.Op, int]):
-    """The statement that an operation is of, by number: its own, or that of the one around it."""
+    """The number of the statement that an operation is or is nested in."""
 
     def __missing__(self, operation: mlir.Op) -> int:
         return self[mlir.parent_of(operation)]
@@ -79,7 +80,7 @@ def aligned(size: Formula) -> Formula:
 
 
 def _sum(sizes: Counter[Formula]) -> Formula:
-    """All sizes, equal ones as one product: manifests hold it as text."""
+    """The sum of sizes, with equal terms as one product: manifests contain it as text."""
     total: Formula = 0
     for size, count in sizes.items():
         total = add(total, mul(count, size))
@@ -87,21 +88,23 @@ def _sum(sizes: Counter[Formula]) -> Formula:
 
 
 def ends(sizes: list[Formula]) -> list[Formula]:
-    """Where each of some areas one behind the other ends. Sums of as many terms as there are different sizes:
-    a formula that is as deep as a long program is more than Python follows.
+    """The end offsets of consecutive areas.
+
+    Each is a sum of one term per distinct size: a formula as deep as a long program would exceed Python's
+    recursion limit.
     """
-    known = 0
+    static = 0
     counts: Counter[Formula] = Counter()
-    opened: Formula = 0
-    found: list[Formula] = []
+    symbolic: Formula = 0
+    results: list[Formula] = []
     for size in sizes:
         if isinstance(size, int):
-            known += size
+            static += size
         else:
             counts[size] += 1
-            opened = _sum(counts)
-        found.append(add(opened, known))
-    return found
+            symbolic = _sum(counts)
+        results.append(add(symbolic, static))
+    return results
 
 
 def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:
@@ -112,17 +115,17 @@ def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:
 
 
 class Slots:
-    """The slots of the workspace, for buffers in the order in which their lives begin."""
+    """The slots of the workspace; buffers are placed in the order in which their live ranges begin."""
 
     def __init__(self) -> None:
         self.sizes: list[Formula] = []
         self._busy: list[tuple[int, int]] = []
-        #: Free ones: of known size by that and number, of symbolic size by number.
+        #: Free slots: those of static size as (size, number), those of symbolic size as number.
         self._known: list[tuple[int, int]] = []
         self._open: list[int] = []
 
     def place(self, size: Formula, first: int, last: int) -> int:
-        """The slot of a buffer of ``size`` that lives from ``first`` to ``last``."""
+        """The slot of a buffer of ``size`` that is live from ``first`` to ``last``."""
         while self._busy and self._busy[0][0] < first:
             self._release(heapq.heappop(self._busy)[1])
         number = self._known_fit(size) if isinstance(size, int) else self._open_fit(size)
@@ -140,20 +143,20 @@ class Slots:
             bisect.insort(self._open, number)
 
     def _known_fit(self, size: int) -> int | None:
-        """The smallest that is large enough, else the largest, which grows."""
+        """The smallest free slot that is large enough, else the largest, which grows."""
         if not self._known:
             return None
         place = bisect.bisect_left(self._known, (size, 0))
-        have, number = self._known.pop(min(place, len(self._known) - 1))
-        self.sizes[number] = max(have, size)
+        capacity, number = self._known.pop(min(place, len(self._known) - 1))
+        self.sizes[number] = max(capacity, size)
         return number
 
     def _open_fit(self, size: Formula) -> int | None:
-        """One of the same size, else the first that is never too small."""
+        """A free slot of the same size, else the first that is provably large enough."""
         free = sorted([*self._open, *(number for _, number in self._known)])
         number = next((number for number in free if self.sizes[number] == size), None)
         if number is None:
-            number = next((one for one in free if proves(size, self.sizes[one], equal=False)), None)
+            number = next((slot for slot in free if proves(size, self.sizes[slot], equal=False)), None)
         if number in self._open:
             self._open.remove(number)
         elif number is not None:
@@ -162,16 +165,16 @@ class Slots:
 
 
 def _life(alloc: mlir.Op, position: _Positions) -> tuple[int, int]:
-    """First and last statement that touches the allocation or anything that may be a view of it."""
+    """The first and the last statement that accesses the allocation or a possible view of it."""
     first = last = position[alloc]
     touched: list[int] = []
-    seen: set[mlir.Value] = set()
+    visited: set[mlir.Value] = set()
     pending = [alloc.results[0]]
     while pending:
         buffer = pending.pop()
-        if buffer in seen:
+        if buffer in visited:
             continue
-        seen.add(buffer)
+        visited.add(buffer)
         for user, _ in mlir.uses(buffer):
             touched.append(position[user])
             pending.extend(_may_be_views(user))
@@ -191,9 +194,9 @@ def _may_be_views(user: mlir.Op) -> list[mlir.Value]:
 
 
 def _buffers_of(control: mlir.Op) -> list[mlir.Value]:
-    """Results and region arguments of a control flow operation that are buffers."""
-    found = list(control.results)
+    """The results and region arguments of a control flow operation that are buffers."""
+    values = list(control.results)
     for region in control.operation.regions:
         for block in region.blocks:
-            found.extend(block.arguments)
-    return [value for value in found if mlir.is_memref(value.type)]
+            values.extend(block.arguments)
+    return [value for value in values if mlir.is_memref(value.type)]

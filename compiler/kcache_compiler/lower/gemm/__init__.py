@@ -1,1 +1,1 @@
-"""Contractions: matrix products and convolutions by packed panels and a register tile."""
+"""Contractions: matrix products and convolutions by packed panels and register tiles."""

@@ -1,9 +1,9 @@
 """The loops around the micro-kernel: cells of the grid, blocks of columns and of K, panels of rows.
 
 ``run(begin, end, facts, a, b, c, scratch, closure, epilogue)`` computes cells ``begin`` to ``end``. A cell
-is ``form.cell`` rows of one block of columns of one batch; cells of one block of columns follow each other,
-so that packed B serves them all. After the last block of K each panel of rows, still in the cache, is
-given to ``epilogue``.
+is ``form.cell`` rows of one block of columns of one batch; the cells of a block of columns are consecutive
+and share the packed panel of B. After the last block of K, ``epilogue`` processes each panel of rows while
+it is in the cache.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, LONE_COLUMNS, SUMMED_TILES, Form
 
 _POINTER = "!llvm.ptr"
-#: What stands at which place of ``facts``, and how many numbers describe an axis after them.
+#: The layout of ``facts``, and the number of words of each axis that follows them.
 FACTS = ("m", "n", "k", "ldc", "load", "batch_axes", "m_axes", "n_axes", "k_axes")
 AXIS_WORDS = 4
 
 
 class Driver:
-    """State while ``run`` is written."""
+    """Emits ``run``."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -46,8 +46,8 @@ class Driver:
     def text(self) -> str:
         code = self.code
         if self.form.direct:
-            few = is_direct(self)
-            with code.when(few):
+            is_direct_product = is_direct(self)
+            with code.when(is_direct_product):
                 write_direct(self)
             with code.otherwise():
                 self._packed()
@@ -56,7 +56,7 @@ class Driver:
         return code.text()
 
     def blocks(self) -> Name:
-        """How many blocks of columns there are."""
+        """The number of blocks of columns."""
         code, columns = self.code, self.facts["n"]
         shared = code.min(code.ceildiv(columns, LONE_COLUMNS), 2)
         return code.max(code.max(code.ceildiv(columns, self.form.width), shared), 1)
@@ -65,24 +65,24 @@ class Driver:
         code, form, facts = self.code, self.form, self.facts
         cells = code.ceildiv(facts["m"], form.cell)
         blocks = self.blocks()
-        wide = code.roundup(code.ceildiv(facts["n"], blocks), form.columns)
+        block_width = code.roundup(code.ceildiv(facts["n"], blocks), form.columns)
         with code.loop(code.div("%begin", cells), code.ceildiv("%end", cells)) as group:
             first = code.mul(group.counter, cells)
             low = code.mul(code.max(code.sub("%begin", first), 0), form.cell)
             high = code.min(code.mul(code.sub("%end", first), form.cell), facts["m"])
-            column = code.mul(code.rem(group.counter, blocks), wide)
-            there = code.min(code.sub(facts["n"], column), wide)
+            column = code.mul(code.rem(group.counter, blocks), block_width)
+            width = code.min(code.sub(facts["n"], column), block_width)
             batch = code.div(group.counter, blocks)
             if form.summed:
                 part = form.rows * SUMMED_TILES
                 with code.loop(low, high, part) as rows:
                     stop = code.min(code.add(rows.counter, part), high)
-                    self._block(batch, rows.counter, stop, column, there)
+                    self._block(batch, rows.counter, stop, column, width)
             else:
-                self._block(batch, low, high, column, there)
+                self._block(batch, low, high, column, width)
 
     def single_step(self, kind: str, column: int) -> Name:
-        """The stride of the only axis of a kind; 0 where there are several or none."""
+        """The stride of the only axis of a kind; 0 if there are several or none."""
         code = self.code
         single = code.compare("eq", self.facts[f"{kind}_axes"], 1)
         stride = code.load(code.at(self.axes[kind], column, "i64"))
@@ -101,58 +101,58 @@ class Driver:
         )
 
     def bases(self, batch: Name) -> dict[str, Name]:
-        """Where A, B and C of a batch begin."""
+        """The start addresses of A, B and C of a batch."""
         code, form = self.code, self.form
-        found: dict[str, Name] = {}
+        addresses: dict[str, Name] = {}
         for number, (name, kind) in enumerate((("a", form.a), ("b", form.b), ("c", form.c))):
             slot = code.at(self.place, number, "i64")
             self.table(slot, batch, code.const(1), "batch", number + 1)
-            found[name] = code.at(f"%{name}", code.load(slot), stored_name(kind))
-        return found
+            addresses[name] = code.at(f"%{name}", code.load(slot), stored_name(kind))
+        return addresses
 
-    def _block(self, batch: Name, low: Name, high: Name, column: Name, there: Name) -> None:
-        """Rows ``low`` to ``high`` of a block of columns."""
+    def _block(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
+        """Compute rows ``low`` to ``high`` of a block of columns."""
         code, form, facts = self.code, self.form, self.facts
         bases = self.bases(batch)
-        self.table(self.columns, column, there, "n", 2)
-        follow = self.run(self.columns, there)
+        self.table(self.columns, column, width, "n", 2)
+        contiguous = self.run(self.columns, width)
         pieces = code.max(code.ceildiv(facts["k"], form.depth), 1)
-        deep = code.ceildiv(facts["k"], pieces)
+        piece_depth = code.ceildiv(facts["k"], pieces)
         if form.pairs:
-            deep = code.roundup(deep, form.group)
+            piece_depth = code.roundup(piece_depth, form.group)
         with code.loop(0, pieces) as piece:
-            start = code.mul(piece.counter, deep)
-            depth = code.min(code.sub(facts["k"], start), deep)
+            start = code.mul(piece.counter, piece_depth)
+            depth = code.min(code.sub(facts["k"], start), piece_depth)
             self.table(self.steps_a, start, depth, "k", 1)
             self.table(self.steps_b, start, depth, "k", 2)
             run_a, run_b = self.run(self.steps_a, depth), self.run(self.steps_b, depth)
-            packed = self._pack_b(bases["b"], there, depth, run_b, follow, code.sub(high, low))
-            more = code.compare("ne", piece.counter, 0)
-            load = code.either(more, code.compare("ne", facts["load"], 0))
+            packed = self._pack_b(bases["b"], width, depth, run_b, contiguous, code.sub(high, low))
+            is_later_piece = code.compare("ne", piece.counter, 0)
+            load = code.either(is_later_piece, code.compare("ne", facts["load"], 0))
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
             ends = code.both(last, self.followed())
             with code.loop(low, high, form.rows) as row:
                 rows = code.min(code.sub(high, row.counter), form.rows)
                 target, step = code.add(code.mul(row.counter, facts["ldc"]), column), facts["ldc"]
                 stored = code.at(bases["c"], target, stored_name(form.c))
-                begun = code.mul(code.sub(row.counter, low), form.width)
-                own = (code.at(self.sums, begun, form.wide), code.const(form.width))
-                sums = own if form.summed else (stored, step)
+                sums_offset = code.mul(code.sub(row.counter, low), form.width)
+                scratch_sums = (code.at(self.sums, sums_offset, form.wide), code.const(form.width))
+                sums = scratch_sums if form.summed else (stored, step)
                 begins = code.choose(code.compare("eq", row.counter, low), packed, code.const(0))
-                self._panel(bases, row.counter, rows, (begins, there), depth, run_a, load, sums)
+                self._panel(bases, row.counter, rows, (begins, width), depth, run_a, load, sums)
                 if form.summed:
                     with code.when(last):
-                        self._finish(rows, there, own[0], stored)
+                        self._finish(rows, width, scratch_sums[0], stored)
                 with code.when(ends):
                     stop = code.add(row.counter, rows)
-                    self.end(batch, row.counter, stop, column, code.add(column, there))
+                    self.end(batch, row.counter, stop, column, code.add(column, width))
 
     def followed(self) -> Name:
-        given = self.code.op(f"llvm.ptrtoint %epilogue : {_POINTER} to i64")
-        return self.code.compare("ne", given, 0)
+        epilogue_address = self.code.op(f"llvm.ptrtoint %epilogue : {_POINTER} to i64")
+        return self.code.compare("ne", epilogue_address, 0)
 
     def end(self, *numbers: Name) -> None:
-        """The epilogue of a part: its batch, rows from and to, columns from and to."""
+        """Call the epilogue on a part of C: batch, first and last row, first and last column."""
         kinds = ", ".join([_POINTER, *["i64"] * len(numbers)])
         self.code.do(f"llvm.call %epilogue(%closure, {', '.join(numbers)}) : {_POINTER}, ({kinds}) -> ()")
 
@@ -161,22 +161,25 @@ class Driver:
             f"llvm.call @{self.form.name}_consecutive({table}, {count}) : (!llvm.ptr, i64) -> i1"
         )
 
-    def _pack_b(self, base: Name, there: Name, depth: Name, run: Name, follow: Name, height: Name) -> Name:
-        """``follow``: the columns are neighbours; whole panels of such are copied row by row.
+    def _pack_b(
+        self, base: Name, width: Name, depth: Name, run: Name, contiguous: Name, height: Name
+    ) -> Name:
+        """Pack columns of B; returns the number of columns that the tiles of the first rows pack instead.
 
-        Or by the first rows' tiles: the columns that are left to these. There must be as many rows, and rows
-        of B whole lines apart: what begins inside a line was slower so (257x511x1001 by 15 %).
+        If columns are ``contiguous``, whole panels are copied row by row. The first tiles pack them if the
+        block has a full tile of rows and the rows of B are cache-line aligned: unaligned rows were slower
+        (257x511x1001 by 15 %).
         """
         code, form = self.code, self.form
-        whole = code.mul(code.div(there, form.columns), form.columns)
-        copied = code.choose(follow, whole, code.const(0))
-        left = code.const(0)
+        full_panels = code.mul(code.div(width, form.columns), form.columns)
+        copied = code.choose(contiguous, full_panels, code.const(0))
+        deferred = code.const(0)
         if form.direct:
             step = self.single_step("k", 2)
-            lines = code.compare("eq", code.rem(step, LINE // BYTES[form.b]), 0)
-            wanted = code.both(code.compare("ne", step, 0), code.compare("sge", height, form.rows))
-            left = code.choose(code.both(lines, wanted), copied, left)
-        with code.when(code.compare("ne", copied, left)):
+            line_aligned = code.compare("eq", code.rem(step, LINE // BYTES[form.b]), 0)
+            suitable = code.both(code.compare("ne", step, 0), code.compare("sge", height, form.rows))
+            deferred = code.choose(code.both(line_aligned, suitable), copied, deferred)
+        with code.when(code.compare("ne", copied, deferred)):
             code.call(
                 f"{form.name}_copy_b",
                 (code.at(base, code.load(self.columns), stored_name(form.b)), _POINTER),
@@ -185,25 +188,25 @@ class Driver:
                 (copied, "i64"),
                 ("%scratch", _POINTER),
             )
-        with code.loop(copied, there, form.columns) as column:
+        with code.loop(copied, width, form.columns) as column:
             code.call(
                 f"{form.name}_pack_b",
                 (base, _POINTER),
                 (code.at(self.columns, column.counter, "i64"), _POINTER),
                 (self.steps_b, _POINTER),
                 (depth, "i64"),
-                (code.min(code.sub(there, column.counter), form.columns), "i64"),
+                (code.min(code.sub(width, column.counter), form.columns), "i64"),
                 (run, "i1"),
                 (code.at("%scratch", code.mul(column.counter, form.steps), form.packed), _POINTER),
             )
-        return left
+        return deferred
 
-    def _finish(self, rows: Name, there: Name, sums: Name, stored: Name) -> None:
+    def _finish(self, rows: Name, width: Name, sums: Name, stored: Name) -> None:
         self.code.call(
             f"{self.form.name}_finish",
             *(
                 (rows, "i64"),
-                (there, "i64"),
+                (width, "i64"),
                 (sums, _POINTER),
                 (stored, _POINTER),
                 (self.facts["ldc"], "i64"),
@@ -221,31 +224,33 @@ class Driver:
         load: Name,
         sums: tuple[Name, Name],
     ) -> None:
-        """Pack rows of A and add their products to ``sums``, an address and the step of its rows.
+        """Pack rows of A and add their products to ``sums``, an address and a row stride.
 
-        The first of ``columns``, a number that may be 0, are packed meanwhile.
+        ``columns`` are the number of columns that are packed meanwhile, which may be 0, and of all columns.
         """
         code, form = self.code, self.form
         self.pack_a(bases["a"], row, rows, depth, run, self.panel)
-        begun = code.add(code.load(self.rows), code.load(self.steps_a))
-        ahead = code.at(bases["a"], code.add(begun, code.mul(self.step_m, form.rows)), stored_name(form.a))
-        after = ((ahead, _POINTER), (code.mul(self.step_m, BYTES[form.a]), "i64"))
+        offset = code.add(code.load(self.rows), code.load(self.steps_a))
+        next_panel = code.at(
+            bases["a"], code.add(offset, code.mul(self.step_m, form.rows)), stored_name(form.a)
+        )
+        prefetch_arguments = ((next_panel, _POINTER), (code.mul(self.step_m, BYTES[form.a]), "i64"))
         steps = code.ceildiv(depth, form.group)
-        begins, there = columns
+        deferred, width = columns
         if form.direct:
             source = code.at(bases["b"], code.load(self.columns), stored_name(form.b))
             code.call(
                 f"{form.name}_first",
-                *((begins, "i64"), (steps, "i64"), (self.panel, _POINTER), ("%scratch", _POINTER)),
-                *((sums[0], _POINTER), (sums[1], "i64"), (load, "i1"), *after),
+                *((deferred, "i64"), (steps, "i64"), (self.panel, _POINTER), ("%scratch", _POINTER)),
+                *((sums[0], _POINTER), (sums[1], "i64"), (load, "i1"), *prefetch_arguments),
                 *((source, _POINTER), (self.steps_b, _POINTER)),
             )
-        packed = code.at("%scratch", code.mul(begins, form.steps), form.packed)
+        packed = code.at("%scratch", code.mul(deferred, form.steps), form.packed)
         code.call(
             f"{form.name}_strip",
-            *((rows, "i64"), (code.sub(there, begins), "i64"), (steps, "i64")),
-            *((self.panel, _POINTER), (packed, _POINTER), (code.at(sums[0], begins, form.wide), _POINTER)),
-            *((sums[1], "i64"), (load, "i1"), *after),
+            *((rows, "i64"), (code.sub(width, deferred), "i64"), (steps, "i64")),
+            *((self.panel, _POINTER), (packed, _POINTER), (code.at(sums[0], deferred, form.wide), _POINTER)),
+            *((sums[1], "i64"), (load, "i1"), *prefetch_arguments),
         )
 
     def pack_a(self, base: Name, row: Name, rows: Name, depth: Name, run: Name, to: Name) -> None:

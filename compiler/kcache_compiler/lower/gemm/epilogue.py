@@ -1,6 +1,6 @@
-"""What follows a contraction element by element, on rows of C that are still in the cache.
+"""Elementwise operations fused into a contraction as its epilogue, on rows of C that are in the cache.
 
-``end(closure, batch, first row, last row, first column, last column)`` reads what the launch was given from
+``end(closure, batch, first row, last row, first column, last column)`` reads the arguments of the launch from
 ``closure`` and runs the loops of each following operation over that part of C.
 """
 
@@ -20,9 +20,9 @@ from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.shapes.formula import Formula, mul
 from kcache_compiler.shapes.guards import proves
 
-#: What the library passes after the closure: the batch, then rows and columns from and to.
+#: Arguments after the closure: the batch, the bounds of rows and of columns.
 _BOUNDS = 5
-#: Sizes of the axes that a number counts over, outermost first, with a stride for each.
+#: Sizes and strides of the axes that a linear index iterates over, outermost first.
 Walk = list[tuple[Formula, Formula]]
 
 
@@ -31,24 +31,24 @@ def write_epilogue(
     outlined: Outlined,
     contraction: Contraction,
     generic: mlir.Op,
-    after: Sequence[mlir.Op],
+    followers: Sequence[mlir.Op],
     shapes: Shapes,
 ) -> str:
-    """Write the epilogue of a launch; its name."""
+    """Write the epilogue of a launch and return its name."""
     integer = memory.i64()
     words = [mlir.type_of(kind) for kind in outlined.pointer_types[:-1]]
     rows, name = f"{outlined.name}_rows", f"{outlined.name}_end"
-    written = {one.operands[-1] for one in after}
+    results = {op.operands[-1] for op in followers}
     marks = ["{}"] * _BOUNDS + ["{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        apart = memory.known_not_to_alias(buffer, outlined.buffers, written)
-        marks.append("{llvm.noalias}" if apart else "{}")
+        is_unaliased = memory.known_not_to_alias(buffer, outlined.buffers, results)
+        marks.append("{llvm.noalias}" if is_unaliased else "{}")
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
     _, entry = mlir.private_function(module, rows, [integer] * _BOUNDS + words, [], marks)
     with mlir.at_end(entry):
         writer = _Rows(outlined, contraction.groups, generic, shapes, list(entry.arguments))
-        for one in after:
-            writer.write(one)
+        for op in followers:
+            writer.write(op)
         func.return_([])
     _splice_end(module, name, rows, [str(word) for word in words])
     return name
@@ -58,7 +58,7 @@ def _splice_end(module: mlir.Module, name: str, rows: str, words: list[str]) -> 
     bounds = [f"%bound{number}" for number in range(_BOUNDS)]
     lines = [
         f"llvm.func internal @{name}(%closure: !llvm.ptr, "
-        + ", ".join(f"{one}: i64" for one in bounds)
+        + ", ".join(f"{bound}: i64" for bound in bounds)
         + ") {"
     ]
     for number, kind in enumerate(words):
@@ -66,16 +66,16 @@ def _splice_end(module: mlir.Module, name: str, rows: str, words: list[str]) -> 
             f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8"
         )
         lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
-    given = ", ".join([*bounds, *(f"%w{number}" for number in range(len(words)))])
+    operands = ", ".join([*bounds, *(f"%w{number}" for number in range(len(words)))])
     kinds = ", ".join(["i64"] * _BOUNDS + words)
-    lines.append(f"  func.call @{rows}({given}) : ({kinds}) -> ()")
+    lines.append(f"  func.call @{rows}({operands}) : ({kinds}) -> ()")
     lines.append("  llvm.return\n}")
     mlir.splice(module, f"func.func private @{rows}({kinds})\n" + "\n".join(lines), rows)
 
 
 @dataclass
 class _AccessWalk:
-    """How an access walks over the batch, the rows and the columns."""
+    """The strides of an access over the batch, the rows and the columns."""
 
     pointer: Pointer
     batch: Walk
@@ -84,7 +84,7 @@ class _AccessWalk:
 
 
 class _Rows:
-    """State while the loops of an epilogue are written."""
+    """Emits the loops of an epilogue."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class _Rows:
         self.cache: dict[Formula, mlir.Value] = {}
         nest, _ = read_nest(generic, shapes)
         self.loops = _loops_by_axis(generic, 2)
-        #: Buffers that the group writes, with the loop of the contraction for each of their axes.
+        #: The buffers that the group writes, with the contraction's loop of each of their axes.
         self.known: dict[mlir.Value, dict[int, int]] = {generic.operands[2]: self.loops}
         self.sizes = [axis.size for axis in nest.axes]
         self.bases = dict(zip(outlined.buffers, arguments[_BOUNDS + 1 :], strict=False))
@@ -115,64 +115,66 @@ class _Rows:
     def _value(self, formula: Formula) -> mlir.Value:
         return memory.emit_formula(formula, self.dims, self.cache)
 
-    def write(self, one: mlir.Op) -> None:
-        """The loops of one operation."""
-        nest, numbers = read_nest(one, self.shapes)
-        number = next(k for k, operand in enumerate(one.operands) if operand in self.known)
-        mine, theirs = _loops_by_axis(one, number), self.known[one.operands[number]]
-        loop_of = {loop: mine[axis] for axis, loop in theirs.items() if axis in mine}
-        walked = {dim: loop for loop, dim in loop_of.items()}
-        result = _loops_by_axis(one, len(list(one.operands)) - 1)
-        made = {axis: walked[dim] for axis, dim in result.items() if dim in walked}
-        self.known.setdefault(one.operands[len(list(one.operands)) - 1], made)
-        ways = [
-            self._way(access, one.operands[position], loop_of)
+    def write(self, op: mlir.Op) -> None:
+        """Emit the loops of one operation."""
+        nest, numbers = read_nest(op, self.shapes)
+        number = next(k for k, operand in enumerate(op.operands) if operand in self.known)
+        op_loops, axis_loops = _loops_by_axis(op, number), self.known[op.operands[number]]
+        loop_of = {loop: op_loops[axis] for axis, loop in axis_loops.items() if axis in op_loops}
+        contraction_loops = {dim: loop for loop, dim in loop_of.items()}
+        result = _loops_by_axis(op, len(list(op.operands)) - 1)
+        result_loops = {
+            axis: contraction_loops[dim] for axis, dim in result.items() if dim in contraction_loops
+        }
+        self.known.setdefault(op.operands[len(list(op.operands)) - 1], result_loops)
+        walks = [
+            self._way(access, op.operands[position], loop_of)
             for access, position in zip(nest.accesses, numbers, strict=True)
         ]
-        for way in ways:  # sizes and strides stand before the loops
-            for size, stride in (*way.batch, *way.rows, *way.columns):
+        for access_walk in walks:  # sizes and strides are emitted before the loops
+            for size, stride in (*access_walk.batch, *access_walk.rows, *access_walk.columns):
                 self._value(size)
                 self._value(stride)
         digits = self._prepared_digits(nest.fixed)
-        starts = [self._offset(way.batch, self.bounds[0]) for way in ways]
+        starts = [self._offset(access_walk.batch, self.bounds[0]) for access_walk in walks]
         outer = _loop(self.bounds[1], self.bounds[2])
         with mlir.at_end(mlir.block_of(outer)):
             row = mlir.block_of(outer).arguments[0]
             offsets = [
-                memory.plus(start, self._offset(way.rows, row))
-                for start, way in zip(starts, ways, strict=True)
+                memory.plus(start, self._offset(access_walk.rows, row))
+                for start, access_walk in zip(starts, walks, strict=True)
             ]
             inner = _loop(self.bounds[3], self.bounds[4])
             with mlir.at_end(mlir.block_of(inner)):
                 column = mlir.block_of(inner).arguments[0]
                 final = [
-                    memory.plus(offset, self._offset(way.columns, column))
-                    for offset, way in zip(offsets, ways, strict=True)
+                    memory.plus(offset, self._offset(access_walk.columns, column))
+                    for offset, access_walk in zip(offsets, walks, strict=True)
                 ]
                 indices = {
                     loop_of[loop]: self._digit(loop, row, column) for loop in digits if loop in loop_of
                 }
-                self._body(one, numbers, ways, final, indices)
+                self._body(op, numbers, walks, final, indices)
                 scf.yield_([])
             scf.yield_([])
 
     def _way(self, access: Access, buffer: mlir.Value, loop_of: dict[int, int]) -> _AccessWalk:
         def walk(name: str) -> Walk:
-            found: Walk = []
+            steps: Walk = []
             for loop, size in self.groups.sources(name):
                 stride = access.strides[loop_of[loop]] if loop in loop_of else 0
-                if found and proves(found[-1][1], mul(size, stride), equal=True):
-                    size = mul(found.pop()[0], size)
-                found.append((size, stride))
-            return found
+                if steps and proves(steps[-1][1], mul(size, stride), equal=True):
+                    size = mul(steps.pop()[0], size)
+                steps.append((size, stride))
+            return steps
 
         element = mlir.element_type(buffer.type)
-        whole = Pointer(self.bases[buffer], element, [])
-        start = Pointer(memory.shift(whole, self._value(access.offset)), element, [])
+        base = Pointer(self.bases[buffer], element, [])
+        start = Pointer(memory.shift(base, self._value(access.offset)), element, [])
         return _AccessWalk(start, walk("batch"), walk("m"), walk("n"))
 
     def _offset(self, walk: Walk, number: mlir.Value) -> mlir.Value:
-        """The elements that point ``number`` of a walk is from its start."""
+        """The element offset of point ``number`` of a walk."""
         offset = mlir.constant(0)
         if all(stride == 0 for _, stride in walk):
             return offset
@@ -182,7 +184,7 @@ class _Rows:
         return offset
 
     def _digits(self, sizes: list[Formula], number: mlir.Value) -> list[mlir.Value]:
-        """``number`` written in a system of mixed bases, outermost first."""
+        """The digits of ``number`` in the mixed radix ``sizes``, outermost first."""
         digits: list[mlir.Value] = []
         for size in reversed(sizes[1:]):
             base = self._value(size)
@@ -191,7 +193,7 @@ class _Rows:
         return [number, *digits]
 
     def _prepared_digits(self, fixed: frozenset[int]) -> list[int]:
-        """The loops of the contraction, if a body asks for numbers of some; sizes stand before the loops."""
+        """The loops of the contraction if a body uses loop indices; emits their sizes before the loops."""
         if not fixed:
             return []
         for size in self.sizes:
@@ -208,29 +210,29 @@ class _Rows:
 
     def _body(
         self,
-        one: mlir.Op,
+        op: mlir.Op,
         numbers: list[int],
-        ways: list[_AccessWalk],
+        walks: list[_AccessWalk],
         offsets: list[mlir.Value],
         indices: dict[int, mlir.Value],
     ) -> None:
-        operands = list(one.operands)
+        operands = list(op.operands)
         mapping: dict[mlir.Value, mlir.Value] = dict(self.scalars)
-        for number, argument in enumerate(mlir.block_of(one).arguments):
+        for number, argument in enumerate(mlir.block_of(op).arguments):
             if not list(argument.uses):
                 continue
             if number in numbers:
                 place = numbers.index(number)
-                mapping[argument] = memory.load(ways[place].pointer, offsets[place])
+                mapping[argument] = memory.load(walks[place].pointer, offsets[place])
             elif operands[number] in mapping:
                 mapping[argument] = mapping[operands[number]]
             else:
                 mapping[argument] = mlir.clone(mlir.definition(operands[number])).results[0]
-        results = memory.clone_body(mlir.block_of(one), mapping, self.views, indices)
-        inputs = mlir.input_count(one)
-        written = [place for place, number in enumerate(numbers) if number >= inputs]
-        for place, result in zip(written, results, strict=True):
-            memory.store(ways[place].pointer, offsets[place], result)
+        results = memory.clone_body(mlir.block_of(op), mapping, self.views, indices)
+        inputs = mlir.input_count(op)
+        outputs = [place for place, number in enumerate(numbers) if number >= inputs]
+        for place, result in zip(outputs, results, strict=True):
+            memory.store(walks[place].pointer, offsets[place], result)
 
 
 def _loop(low: mlir.Value, high: mlir.Value) -> mlir.Op:
@@ -238,7 +240,7 @@ def _loop(low: mlir.Value, high: mlir.Value) -> mlir.Op:
 
 
 def _loops_by_axis(generic: mlir.Op, number: int) -> dict[int, int]:
-    """For each axis of operand ``number`` the loop that indexes it."""
+    """The loop that indexes each axis of operand ``number``."""
     index_map = mlir.indexing_maps(generic)[number]
     plain = [mlir.plain_dim(result) for result in index_map.results]
     return {axis: loop for axis, loop in enumerate(plain) if loop is not None}

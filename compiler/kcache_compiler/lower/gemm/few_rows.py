@@ -1,6 +1,6 @@
-"""Products of few rows: B is read once, where it lies, in few long streams along its rows.
+"""Products of few rows: B is read once, without packing, in few long streams along its rows.
 
-Packing would cost as much as it saves there. All rows of A are packed; a slice of the grid is some columns.
+Packing B would cost as much as it saves. All rows of A are packed; the grid is split along columns.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from kcache_compiler.lower.gemm.driver import Driver
 
 _POINTER = "!llvm.ptr"
-#: Steps of K that a tile sums: rows of B that are read at a time. Of ``FEW_ROWS`` rows, for which memory is
-#: all that matters, fewer and longer streams.
+#: Steps of K that a tile sums, the rows of B that are read concurrently: ``SHALLOW``, or, for up to
+#: ``FEW_ROWS`` rows, which are memory-bound, ``LONG`` for fewer and longer streams.
 SHALLOW, LONG, FEW_ROWS = 32, 8, 4
-#: Elements of C that are summed at a time, and the columns that they are at least.
+#: Elements of C in a part, and its minimum number of columns.
 NEAR, NARROW = 4096, 512
-#: Bytes ahead of which one row asks for rows of B: pages end, and the machine's own prefetching with them.
+#: Prefetch distance in rows of B for a single row: hardware prefetching stops at the end of a page.
 AHEAD = 2048
 
 
 def direct_parts(form: Form) -> list[str]:
-    """The tiles of direct products, and what calls them."""
+    """The tiles of direct products, and the functions that call them."""
     tiles = [tile(form, rows, direct=True) for rows in row_counts(form)]
     return [*tiles, tile(form, 1, direct=True, vectors=ROW_VECTORS), _row(form), _strip(form)]
 
@@ -34,7 +34,7 @@ def direct_parts(form: Form) -> list[str]:
 def _row(form: Form) -> str:
     """``(n, a, b, step, c, load)``: a row of ``LONG`` elements times as many rows of B.
 
-    These are read side by side, a vector of each at a time: their streams go forward together.
+    The rows are read concurrently, a vector of each at a time.
     """
     pointers = [("a", _POINTER), ("b", _POINTER), ("step", "i64"), ("c", _POINTER)]
     code = Code(f"{form.name}_row", [("n", "i64"), *pointers, ("load", "i1")])
@@ -43,7 +43,7 @@ def _row(form: Form) -> str:
     factors = [spread(code, element, form.packed, form.lanes) for element in elements]
     sources = [code.at("%b", code.mul("%step", k), form.packed) for k in range(LONG)]
 
-    def along(load: bool) -> None:
+    def columns(load: bool) -> None:
         with code.loop(0, "%n", form.lanes) as loop:
             total = code.const("dense<0.0>", kind)
             place = code.at("%c", loop.counter, form.wide)
@@ -58,23 +58,23 @@ def _row(form: Form) -> str:
             code.store(total, place, kind, width)
 
     with code.when("%load"):
-        along(True)
+        columns(True)
     with code.otherwise():
-        along(False)
+        columns(False)
     return code.text()
 
 
 def _strip(form: Form) -> str:
-    """``(rows, n, k, a, b, step, c, ldc, load, alone)``: packed rows of A against B where it lies.
+    """``(rows, n, k, a, b, step, c, ldc, load, alone)``: packed rows of A times unpacked B.
 
-    ``step`` is between rows of B, ``n`` a multiple of the tile's columns; ``alone``: there is one row only.
+    ``step`` is the row stride of B, ``n`` a multiple of the tile's columns; ``alone``: A has a single row.
     """
     numbers = [(name, "i64") for name in ("rows", "n", "k")]
     pointers = [("a", _POINTER), ("b", _POINTER), ("step", "i64"), ("c", _POINTER)]
     code = Code(f"{form.name}_direct", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), ("alone", "i1")])
     full, *parts = row_counts(form)
 
-    def along(rows: int, first: Name, vectors: int = 0) -> None:
+    def columns(rows: int, first: Name, vectors: int = 0) -> None:
         width = (vectors or form.vectors) * form.lanes
         with code.loop(0, "%n", width) as loop:
             target = code.at("%c", code.add(code.mul(first, "%ldc"), loop.counter), form.wide)
@@ -90,73 +90,73 @@ def _strip(form: Form) -> str:
             pointers = [("%a", _POINTER), ("%b", _POINTER), ("%step", "i64"), ("%c", _POINTER)]
             code.call(f"{form.name}_row", ("%n", "i64"), *pointers, ("%load", "i1"))
         with code.otherwise():
-            along(1, code.const(0), ROW_VECTORS)
+            columns(1, code.const(0), ROW_VECTORS)
     with code.otherwise():
         with code.when(code.compare("eq", "%rows", full)):
-            along(full, code.const(0))
+            columns(full, code.const(0))
         with code.otherwise():
             for rows in parts:
                 with code.when(code.compare("ne", code.bits("%rows", rows), 0)):
-                    along(rows, code.bits("%rows", -2 * rows))
+                    columns(rows, code.bits("%rows", -2 * rows))
     return code.text()
 
 
 def is_direct(driver: Driver) -> Name:
-    """Few rows, and rows of B that are rows in memory."""
+    """Whether A has few rows and the rows of B are contiguous in memory."""
     code, facts = driver.code, driver.facts
-    few = code.compare("sle", facts["m"], driver.form.few * driver.form.rows)
-    singles = code.both(
+    has_few_rows = code.compare("sle", facts["m"], driver.form.few * driver.form.rows)
+    single_axes = code.both(
         *(code.compare("eq", facts[f"{kind}_axes"], 1) for kind in ("n", "k")),
     )
-    near = code.compare("eq", driver.single_step("n", 2), 1)
-    return code.both(few, code.both(singles, near))
+    contiguous = code.compare("eq", driver.single_step("n", 2), 1)
+    return code.both(has_few_rows, code.both(single_axes, contiguous))
 
 
 def write_direct(driver: Driver) -> None:
-    """What cells ``begin`` to ``end`` are: columns of some batches.
+    """Emit cells ``begin`` to ``end``: columns of batches.
 
-    Cells are whole tiles, those of one row, too: which columns are the last ones depends on sizes alone.
+    Cells are whole tiles, also for a single row: the remainder of columns depends on sizes only.
     """
     code, facts = driver.code, driver.facts
     cells = code.max(code.ceildiv(facts["m"], driver.form.cell), 1)
     blocks = code.mul(driver.blocks(), cells)
-    wide = code.roundup(code.ceildiv(facts["n"], blocks), ROW_VECTORS * driver.form.lanes)
+    cell_width = code.roundup(code.ceildiv(facts["n"], blocks), ROW_VECTORS * driver.form.lanes)
     rows = code.max(facts["m"], 1)
-    near = code.max(code.mul(code.div(code.div(code.const(NEAR), rows), NARROW), NARROW), NARROW)
+    part_width = code.max(code.mul(code.div(code.div(code.const(NEAR), rows), NARROW), NARROW), NARROW)
     with code.loop(code.div("%begin", blocks), code.ceildiv("%end", blocks)) as batch:
         first = code.mul(batch.counter, blocks)
-        low = code.mul(code.max(code.sub("%begin", first), 0), wide)
-        high = code.min(code.mul(code.sub("%end", first), wide), facts["n"])
+        low = code.mul(code.max(code.sub("%begin", first), 0), cell_width)
+        high = code.min(code.mul(code.sub("%end", first), cell_width), facts["n"])
         bases = driver.bases(batch.counter)
-        count = code.ceildiv(code.max(code.sub(high, low), 0), near)
+        count = code.ceildiv(code.max(code.sub(high, low), 0), part_width)
         with code.loop(0, count) as part:
-            column = code.add(low, code.mul(part.counter, near))
-            there = code.min(code.sub(high, column), near)
-            _Columns(driver, bases, column, there).write()
+            column = code.add(low, code.mul(part.counter, part_width))
+            width = code.min(code.sub(high, column), part_width)
+            _Columns(driver, bases, column, width).write()
             with code.when(driver.followed()):
-                driver.end(batch.counter, code.const(0), facts["m"], column, code.add(column, there))
+                driver.end(batch.counter, code.const(0), facts["m"], column, code.add(column, width))
 
 
 class _Columns:
-    """A range of columns while it is written."""
+    """Emits a range of columns."""
 
-    def __init__(self, driver: Driver, bases: dict[str, Name], column: Name, there: Name) -> None:
+    def __init__(self, driver: Driver, bases: dict[str, Name], column: Name, width: Name) -> None:
         self.driver, self.code, self.form, self.facts = driver, driver.code, driver.form, driver.facts
-        self.bases, self.column, self.there = bases, column, there
+        self.bases, self.column, self.there = bases, column, width
         code, form = self.code, self.form
         self.alone = code.compare("eq", self.facts["m"], 1)
-        wide = code.choose(self.alone, code.const(ROW_VECTORS * form.lanes), code.const(form.columns))
-        self.whole = code.mul(code.div(there, wide), wide)
+        tile_width = code.choose(self.alone, code.const(ROW_VECTORS * form.lanes), code.const(form.columns))
+        self.whole = code.mul(code.div(width, tile_width), tile_width)
         bound = code.compare("sle", self.facts["m"], FEW_ROWS)
         self.shallow = code.choose(bound, code.const(LONG), code.const(SHALLOW))
-        self.ragged = code.compare("ne", self.whole, there)
+        self.ragged = code.compare("ne", self.whole, width)
         self.step = driver.single_step("k", 2)
         self.edge = code.at("%scratch", (form.few + 1) * form.rows * form.row_step, form.packed)
 
     def write(self) -> None:
-        code, facts, driver, deep = self.code, self.facts, self.driver, self.form.steps
-        with code.loop(0, code.max(facts["k"], 1), deep) as piece:
-            depth = code.max(code.min(code.sub(facts["k"], piece.counter), deep), 0)
+        code, facts, driver, piece_depth = self.code, self.facts, self.driver, self.form.steps
+        with code.loop(0, code.max(facts["k"], 1), piece_depth) as piece:
+            depth = code.max(code.min(code.sub(facts["k"], piece.counter), piece_depth), 0)
             driver.table(driver.steps_a, piece.counter, depth, "k", 1)
             run = driver.run(driver.steps_a, depth)
             load = code.either(code.compare("ne", piece.counter, 0), code.compare("ne", facts["load"], 0))
@@ -164,17 +164,17 @@ class _Columns:
                 rows, panel, _ = self._panel(row.counter)
                 driver.pack_a(self.bases["a"], row.counter, rows, depth, run, panel)
             with code.loop(0, code.ceildiv(code.max(depth, 1), self.shallow)) as part:
-                begun = code.mul(part.counter, self.shallow)
-                steps = code.max(code.min(code.sub(depth, begun), self.shallow), 0)
-                more = code.either(load, code.compare("ne", begun, 0))
-                start = code.mul(code.add(piece.counter, begun), self.step)
+                part_start = code.mul(part.counter, self.shallow)
+                steps = code.max(code.min(code.sub(depth, part_start), self.shallow), 0)
+                part_load = code.either(load, code.compare("ne", part_start, 0))
+                start = code.mul(code.add(piece.counter, part_start), self.step)
                 with code.loop(0, facts["m"], self.form.rows) as row:
-                    self._tiles(row.counter, begun, steps, start, more)
+                    self._tiles(row.counter, part_start, steps, start, part_load)
             with code.when(self.ragged):
                 self._last_columns(piece.counter, depth, load)
 
     def _panel(self, row: Name) -> tuple[Name, Name, Name]:
-        """How many rows there are from ``row`` on, where they are packed, and their first element of C."""
+        """The number of rows from ``row`` on, their packed panel, and their first element of C."""
         code, form = self.code, self.form
         rows = code.min(code.sub(self.facts["m"], row), form.rows)
         panel = code.at("%scratch", code.mul(row, form.row_step), form.packed)
@@ -193,14 +193,14 @@ class _Columns:
         )
 
     def _last_columns(self, piece: Name, depth: Name, load: Name) -> None:
-        """Columns that are no whole tile, by way of a panel."""
+        """Emit the remainder of columns, which is packed."""
         code, form, driver = self.code, self.form, self.driver
-        left = code.sub(self.there, self.whole)
-        driver.table(driver.columns, code.add(self.column, self.whole), left, "n", 2)
+        remainder = code.sub(self.there, self.whole)
+        driver.table(driver.columns, code.add(self.column, self.whole), remainder, "n", 2)
         driver.table(driver.steps_b, piece, depth, "k", 2)
-        with code.loop(0, left, form.columns) as column:
+        with code.loop(0, remainder, form.columns) as column:
             offsets = code.at(driver.columns, column.counter, "i64")
-            count = code.min(code.sub(left, column.counter), form.columns)
+            count = code.min(code.sub(remainder, column.counter), form.columns)
             panel = code.at(self.edge, code.mul(column.counter, form.steps), form.packed)
             code.call(
                 f"{form.name}_pack_b",
@@ -211,7 +211,7 @@ class _Columns:
             rows, panel, target = self._panel(row.counter)
             code.call(
                 f"{form.name}_strip",
-                *((rows, "i64"), (left, "i64"), (depth, "i64")),
+                *((rows, "i64"), (remainder, "i64"), (depth, "i64")),
                 *((panel, _POINTER), (self.edge, _POINTER)),
                 *((code.at(target, self.whole, stored_name(form.c)), _POINTER), (self.facts["ldc"], "i64")),
                 *((load, "i1"), (panel, _POINTER), (code.const(0), "i64")),

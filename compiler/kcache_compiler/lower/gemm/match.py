@@ -1,8 +1,8 @@
-"""Which structured operations are contractions, and how their axes fall into batch, M, N and K.
+"""Matches structured operations that are contractions, and classifies their axes as batch, M, N and K.
 
-``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, each a group of axes with strides of their own: matrix
-products, batched and transposed ones, every ``dot_general``, convolutions (a window is one more axis of K,
-an image or a group one of the batch).
+``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, where each index is a group of axes with strides:
+matrix products, batched and transposed products, every ``dot_general``, and convolutions (window axes belong
+to K, image and group axes to the batch).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Nest
 from kcache_compiler.shapes.formula import Formula, apply, mul, product
 from kcache_compiler.shapes.guards import proves
 
-#: Rows of A, and multiplications of one product of a batch, up to which plain loops are as fast or faster.
+#: Rows of A, and multiplications per product of a batch, up to which plain loops are at least as fast.
 FEW_ROWS, FEW_STEPS = 4, 4096
-#: Multiplications from which few rows are worth the library where B can be read where it lies.
+#: Minimum number of multiplications for which the library is faster for few rows, if B needs no packing.
 MANY_STEPS = 1 << 16
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -31,7 +31,7 @@ _FLOATS = ("f16", "bf16", "f32", "f64")
 
 @dataclass(frozen=True)
 class GemmAxis:
-    """Several neighbouring loops that every access walks as one; strides in A, B and C.
+    """Adjacent loops that every access traverses as one; strides in A, B and C.
 
     ``sources`` are the loops of the operation, with their sizes.
     """
@@ -45,7 +45,7 @@ class GemmAxis:
 
 @dataclass(frozen=True)
 class Groups:
-    """The axes by what they do, from outermost to innermost."""
+    """The axes by kind, from outermost to innermost."""
 
     batch: tuple[GemmAxis, ...]
     m: tuple[GemmAxis, ...]
@@ -57,23 +57,23 @@ class Groups:
         return product([axis.size for axis in axes])
 
     def sources(self, name: str) -> list[tuple[int, Formula]]:
-        """Loops of the operation and their sizes, in the order in which a number of the group counts."""
+        """The loops of the operation with their sizes, outermost first."""
         axes: tuple[GemmAxis, ...] = getattr(self, name)
         return [source for axis in axes for source in axis.sources]
 
     @property
     def swapped(self) -> Groups:
-        """The transposed product: A and B change places."""
-        turned = [
+        """The transposed product, with A and B exchanged."""
+        groups = [
             tuple(replace(axis, a=axis.b, b=axis.a) for axis in axes)
             for axes in (self.batch, self.n, self.m, self.k)
         ]
-        return Groups(*turned)
+        return Groups(*groups)
 
 
 @dataclass(frozen=True)
 class GemmNest(Nest):
-    """The nest as its launch runs it: cells of a grid over C."""
+    """The loop nest of the launch: a grid of cells over C."""
 
     cells: Formula = 1
     work: Formula = 1
@@ -99,7 +99,7 @@ class Contraction:
 
 
 def is_contraction(generic: mlir.Op) -> bool:
-    """Whether the body is a sum of products over an axis at least; cheap."""
+    """Whether the body is a sum of products over at least one axis; cheap."""
     kinds = mlir.iterator_types(generic)
     if not any("reduction" in kind for kind in kinds) or not any("parallel" in kind for kind in kinds):
         return False
@@ -107,7 +107,7 @@ def is_contraction(generic: mlir.Op) -> bool:
 
 
 def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | None:
-    """The contraction that ``generic`` is, or None where other code does as well or better."""
+    """``generic`` as a contraction, or None if other code is at least as fast."""
     choices = parse_choices(unit.options.schedule)
     if choices.contraction == "loops" or not is_contraction(generic):
         return None
@@ -139,39 +139,39 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
 
 
 def _widens(unit: Unit, kinds: list[str]) -> bool:
-    """The target converts f16 itself."""
+    """Whether the target has conversion instructions for f16, if an operand is f16."""
     return "f16" not in kinds or "f16c" in unit.target.features or unit.target.triple.startswith("aarch64")
 
 
 def partition(nest: Nest) -> Groups | None:
-    """Axes of static size 1 are dropped; the others keep their order."""
+    """The axes by kind, without axes of static size 1, in program order."""
     a, b, c = (access.strides for access in nest.accesses)
-    found: dict[str, list[GemmAxis]] = {"batch": [], "m": [], "n": [], "k": []}
+    groups: dict[str, list[GemmAxis]] = {"batch": [], "m": [], "n": [], "k": []}
     for position, axis in enumerate(nest.axes):
         source = ((position, axis.size),)
         strides = GemmAxis(axis.size, a[position], b[position], c[position], source)
         if axis.size == 1:
             continue
         if not axis.parallel:
-            found["k"].append(strides)
+            groups["k"].append(strides)
         elif strides.c == 0:
             return None
         elif (strides.a == 0) == (strides.b == 0):
-            found["batch"].append(strides)
+            groups["batch"].append(strides)
         else:
-            found["m" if strides.b == 0 else "n"].append(strides)
+            groups["m" if strides.b == 0 else "n"].append(strides)
     for name in ("m", "n"):
-        found[name].sort(key=_outermost_first)
-    return Groups(*(tuple(found[name]) for name in ("batch", "m", "n", "k")))
+        groups[name].sort(key=_outermost_first)
+    return Groups(*(tuple(groups[name]) for name in ("batch", "m", "n", "k")))
 
 
 def _outermost_first(axis: GemmAxis) -> tuple[bool, int]:
-    """Larger strides in C first; the order of the program where they are not numbers."""
+    """A sort key for larger strides in C first; symbolic strides keep the program order."""
     return (axis.c == 1, -axis.c if isinstance(axis.c, int) else 0)
 
 
 def arrange(groups: Groups) -> Groups | None:
-    """The same with M and N each walking C by one stride, N by 1; their other axes join the batch."""
+    """``groups`` with single strides of M and N in C, 1 for N; the other axes move to the batch."""
     if not groups.n or groups.n[-1].c != 1:
         return None
     n_out, n = _linear(groups.n)
@@ -181,7 +181,7 @@ def arrange(groups: Groups) -> Groups | None:
 
 
 def _linear(axes: tuple[GemmAxis, ...]) -> tuple[tuple[GemmAxis, ...], tuple[GemmAxis, ...]]:
-    """The outer axes that do not continue the walk of the inner ones over C, and those that do."""
+    """Split axes into outer ones and inner ones that traverse C by a single stride."""
     start = len(axes)
     while start > 1:
         inner, outer = axes[start - 1], axes[start - 2]
@@ -204,11 +204,14 @@ def _merged(axes: tuple[GemmAxis, ...]) -> tuple[GemmAxis, ...]:
 
 def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
     pairs = ((outer.a, inner.a), (outer.b, inner.b), (outer.c, inner.c))
-    return all(proves(far, mul(inner.size, near), equal=True) for far, near in pairs)
+    return all(
+        proves(outer_stride, mul(inner.size, inner_stride), equal=True)
+        for outer_stride, inner_stride in pairs
+    )
 
 
 def _worthwhile(groups: Groups, form: Form) -> bool:
-    """There is more to do than to set up, and what is packed is used often or read where it lies."""
+    """Whether the work outweighs the setup, and packed data is reused or B needs no packing."""
     m, steps = groups.sizes("m"), product([groups.sizes(name) for name in ("m", "n", "k")])
     if isinstance(m, int) and m <= FEW_ROWS:
         lies = form.direct and len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
@@ -222,5 +225,5 @@ def _grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
     blocks = apply("max", apply("ceildiv", n, form.width), shared)
     cells = product([groups.sizes("batch"), rows, blocks])
     work = product([form.cell, apply("min", n, form.width), groups.sizes("k")])
-    kept: tuple[Access, ...] = nest.accesses
-    return GemmNest(nest.axes, kept, nest.fixed, nest.checks, cells, work)
+    accesses: tuple[Access, ...] = nest.accesses
+    return GemmNest(nest.axes, accesses, nest.fixed, nest.checks, cells, work)

@@ -1,8 +1,8 @@
 """The micro-kernel: one register tile of C over a block of K.
 
-``tile_R(k, a, b, step, c, ldc, n, load)``: R rows, of which the ``n`` first columns are read and written.
+``tile_R(k, a, b, step, c, ldc, n, load)``: R rows, of which the first ``n`` columns are read and written.
 Sums stay in registers; each element of C is summed in the order of K. ``packing_R(..., from, steps)`` reads
-B where it lies, step ``k`` at ``from + steps[k]``, and packs it on the way: multiplications hide the wait.
+unpacked B, step ``k`` at ``from + steps[k]``, and also packs it: the multiplications hide the latency.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARGUMENTS = (
 )
 
 
-#: What a tile takes besides that packs B, which it writes; and steps ahead of which it asks for B.
+#: Additional arguments of a tile that packs B, and its prefetch distance in steps of K.
 SOURCE = (
     ("from", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
     ("steps", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
@@ -36,12 +36,12 @@ def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0, pac
 
 
 def row_counts(form: Form) -> list[int]:
-    """Rows of the tiles that exist: the full one, and powers of two that make up the rest of a panel."""
+    """The row counts of tiles: the full tile, and the powers of two that compose a partial panel."""
     return [form.rows, *(1 << bit for bit in reversed(range(8)) if 1 << bit < form.rows)]
 
 
 def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
-    """The micro-kernel of ``rows`` rows; a ``direct`` one reads B itself, and all columns are there."""
+    """The micro-kernel of ``rows`` rows; a ``direct`` one reads unpacked B and has all columns."""
     code = Code(tile_name(form, rows, direct, vectors, packing), _arguments(packing))
     vectors = vectors or form.vectors
     columns = [vector * form.lanes for vector in range(vectors)]
@@ -53,7 +53,7 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
         for address in addresses if rows > 1 else ():
             code.prefetch(address)
         sums = [zero] * len(addresses)
-    else:  # each sum begins with what is there
+    else:  # the sums start from C
         sums = _load_sums(code, form, addresses, masks)
     width = BYTES[form.packed]
     with code.loop(0, "%k", carried=[(value, form.vector) for value in sums]) as loop:
@@ -74,10 +74,10 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
                 loop.following.append(multiply_add(code, form, factor, packed[vector], total))
     results = loop.results
     if form.fused:
-        before = _load_sums(code, form, addresses, masks)
+        old_sums = _load_sums(code, form, addresses, masks)
         results = [
             code.op(f"arith.addf {old}, {new} : {form.vector}")
-            for old, new in zip(before, results, strict=True)
+            for old, new in zip(old_sums, results, strict=True)
         ]
     for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
         if masks:
@@ -94,17 +94,17 @@ def _arguments(packing: bool) -> list[tuple[str, str]]:
 
 
 def _pack(code: Code, form: Form, step: Name, columns: list[int], places: list[Name]) -> list[Name]:
-    """A row of B from where it lies, stored to ``places``, too."""
+    """Load a row of unpacked B and store it at ``places``."""
 
     def row(number: Name) -> Name:
         return code.at("%from", code.load(code.at("%steps", number, "i64")), form.packed)
 
     source, width = row(step), BYTES[form.packed]
-    ahead = row(code.min(code.add(step, STEPS_AHEAD), code.sub("%k", 1)))
+    prefetched = row(code.min(code.add(step, STEPS_AHEAD), code.sub("%k", 1)))
     values: list[Name] = []
     for column, place in zip(columns, places, strict=True):
         if column * width % 64 == 0:
-            code.prefetch(code.at(ahead, column, form.packed), level=2)
+            code.prefetch(code.at(prefetched, column, form.packed), level=2)
         values.append(code.load(code.at(source, column, form.packed), form.packed_vector, width))
         code.store(values[-1], place, form.packed_vector, width)
     return values
@@ -115,12 +115,12 @@ def _load(code: Code, form: Form, address: Name) -> Name:
 
 
 def spread(code: Code, scalar: Name, kind: str, lanes: int) -> Name:
-    """A vector of equal elements."""
+    """Broadcast a scalar to a vector."""
     vector = f"vector<{lanes}x{kind}>"
-    nothing = code.op(f"llvm.mlir.poison : {vector}")
-    one = code.op(f"llvm.insertelement {scalar}, {nothing}[{code.const(0, 'i32')} : i32] : {vector}")
+    poison = code.op(f"llvm.mlir.poison : {vector}")
+    inserted = code.op(f"llvm.insertelement {scalar}, {poison}[{code.const(0, 'i32')} : i32] : {vector}")
     zeros = ", ".join(["0"] * lanes)
-    return code.op(f"llvm.shufflevector {one}, {nothing} [{zeros}] : {vector}")
+    return code.op(f"llvm.shufflevector {inserted}, {poison} [{zeros}] : {vector}")
 
 
 def multiply_add(code: Code, form: Form, a: Name, b: Name, total: Name) -> Name:
@@ -139,7 +139,7 @@ def multiply_add(code: Code, form: Form, a: Name, b: Name, total: Name) -> Name:
 
 
 def _masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
-    """Which columns of each vector are there."""
+    """The masks of valid columns, by vector."""
     kind = f"vector<{form.lanes}xi64>"
     count = spread(code, "%n", "i64", form.lanes)
     masks: list[Name] = []
@@ -150,12 +150,12 @@ def _masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
 
 
 def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name]) -> list[Name]:
-    """What is in C, or zeros."""
+    """Load the sums from C, or zeros if not ``%load``."""
     zero = code.const("dense<0.0>", form.vector)
     if masks:
         kind = f"vector<{form.lanes}xi1>"
-        wanted = spread(code, "%load", "i1", form.lanes)
-        read = [code.op(f"arith.andi {mask}, {wanted} : {kind}") for mask in masks]
+        load_mask = spread(code, "%load", "i1", form.lanes)
+        read = [code.op(f"arith.andi {mask}, {load_mask} : {kind}") for mask in masks]
         return [
             _masked_load(code, form, address, read[k % len(masks)], zero)
             for k, address in enumerate(addresses)
@@ -192,11 +192,11 @@ def finish(form: Form) -> str:
     """``(rows, n, sums, c, ldc)``; ``sums`` has rows of ``form.width``."""
     arguments = [("rows", "i64"), ("n", "i64"), ("sums", _POINTER), ("c", _POINTER), ("ldc", "i64")]
     code = Code(f"{form.name}_finish", arguments)
-    whole = code.mul(code.div("%n", form.lanes), form.lanes)
+    vector_end = code.mul(code.div("%n", form.lanes), form.lanes)
     with code.loop(0, "%rows") as row:
         source = code.at("%sums", code.mul(row.counter, form.width), form.wide)
         target = code.at("%c", code.mul(row.counter, "%ldc"), "i16")
-        for low, high, lanes in (("0", whole, form.lanes), (whole, "%n", 0)):
+        for low, high, lanes in (("0", vector_end, form.lanes), (vector_end, "%n", 0)):
             with code.loop(0 if low == "0" else low, high, lanes or 1) as loop:
                 kind = form.vector if lanes else form.wide
                 value = code.load(code.at(source, loop.counter, form.wide), kind, BYTES[form.wide])
@@ -207,7 +207,7 @@ def finish(form: Form) -> str:
 
 
 def _narrow(code: Code, form: Form, value: Name, lanes: int) -> Name:
-    """The bits of ``value``, an f32 or a vector of them, rounded to ``form.c``; ties to even."""
+    """The bits of ``value``, an f32 or a vector of f32, rounded to nearest even in ``form.c``."""
 
     def shaped(element: str) -> str:
         return f"vector<{lanes}x{element}>" if lanes else element
@@ -223,13 +223,13 @@ def _narrow(code: Code, form: Form, value: Name, lanes: int) -> Name:
     high = code.op(f"arith.shrui {bits}, {const(16)} : {kind}")
     odd = code.op(f"arith.andi {high}, {const(1)} : {kind}")
     half = code.op(f"arith.addi {odd}, {const(0x7FFF)} : {kind}")
-    near = code.op(f"arith.shrui {code.op(f'arith.addi {bits}, {half} : {kind}')}, {const(16)} : {kind}")
+    rounded = code.op(f"arith.shrui {code.op(f'arith.addi {bits}, {half} : {kind}')}, {const(16)} : {kind}")
     quiet = code.op(f"arith.ori {high}, {const(0x40)} : {kind}")
     unordered = code.op(f"arith.cmpf uno, {value}, {value} : {shaped('f32')}")
     mask = shaped("i1")
     chosen = code.op(
-        f"arith.select {unordered}, {quiet}, {near} : {mask}, {kind}"
+        f"arith.select {unordered}, {quiet}, {rounded} : {mask}, {kind}"
         if lanes
-        else f"arith.select {unordered}, {quiet}, {near} : {kind}"
+        else f"arith.select {unordered}, {quiet}, {rounded} : {kind}"
     )
     return code.op(f"arith.trunci {chosen} : {kind} to {shaped('i16')}")

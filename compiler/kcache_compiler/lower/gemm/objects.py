@@ -1,6 +1,6 @@
-"""The library of a form as object code, linked beside the kernels that use it.
+"""The library of a form as object code, which is linked with the kernels that use it.
 
-It is compiled once a process, or once for all processes that share a ``LibraryCache``.
+It is compiled once per process, or once for all processes that share a ``LibraryCache``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kcache_compiler.versions import CODE_VERSION, library_versions
 
 #: MLIR passes from the library's text to the LLVM dialect.
 PASSES = "convert-scf-to-cf,convert-arith-to-llvm,convert-cf-to-llvm,canonicalize,cse"
-#: LLVM's level of optimization.
+#: LLVM's optimization level.
 LEVEL = 3
 _SIZE = struct.Struct(">Q")
 
@@ -39,7 +39,7 @@ def _lowered(text: str) -> mlir.Module:
 
 
 def splice_library(module: mlir.Module, form: Form) -> None:
-    """Put the library into a kernel's module in place of its declaration, for engines that link nothing."""
+    """Replace the library's declaration in a kernel's module by its definition, if nothing links it."""
     for function in mlir.named(module, "llvm.func"):
         if mlir.symbol_of(function) == f"{form.name}_run":
             function.erase()
@@ -55,21 +55,21 @@ class Library:
 
 
 @functools.cache
-def compiled_library(form: Form, target: Target, kept: LibraryCache | None = None) -> Library:
-    """From ``kept`` where that has it, else compiled and kept there."""
+def compiled_library(form: Form, target: Target, cache: LibraryCache | None = None) -> Library:
+    """The library from ``cache``, or compiled and stored there."""
     text = library(form)
     name = library_name(form, target, text)
-    content = kept.load(name) if kept is not None else None
+    content = cache.load(name) if cache is not None else None
     if content is not None:
         return _decoded(content)
-    made = _compiled(form, target, text)
-    if kept is not None:
-        kept.save(name, _encoded(made))
-    return made
+    compiled = _compiled(form, target, text)
+    if cache is not None:
+        cache.save(name, _encoded(compiled))
+    return compiled
 
 
 def library_name(form: Form, target: Target, text: str) -> str:
-    """All that decides about the bytes: the text, what is done with it, by which versions, for what."""
+    """A name that covers everything that determines the bytes: text, passes, versions, target."""
     ingredients = (
         _SIZE.format,
         text,
@@ -92,8 +92,12 @@ def _compiled(form: Form, target: Target, text: str) -> Library:
     return Library(code, assembly)
 
 
-def _encoded(made: Library) -> bytes:
-    return _SIZE.pack(len(made.object_code)) + made.object_code + zlib.compress(made.assembly.encode(), 1)
+def _encoded(compiled: Library) -> bytes:
+    return (
+        _SIZE.pack(len(compiled.object_code))
+        + compiled.object_code
+        + zlib.compress(compiled.assembly.encode(), 1)
+    )
 
 
 def _decoded(content: bytes) -> Library:

@@ -1,4 +1,4 @@
-"""The launch of a contraction: its sizes and strides as numbers in memory, and a call of the library."""
+"""The launch of a contraction: stores sizes and strides in a table and calls the library function."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ from kcache_compiler.mlir.dialects import func, llvm
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula
 
-#: Slices of a worker: each packs B anew, and the second is what is left when one worker is late.
+#: Slices per worker: each packs B again; the second one balances the load.
 SLICES = 2
 
 
 def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes) -> Outlined | None:
-    """The slice function of a contraction with what starts and what follows it; None for other groups."""
+    """The slice function of a contraction with its fill and its epilogue; None for other groups."""
     heads = [number for number, generic in enumerate(generics) if is_contraction(generic)]
     if len(heads) != 1 or heads[0] > 1:
         return None
-    generic, before, after = generics[heads[0]], generics[: heads[0]], generics[heads[0] + 1 :]
-    if before and not (before[0].operands[-1] == generic.operands[2] and makes_zero(before[0])):
+    generic, fills, followers = generics[heads[0]], generics[: heads[0]], generics[heads[0] + 1 :]
+    if fills and not (fills[0].operands[-1] == generic.operands[2] and makes_zero(fills[0])):
         return None
     contraction = recognize(unit, generic, shapes)
-    if contraction is None or (contraction.form.summed and not before):
+    if contraction is None or (contraction.form.summed and not fills):
         return None
-    spared = write_in_place([*before, generic], after)
-    outlined = _declared(contraction, generic, after, name)
+    spared = write_in_place([*fills, generic], followers)
+    outlined = _declared(contraction, generic, followers, name)
     outlined.spared, outlined.slices = spared, SLICES
-    checks = [check for one in after for check in read_nest(one, shapes)[0].checks]
+    checks = [check for op in followers for check in read_nest(op, shapes)[0].checks]
     outlined.nest = replace(contraction.nest, checks=(*contraction.nest.checks, *checks))
-    function, entry = slice_function(unit.module, outlined, {one.operands[-1] for one in (generic, *after)})
-    epilogue = write_epilogue(unit.module, outlined, contraction, generic, after, shapes) if after else None
+    function, entry = slice_function(unit.module, outlined, {op.operands[-1] for op in (generic, *followers)})
+    epilogue = (
+        write_epilogue(unit.module, outlined, contraction, generic, followers, shapes) if followers else None
+    )
     with mlir.at_end(entry):
-        _write(contraction, generic, outlined, entry, bool(before), epilogue)
+        _write(contraction, generic, outlined, entry, bool(fills), epilogue)
     function.verify()
     if contraction.form not in unit.gemm_forms:
         unit.gemm_forms.append(contraction.form)
@@ -49,7 +51,7 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
 
 
 def makes_zero(operation: mlir.Op) -> bool:
-    """Whether it fills its result with zeros."""
+    """Whether ``operation`` fills its result with zeros."""
     if any("parallel" not in kind for kind in mlir.iterator_types(operation)):
         return False
     body = mlir.operations(mlir.block_of(operation))
@@ -65,21 +67,21 @@ def makes_zero(operation: mlir.Op) -> bool:
     return str(owner.attributes["value"]).startswith("0.000000e+00 ")
 
 
-def _declared(contraction: Contraction, generic: mlir.Op, after: list[mlir.Op], name: str) -> Outlined:
-    """What the launch takes: buffers and scalars of all its operations."""
+def _declared(contraction: Contraction, generic: mlir.Op, followers: list[mlir.Op], name: str) -> Outlined:
+    """The launch with the buffers and scalars of all its operations as arguments."""
     buffers: list[mlir.Value] = []
     scalars: list[mlir.Value] = []
     operations: list[str] = ["contraction"]
-    for one in (generic, *after):
-        numbers = [number for number, operand in enumerate(one.operands) if mlir.is_memref(operand.type)]
-        for value in [one.operands[number] for number in numbers] + captured_by(one, numbers):
+    for op in (generic, *followers):
+        numbers = [number for number, operand in enumerate(op.operands) if mlir.is_memref(operand.type)]
+        for value in [op.operands[number] for number in numbers] + captured_by(op, numbers):
             target = buffers if mlir.is_memref(value.type) else scalars
             if value not in target:
                 target.append(value)
-    for one in after:
-        operations += [mlir.name_of(inner) for inner in mlir.operations(mlir.block_of(one))]
-    kept = [op for op in operations if op not in ("linalg.yield", "linalg.index", "arith.constant")]
-    outlined = Outlined(name, contraction.nest, tuple(dict.fromkeys(kept)), buffers, scalars)
+    for op in followers:
+        operations += [mlir.name_of(inner) for inner in mlir.operations(mlir.block_of(op))]
+    computing = [op for op in operations if op not in ("linalg.yield", "linalg.index", "arith.constant")]
+    outlined = Outlined(name, contraction.nest, tuple(dict.fromkeys(computing)), buffers, scalars)
     outlined.scratch = contraction.form.scratch
     return outlined
 
@@ -103,18 +105,18 @@ def _write(
         base = arguments[3 + outlined.buffers.index(buffer)]
         element = memory.stored_type(mlir.element_type(buffer.type))
         pointers.append(memory.advance(base, element, memory.emit_formula(offset, dims, cache)))
-    nothing = llvm.mlir_zero(memory.pointer_type())
-    closure = function = nothing
+    null = llvm.mlir_zero(memory.pointer_type())
+    closure = function = null
     if epilogue is not None:
         closure = stored_words(arguments[2:-1])
         function = mlir.address_of_symbol(epilogue)
-    given = [*arguments[:2], table, *pointers, arguments[-1], closure, function]
-    mlir.call_llvm(f"{contraction.form.name}_run", given)
+    call_arguments = [*arguments[:2], table, *pointers, arguments[-1], closure, function]
+    mlir.call_llvm(f"{contraction.form.name}_run", call_arguments)
     func.return_([mlir.constant(0, "i32")])
 
 
 def stored_words(words: list[mlir.Value]) -> mlir.Value:
-    """An array on the stack, of eight bytes a word."""
+    """Store ``words`` in an array on the stack, eight bytes each."""
     table = mlir.stack_array(memory.i64(), len(words), 8)
     for number, word in enumerate(words):
         llvm.store(word, memory.advance(table, memory.i64(), mlir.constant(number)))
@@ -122,7 +124,7 @@ def stored_words(words: list[mlir.Value]) -> mlir.Value:
 
 
 def _facts(contraction: Contraction, cleared: bool) -> list[Formula]:
-    """The numbers that the library reads, in the order of ``FACTS``, then the axes."""
+    """The words of the table: ``FACTS`` in order, then the axes."""
     groups = contraction.groups
     ldc: Formula = groups.m[-1].c if groups.m else 0
     named: dict[str, Formula] = {"ldc": ldc, "load": int(not cleared)}
@@ -139,40 +141,40 @@ def _facts(contraction: Contraction, cleared: bool) -> list[Formula]:
     return numbers
 
 
-def write_in_place(heads: Sequence[mlir.Op], after: Sequence[mlir.Op]) -> list[mlir.Op]:
-    """Let results take the place of sums that nothing reads later; the allocations that are left over.
+def write_in_place(heads: Sequence[mlir.Op], followers: Sequence[mlir.Op]) -> list[mlir.Op]:
+    """Write results in place of sums without later uses; returns the allocations that become unused.
 
-    ``heads`` are the contraction and what clears its sums before it. All are one launch, which runs ``after``
-    element by element, one after the other, on a part of C.
+    ``heads`` are the contraction and the fill of its sums. All operations are one launch, which runs
+    ``followers`` elementwise, in order, on a part of C.
     """
-    made, spared = [heads[-1].operands[2]], list[mlir.Op]()
-    for number, one in enumerate(after):
-        result = one.operands[-1]
-        before = [*heads, *after[:number]]
-        source = next((each for each in made if _may_replace(each, one, before)), None)
+    candidates, spared = [heads[-1].operands[2]], list[mlir.Op]()
+    for number, op in enumerate(followers):
+        result = op.operands[-1]
+        earlier = [*heads, *followers[:number]]
+        source = next((candidate for candidate in candidates if _may_replace(candidate, op, earlier)), None)
         if source is not None:
             owner = mlir.defining(source)
             assert owner is not None
             source.replace_all_uses_with(result)
             spared.append(owner)
-            made.remove(source)
-        made.append(result)
+            candidates.remove(source)
+        candidates.append(result)
     return spared
 
 
-def _may_replace(source: mlir.Value, one: mlir.Op, before: Sequence[mlir.Op]) -> bool:
-    """``one`` is the last that reads ``source``, and writes element by element what is as large."""
-    owner, operands = mlir.defining(source), list(one.operands)
+def _may_replace(source: mlir.Value, op: mlir.Op, earlier: Sequence[mlir.Op]) -> bool:
+    """Whether ``op`` is the last use of ``source`` and writes a result of its type elementwise."""
+    owner, operands = mlir.defining(source), list(op.operands)
     result = operands[-1]
     if owner is None or mlir.name_of(owner) != "memref.alloc" or source.type != result.type:
         return False
-    if len(operands) - mlir.input_count(one) != 1 or source not in operands:
+    if len(operands) - mlir.input_count(op) != 1 or source not in operands:
         return False
     users = {user for user, _ in mlir.uses(source)}
-    if not users <= {one, *before} or any(result in list(user.operands) for user in before):
+    if not users <= {op, *earlier} or any(result in list(user.operands) for user in earlier):
         return False
-    if operands.count(result) != 1 or list(list(mlir.block_of(one).arguments)[-1].uses):
+    if operands.count(result) != 1 or list(list(mlir.block_of(op).arguments)[-1].uses):
         return False
-    maps = mlir.indexing_maps(one)
+    maps = mlir.indexing_maps(op)
     read = [index_map for index_map, operand in zip(maps, operands, strict=True) if operand == source]
     return mlir.is_permutation(maps[-1]) and all(index_map == maps[-1] for index_map in read)

@@ -1,8 +1,8 @@
-"""Packing: panels of A and B in the order in which the micro-kernel reads them, widened on the way.
+"""Packing: copies panels of A and B in the order in which the micro-kernel reads them, and widens them.
 
-Elements are found through tables of offsets, one of the rows or columns and one of the steps of K, so that
-every layout is the same code: transposed operands, several axes in one, windows of a convolution. Runs of
-neighbours are copied by vectors, runs along K are transposed in registers.
+Elements are addressed through tables of offsets, one of the rows or columns and one of the steps of K, so
+that the same code handles every layout: transposed operands, merged axes, windows of a convolution.
+Contiguous runs are copied by vectors, runs along K are transposed in registers.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
 POINTER = "!llvm.ptr"
-#: Bytes of what stands in memory.
+#: Bytes by memory type.
 BYTES_OF = {"f64": 8, "f32": 4, "i16": 2}
 
 
 def consecutive(form: Form) -> str:
-    """``(table, count) -> i1``: each entry is one more than the entry before."""
+    """``(table, count) -> i1``: whether each entry is one more than the previous one."""
     code = Code(f"{form.name}_consecutive", (("table", POINTER), ("count", "i64")), "i1")
     with code.loop(1, "%count", carried=[(code.const(1, "i1"), "i1")]) as loop:
-        here = code.load(code.at("%table", loop.counter, "i64"))
-        before = code.load(code.at("%table", code.sub(loop.counter, 1), "i64"))
-        step = code.compare("eq", code.sub(here, before), 1)
+        current = code.load(code.at("%table", loop.counter, "i64"))
+        previous = code.load(code.at("%table", code.sub(loop.counter, 1), "i64"))
+        step = code.compare("eq", code.sub(current, previous), 1)
         loop.following.append(code.both(loop.carried[0], step))
     return code.text(f"{loop.results[0]} : i1")
 
@@ -31,7 +31,7 @@ def consecutive(form: Form) -> str:
 def table(form: Form) -> str:
     """``(table, first, count, axes, number, words, column)``: offsets of the points ``first`` and following.
 
-    ``axes`` has for each axis ``words`` numbers: its size, and strides of which ``column`` is taken.
+    ``axes`` has ``words`` numbers per axis: its size, and strides, of which that at ``column`` is used.
     """
     arguments = [(name, "i64") for name in ("first", "count")]
     arguments += [("axes", POINTER)] + [(name, "i64") for name in ("number", "words", "column")]
@@ -45,13 +45,13 @@ def table(form: Form) -> str:
     with code.otherwise(), code.loop(0, "%count") as loop:
         point = code.add("%first", loop.counter)
         with code.loop(0, "%number", carried=[(point, "i64"), (code.const(0), "i64")]) as digits:
-            rest, offset = digits.carried
+            number, offset = digits.carried
             axis = code.sub(code.sub("%number", 1), digits.counter)
             entry = code.at("%axes", code.mul(axis, "%words"), "i64")
             size = code.load(entry)
             stride = code.load(code.at(entry, "%column", "i64"))
-            digit = code.rem(rest, size)
-            digits.following += [code.div(rest, size), code.add(offset, code.mul(digit, stride))]
+            digit = code.rem(number, size)
+            digits.following += [code.div(number, size), code.add(offset, code.mul(digit, stride))]
         code.store(digits.results[1], code.at("%table", loop.counter, "i64"))
     return code.text()
 
@@ -65,15 +65,15 @@ def lanes_below(code: Code, form: Form, count: Name) -> Name:
 
 def load_masked(code: Code, form: Form, memory: str, address: Name, mask: Name) -> Name:
     kind = f"vector<{form.lanes}x{memory}>"
-    nothing = code.const("dense<0>" if memory == "i16" else "dense<0.0>", kind)
+    zeros = code.const("dense<0>" if memory == "i16" else "dense<0.0>", kind)
     return code.op(
-        f"llvm.intr.masked.load {address}, {mask}, {nothing} {{alignment = {BYTES_OF[memory]} : i32}} : "
+        f"llvm.intr.masked.load {address}, {mask}, {zeros} {{alignment = {BYTES_OF[memory]} : i32}} : "
         f"(!llvm.ptr, vector<{form.lanes}xi1>, {kind}) -> {kind}"
     )
 
 
 def paired(code: Code, low: Name, high: Name, lanes: int) -> Name:
-    """Elements of 16 bits two by two, the ``low`` ones first in memory."""
+    """Interleave 16-bit elements in pairs, the ``low`` ones first in memory."""
     narrow, wide = (f"vector<{lanes}x{kind}>" if lanes else kind for kind in ("i16", "i32"))
     first, second = (code.op(f"arith.extui {value} : {narrow} to {wide}") for value in (low, high))
     distance = code.const("dense<16>" if lanes else 16, wide)
@@ -82,7 +82,7 @@ def paired(code: Code, low: Name, high: Name, lanes: int) -> Name:
 
 
 def element_at(code: Code, form: Form, kind: str, source: Name, step: Name) -> Name:
-    """Packed element ``step`` along K of what begins at ``source``."""
+    """Packed element ``step`` along K of the row or column at ``source``."""
     memory = stored_name(kind)
 
     def address(number: Name) -> Name:
@@ -99,7 +99,7 @@ def element_at(code: Code, form: Form, kind: str, source: Name, step: Name) -> N
 
 
 def load_packed(code: Code, form: Form, kind: str, address: Name, lanes: int) -> Name:
-    """What lies at ``address`` as an element of a panel, or as ``lanes`` of them."""
+    """Load an element of a panel, or a vector of ``lanes``, from ``address``."""
 
     def shaped(element: str) -> str:
         return f"vector<{lanes}x{element}>" if lanes else element
@@ -111,7 +111,7 @@ def load_packed(code: Code, form: Form, kind: str, address: Name, lanes: int) ->
 
 
 def widened(code: Code, form: Form, kind: str, raw: Name, lanes: int) -> Name:
-    """What was loaded of ``kind`` as ``wide``."""
+    """``raw`` of type ``kind``, converted to ``form.wide``."""
 
     def shaped(element: str) -> str:
         return f"vector<{lanes}x{element}>" if lanes else element
@@ -120,9 +120,9 @@ def widened(code: Code, form: Form, kind: str, raw: Name, lanes: int) -> Name:
         return raw
     wide = shaped(form.wide)
     if kind == "bf16":
-        whole = code.op(f"arith.extui {raw} : {shaped('i16')} to {shaped('i32')}")
+        extended = code.op(f"arith.extui {raw} : {shaped('i16')} to {shaped('i32')}")
         distance = code.const("dense<16>" if lanes else 16, shaped("i32"))
-        moved = code.op(f"arith.shli {whole}, {distance} : {shaped('i32')}")
+        moved = code.op(f"arith.shli {extended}, {distance} : {shaped('i32')}")
         single = code.op(f"arith.bitcast {moved} : {shaped('i32')} to {shaped('f32')}")
         return single if form.wide == "f32" else code.op(f"arith.extf {single} : {shaped('f32')} to {wide}")
     if kind == "f16":
@@ -131,7 +131,7 @@ def widened(code: Code, form: Form, kind: str, raw: Name, lanes: int) -> Name:
 
 
 def transposed(code: Code, form: Form, rows: list[Name]) -> list[Name]:
-    """As many vectors as each has lanes."""
+    """Transpose a square of as many vectors as each has lanes."""
     lanes, rows = form.lanes, list(rows)
     stride = 1
     while stride < lanes:
@@ -159,7 +159,7 @@ def store_packed(code: Code, form: Form, values: Name, address: Name) -> None:
 
 
 def neighbours(code: Code, form: Form, kind: str, source: Name, step: Name, mask: Name) -> Name:
-    """Packed elements of step ``step`` of K of neighbours from ``source`` on, those of a mask."""
+    """Packed elements at ``step`` of K of contiguous rows or columns from ``source`` on, under a mask."""
     memory, lanes = stored_name(kind), form.lanes
 
     def read(number: Name) -> Name:
@@ -175,53 +175,53 @@ def neighbours(code: Code, form: Form, kind: str, source: Name, step: Name, mask
 def pack_a(form: Form) -> str:
     """``(from, rows' offsets, k offsets, k, rows, k in a run, to)``: rows of A, ``row_step`` apart.
 
-    Rows that are neighbours are transposed in registers.
+    Contiguous rows are transposed in registers.
     """
     code = Code(f"{form.name}_pack_a", arguments_of("rows"))
-    near = code.op(f"llvm.call @{form.name}_consecutive(%rows, %count) : (!llvm.ptr, i64) -> i1")
-    whole = code.div("%k", form.group)
+    contiguous = code.op(f"llvm.call @{form.name}_consecutive(%rows, %count) : (!llvm.ptr, i64) -> i1")
+    groups = code.div("%k", form.group)
     several = code.compare("sgt", "%count", 1)
-    turned = code.both(code.both(near, several), code.compare("sge", whole, form.lanes))
-    done = code.choose(turned, whole, code.const(0))
-    with code.when(turned), code.loop(0, "%count", form.lanes) as row:
+    transposes = code.both(code.both(contiguous, several), code.compare("sge", groups, form.lanes))
+    first_group = code.choose(transposes, groups, code.const(0))
+    with code.when(transposes), code.loop(0, "%count", form.lanes) as row:
         source = code.at("%from", code.load(code.at("%rows", row.counter, "i64")), stored_name(form.a))
         target = code.at("%to", code.mul(row.counter, form.row_step), form.packed)
-        there = code.sub("%count", row.counter)
-        last = code.sub(whole, form.lanes)
-        with code.loop(0, whole, form.lanes) as block:
-            _turn(code, form, source, target, code.min(block.counter, last), there)
+        rows_left = code.sub("%count", row.counter)
+        last = code.sub(groups, form.lanes)
+        with code.loop(0, groups, form.lanes) as block:
+            _turn(code, form, source, target, code.min(block.counter, last), rows_left)
     with code.loop(0, "%count") as row:
-        _pack_row(code, form, row.counter, done, whole)
+        _pack_row(code, form, row.counter, first_group, groups)
     return code.text()
 
 
-def _pack_row(code: Code, form: Form, row: Name, done: Name, whole: Name) -> None:
-    """A row of A from step ``done`` on."""
+def _pack_row(code: Code, form: Form, row: Name, first_group: Name, groups: Name) -> None:
+    """Pack a row of A from ``first_group`` on."""
     memory, lanes, group = stored_name(form.a), form.lanes, form.group
     source = code.at("%from", code.load(code.at("%rows", row, "i64")), memory)
     target = code.at("%to", code.mul(row, form.row_step), form.packed)
-    begins = code.compare("eq", done, 0)
-    long_enough = code.both(code.both("%run", begins), code.compare("sge", whole, lanes))
+    is_unpacked = code.compare("eq", first_group, 0)
+    long_enough = code.both(code.both("%run", is_unpacked), code.compare("sge", groups, lanes))
     with code.when(long_enough):
         start = code.at(source, code.load("%steps"), memory)
-        last = code.sub(whole, lanes)
-        with code.loop(0, code.ceildiv(whole, lanes)) as loop:
+        last = code.sub(groups, lanes)
+        with code.loop(0, code.ceildiv(groups, lanes)) as loop:
             position = code.min(code.mul(loop.counter, lanes), last)
             values = load_packed(code, form, form.a, code.at(start, code.mul(position, group), memory), lanes)
             store_packed(code, form, values, code.at(target, position, form.packed))
-    first = code.choose(long_enough, whole, done)
+    first = code.choose(long_enough, groups, first_group)
     with code.loop(first, code.ceildiv("%k", group)) as loop:
         value = element_at(code, form, form.a, source, loop.counter)
         code.store(value, code.at(target, loop.counter, form.packed), form.packed, BYTES[form.packed])
 
 
-def _turn(code: Code, form: Form, source: Name, target: Name, start: Name, there: Name) -> None:
-    """Neighbours in vectors, one for each step of K, become rows along K."""
-    mask = lanes_below(code, form, there)
+def _turn(code: Code, form: Form, source: Name, target: Name, start: Name, rows_left: Name) -> None:
+    """Transpose vectors of contiguous rows, one per step of K, to rows along K."""
+    mask = lanes_below(code, form, rows_left)
     columns = [
         neighbours(code, form, form.a, source, code.add(start, step), mask) for step in range(form.lanes)
     ]
     for row, values in enumerate(transposed(code, form, columns)):
-        with code.when(code.compare("sgt", there, row)):
+        with code.when(code.compare("sgt", rows_left, row)):
             place = code.at(target, code.add(start, row * form.row_step), form.packed)
             store_packed(code, form, values, place)

@@ -1,4 +1,4 @@
-"""Strips: a packed panel of A against a block of packed columns of B, tile by tile."""
+"""Strips: a packed panel of A times a block of packed columns of B, tile by tile."""
 
 from __future__ import annotations
 
@@ -8,48 +8,51 @@ from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
 _POINTER = "!llvm.ptr"
-#: Bytes of a line of the caches.
+#: Bytes of a cache line.
 LINE = 64
 
 
 def strip(form: Form) -> str:
-    """``(rows, n, k, a, b, c, ldc, load, next, step)``: a packed panel of A against a block of packed B.
+    """``(rows, n, k, a, b, c, ldc, load, next, step)``: a packed panel of A times a block of packed B.
 
-    Meanwhile rows from ``next`` on, ``step`` bytes apart, are brought near: the next panel's elements.
+    Prefetches the next panel: rows from ``next`` on, ``step`` bytes apart.
     """
     numbers = [(name, "i64") for name in ("rows", "n", "k")]
     pointers = [(name, _POINTER) for name in ("a", "b", "c")]
-    after = [("next", _POINTER), ("step", "i64")]
-    code = Code(f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), *after])
+    prefetch_arguments = [("next", _POINTER), ("step", "i64")]
+    code = Code(
+        f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), *prefetch_arguments]
+    )
     spare = None if form.masked else code.stack(form.rows * form.columns, form.wide)
     with code.loop(0, "%n", form.columns) as loop:
         panel = code.at("%b", code.mul(loop.counter, form.steps), form.packed)
         target = code.at("%c", loop.counter, form.wide)
-        there = code.min(code.sub("%n", loop.counter), form.columns)
+        width = code.min(code.sub("%n", loop.counter), form.columns)
         _bring_near(code, form, loop.counter)
         if spare is None:
-            _tiles(code, form, panel, target, "%ldc", there)
+            _tiles(code, form, panel, target, "%ldc", width)
         else:
-            whole = code.compare("eq", there, form.columns)
-            with code.when(whole):
-                _tiles(code, form, panel, target, "%ldc", there)
+            is_full = code.compare("eq", width, form.columns)
+            with code.when(is_full):
+                _tiles(code, form, panel, target, "%ldc", width)
             with code.otherwise():
                 with code.when("%load"):
-                    _copy(code, form, (target, "%ldc"), (spare, code.const(form.columns)), there)
-                _tiles(code, form, panel, spare, code.const(form.columns), there)
-                _copy(code, form, (spare, code.const(form.columns)), (target, "%ldc"), there)
+                    _copy(code, form, (target, "%ldc"), (spare, code.const(form.columns)), width)
+                _tiles(code, form, panel, spare, code.const(form.columns), width)
+                _copy(code, form, (spare, code.const(form.columns)), (target, "%ldc"), width)
     return code.text()
 
 
 def first_strip(form: Form) -> str:
-    """``(n, k, a, b, c, ldc, load, next, step, from, steps)``: a full panel of A against B where it lies.
+    """``(n, k, a, b, c, ldc, load, next, step, from, steps)``: a full panel of A times unpacked B.
 
-    The ``n`` columns, whole tiles, are packed to ``b`` on the way, for the panels that follow.
+    The ``n`` columns, whole tiles, are also packed to ``b`` for the following panels.
     """
     pointers = [(name, _POINTER) for name in ("a", "b", "c")]
-    after = [("next", _POINTER), ("step", "i64"), ("from", _POINTER), ("steps", _POINTER)]
+    prefetch_arguments = [("next", _POINTER), ("step", "i64"), ("from", _POINTER), ("steps", _POINTER)]
     code = Code(
-        f"{form.name}_first", [("n", "i64"), ("k", "i64"), *pointers, ("ldc", "i64"), ("load", "i1"), *after]
+        f"{form.name}_first",
+        [("n", "i64"), ("k", "i64"), *pointers, ("ldc", "i64"), ("load", "i1"), *prefetch_arguments],
     )
     with code.loop(0, "%n", form.columns) as loop:
         _bring_near(code, form, loop.counter)
@@ -65,7 +68,7 @@ def first_strip(form: Form) -> str:
 
 
 def _bring_near(code: Code, form: Form, column: Name) -> None:
-    """Lines of the next panel's rows, others with each tile of columns."""
+    """Prefetch a cache line of each row of the next panel, the next line with each tile of columns."""
     line = code.at("%next", code.mul(code.div(column, form.columns), LINE), "i8")
     for row in range(form.rows):
         code.prefetch(code.at(line, code.mul("%step", row), "i8"), level=2)
@@ -75,15 +78,17 @@ def _copy(
     code: Code, form: Form, source: tuple[Name, Name], target: tuple[Name, Name], columns: Name
 ) -> None:
     with code.loop(0, "%rows") as row, code.loop(0, columns) as column:
-        read, written = (
+        load_address, store_address = (
             code.at(base, code.add(code.mul(row.counter, step), column.counter), form.wide)
             for base, step in (source, target)
         )
-        code.store(code.load(read, form.wide, BYTES[form.wide]), written, form.wide, BYTES[form.wide])
+        code.store(
+            code.load(load_address, form.wide, BYTES[form.wide]), store_address, form.wide, BYTES[form.wide]
+        )
 
 
-def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, there: Name) -> None:
-    """The tiles that make up the panel's rows: the full one, or one for each bit of their number."""
+def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, width: Name) -> None:
+    """Emit the tiles of the panel's rows: the full tile, or one per bit of their number."""
     full, *parts = row_counts(form)
 
     def call(rows: int, first: Name) -> None:
@@ -97,7 +102,7 @@ def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, there: 
             (code.const(form.columns), "i64"),
             (c, _POINTER),
             (ldc, "i64"),
-            (there, "i64"),
+            (width, "i64"),
             ("%load", "i1"),
         )
 

@@ -1,7 +1,7 @@
-"""Narrow results of contractions that plain loops compute: summed in f32, rounded once, as in the library.
+"""Half-precision contractions in plain loops: accumulated in f32 and rounded once, as in the library.
 
-The results stand in a buffer of f32 until all products are added up. Under numerics ``strict`` every step
-is rounded, as the program says.
+The sums are in an f32 buffer until all products are added. Under numerics ``strict``, every step is rounded,
+as in the program.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from kcache_compiler.schedule.choices import parse_choices
 _NARROW = ("f16", "bf16")
 
 
-def widen_sums(unit: Unit, main: mlir.Op, shapes: Shapes, taken: Collection[mlir.Op]) -> None:
-    """Rewrite such contractions of ``main`` that start at zero, but those that are ``taken``."""
+def widen_sums(unit: Unit, main: mlir.Op, shapes: Shapes, skipped: Collection[mlir.Op]) -> None:
+    """Rewrite the contractions of ``main`` that start at zero, except those of ``skipped``."""
     if unit.options.numerics == "strict":
         return
-    joins = parse_choices(unit.options.schedule).group_limits.joins  # else no library has start and sum
+    joins = parse_choices(
+        unit.options.schedule
+    ).group_limits.joins  # otherwise the fill and the sum are separate launches
     for generic in mlir.named(main, "linalg.generic"):
-        if generic in taken or read_products(generic) is None:
+        if generic in skipped or read_products(generic) is None:
             continue
         kind = generic.operands[2].type
         narrow = str(mlir.element_type(kind)) in _NARROW and None not in mlir.sizes_of(kind)
@@ -38,7 +40,7 @@ def widen_sums(unit: Unit, main: mlir.Op, shapes: Shapes, taken: Collection[mlir
 
 
 def _start(generic: mlir.Op) -> mlir.Op | None:
-    """What clears the sums, if nothing else touches them before."""
+    """The fill of the sums, if nothing else accesses them before ``generic``."""
     target = generic.operands[2]
     users = list(dict.fromkeys(user for user, _ in mlir.uses(target)))
     if any(not mlir.same_block(user, generic) for user in users):

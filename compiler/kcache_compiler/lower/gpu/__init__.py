@@ -1,1 +1,1 @@
-"""GPU kernels: launches planned as for a CPU, each written as a kernel of its own and emitted as PTX."""
+"""GPU kernels: launches planned as for a CPU, each written as a separate kernel and emitted as PTX."""

@@ -1,4 +1,4 @@
-"""Addresses, and the loads and stores of neighbours behind them."""
+"""Addresses, and loads and stores of contiguous elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def at(base: mlir.Value, offset: mlir.Value) -> mlir.Value:
 
 
 def ahead(place: mlir.Value, count: int) -> mlir.Value:
-    """The address so many bytes after ``place``: no arithmetic, but a part of an instruction."""
+    """The address ``count`` bytes after ``place``, as an immediate offset of an instruction."""
     return _moved(place, [], count) if count else place
 
 
@@ -31,22 +31,22 @@ def load(place: mlir.Value, kind: mlir.Type, alignment: int) -> mlir.Value:
 
 
 def load_each(place: mlir.Value, count: int, kind: mlir.Type, width: int) -> list[mlir.Value]:
-    """So many neighbours, by loads of ``width`` bytes at multiples of it."""
+    """Load ``count`` contiguous elements by aligned loads of ``width`` bytes."""
     size = memory.element_bytes(kind)
     lanes = width // size
     if lanes == 1:
         return [load(ahead(place, number * size), kind, width) for number in range(count)]
     numbers = [mlir.constant(lane) for lane in range(lanes)]
     wide = mlir.type_of(f"vector<{lanes}x{kind}>")
-    found: list[mlir.Value] = []
+    values: list[mlir.Value] = []
     for first in range(0, count, lanes):
         loaded = load(ahead(place, first * size), wide, width)
-        found += [llvm.extractelement(loaded, number) for number in numbers]
-    return found
+        values += [llvm.extractelement(loaded, number) for number in numbers]
+    return values
 
 
 def store_each(place: mlir.Value, values: list[mlir.Value], width: int) -> None:
-    """Neighbours from ``place`` on, by stores of ``width`` bytes at multiples of it."""
+    """Store contiguous elements at ``place`` by aligned stores of ``width`` bytes."""
     kind = values[0].type
     size = memory.element_bytes(kind)
     lanes = width // size
@@ -57,7 +57,7 @@ def store_each(place: mlir.Value, values: list[mlir.Value], width: int) -> None:
     wide = mlir.type_of(f"vector<{lanes}x{kind}>")
     numbers = [mlir.constant(lane) for lane in range(lanes)]
     for first in range(0, len(values), lanes):
-        made = llvm.mlir_poison(wide)
+        vector = llvm.mlir_poison(wide)
         for lane, number in enumerate(numbers):
-            made = llvm.insertelement(made, values[first + lane], number)
-        store(ahead(place, first * size), made, width)
+            vector = llvm.insertelement(vector, values[first + lane], number)
+        store(ahead(place, first * size), vector, width)

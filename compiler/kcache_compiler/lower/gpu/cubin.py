@@ -1,4 +1,4 @@
-"""The cubin beside the PTX, and what each launch takes of the GPU, where ``ptxas`` is installed."""
+"""The cubin of the PTX, and the resources of each launch, if ``ptxas`` is installed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kcache_compiler.passes.stage import Unit
 
 
 def begin_assembly(unit: Unit) -> None:
-    """Starts the assembler, where one takes the PTX: it needs a while before it reads."""
+    """Start the assembler, if one accepts the PTX, ahead of its input: its startup takes time."""
     ptxas = find_ptxas()
     if ptxas is not None and unit.gpu_launches and ptxas.takes(gpu_target_named(unit.target.name)):
         unit.assembler = Assembly(unit.target.name)
 
 
 def assemble(unit: Unit) -> None:
-    """Sets the object code and the resources of the launches, where an assembler was started."""
+    """Set the object code and the resources of the launches, if an assembler was started."""
     if unit.assembler is None:
         return
-    unit.object_code, found = unit.assembler.finish(unit.assembly)
+    unit.object_code, resources = unit.assembler.finish(unit.assembly)
     unit.assembler = None
-    unit.gpu_launches = [replace(launch, resources=found[launch.entry]) for launch in unit.gpu_launches]
-    spilling = [f"{name} {one.spill_bytes}" for name, one in found.items() if one.spill_bytes]
+    unit.gpu_launches = [replace(launch, resources=resources[launch.entry]) for launch in unit.gpu_launches]
+    spilling = [f"{name} {usage.spill_bytes}" for name, usage in resources.items() if usage.spill_bytes]
     if spilling and "gpu_" in unit.options.schedule:
-        said = f"{unit.target.name} has too few registers for it: bytes spilled by {', '.join(spilling)}"
-        raise rejected(said)
+        message = f"{unit.target.name} has too few registers for it: bytes spilled by {', '.join(spilling)}"
+        raise rejected(message)
 
 
 def assembler() -> str:

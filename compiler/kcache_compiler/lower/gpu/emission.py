@@ -1,4 +1,4 @@
-"""From the LLVM dialect to PTX, and the kernel that a unit became."""
+"""From the LLVM dialect to PTX and the compiled kernel."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kcache_compiler.types import CompiledKernel, KernelInterface
 
 
 def mark_kernels(unit: Unit) -> None:
-    """Kernels have a calling convention of their own, and say how many threads a block has."""
-    symbols = [(mlir.name_of(one), one) for one in mlir.operations(unit.module.body)]
-    tiled = {mlir.symbol_of(one) for name, one in symbols if name == "llvm.mlir.global"}
+    """Set the calling convention and the block size of kernels."""
+    symbols = [(mlir.name_of(symbol), symbol) for symbol in mlir.operations(unit.module.body)]
+    tiled = {mlir.symbol_of(symbol) for name, symbol in symbols if name == "llvm.mlir.global"}
     blocks = {launch.entry: launch.block for launch in unit.gpu_launches}
-    for function in [one for name, one in symbols if name == "llvm.func"]:
+    for function in [symbol for name, symbol in symbols if name == "llvm.func"]:
         name = mlir.symbol_of(function)
         function.attributes["no_unwind"] = mlir.unit_attr()
         if name in blocks:
             x, y, z = blocks[name]
             function.attributes["CConv"] = mlir.attribute("#llvm.cconv<ptx_kernelcc>")
             words = f'["nvvm.reqntid", "{x},{y},{z}"]'
-            if tiled_symbol(name) in tiled:  # registers rather than spills and more blocks at a time
+            if tiled_symbol(name) in tiled:  # prefer registers to occupancy
                 words += ', ["nvvm.minctasm", "1"]'
             function.attributes["passthrough"] = mlir.attribute(f"[{words}]")
 
@@ -42,8 +42,10 @@ def emit_ptx(unit: Unit) -> None:
 
 
 def _is_written_out(unit: Unit) -> bool:
-    """All kernels are tiles of products or attention: long, and written as they should run. LLVM's long list
-    of passes finds little in them, and takes three times as long. They are simplified as they are emitted.
+    """Whether all kernels are tiles of products or attention, which are generated in optimized form.
+
+    LLVM's full pipeline improves them little and takes three times as long. They are simplified during
+    emission instead.
     """
     if unit.options.opt_level < 2:
         return False
@@ -55,7 +57,7 @@ OPTIMIZATION = f"new pass manager at the level of the options; of tiles {','.joi
 
 
 def gpu_kernel(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
-    """What a unit that went through the pipeline became; ``llvm`` is what LLVM's optimizer was given."""
+    """The artifacts and the interface of a unit after the pipeline; ``llvm`` is not yet optimized."""
     interface = KernelInterface(
         inputs=unit.inputs,
         constants=unit.constants,

@@ -1,4 +1,4 @@
-"""What threads ask of the GPU, as calls of LLVM's intrinsics."""
+"""GPU operations of threads, as calls of LLVM's NVVM intrinsics."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def special(name: str) -> mlir.Value:
 
 
 def barrier() -> mlir.Op:
-    """Wait for all threads of the block; what they wrote is seen after."""
+    """Wait for all threads of the block; their earlier writes are visible afterwards."""
     return _call("barrier.cta.sync.aligned.all", [mlir.constant(0, "i32")])
 
 
 def warp_barrier() -> mlir.Op:
-    """The same for the threads of a warp."""
+    """``barrier`` for the threads of a warp."""
     return _call("bar.warp.sync", [mlir.constant(EVERY_LANE, "i32")])
 
 
@@ -56,15 +56,15 @@ def shuffled(number: mlir.Value, lanes: int) -> mlir.Value:
     if bits == 64:
         low = arith.trunci(word, raw)
         high = arith.trunci(word, arith.shrui(raw, mlir.constant(32)))
-        halves = [arith.extui(integer, shuffle_xor(one, lanes)) for one in (low, high)]
+        halves = [arith.extui(integer, shuffle_xor(word, lanes)) for word in (low, high)]
         moved = arith.shli(halves[1], mlir.constant(32))
-        other = arith.ori(halves[0], moved)
+        result = arith.ori(halves[0], moved)
     elif bits == 32:
-        other = shuffle_xor(raw, lanes)
+        result = shuffle_xor(raw, lanes)
     else:
         wide = shuffle_xor(arith.extui(word, raw), lanes)
-        other = arith.trunci(integer, wide)
-    return other if kind == f"i{bits}" else arith.bitcast(number.type, other)
+        result = arith.trunci(integer, wide)
+    return result if kind == f"i{bits}" else arith.bitcast(number.type, result)
 
 
 def any_lane(condition: mlir.Value) -> mlir.Value:
@@ -72,18 +72,18 @@ def any_lane(condition: mlir.Value) -> mlir.Value:
     return intrinsic("vote.any.sync", [mlir.constant(EVERY_LANE, "i32"), condition], mlir.type_of("i1"))
 
 
-def copy_async(to: mlir.Value, start: mlir.Value, size: int, wanted: mlir.Value) -> None:
-    """Copy ``size`` bytes to shared memory later: ``wanted`` of them (i32), zeros for the rest."""
+def copy_async(to: mlir.Value, start: mlir.Value, size: int, valid_bytes: mlir.Value) -> None:
+    """Copy ``size`` bytes to shared memory asynchronously: ``valid_bytes`` of them (i32), then zeros."""
     source = llvm.addrspacecast(mlir.type_of("!llvm.ptr<1>"), start)
-    where = "cg" if size == 16 else "ca"
-    _call(f"cp.async.{where}.shared.global.{size}.s", [to, source, wanted])
+    cache_operator = "cg" if size == 16 else "ca"
+    _call(f"cp.async.{cache_operator}.shared.global.{size}.s", [to, source, valid_bytes])
 
 
 def commit_copies() -> None:
-    """The copies since the last call are one group."""
+    """Commit the copies since the last call as one group."""
     _call("cp.async.commit.group", ())
 
 
-def wait_for_copies(left: int) -> None:
-    """Wait until at most ``left`` groups of this thread are under way."""
-    _call("cp.async.wait.group", [mlir.constant(left, "i32")])
+def wait_for_copies(pending: int) -> None:
+    """Wait until at most ``pending`` groups of this thread are incomplete."""
+    _call("cp.async.wait.group", [mlir.constant(pending, "i32")])

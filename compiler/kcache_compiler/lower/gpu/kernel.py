@@ -1,6 +1,6 @@
-"""A kernel while it is written: its parameters, and what it knows before its first loop.
+"""Builds a kernel: its parameters, and the values that are computed before its first loop.
 
-What all threads need is computed at the start of the function, before an anchor; the body follows it.
+Values that all threads use are emitted at the start of the function, before an anchor; the body follows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from kcache_compiler.shapes.formula import Formula, apply, symbols_in, text
 _SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
 
 
-#: Writes what a thread does of the point with a number, given as i64 and, where that is known to do, as i32.
+#: Emits the code of a point for its number as i64 and, if it is known to fit, as i32.
 Point: TypeAlias = Callable[[mlir.Value, mlir.Value | None], None]
 
 
 @dataclass(frozen=True)
 class LaunchGeometry:
-    """How a kernel is launched: blocks, threads of a block, bytes of dynamic shared memory; what it is."""
+    """The launch parameters of a kernel: blocks, threads of a block, dynamic shared memory; and its kind."""
 
     grid: tuple[Formula, Formula, Formula]
     block: tuple[int, int, int]
@@ -43,7 +43,7 @@ class LaunchGeometry:
 
 @dataclass(frozen=True)
 class Program:
-    """The function that launches are taken from; ``offsets`` place its allocations in the workspace."""
+    """The function that launches are outlined from; ``offsets`` are its allocations in the workspace."""
 
     unit: Unit
     main: mlir.Op
@@ -52,7 +52,7 @@ class Program:
 
     @property
     def sizes(self) -> Sizes:
-        """How much of the GPU its kernels take."""
+        """The tile sizes of its kernels."""
         target = self.unit.target
         if not isinstance(target, Device):
             raise CompileFailed("launches", f"{target.name} is not a GPU")
@@ -68,10 +68,9 @@ class Program:
 
 
 class Kernel:
-    """The function ``name`` at the end of the module; ``written`` are roots of buffers that it writes.
+    """The function ``name`` at the end of the module; ``written`` are the roots of buffers that it writes.
 
-    Through those that are ``exchanged`` threads see what others wrote, after a barrier: LLVM must not think
-    that a thread has them for itself.
+    Threads communicate through ``exchanged`` buffers, with barriers: LLVM must not assume ``noalias``.
     """
 
     def __init__(
@@ -95,15 +94,15 @@ class Kernel:
             self._anchor = mlir.definition(mlir.constant(0))
 
     def before(self) -> mlir.InsertionPoint:
-        """The insertion point of what all of the body may use."""
+        """The insertion point of values that dominate the body."""
         return mlir.before(self._anchor)
 
     def body(self) -> mlir.InsertionPoint:
-        """The insertion point at the end of what is written."""
+        """The insertion point at the end of the body."""
         return mlir.at_end(self.entry)
 
     def here(self) -> mlir.InsertionPoint:
-        """The insertion point of what the next loops use."""
+        """The insertion point of values that the next loops use."""
         return self.before()
 
     def finish(self) -> None:
@@ -121,7 +120,7 @@ class Kernel:
         self.function.attributes["arg_attrs"] = mlir.attribute("[" + ", ".join(self._attributes) + "]")
 
     def add_global(self, text: str) -> None:
-        """A variable of the module, as text."""
+        """Add a global variable to the module, as text."""
         mlir.splice(self.program.unit.module, text)
 
     def _parameter(self, kind: mlir.Type, param: str, attributes: str = "{}") -> mlir.Value:
@@ -138,7 +137,7 @@ class Kernel:
             return memory.emit_formula(formula, None, self._symbols)
 
     def workspace(self, offset: Formula, written: bool) -> mlir.Value:
-        """A place in the workspace that no buffer has, for this kernel to write or to read."""
+        """The pointer to an area of the workspace outside of buffers, which this kernel writes or reads."""
         marks = "{llvm.noalias}" if written else "{llvm.noalias, llvm.readonly}"
         return self._parameter(pointer_type(), f"workspace:{text(offset)}", marks)
 
@@ -208,7 +207,7 @@ class Kernel:
         return offsets
 
     def scalar(self, number: mlir.Value) -> mlir.Value:
-        """A number that ``main`` computes, computed here again."""
+        """Recompute a scalar of ``main`` in this kernel."""
         if number not in self._scalars:
             with self.here():
                 self._scalars[number] = self._computed(number)
@@ -223,28 +222,28 @@ class Kernel:
             return _as_type(self.value(self.shapes.formula(number)), number.type)
         if owner is not None and name == "memref.load":
             pointer = self.pointer(owner.operands[0])
-            indices = [as_i64(self.scalar(one)) for one in list(owner.operands)[1:]]
+            indices = [as_i64(self.scalar(operand)) for operand in list(owner.operands)[1:]]
             return memory.load(pointer, element_offset(pointer, indices))
         if owner is None or not name.startswith(("arith.", "math.", "complex.")):
-            where = "" if owner is None else mlir.location_of(owner)
-            raise UnsupportedOp(name, "a number of control flow, on a GPU", where)
-        operands = [self.scalar(one) for one in owner.operands]
+            location = "" if owner is None else mlir.location_of(owner)
+            raise UnsupportedOp(name, "a number of control flow, on a GPU", location)
+        operands = [self.scalar(operand) for operand in owner.operands]
         copy = mlir.clone(owner)
         for place, operand in enumerate(operands):
             copy.operands[place] = operand
         return copy.results[0]
 
     def deal(self, count: Formula, threads: int, point: Point) -> LaunchGeometry:
-        """Write ``point`` for a thread of each number below ``count``, in blocks of so many."""
+        """Emit ``point`` for one thread per number below ``count``, in blocks of ``threads``."""
         limit = self.value(count)
-        short, number = thread_number(threads)
-        narrow = short if isinstance(count, int) and count < 2**31 - threads else None
+        short_number, number = thread_number(threads)
+        narrow = short_number if isinstance(count, int) and count < 2**31 - threads else None
         if_then(compare("lt", number, limit), lambda: point(number, narrow))
         return LaunchGeometry((apply("ceildiv", count, threads), 1, 1), (threads, 1, 1))
 
 
 def element_offset(pointer: Pointer, indices: list[mlir.Value]) -> mlir.Value:
-    """Where the element at ``indices`` lies."""
+    """The element offset at ``indices``."""
     offset = mlir.constant(0)
     for index, step in zip(indices, pointer.steps, strict=True):
         offset = memory.plus(offset, memory.times(index, step))
@@ -265,31 +264,31 @@ def _as_type(number: mlir.Value, kind: mlir.Type) -> mlir.Value:
 
 
 def loads_behind(number: mlir.Value) -> list[mlir.Op]:
-    """The reads of memory that a number of ``main`` is made of."""
+    """The loads that a scalar of ``main`` depends on."""
     owner = mlir.defining(number)
     if owner is None:
         return []
-    found = [owner] if mlir.name_of(owner) == "memref.load" else []
+    loads = [owner] if mlir.name_of(owner) == "memref.load" else []
     for operand in owner.operands:
         if not mlir.is_memref(operand.type):
-            found += loads_behind(operand)
-    return found
+            loads += loads_behind(operand)
+    return loads
 
 
 def no_unroll_annotation() -> mlir.Attribute:
-    """The annotation of a loop that neither LLVM nor ptxas unrolls: a turn is long, and has work enough."""
+    """The annotation of a loop that neither LLVM nor ptxas unrolls, because its body is long."""
     return mlir.attribute("#llvm.loop_annotation<unroll = <disable = true>>")
 
 
 def thread_number(threads: int, item: int = 0, items: int = 1) -> tuple[mlir.Value, mlir.Value]:
-    """The number of this thread in a grid of blocks of so many threads, as i32 and as i64; of a thread that
-    has several ``items`` the number of one, a block apart from the next.
+    """The number of this thread in a grid of blocks of ``threads``, as i32 and as i64.
 
-    The first wraps around where the second does not fit.
+    If a thread has several ``items``, which are a block apart, the number of item ``item``. The i32 wraps
+    around on overflow.
     """
     block, thread = special("ctaid.x"), special("tid.x")
     short = arith.addi(arith.muli(block, mlir.constant(threads * items, "i32")), thread)
-    block, thread = (arith.extui(i64(), one) for one in (block, thread))
+    block, thread = (arith.extui(i64(), special_register) for special_register in (block, thread))
     wide = memory.plus(memory.times(block, mlir.constant(threads * items)), thread)
     if item:
         short = arith.addi(short, mlir.constant(threads * item, "i32"))
@@ -300,26 +299,26 @@ def thread_number(threads: int, item: int = 0, items: int = 1) -> tuple[mlir.Val
 def split(
     number: mlir.Value, short: mlir.Value | None, sizes: list[Formula], value: Callable[[Formula], mlir.Value]
 ) -> list[mlir.Value]:
-    """Counters of axes of ``sizes`` from the number of a point, the last axis fastest.
+    """Delinearize the number of a point into counters of axes of ``sizes``, the last axis fastest.
 
-    With ``short``, the same number as i32, for sizes whose product is a known i32: division is then cheap.
+    ``short`` is the same number as i32, if the product of sizes is known to fit: division is then cheaper.
     """
     counters: list[mlir.Value] = []
-    rest, kind = (number, "i64") if short is None else (short, "i32")
+    quotient, kind = (number, "i64") if short is None else (short, "i32")
     for place in range(len(sizes) - 1, -1, -1):
         if place == 0:
-            counters.insert(0, rest)
+            counters.insert(0, quotient)
             break
         size = sizes[place]
-        known = short is not None and isinstance(size, int)
-        divisor = mlir.constant(size, kind) if known and isinstance(size, int) else value(size)
-        counters.insert(0, arith.remui(rest, divisor))
-        rest = arith.divui(rest, divisor)
-    return [one if str(one.type) == "i64" else arith.extui(i64(), one) for one in counters]
+        is_short = short is not None and isinstance(size, int)
+        divisor = mlir.constant(size, kind) if is_short and isinstance(size, int) else value(size)
+        counters.insert(0, arith.remui(quotient, divisor))
+        quotient = arith.divui(quotient, divisor)
+    return [counter if str(counter.type) == "i64" else arith.extui(i64(), counter) for counter in counters]
 
 
 def begins_anywhere(buffer: mlir.Value) -> bool:
-    """The buffer is, or may be, a part of another that does not begin with it."""
+    """Whether the buffer may begin at an offset in another one, so that its alignment is unknown."""
     owner = mlir.defining(buffer)
     while owner is not None and mlir.name_of(owner) in memory.VIEWS:
         if mlir.name_of(owner) == "memref.subview":

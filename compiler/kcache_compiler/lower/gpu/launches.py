@@ -1,7 +1,7 @@
-"""From the bufferized ``main`` to kernels: the groups of the CPU's planner, each a launch of its own.
+"""From the bufferized ``main`` to kernels: one launch per fusion group of the CPU's planner.
 
-Launches run in order on one stream, so that each sees what those before it wrote. What ``main`` computes
-itself (sizes, offsets of slices) each kernel that asks for it computes again.
+Launches run in order on one stream, so that each sees the writes of earlier ones. Scalars that ``main``
+computes (sizes, offsets of slices) are recomputed in each kernel that uses them.
 """
 
 from __future__ import annotations
@@ -56,72 +56,74 @@ from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import add, apply, text
 from kcache_compiler.types import GpuLaunch, TensorType
 
-#: A launch before it is written.
+#: A planned launch.
 _Launch: TypeAlias = Planned | Gathered | WhileLoop | Store
 
 
 def build_kernels(unit: Unit) -> None:
-    """Turn the bufferized ``main`` of ``unit`` into kernels, and say how they are launched."""
+    """Turn the bufferized ``main`` of ``unit`` into kernels, and record their launches."""
     main = mlir.main_function(unit.module)
-    known, output_sizes, checks = known_sizes(unit, main)
-    shapes = Shapes(known, unit.codes)
-    OpenSizes(main, shapes)  # its casts of nothing are not bound: kernels compute sizes of their own
+    sizes_by_argument, output_sizes, checks = known_sizes(unit, main)
+    shapes = Shapes(sizes_by_argument, unit.codes)
+    OpenSizes(main, shapes)  # its casts are not bound: kernels compute sizes themselves
     unit.outputs = tuple(
         TensorType(output.dtype, tuple(map(stated, sizes)))
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
-    found: dict[Check, None] = dict.fromkeys((*checks, *cast_checks(main, shapes)))
+    checks_found: dict[Check, None] = dict.fromkeys((*checks, *cast_checks(main, shapes)))
     launches = _planned(unit, main, shapes)
     reject_leftovers(main)
-    for one, _ in launches:
-        _hold_scalars(main, _last(one), _scalars(one))
+    for planned, _ in launches:
+        _hold_scalars(main, _last(planned), _scalars(planned))
     workspace = plan(
         main,
         shapes,
-        [generics for one, _ in launches if (generics := _generics(one))],
-        [alloc for one, _ in launches for alloc in _spared(one)],
+        [generics for planned, _ in launches if (generics := _generics(planned))],
+        [alloc for planned, _ in launches for alloc in _spared(planned)],
     )
     unit.workspace = workspace.size
     program = Program(unit, main, shapes, dict(workspace.offsets))
-    for number, (one, tiles) in enumerate(launches):
+    for number, (planned, tiles) in enumerate(launches):
         name = f"launch_{number}"
         parts: SplitK | None = None
         if tiles is not None and program.sizes.choices.split > 1:
             parts = SplitK(tiles, program.sizes.choices.split, apply("roundup", workspace.size, 256))
             unit.workspace = apply("max", unit.workspace, add(parts.offset, parts.bytes))
-        if isinstance(one, Gathered):
-            launch, needed = _write_attention(program, one, name)
-        elif isinstance(one, WhileLoop):
-            launch, needed = _write_around(program, one, name)
-        elif isinstance(one, Store):
-            launch, needed = _write_store(program, one, name), ()
+        if isinstance(planned, Gathered):
+            launch, launch_checks = _write_attention(program, planned, name)
+        elif isinstance(planned, WhileLoop):
+            launch, launch_checks = _write_around(program, planned, name)
+        elif isinstance(planned, Store):
+            launch, launch_checks = _write_store(program, planned, name), ()
         else:
-            launch, needed = _write(program, one, tiles, name, parts)
+            launch, launch_checks = _write(program, planned, tiles, name, parts)
         unit.gpu_launches.append(launch)
-        if parts is not None and isinstance(one, Planned):
-            unit.gpu_launches.append(_write(program, one, tiles, f"{name}_sum", parts, ends=True)[0])
-        found |= dict.fromkeys(needed)
-    unit.checks = tuple(map(_check, found))
+        if parts is not None and isinstance(planned, Planned):
+            unit.gpu_launches.append(_write(program, planned, tiles, f"{name}_sum", parts, ends=True)[0])
+        checks_found |= dict.fromkeys(launch_checks)
+    unit.checks = tuple(map(_check, checks_found))
     main.erase()
 
 
-def _generics(one: _Launch) -> list[mlir.Op]:
-    return one.members if isinstance(one, Gathered) else one.generics
+def _generics(launch: _Launch) -> list[mlir.Op]:
+    return launch.members if isinstance(launch, Gathered) else launch.generics
 
 
-def _last(one: _Launch) -> mlir.Op:
-    """Where a launch stands."""
-    return one.op if isinstance(one, WhileLoop | Store) else _generics(one)[-1]
+def _last(launch: _Launch) -> mlir.Op:
+    """The operation at whose position a launch runs."""
+    return launch.op if isinstance(launch, WhileLoop | Store) else _generics(launch)[-1]
 
 
-def _spared(one: _Launch) -> list[mlir.Op]:
+def _spared(launch: _Launch) -> list[mlir.Op]:
     return (
-        [alloc for step in one.steps for alloc in step.spared] if isinstance(one, WhileLoop) else one.spared
+        [alloc for step in launch.steps for alloc in step.spared]
+        if isinstance(launch, WhileLoop)
+        else launch.spared
     )
 
 
 def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[_Launch, Tiles | None]]:
-    """The launches in order, with the plans of those that are contractions in tiles."""
+    """The launches in order, with the tile plans of contractions."""
     if not isinstance(unit.target, Device):
         raise CompileFailed("launches", f"{unit.target.name} is not a GPU")
     sizes = sizes_for(unit.target.gpu, unit.options.schedule)
@@ -129,35 +131,37 @@ def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[_Launch, T
     _reject_others(main)
     hold_numbers(main)
     loops = {op: WhileLoop(op, []) for op in outermost(main)}
-    inside = {inner: loop for op, loop in loops.items() for inner in mlir.named(op, "linalg.generic")}
+    loop_of = {inner: loop for op, loop in loops.items() for inner in mlir.named(op, "linalg.generic")}
     stores = [Store(op) for op in mlir.named(main, STORE) if mlir.within(op, main)]
-    attentions = [one for one in gather(unit, main, shapes) if one.members[0] not in inside]
-    found: list[tuple[_Launch, Tiles | None]] = [
-        (one, None) for one in (*attentions, *loops.values(), *stores)
+    attentions = [
+        attention for attention in gather(unit, main, shapes) if attention.members[0] not in loop_of
+    ]
+    launches: list[tuple[_Launch, Tiles | None]] = [
+        (launch, None) for launch in (*attentions, *loops.values(), *stores)
     ]
 
     def is_head(generic: mlir.Op) -> bool:
-        return generic not in inside and takes_tiles(generic, shapes, strict)
+        return generic not in loop_of and takes_tiles(generic, shapes, strict)
 
-    taken = {op for one in attentions for op in one.members}
+    launched = {op for attention in attentions for op in attention.members}
     limits = parse_choices(unit.options.schedule).group_limits
-    for planned in plan_launches(main, shapes, is_head, taken=taken, arrange=arrange, limits=limits):
-        if planned.generics[0] in inside:
-            inside[planned.generics[0]].steps.append(planned)
+    for planned in plan_launches(main, shapes, is_head, launched=launched, arrange=arrange, limits=limits):
+        if planned.generics[0] in loop_of:
+            loop_of[planned.generics[0]].steps.append(planned)
             continue
         tiles = plan_tiles(planned, sizes, unit.options.numerics) if planned.parts else None
         if tiles is None:
-            found += [(part, None) for part in planned.parts or [planned]]
+            launches += [(part, None) for part in planned.parts or [planned]]
             continue
-        found.append((_without_result(planned, tiles), tiles))
+        launches.append((_without_result(planned, tiles), tiles))
     if attentions or loops or stores:
         place = {op: number for number, op in enumerate(mlir.walk(main))}
-        found.sort(key=lambda launch: place[_last(launch[0])])
-    return found
+        launches.sort(key=lambda launch: place[_last(launch[0])])
+    return launches
 
 
 def _without_result(planned: Planned, tiles: Tiles) -> Planned:
-    """The group of a contraction, whose result stays in registers where only the group reads it."""
+    """The group of a contraction, with its result in registers if only the group reads it."""
     fused = planned.fused
     number = fused.segments[tiles.segment][0].nest.accesses[2].buffer
     alloc = mlir.defining(planned.buffers[number])
@@ -172,13 +176,13 @@ def _without_result(planned: Planned, tiles: Tiles) -> Planned:
         access.buffer == number and access.written and not access.reads
         for access in fused.segments[0][0].nest.accesses
     )
-    alone = all(any(user == generic for generic in planned.generics) for user in users)
-    alike = len({element_of(access) for access in accesses}) == 1
+    private = all(any(user == generic for generic in planned.generics) for user in users)
+    same_element = len({element_of(access) for access in accesses}) == 1
     local = alloc is not None and mlir.name_of(alloc) == "memref.alloc"
-    if not (starts and alone and alike and local and len(fused.segments) > tiles.segment + 1):
+    if not (starts and private and same_element and local and len(fused.segments) > tiles.segment + 1):
         return planned
-    kept = replace(fused, unstored=fused.unstored | {number})
-    return replace(planned, fused=kept, spared=[*planned.spared, alloc])
+    stored_fused = replace(fused, unstored=fused.unstored | {number})
+    return replace(planned, fused=stored_fused, spared=[*planned.spared, alloc])
 
 
 def _check(check: Check) -> str:
@@ -186,7 +190,7 @@ def _check(check: Check) -> str:
 
 
 def _reject_others(main: mlir.Op) -> None:
-    """What has an effect and is part of no launch would be lost."""
+    """Reject operations with side effects that are part of no launch."""
     for op in mlir.operations(mlir.block_of(main)):
         name = mlir.name_of(op)
         if not name.startswith(NUMBERS) and name not in (*QUIET, WHILE, STORE, "memref.load", "func.return"):
@@ -194,7 +198,7 @@ def _reject_others(main: mlir.Op) -> None:
 
 
 def _hold_scalars(main: mlir.Op, last: mlir.Op, numbers: list[mlir.Value]) -> None:
-    """Keep what a launch's numbers are read from until the launch, which reads it again."""
+    """Keep the buffers of a launch's scalars live until the launch, which loads the scalars again."""
     loads = dict.fromkeys(load for number in numbers for load in loads_behind(number))
     if not loads:
         return
@@ -203,55 +207,57 @@ def _hold_scalars(main: mlir.Op, last: mlir.Op, numbers: list[mlir.Value]) -> No
         root = root_of(load.operands[0])
         for op in mlir.named(main, "linalg.generic", STORE):
             between = order[load] < order[op] <= order[last] and (op != last or mlir.name_of(op) != STORE)
-            if between and any(root_of(one) == root for one in targets(op)):
-                where = mlir.location_of(op)
-                raise UnsupportedOp("memref.load", "a number that changes before it is used, on a GPU", where)
-        with mlir.after(last):  # it lives through the launch, whose results must not lie there
+            if between and any(root_of(target) == root for target in targets(op)):
+                location = mlir.location_of(op)
+                raise UnsupportedOp(
+                    "memref.load", "a number that changes before it is used, on a GPU", location
+                )
+        with mlir.after(last):  # extends the live range over the launch, whose results must not overlap it
             mlir.clone(load)
 
 
-def _scalars(one: _Launch) -> list[mlir.Value]:
-    """Numbers of ``main`` that a launch asks for: in bodies, and as offsets of its buffers."""
-    if isinstance(one, WhileLoop):
-        return captured_values(one)
-    if isinstance(one, Store):
-        return one.numbers
-    if isinstance(one, Gathered):
-        buffers, scalars = taken_by(one)
+def _scalars(launch: _Launch) -> list[mlir.Value]:
+    """The scalars of ``main`` that a launch uses: in bodies, and as offsets of its buffers."""
+    if isinstance(launch, WhileLoop):
+        return captured_values(launch)
+    if isinstance(launch, Store):
+        return launch.numbers
+    if isinstance(launch, Gathered):
+        buffers, scalars = taken_by(launch)
         return [*scalars, *offsets_of(buffers)]
-    found: list[mlir.Value] = []
-    for code in one.codes.values():
+    numbers: list[mlir.Value] = []
+    for code in launch.codes.values():
         captured = captured_by(code.generic, code.numbers)
-        found += [value for value in captured if not mlir.is_memref(value.type)]
-        found += offsets_of([operand for operand in code.generic.operands if mlir.is_memref(operand.type)])
-        found += offsets_of([value for value in captured if mlir.is_memref(value.type)])
-    return found
+        numbers += [value for value in captured if not mlir.is_memref(value.type)]
+        numbers += offsets_of([operand for operand in code.generic.operands if mlir.is_memref(operand.type)])
+        numbers += offsets_of([value for value in captured if mlir.is_memref(value.type)])
+    return numbers
 
 
-def _write_attention(program: Program, found: Gathered, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
-    buffers, numbers = taken_by(found)
+def _write_attention(program: Program, attention: Gathered, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
+    buffers, numbers = taken_by(attention)
     written = {root_of(buffers[-1])}
     read = {root_of(buffer) for buffer in buffers[:-1]}
     kernel = Kernel(program, name, written, read & written)
     views: dict[mlir.Value, Pointer] = {buffer: kernel.pointer(buffer) for buffer in buffers}
     scalars: dict[mlir.Value, mlir.Value] = {number: kernel.scalar(number) for number in numbers}
-    form = write_attention(kernel, plan_attention(found, kernel.sizes), views, scalars)
+    form = write_attention(kernel, plan_attention(attention, kernel.sizes), views, scalars)
     kernel.finish()
-    return _launch(kernel, form, operations_of(found)), found.checks
+    return _launch(kernel, form, operations_of(attention)), attention.checks
 
 
-def _write_around(program: Program, one: WhileLoop, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
-    written = {root for step in one.steps for root in written_by(step)}
-    written |= {Store(op).root for op in mlir.named(one.op, STORE)}
-    kernel = WhileLoopKernel(program, name, written, threads_of(one, program.sizes.choices.threads))
-    form, ops, checks = write_while_loop(kernel, one)
+def _write_around(program: Program, while_loop: WhileLoop, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
+    written = {root for step in while_loop.steps for root in written_by(step)}
+    written |= {Store(op).root for op in mlir.named(while_loop.op, STORE)}
+    kernel = WhileLoopKernel(program, name, written, threads_of(while_loop, program.sizes.choices.threads))
+    form, ops, checks = write_while_loop(kernel, while_loop)
     kernel.finish()
     return _launch(kernel, form, ("while", *ops)), checks
 
 
-def _write_store(program: Program, one: Store, name: str) -> GpuLaunch:
-    kernel = Kernel(program, name, {one.root}, {one.root})
-    form = write_store(kernel, one)
+def _write_store(program: Program, store: Store, name: str) -> GpuLaunch:
+    kernel = Kernel(program, name, {store.root}, {store.root})
+    form = write_store(kernel, store)
     kernel.finish()
     return _launch(kernel, form, (form.name,))
 
@@ -271,7 +277,7 @@ def _write(
     parts: SplitK | None = None,
     ends: bool = False,
 ) -> tuple[GpuLaunch, tuple[Check, ...]]:
-    """A launch of a group; of a contraction in ``parts`` that of its sums, or (``ends``) what follows."""
+    """Write the launch of a group; with split-K ``parts``, that of the sums, or (``ends``) the rest."""
     written = written_by(planned)
     kernel = Kernel(program, name, written, read_by(planned) & written)
     first = planned.generics[0]
@@ -289,15 +295,15 @@ def _loops(
     kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: SplitK | None, ends: bool
 ) -> LaunchGeometry:
     fused = planned.fused
-    found = operands_of(kernel, planned)
-    pointers, views, scalars = found.pointers, found.views, found.scalars
+    operands = operands_of(kernel, planned)
+    pointers, views, scalars = operands.pointers, operands.views, operands.scalars
     used = set(pointers)
     rows = plan_rows(fused, planned.codes, kernel.sizes.choices) if tiles is None else None
     for number, size in fused.rows:
         element = mlir.element_type(planned.buffers[number].type)
         pointers[number] = Pointer(row_memory(kernel, rows, number, size), element, [])
-    for number, other in fused.instead:
-        pointers[number] = pointers[other]
+    for number, source in fused.instead:
+        pointers[number] = pointers[source]
     roots = {number: root_in(planned, number) for number in range(len(planned.buffers))}
     with kernel.before():
         moved = {number for number in used if begins_anywhere(planned.buffers[number])}

@@ -1,7 +1,6 @@
-"""The loops of a group for a GPU: what threads share outermost, and neighbours next to each other.
+"""The loop order of a group for a GPU: parallel axes outermost, the contiguous one last of them.
 
-The same groups as on a CPU, in another order: all parallel axes first, the one that memory runs along last of
-them, then the reductions in the order of the program.
+The groups are those of a CPU; reductions follow the parallel axes in program order.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from kcache_compiler.schedule.groups import Group, Subject
 from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.schedule.loops import Buffer, Fused, Statement, loops
 
-#: Asks for the two axes of a transposition, whatever its elements.
+#: A vector size for which the axes of a transposition are found for every element type.
 TURNED = 256
 
 
 def arrange(
     group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer], vector_bytes: int = 16
 ) -> Fused:
-    """The loops of a group. ``shared`` axes are the points that threads or blocks take one each."""
+    """The loops of a group. The ``shared`` axes are distributed over threads or blocks."""
     del vector_bytes
     fused = loops(group, subjects, buffers, vector_bytes=TURNED)
     fused = replace(fused, segments=_joined(fused))
@@ -30,7 +29,7 @@ def arrange(
 
 
 def _joined(fused: Fused) -> tuple[tuple[Statement, ...], ...]:
-    """Segments without loops of their own follow each other in one body."""
+    """Merge segments without inner loops into one body."""
     if any(len(statement.nest.axes) != fused.shared for statement in fused.statements):
         return fused.segments
     return (tuple(fused.statements),)
@@ -38,7 +37,7 @@ def _joined(fused: Fused) -> tuple[tuple[Statement, ...], ...]:
 
 def parallel_axes(segment: tuple[Statement, ...], shared: int) -> list[int]:
     """Positions after the ``shared`` ones that are parallel for every statement of the segment."""
-    nests = [one.nest for one in segment]
+    nests = [statement.nest for statement in segment]
     count = len(nests[0].axes)
     return [p for p in range(shared, count) if all(nest.axes[p].parallel for nest in nests)]
 
@@ -46,9 +45,9 @@ def parallel_axes(segment: tuple[Statement, ...], shared: int) -> list[int]:
 def _parallel_first(segment: tuple[Statement, ...], shared: int) -> tuple[Statement, ...]:
     parallel = parallel_axes(segment, shared)
     count = len(segment[0].nest.axes)
-    rest = [p for p in range(shared, count) if p not in parallel]
-    order = [*range(shared), *parallel, *rest]
-    return tuple(Statement(one.number, _ordered(one.nest, order)) for one in segment)
+    reductions = [p for p in range(shared, count) if p not in parallel]
+    order = [*range(shared), *parallel, *reductions]
+    return tuple(Statement(statement.number, _ordered(statement.nest, order)) for statement in segment)
 
 
 def _ordered(nest: Nest, order: list[int]) -> Nest:

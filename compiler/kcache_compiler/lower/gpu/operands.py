@@ -1,4 +1,4 @@
-"""What a group touches: buffers by their number and root, pointers to them, numbers of ``main``."""
+"""The operands of a group: buffers by number and root, their pointers, and scalars of ``main``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kcache_compiler.mlir import operations as mlir
 
 
 def root_in(planned: Planned, number: int) -> mlir.Value:
-    """The buffer that a launch's buffer ``number`` is, looks at, or lies in."""
+    """The underlying buffer of a launch's buffer ``number``."""
     return root_of(planned.buffers[dict(planned.fused.instead).get(number, number)])
 
 
 def written_by(planned: Planned) -> set[mlir.Value]:
-    """The roots of buffers that a group writes elements of."""
+    """The roots of buffers that a group writes."""
     return {
         root_in(planned, access.buffer)
         for statement in planned.fused.statements
@@ -27,8 +27,8 @@ def written_by(planned: Planned) -> set[mlir.Value]:
 
 
 def read_by(planned: Planned) -> set[mlir.Value]:
-    """The roots of buffers that a group reads elements of."""
-    found = {
+    """The roots of buffers that a group reads."""
+    roots = {
         root_in(planned, access.buffer)
         for statement in planned.fused.statements
         for access in statement.nest.accesses
@@ -36,24 +36,24 @@ def read_by(planned: Planned) -> set[mlir.Value]:
     }
     for code in planned.codes.values():
         captured = captured_by(code.generic, code.numbers)
-        found |= {root_of(value) for value in captured if mlir.is_memref(value.type)}
-    return found
+        roots |= {root_of(value) for value in captured if mlir.is_memref(value.type)}
+    return roots
 
 
 def offsets_of(buffers: list[mlir.Value]) -> list[mlir.Value]:
-    """The numbers that say where views begin."""
-    found: list[mlir.Value] = []
+    """The dynamic offsets, sizes and strides of views."""
+    offsets: list[mlir.Value] = []
     for buffer in buffers:
         owner = mlir.defining(buffer)
         while owner is not None and mlir.name_of(owner) in VIEWS:
-            found += [operand for operand in owner.operands if not mlir.is_memref(operand.type)]
+            offsets += [operand for operand in owner.operands if not mlir.is_memref(operand.type)]
             owner = mlir.defining(owner.operands[0])
-    return found
+    return offsets
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What loops ask for: pointers by the number of a buffer, and what bodies read from outside."""
+    """The operands of loops: pointers by buffer number, and captured buffers and scalars."""
 
     pointers: dict[int, Pointer]
     views: dict[mlir.Value, Pointer]
@@ -61,10 +61,10 @@ class Operands:
 
 
 def operands_of(kernel: Kernel, planned: Planned) -> Operands:
-    """Those of a group; rows of a block have no place yet."""
+    """The operands of a group, without the buffers of rows, which are placed later."""
     fused = planned.fused
     placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
-    used = {access.buffer for one in fused.statements for access in one.nest.accesses} - placed
+    used = {access.buffer for statement in fused.statements for access in statement.nest.accesses} - placed
     used |= set(dict(fused.instead).values())
     pointers = {number: kernel.pointer(planned.buffers[number]) for number in sorted(used)}
     views: dict[mlir.Value, Pointer] = {

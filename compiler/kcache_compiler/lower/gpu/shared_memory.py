@@ -1,4 +1,4 @@
-"""Shared memory of a block: a variable of the kernel's own, or what the launch asks for."""
+"""Shared memory of a block: a static variable of the kernel, or dynamic memory of the launch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from kcache_compiler.lower.loops.memory import pointer_type
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import llvm
 
-#: Bytes that all accesses may count on.
+#: Alignment of shared memory in bytes.
 ALIGNMENT = 16
 
 
 def shared_place(kernel: Kernel, name: str, size: int) -> mlir.Value:
-    """So many bytes of the block, for all of the body, as a pointer into shared memory.
+    """Allocate ``size`` bytes for the whole kernel; returns a pointer into shared memory.
 
-    More than a block has without asking is dynamic: ``dynamic_bytes`` are then part of the launch. A kernel
-    asks for that once.
+    More than the static limit is dynamic: ``dynamic_bytes`` are then part of the launch. A kernel may
+    allocate dynamic memory once.
     """
     dynamic = dynamic_bytes(size)
     linkage, count = ("external", 0) if dynamic else ("internal", size)
@@ -29,17 +29,17 @@ def shared_place(kernel: Kernel, name: str, size: int) -> mlir.Value:
 
 
 def tiled_symbol(kernel: str) -> str:
-    """The name of the shared memory of a kernel of tiles."""
+    """The symbol of the shared memory of a tiled kernel."""
     return f"{kernel}_tiles"
 
 
 def dynamic_bytes(size: int) -> int:
-    """The dynamic shared memory of a launch whose kernel asked for so many bytes."""
+    """The dynamic shared memory of a launch whose kernel allocates ``size`` bytes."""
     return size if size > STATIC_SHARED else 0
 
 
 def shared_memory(kernel: Kernel, name: str, size: int) -> mlir.Value:
-    """The same as a pointer like any other."""
+    """``shared_place`` as a generic pointer."""
     place = shared_place(kernel, name, size)
     with kernel.before():
         return llvm.addrspacecast(pointer_type(), place)

@@ -1,4 +1,4 @@
-"""How much of a GPU each form of kernel takes: static defaults of an architecture, choices in their place."""
+"""Tile sizes of GPU kernels: defaults of an architecture, which schedule choices override."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.gpu_targets import GPU_TARGETS, WARP_SIZE, GpuTarget
 from kcache_compiler.schedule.choices import GpuChoices, parse_choices
 
-#: Bytes of shared memory that the system keeps of what a block may ask for.
+#: Bytes of a block's shared memory that the system reserves.
 RESERVED = 1024
-#: Elements that a thread of plain arithmetic may own along each axis of a tile.
+#: Supported register tile sizes of a thread, along each axis, of FMA tiles.
 OWN = (4, 8)
-#: Rows and columns of a matrix instruction's operands that are loaded together; rows of warps of a tile.
+#: Rows and columns of an operand that are loaded by one matrix instruction; rows of warps of a tile.
 STEP, WARP_ROWS = 16, 2
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes: ``m`` by ``n`` elements of C, ``k`` products of each at a time."""
+    """The tile of a block: ``m`` by ``n`` elements of C, ``k`` products of each per step."""
 
     m: int
     n: int
     k: int
     threads: int
-    #: Elements that a thread of plain arithmetic owns along each axis; 0: matrix instructions.
+    #: Elements of a thread along each axis of an FMA tile; 0: an MMA tile.
     own: int = 0
-    #: Pairs of tiles in shared memory where operands are copied past the registers; else there are 2.
+    #: Pipeline stages in shared memory with asynchronous copies; otherwise there are 2.
     stages: int = 2
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """Of one architecture: tiles of products, keys of a step and columns of a block of attention."""
+    """Defaults of an architecture: tiles of products, keys of a step and columns of a block of attention."""
 
     matrix: Tile = Tile(128, 128, 32, 256, stages=3)
     small_matrix: Tile = Tile(64, 64, 32, 128, stages=4)
@@ -47,7 +47,7 @@ class Defaults:
 
 
 _USUAL = Defaults()
-#: By compute capability. All are equal: none was measured yet.
+#: Defaults by compute capability. All are equal: none has been tuned.
 DEFAULTS: dict[tuple[int, int], Defaults] = {target.capability: _USUAL for target in GPU_TARGETS.values()}
 
 
@@ -64,11 +64,11 @@ class Sizes:
 
     @property
     def room(self) -> int:
-        """Bytes of shared memory that a block may have."""
+        """Bytes of shared memory that a block may allocate."""
         return self.gpu.shared_opt_in - RESERVED
 
     def tile(self, matrix: bool, large: bool) -> Tile:
-        """Of a product. Raises ``CompileFailed`` for choices that no kernel is made of."""
+        """The tile of a product. Raises ``CompileFailed`` for unsupported choices."""
         defaults, chosen = self.defaults, self.choices
         if matrix:
             tile = defaults.matrix if large else defaults.small_matrix
@@ -80,13 +80,15 @@ class Sizes:
         threads = chosen.warps * WARP_SIZE or (
             tile.threads if chosen.tile is None else _threads(m, n, matrix)
         )
-        made = replace(tile, m=m, n=n, k=chosen.depth or tile.k, threads=threads)
-        made = replace(made, stages=chosen.stages or tile.stages) if matrix else _plain(made)
-        return _checked(made, matrix)
+        chosen_tile = replace(tile, m=m, n=n, k=chosen.depth or tile.k, threads=threads)
+        chosen_tile = (
+            replace(chosen_tile, stages=chosen.stages or tile.stages) if matrix else _plain(chosen_tile)
+        )
+        return _checked(chosen_tile, matrix)
 
 
 def _threads(m: int, n: int, matrix: bool) -> int:
-    """Where only the tile is chosen: so that a thread has 64 sums of C, of small tiles fewer."""
+    """The threads of a chosen tile, for 64 sums per thread, or fewer for small tiles."""
     if matrix:
         return max(128, min(256, m * n // 64))
     return m * n // (64 if m * n >= 8192 else 16)
@@ -97,25 +99,25 @@ def _plain(tile: Tile) -> Tile:
 
 
 def _checked(tile: Tile, matrix: bool) -> Tile:
-    where = f"{tile.m} x {tile.n} x {tile.k} by {tile.threads // WARP_SIZE} warps"
+    description = f"{tile.m} x {tile.n} x {tile.k} by {tile.threads // WARP_SIZE} warps"
     if matrix:
-        across = tile.threads // WARP_SIZE // WARP_ROWS
-        fits = tile.m % (WARP_ROWS * STEP) == 0 and tile.n % (across * STEP) == 0
+        warp_columns = tile.threads // WARP_SIZE // WARP_ROWS
+        fits = tile.m % (WARP_ROWS * STEP) == 0 and tile.n % (warp_columns * STEP) == 0
         if not fits or tile.k % STEP:
-            raise rejected(f"matrix instructions do not divide a tile of {where}")
+            raise rejected(f"matrix instructions do not divide a tile of {description}")
     elif tile.own not in OWN or tile.own**2 * tile.threads != tile.m * tile.n or tile.k % (STEP // tile.own):
-        raise rejected(f"threads of plain arithmetic own 4 x 4 or 8 x 8 elements, not those of {where}")
+        raise rejected(f"threads of plain arithmetic own 4 x 4 or 8 x 8 elements, not those of {description}")
     if min(tile.m, tile.n) * tile.k % tile.threads:
-        raise rejected(f"threads do not share the operands of a tile of {where} evenly")
+        raise rejected(f"threads do not share the operands of a tile of {description} evenly")
     return tile
 
 
-def rejected(why: str) -> CompileFailed:
-    """The error of choices that are not for this program or target."""
-    return CompileFailed("schedule", f"{why}; leave the choice out, or let kcache autotune find others")
+def rejected(reason: str) -> CompileFailed:
+    """The error for choices that do not suit this program or target."""
+    return CompileFailed("schedule", f"{reason}; leave the choice out, or let kcache autotune find others")
 
 
 @lru_cache(maxsize=256)
 def sizes_for(gpu: GpuTarget, schedule: str) -> Sizes:
-    """Raises ``CompileFailed`` for a text that is no schedule."""
+    """The sizes of a schedule. Raises ``CompileFailed`` for an invalid text."""
     return Sizes(gpu, parse_choices(schedule).gpu)

@@ -1,6 +1,6 @@
-"""Sizes and strides of buffers as formulas over the symbols, read back from bufferized code.
+"""Sizes and strides of buffers as formulas over the symbols, recovered from bufferized IR.
 
-A size that no formula expresses depends on data, and the program is rejected.
+A size that no formula expresses depends on data: the program is rejected with ``UnsupportedOp``.
 """
 
 from __future__ import annotations
@@ -34,35 +34,39 @@ _ROW_MAJOR = ("memref.alloc", "memref.get_global")
 
 @dataclass(frozen=True, eq=False)
 class BufferAccess:
-    """How loops walk a buffer: what an indexing map makes of its sizes and strides."""
+    """An access to a buffer through an indexing map: sizes by axis, strides by loop."""
 
     results: tuple[mlir.AffineExpr, ...]
     sizes: tuple[Formula, ...]
     strides: tuple[Formula, ...]
     offset: Formula
-    #: For each axis of the buffer its loop, where that alone indexes it, and where no other axis has it.
+    #: For each axis of the buffer, the loop that indexes it if no other loop does; ``dims`` also requires
+    #: that the loop indexes no other axis.
     plain: tuple[int | None, ...]
     dims: tuple[int | None, ...]
 
 
 class Shapes:
-    """Memoized sizes and strides; ``known`` gives the sizes of the function's own buffers, ``codes`` what
-    numbers of the code stand for.
+    """Memoized sizes and strides of buffers.
+
+    ``known`` maps the function's arguments to their sizes; ``codes`` maps constants of the IR to formulas.
     """
 
-    def __init__(self, known: dict[mlir.Value, list[Formula]], codes: RecoveredSizes | None = None) -> None:
+    def __init__(
+        self, argument_sizes: dict[mlir.Value, list[Formula]], codes: RecoveredSizes | None = None
+    ) -> None:
         self.codes = codes or RecoveredSizes()
-        self._sizes: dict[mlir.Value, list[Formula]] = dict(known)
-        #: Index values made of dynamic sizes, in place of constants.
+        self._sizes: dict[mlir.Value, list[Formula]] = dict(argument_sizes)
+        #: Formulas of index values that were computed from dynamic sizes.
         self.numbers: dict[mlir.Value, Formula] = {}
         self._strides: dict[mlir.Value, list[Formula]] = {}
         self._renamed: dict[mlir.Value, mlir.Value] = {}
-        #: Accesses by indexing map, sizes and strides, and the checks that they need, memoized.
+        #: Memoized accesses, by indexing map, sizes and strides, and the runtime checks that they need.
         self.accesses: dict[Hashable, BufferAccess] = {}
         self.checks: dict[Hashable, tuple[Check, ...]] = {}
 
     def rename(self, old: mlir.Value, new: mlir.Value) -> None:
-        """``new`` takes the place of ``old`` in the code."""
+        """Record that ``new`` replaces ``old`` in the IR."""
         if old in self._sizes:
             self._sizes[new] = self._sizes[old]
         if old in self._strides:
@@ -70,7 +74,7 @@ class Shapes:
         self._renamed[old] = new
 
     def current(self, buffer: mlir.Value) -> mlir.Value:
-        """What ``buffer`` is called now."""
+        """The value that replaced ``buffer``, or ``buffer`` itself."""
         return self._renamed.get(buffer, buffer)
 
     def formula(self, number: mlir.Value) -> Formula:
@@ -94,8 +98,8 @@ class Shapes:
             if name == "memref.dim":
                 axis = self.formula(operands[1])
                 return self.sizes(operands[0])[axis if isinstance(axis, int) else 0]
-        where = "" if operation is None else mlir.location_of(operation)
-        raise UnsupportedOp(name, "a size that depends on data", where)
+        location = "" if operation is None else mlir.location_of(operation)
+        raise UnsupportedOp(name, "a size that depends on data", location)
 
     def sizes(self, buffer: mlir.Value) -> list[Formula]:
         if buffer not in self._sizes:
@@ -141,8 +145,8 @@ class Shapes:
         static = mlir.integers(operation.attributes["static_sizes"])
         values = iter(dynamic)
         full = [self.codes(size) if size >= 0 else self.formula(next(values)) for size in static]
-        kept = _kept_axes(operation)
-        return [full[axis] for axis in kept]
+        axes = _kept_axes(operation)
+        return [full[axis] for axis in axes]
 
     def _collapsed(self, operation: mlir.Op) -> list[Formula]:
         sizes = self.sizes(operation.operands[0])
@@ -189,36 +193,40 @@ def row_major(sizes: list[Formula]) -> list[Formula]:
 
 
 def _kept_axes(operation: mlir.Op) -> list[int]:
-    """The axes of a subview's sizes that its result keeps (a rank-reducing one drops unit axes)."""
-    given = mlir.integers(operation.attributes["static_sizes"])
-    wanted = mlir.sizes_of(operation.results[0].type)
-    if len(wanted) == len(given):
-        return list(range(len(given)))
-    kept: list[int] = []
+    """The axes of a subview's source that its result has; a rank-reducing subview drops unit axes."""
+    source_sizes = mlir.integers(operation.attributes["static_sizes"])
+    result_sizes = mlir.sizes_of(operation.results[0].type)
+    if len(result_sizes) == len(source_sizes):
+        return list(range(len(source_sizes)))
+    axes: list[int] = []
     position = 0
-    spare = len(given) - len(wanted)
-    for axis, size in enumerate(given):
-        matches = position < len(wanted) and (
-            wanted[position] == size or (wanted[position] is None and size < 0)
+    dropped = len(source_sizes) - len(result_sizes)
+    for axis, size in enumerate(source_sizes):
+        matches = position < len(result_sizes) and (
+            result_sizes[position] == size or (result_sizes[position] is None and size < 0)
         )
-        if size == 1 and spare and not (matches and len(given) - axis == len(wanted) - position):
-            spare -= 1
+        if (
+            size == 1
+            and dropped
+            and not (matches and len(source_sizes) - axis == len(result_sizes) - position)
+        ):
+            dropped -= 1
             continue
-        kept.append(axis)
+        axes.append(axis)
         position += 1
-    return kept
+    return axes
 
 
 def affine(expression: mlir.AffineExpr, dims: int, codes: RecoveredSizes) -> tuple[list[Formula], Formula]:
     """Coefficients and constant of a linear affine expression; raises ``UnsupportedOp`` for others.
 
-    Left operands are as deep as reversals that follow each other, right ones are not.
+    Iterates over left operands, which nest as deeply as consecutive reversals; recurses into right operands.
     """
-    whole = expression
-    outer: list[tuple[str, mlir.AffineExpr]] = []
+    root = expression
+    pending: list[tuple[str, mlir.AffineExpr]] = []
     while len(parts := mlir.affine_parts(expression)) == 3:
         kind, expression, right = parts
-        outer.append((kind, right))
+        pending.append((kind, right))
     by_axis: list[Formula] = [0] * dims
     constant: Formula = 0
     match parts:
@@ -227,14 +235,14 @@ def affine(expression: mlir.AffineExpr, dims: int, codes: RecoveredSizes) -> tup
         case ("dim", position):
             by_axis[position] = 1
         case _:
-            raise UnsupportedOp("linalg.generic", f"indexing expression {whole}")
-    for kind, right in reversed(outer):
+            raise UnsupportedOp("linalg.generic", f"indexing expression {root}")
+    for kind, right in reversed(pending):
         factors, number = affine(right, dims, codes)
         if kind == "add":
             by_axis = [add(x, y) for x, y in zip(by_axis, factors, strict=True)]
             constant = add(constant, number)
         elif any(factors):
-            raise UnsupportedOp("linalg.generic", f"indexing expression {whole}")
+            raise UnsupportedOp("linalg.generic", f"indexing expression {root}")
         else:
             by_axis, constant = [mul(x, number) for x in by_axis], mul(constant, number)
     return by_axis, constant

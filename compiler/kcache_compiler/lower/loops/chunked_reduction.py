@@ -1,4 +1,4 @@
-"""The launches of a chunked reduction or scan: chunks, their combined totals, then a scan's chunks again."""
+"""The launches of a long reduction or scan: reduce each chunk, combine the totals, rescan the chunks."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from kcache_compiler.passes.fast_math import COMBINERS
 def outline_chunks(
     module: mlir.Module, name: str, planned: Planned, shapes: Shapes, strict: bool
 ) -> Outlined:
-    """The slice functions ``name``, ``name_1`` and on, at the end of ``module``."""
+    """Append the slice functions ``name``, ``name_1``, ``name_2`` to ``module``."""
     fused, split = planned.fused, planned.fused.split
     assert split is not None
-    given = (planned.codes, planned.buffers, shapes, planned.combiners)
+    arguments = (planned.codes, planned.buffers, shapes, planned.combiners)
     if not split.scan:
-        first = outline(module, name, fused, *given)
-        first.after = [outline_combination(module, f"{name}_1", fused, planned.combiners, planned.buffers)]
-        return first
-    marked = [] if strict else _free(planned)
-    first = outline(module, name, replace(fused, split=replace(split, totals_only=True)), *given)
-    for operation, before in marked:
-        operation.attributes["fastmath"] = before
-    again = outline(module, f"{name}_2", replace(fused, split=replace(split, begun=True)), *given)
-    first.after = [
+        launch = outline(module, name, fused, *arguments)
+        launch.after = [outline_combination(module, f"{name}_1", fused, planned.combiners, planned.buffers)]
+        return launch
+    relaxed = [] if strict else _free(planned)
+    launch = outline(module, name, replace(fused, split=replace(split, totals_only=True)), *arguments)
+    for operation, flags in relaxed:
+        operation.attributes["fastmath"] = flags
+    second_pass = outline(module, f"{name}_2", replace(fused, split=replace(split, begun=True)), *arguments)
+    launch.after = [
         outline_combination(module, f"{name}_1", fused, planned.combiners, planned.buffers),
-        again,
+        second_pass,
     ]
-    return first
+    return launch
 
 
 def _free(planned: Planned) -> list[tuple[mlir.Op, mlir.Attribute]]:
-    """Let totals be summed in any order, as nothing else is stored; the operations with their old flags."""
-    found: list[tuple[mlir.Op, mlir.Attribute]] = []
+    """Allow reassociation of totals, since nothing else is stored; returns operations and previous flags."""
+    flags: list[tuple[mlir.Op, mlir.Attribute]] = []
     for combiner in planned.combiners.values():
         if isinstance(combiner, Combiner) and combiner.name in COMBINERS:
-            found.append((combiner.operation, combiner.operation.attributes["fastmath"]))
+            flags.append((combiner.operation, combiner.operation.attributes["fastmath"]))
             combiner.operation.attributes["fastmath"] = mlir.attribute(COMBINERS[combiner.name])
-    return found
+    return flags

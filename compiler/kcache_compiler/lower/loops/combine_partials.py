@@ -1,4 +1,4 @@
-"""The launch between the passes over chunks: their totals become one, in the order of the chunks."""
+"""The launch between the passes over chunks: combines the totals of the chunks in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kcache_compiler.shapes.formula import Formula
 
 @dataclass(frozen=True)
 class Combination:
-    """The launch that makes one of the totals of all chunks: few steps, for the calling thread."""
+    """The loop extent of the launch that combines totals: one step, run by the calling thread."""
 
     extent: Formula = 1
     grain: Formula = 1
@@ -28,7 +28,10 @@ class Combination:
 
 @dataclass(frozen=True)
 class _Place:
-    """One result at ``offset``; its totals at element ``place`` from ``first``, ``apart`` bytes a chunk."""
+    """A result element at ``offset``.
+
+    Its totals are at element ``place`` from ``first``, with a stride of ``apart`` bytes per chunk.
+    """
 
     result: Pointer
     offset: mlir.Value
@@ -50,7 +53,7 @@ def outline_combination(
 ) -> Outlined:
     """The slice function ``name`` that combines the totals of ``fused``, in the order of the chunks.
 
-    ``combiners`` by buffer. Totals of a scan become what comes before each chunk.
+    ``combiners`` are by buffer. For a scan, the total of each chunk is replaced by the exclusive prefix.
     """
     split = fused.split
     assert split is not None
@@ -66,36 +69,36 @@ def outline_combination(
             return memory.emit_formula(formula, arguments[2], cache)
 
         count = value(split.count)
-        for together in _together(split.totals, combiners):
-            found: list[list[_Place]] = []
-            for one in together:
-                buffer = buffers[one.buffer]
+        for group in _together(split.totals, combiners):
+            places_by_total: list[list[_Place]] = []
+            for total in group:
+                buffer = buffers[total.buffer]
                 result = Pointer(arguments[3 + passed.index(buffer)], mlir.element_type(buffer.type), [])
-                first = memory.advance(arguments[-1], mlir.type_of("i8"), value(one.offset))
-                found.append(_places(fused, one, result, first, value))
-            for places in zip(*found, strict=True):
-                _combine(places, count, combiners[together[0].buffer], split.scan)
+                first = memory.advance(arguments[-1], mlir.type_of("i8"), value(total.offset))
+                places_by_total.append(_places(fused, total, result, first, value))
+            for places in zip(*places_by_total, strict=True):
+                _combine(places, count, combiners[group[0].buffer], split.scan)
         func.return_([mlir.constant(0, "i32")])
     function.verify()
     return outlined
 
 
 def _together(totals: Sequence[Totals], combiners: Mapping[int, Combining]) -> list[list[Totals]]:
-    """Totals that are combined at once: those of one selection, in its order, others each alone."""
-    found: list[list[Totals]] = []
-    for one in totals:
-        combiner = combiners[one.buffer]
+    """Groups of totals that are combined together: the results of one selection, or a single total."""
+    groups: list[list[Totals]] = []
+    for total in totals:
+        combiner = combiners[total.buffer]
         if not isinstance(combiner, Chosen):
-            found.append([one])
+            groups.append([total])
         elif combiner.number == 0:
-            own = {
-                other.number: total
-                for total in totals
-                if isinstance(other := combiners[total.buffer], Chosen)
-                and other.selection is combiner.selection
+            by_number = {
+                chosen.number: member
+                for member in totals
+                if isinstance(chosen := combiners[member.buffer], Chosen)
+                and chosen.selection is combiner.selection
             }
-            found.append([own[number] for number in sorted(own)])
-    return found
+            groups.append([by_number[number] for number in sorted(by_number)])
+    return groups
 
 
 def _places(
@@ -107,15 +110,15 @@ def _places(
 ) -> list[_Place]:
     nest, access = _accumulator(fused, totals.buffer)
     sizes = {p: axis.size for p, axis in enumerate(nest.axes) if access.strides[p] != 0}
-    found: list[_Place] = []
+    places: list[_Place] = []
     for counters in _counters(list(sizes.items())):
         offset, place = value(access.offset), 0
         for position, counter in counters:
             step = memory.times(mlir.constant(counter), value(access.strides[position]))
             offset = memory.plus(offset, step)
             place += counter * totals.strides[position]
-        found.append(_Place(result, offset, first, place, totals.bytes))
-    return found
+        places.append(_Place(result, offset, first, place, totals.bytes))
+    return places
 
 
 def _accumulator(fused: Fused, buffer: int) -> tuple[Nest, Access]:
@@ -128,33 +131,35 @@ def _accumulator(fused: Fused, buffer: int) -> tuple[Nest, Access]:
 
 
 def _counters(axes: list[tuple[int, Formula]]) -> list[list[tuple[int, int]]]:
-    """All counters of a few axes of few elements."""
-    found: list[list[tuple[int, int]]] = [[]]
+    """All (position, counter) tuples of the iteration space of ``axes``."""
+    counters: list[list[tuple[int, int]]] = [[]]
     for position, size in axes:
         assert isinstance(size, int)
-        found = [[*one, (position, counter)] for one in found for counter in range(size)]
-    return found
+        counters = [[*prefix, (position, counter)] for prefix in counters for counter in range(size)]
+    return counters
 
 
 def _combine(places: Sequence[_Place], count: mlir.Value, combiner: Combining, scan: bool) -> None:
-    """One result, or those of a selection, over all chunks."""
+    """Combine the totals of one result, or of the results of a selection, over all chunks."""
     starts = [memory.load(place.result, place.offset) for place in places]
     carried = [memory.to_carried(start) for start in starts]
     loop = mlir.for_loop((mlir.constant(0), count), mlir.constant(1), carried)
     block = mlir.block_of(loop)
     with mlir.at_end(block):
         chunk, *raw = list(block.arguments)
-        before = [memory.from_carried(one, start.type) for one, start in zip(raw, starts, strict=True)]
+        old_values = [
+            memory.from_carried(value, start.type) for value, start in zip(raw, starts, strict=True)
+        ]
         totals: list[mlir.Value] = []
-        for one, old in zip(places, before, strict=True):
-            here = one.total(chunk)
-            totals.append(memory.load(here, mlir.constant(one.place)))
+        for place, old_value in zip(places, old_values, strict=True):
+            pointer = place.total(chunk)
+            totals.append(memory.load(pointer, mlir.constant(place.place)))
             if scan:
-                memory.store(here, mlir.constant(one.place), old)
+                memory.store(pointer, mlir.constant(place.place), old_value)
         if isinstance(combiner, Chosen):
-            results = combiner.selection.combine(before, totals)
+            results = combiner.selection.combine(old_values, totals)
         else:
-            results = [combiner(before[0], totals[0])]
+            results = [combiner(old_values[0], totals[0])]
         scf.yield_([memory.to_carried(result) for result in results])
-    for one, raw, start in zip(places, loop.results, starts, strict=True):
-        memory.store(one.result, one.offset, memory.from_carried(raw, start.type))
+    for place, result, start in zip(places, loop.results, starts, strict=True):
+        memory.store(place.result, place.offset, memory.from_carried(result, start.type))

@@ -1,4 +1,4 @@
-"""What combines the elements of a reduction: which results have it, where it starts, two totals as one."""
+"""Combiners of reductions: matching them, their neutral elements, and combining two totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.mlir.dialects import complex as complex_dialect
 
-#: Combiners that round, so that their order is part of the meaning under numerics ``strict``.
+#: Combiners that round: numerics ``strict`` preserves their order.
 _ROUNDS = ("arith.addf", "arith.mulf")
 _INFINITE = {"arith.maximumf": float("-inf"), "arith.minimumf": float("inf")}
 _NEUTRAL_FLOATS = {"arith.addf": 0.0, "arith.mulf": 1.0, **_INFINITE}
@@ -25,7 +25,7 @@ _KNOWN = (*_NEUTRAL_FLOATS, *_INTEGERS)
 
 @dataclass(frozen=True)
 class Combiner:
-    """The operation that takes the old value of a result, as operand ``old``; ``rounded`` to the result."""
+    """The operation whose operand number ``old`` is the old value; ``rounded`` truncates its result."""
 
     operation: mlir.Op
     old: int
@@ -37,7 +37,7 @@ class Combiner:
 
     @property
     def elements(self) -> list[mlir.Value]:
-        """What is combined with the old value."""
+        """The operands that are combined with the old value."""
         return [self.operation.operands[1 - self.old]]
 
     @property
@@ -46,16 +46,16 @@ class Combiner:
         return self.operation.results[0].type
 
     def neutral(self, element: mlir.Type) -> mlir.Value:
-        """What totals start from."""
+        """The neutral element, from which totals start."""
         if self.name in _NEUTRAL_FLOATS:
             return mlir.float_constant(_NEUTRAL_FLOATS[self.name], element)
         return mlir.constant(_neutral_integer(self.name, _bits(element)), str(element))
 
     def __call__(self, first: mlir.Value, second: mlir.Value) -> mlir.Value:
-        """Two totals as one, at the current point."""
-        given = [self._widened(first), self._widened(second)]
+        """Combine two totals at the insertion point."""
+        operands = [self._widened(first), self._widened(second)]
         copy = mlir.clone(self.operation)
-        for number, value in enumerate(given if self.old == 0 else reversed(given)):
+        for number, value in enumerate(operands if self.old == 0 else reversed(operands)):
             copy.operands[number] = value
         if self.rounded is None:
             return copy.results[0]
@@ -69,7 +69,7 @@ class Combiner:
 
 @dataclass(frozen=True)
 class ComplexSum:
-    """A sum of complex numbers: of their real and of their imaginary parts."""
+    """A sum of complex numbers, by real and imaginary part."""
 
     elements: tuple[mlir.Value, mlir.Value]
 
@@ -78,20 +78,20 @@ class ComplexSum:
         return "complex.add"
 
     def neutral(self, element: mlir.Type) -> mlir.Value:
-        """What totals start from."""
+        """The neutral element, from which totals start."""
         zero = mlir.float_constant(-0.0, mlir.element_type(element))
         return complex_dialect.create_(element, zero, zero)
 
     def __call__(self, first: mlir.Value, second: mlir.Value) -> mlir.Value:
-        """Two totals as one, at the current point."""
+        """Combine two totals at the insertion point."""
         parts: list[mlir.Value] = []
         for read in (complex_dialect.re, complex_dialect.im):
-            both = [read(total) for total in (first, second)]
-            parts.append(arith.addf(*both))
+            operands = [read(total) for total in (first, second)]
+            parts.append(arith.addf(*operands))
         return complex_dialect.create_(first.type, *parts)
 
 
-#: What makes one total of two.
+#: Combines two totals.
 Fold: TypeAlias = Combiner | ComplexSum
 
 
@@ -104,10 +104,10 @@ def _complex_sum(value: mlir.Value, old: mlir.Value) -> ComplexSum | None:
         total = mlir.defining(operand)
         if total is None or mlir.name_of(total) != "arith.addf":
             return None
-        taken = [_is_part(one, name, old) for one in total.operands]
-        if sum(taken) != 1:
+        is_old = [_is_part(operand, name, old) for operand in total.operands]
+        if sum(is_old) != 1:
             return None
-        elements.append(total.operands[taken.index(False)])
+        elements.append(total.operands[is_old.index(False)])
     if sorted(mlir.name_of(user) for user, _ in mlir.uses(old)) != sorted(_PARTS):
         return None
     return ComplexSum((elements[0], elements[1]))
@@ -138,24 +138,24 @@ def _neutral_integer(name: str, bits: int) -> int:
 
 
 def combiners_of(generic: mlir.Op, strict: bool) -> dict[int, Fold]:
-    """By number of the result: those whose elements may be combined in any grouping.
+    """The combiners of results whose elements may be combined in any grouping, by result number.
 
-    What is combined depends on no other result's old value.
+    The combined elements do not depend on the old value of another result.
     """
     body = mlir.block_of(generic)
     yielded = list(mlir.last(body).operands)
-    old = list(body.arguments)[-len(yielded) :]
-    found: dict[int, Fold] = {}
-    for number, (value, argument) in enumerate(zip(yielded, old, strict=True)):
+    old_values = list(body.arguments)[-len(yielded) :]
+    combiners: dict[int, Fold] = {}
+    for number, (value, argument) in enumerate(zip(yielded, old_values, strict=True)):
         combiner = _combiner(value, argument, strict)
         if combiner is None and not strict:
             combiner = _complex_sum(value, argument)
         if combiner is not None:
-            found[number] = combiner
-    for combiner in found.values():
-        if any(depends(element, old) for element in combiner.elements):
+            combiners[number] = combiner
+    for combiner in combiners.values():
+        if any(depends(element, old_values) for element in combiner.elements):
             return {}
-    return found
+    return combiners
 
 
 def _combiner(value: mlir.Value, old: mlir.Value, strict: bool) -> Combiner | None:
@@ -170,38 +170,38 @@ def _combiner(value: mlir.Value, old: mlir.Value, strict: bool) -> Combiner | No
         "complex.add",
     ):
         return None
-    (use, *more) = [user for user, _ in mlir.uses(old)] or [None]
-    if more or use is None:
+    (use, *other_uses) = [user for user, _ in mlir.uses(old)] or [None]
+    if other_uses or use is None:
         return None
-    taken = old
+    operand = old
     if mlir.name_of(use) == "arith.extf":
-        taken = use.results[0]
-        (use, *more) = [user for user, _ in mlir.uses(taken)] or [None]
-    if more or use != operation or (rounded is None) != (taken == old):
+        operand = use.results[0]
+        (use, *other_uses) = [user for user, _ in mlir.uses(operand)] or [None]
+    if other_uses or use != operation or (rounded is None) != (operand == old):
         return None
-    return Combiner(operation, list(operation.operands).index(taken), rounded)
+    return Combiner(operation, list(operation.operands).index(operand), rounded)
 
 
 def depends(value: mlir.Value, arguments: Sequence[mlir.Value]) -> bool:
-    """Whether ``value`` is made of one of ``arguments``; of what has regions nothing is known."""
-    pending, seen = [value], set[mlir.Op]()
+    """Whether ``value`` is computed from one of ``arguments``; all operands in nested regions count."""
+    pending, visited = [value], set[mlir.Op]()
     while pending:
-        one = pending.pop()
-        if one in arguments:
+        current = pending.pop()
+        if current in arguments:
             return True
-        owner = mlir.defining(one)
-        if owner is None or owner in seen:
+        owner = mlir.defining(current)
+        if owner is None or owner in visited:
             continue
-        seen.add(owner)
+        visited.add(owner)
         for inner in mlir.walk(owner):
             pending += list(inner.operands)
     return False
 
 
-def scans(generic: mlir.Op, found: Collection[int]) -> bool:
-    """Whether some other result needs the totals on the way."""
+def scans(generic: mlir.Op, reduced: Collection[int]) -> bool:
+    """Whether another result uses the intermediate totals."""
     body = mlir.block_of(generic)
     yielded = list(mlir.last(body).operands)
-    old = list(body.arguments)[-len(yielded) :]
-    totals = [old[number] for number in found]
-    return any(depends(value, totals) for number, value in enumerate(yielded) if number not in found)
+    old_values = list(body.arguments)[-len(yielded) :]
+    totals = [old_values[number] for number in reduced]
+    return any(depends(value, totals) for number, value in enumerate(yielded) if number not in reduced)

@@ -1,4 +1,4 @@
-"""The elements that a launch reads and writes, as IR: where they are, and which stay in registers."""
+"""Loads and stores of the elements of a launch, as IR; values that were just computed stay in registers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kcache_compiler.schedule.loops import Fused
 from kcache_compiler.schedule.split_reductions import Totals
 from kcache_compiler.shapes.formula import Formula
 
-#: An element of a buffer at the current iteration: buffer, offset, strides up to the last that moves.
+#: An element of a buffer at the current iteration: buffer, offset, strides up to the last nonzero one.
 Element: TypeAlias = tuple[int, Formula, tuple[Formula, ...]]
 Registers: TypeAlias = dict[Element, mlir.Value]
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a statement runs: its generic and the operand numbers of the nest's accesses."""
+    """The code of a statement: its ``linalg.generic`` and the operand numbers of the nest's accesses."""
 
     generic: mlir.Op
     numbers: Sequence[int]
@@ -41,19 +41,19 @@ class Code:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Where the totals of the chunks of a split axis are, and what combines them, by buffer."""
+    """The base of the totals of the chunks of a split axis, and their combiners by buffer."""
 
     base: mlir.Value
     combiners: Mapping[int, Combining]
 
 
 class Elements:
-    """Reads and writes elements of the buffers of ``fused`` at the current point.
+    """Reads and writes elements of the buffers of ``fused`` at the insertion point.
 
-    ``pointers`` by buffer number, ``views`` by captured buffer; ``scalars`` maps values from outside.
+    ``pointers`` are by buffer number, ``views`` by captured buffer; ``scalars`` maps captured scalars.
     """
 
-    #: Few elements of a row change what is chosen of it: vectors look before totals are touched.
+    #: Whether a selection first tests blocks of elements for a change, since few elements change its result.
     asks = True
 
     def __init__(
@@ -69,7 +69,7 @@ class Elements:
     ) -> None:
         self.fused = fused
         self.chunks = chunks
-        #: Of the chunk at hand: first and last step of the split axis, and its totals by buffer.
+        #: The bounds of the split axis in the current chunk, and the chunk's totals by buffer.
         self.chunk = bounds
         self.totals: dict[int, Pointer] = {}
         self.codes = codes
@@ -80,7 +80,7 @@ class Elements:
         self._bounds = bounds
         self.cache: dict[Formula, mlir.Value] = {}
         self.starts: dict[tuple[int, Formula], Pointer] = {}
-        #: Of results that go past the caches the block on the stack; while one is filled, its first counter.
+        #: Stack blocks of results that are stored non-temporally, and the first counter of the current block.
         self.blocks: dict[int, Pointer] = {
             number: streams.block(pointers[number].element) for number in sorted(fused.streamed)
         }
@@ -90,12 +90,12 @@ class Elements:
 
     @property
     def bounds(self) -> tuple[mlir.Value, mlir.Value]:
-        """The first and last iteration of the sliced axis; a code for single points has none."""
+        """The bounds of the sliced axis; code for single points has none."""
         assert self._bounds is not None
         return self._bounds
 
     def _prepare(self, nest: Nest) -> None:
-        """Emit sizes, strides and starts of accesses where all loops see them."""
+        """Emit sizes, strides and start pointers of accesses before the loops, so that they dominate them."""
         for axis in nest.axes:
             self._value(axis.size)
         for access in nest.accesses:
@@ -128,9 +128,9 @@ class Elements:
         return mlir.constant(0), self._value(nest.axes[position].size)
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
-        known = registers.get(element_of(access))
-        if known is not None:
-            return known
+        value = registers.get(element_of(access))
+        if value is not None:
+            return value
         if access.buffer in self.fused.unstored | self.fused.streamed:
             raise CompileFailed("launches", "a value that is not stored is read before it is computed")
         return memory.load(self._start(access), self._offset(access, counters))
@@ -138,7 +138,7 @@ class Elements:
     def write_back(
         self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
     ) -> None:
-        """Store an element, unless nobody reads it from memory, and keep it in its register."""
+        """Store an element if it is read from memory, and record its register."""
         forget(registers, {access.buffer})
         registers[element_of(access)] = value
         if access.buffer in self.blocks and self.begun is not None:
@@ -151,7 +151,7 @@ class Elements:
         return split is not None and split.totals_only and access.buffer not in self.totals
 
     def flush(self, access: Access, counters: list[mlir.Value], end: mlir.Value) -> None:
-        """Store a block from the last of ``counters`` to ``end`` in the place of the result."""
+        """Copy the block from the last of ``counters`` to ``end`` into the result."""
         assert self.begun is not None
         start, block = self._start(access), self.blocks[access.buffer]
         target = Pointer(memory.shift(start, self._offset(access, counters)), start.element, [])
@@ -159,14 +159,14 @@ class Elements:
         streams.flush(target, source, minus(end, counters[-1]))
 
     def prefetch(self, counters: list[mlir.Value]) -> None:
-        """Ask for the block at ``counters`` of the rows to come."""
+        """Prefetch the block at ``counters`` of the following rows."""
         if len(counters) != 2:
             return
         elements = {number: pointer.element for number, pointer in self.pointers.items()}
-        for access, apart in streams.coming(self.fused, elements):
+        for access, row_bytes in streams.coming(self.fused, elements):
             start = self._start(access)
             place = Pointer(memory.shift(start, self._offset(access, counters)), start.element, [])
-            streams.prefetch(place, apart)
+            streams.prefetch(place, row_bytes)
 
     def _offset(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
         offset = mlir.constant(0)
@@ -190,6 +190,6 @@ def element_of(access: Access) -> Element:
 
 
 def forget(registers: Registers, buffers: set[int]) -> None:
-    """Drop what is known of ``buffers``: it is written."""
+    """Drop the registers of elements of ``buffers``, which are written."""
     for key in [key for key in registers if key[0] in buffers]:
         del registers[key]

@@ -1,6 +1,6 @@
-"""The body of a slice function: the loops of a group and what runs in them, as IR.
+"""The body of a slice function: the loops of a fusion group, as IR.
 
-A value that was just computed is taken from its register; memory is read where none is known.
+A value that was just computed is read from its register, any other from memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kcache_compiler.schedule.split_reductions import Split
 
 
 class Writer(Elements):
-    """Writes the loops of a launch at the current point."""
+    """Writes the loops of a launch at the insertion point."""
 
     def write(self) -> None:
         if self.fused.split is not None:
@@ -32,7 +32,7 @@ class Writer(Elements):
             streams.fence()
 
     def _chunked(self, split: Split) -> None:
-        """All loops once for each chunk, with totals of its own."""
+        """Write the loops inside a loop over chunks; each chunk has its own totals."""
         assert self.chunks is not None
         size = self._value(self.fused.statements[0].nest.axes[split.position].size)
         length = self._value(split.length)
@@ -43,25 +43,25 @@ class Writer(Elements):
             low = memory.times(number, length)
             high = arith.minsi(memory.plus(low, length), size)
             self.chunk = low, high
-            for one, place in zip(split.totals, places, strict=True):
-                moved = memory.plus(place, memory.times(number, mlir.constant(one.bytes)))
+            for total, place in zip(split.totals, places, strict=True):
+                moved = memory.plus(place, memory.times(number, mlir.constant(total.bytes)))
                 base = memory.advance(self.chunks.base, mlir.type_of("i8"), moved)
-                pointer = Pointer(base, self.pointers[one.buffer].element, [])
-                self.totals[one.buffer] = pointer
-                for place in range(0 if split.begun else one.count):
-                    neutral = self.chunks.combiners[one.buffer].neutral(pointer.element)
-                    memory.store(pointer, mlir.constant(place), neutral)
+                pointer = Pointer(base, self.pointers[total.buffer].element, [])
+                self.totals[total.buffer] = pointer
+                for element in range(0 if split.begun else total.count):
+                    neutral = self.chunks.combiners[total.buffer].neutral(pointer.element)
+                    memory.store(pointer, mlir.constant(element), neutral)
             self._shared(0, [], {})
             scf.yield_([])
 
     def _turned(self, turn: Turn) -> None:
-        """Loops over all axes but the two of the tiles, then these."""
+        """Write loops over the axes that are not tiled, and the loops over tiles inside them."""
         segment = self.fused.segments[0]
         nest = segment[0].nest
         slots = slots_of(segment, len(nest.axes))
 
-        def bodies(counters: list[mlir.Value], known: dict[Access, mlir.Value]) -> None:
-            registers = {element_of(access): value for access, value in known.items()}
+        def bodies(counters: list[mlir.Value], values: dict[Access, mlir.Value]) -> None:
+            registers = {element_of(access): value for access, value in values.items()}
             Loops(self, segment, slots).run(len(counters), counters, registers, {})
 
         def step(access: Access) -> mlir.Value:
@@ -69,8 +69,8 @@ class Writer(Elements):
 
         starts = [self._start(access) for access in turn.accesses]
         tiles = Tiles(turn, starts, self._offset, step, bodies)
-        others = [p for p in range(len(nest.axes)) if p not in (turn.across, turn.along)]
-        self._around(nest, others, {}, tiles)
+        outer_axes = [p for p in range(len(nest.axes)) if p not in (turn.across, turn.along)]
+        self._around(nest, outer_axes, {}, tiles)
 
     def _around(
         self, nest: Nest, positions: list[int], counters: dict[int, mlir.Value], tiles: Tiles

@@ -1,8 +1,8 @@
-"""Launches: every group of structured operations on buffers becomes a slice function of its own.
+"""Launches: each fusion group of structured operations on buffers becomes a slice function.
 
 ``launch_k(begin, end, dims, pointers..., scalars...)`` runs the loops of the group with their sliced axis
-restricted to ``[begin, end)``. Pointers are ``noalias`` where the buffers are known apart, sizes
-that are symbols are read from ``dims``. It returns 0 or an error code.
+restricted to ``[begin, end)``. Pointers are ``noalias`` if the buffers are known not to alias; symbolic
+sizes are read from ``dims``. It returns 0 or an error code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kcache_compiler.shapes.formula import Formula, add, apply, mul
 
 
 class Launched(Protocol):
-    """What the call of a launch needs to know of its loops."""
+    """What the call of a launch uses of its loops."""
 
     @property
     def extent(self) -> Formula: ...
@@ -41,7 +41,7 @@ class Launched(Protocol):
 
 @dataclass
 class Outlined:
-    """A launch taken out of ``main``: its name, and what the call site must pass to its function."""
+    """A launch outlined from ``main``: its name, and the arguments that the call passes."""
 
     name: str
     nest: Launched
@@ -49,19 +49,19 @@ class Outlined:
     buffers: list[mlir.Value]
     scalars: list[mlir.Value]
     pointer_types: list[str] = field(default_factory=list[str])
-    #: Bytes of scratch for each worker; when there are any, the last argument points to them.
+    #: Bytes of scratch memory per worker; if nonzero, the last argument points to it.
     scratch: Formula = 0
-    #: Bytes that all workers share; when there are any, an argument before the scratch points to them.
+    #: Bytes of memory that all workers share; if nonzero, an argument before the scratch points to it.
     shared: Formula = 0
-    #: Launches that follow this one at once.
+    #: Launches that immediately follow this one.
     after: list[Outlined] = field(default_factory=list["Outlined"])
-    #: Slices of a worker at most, where each begins with work of its own; 0: as many as the host likes.
+    #: Maximum number of slices per worker, if each slice repeats setup work; 0: no limit.
     slices: int = 0
-    #: Allocations that nothing uses any more.
+    #: Allocations without remaining uses.
     spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
-    #: The function, where that is the one of an equal launch before; "": it is called as the launch is.
+    #: The function's name if it is shared with an equal earlier launch; "": the launch's own name.
     function: str = ""
-    #: The kernel that it enters instead of a function.
+    #: The subkernel that is called instead of a function.
     part: Part | None = None
 
     @property
@@ -76,9 +76,10 @@ def read_nest(
     buffers: Callable[[mlir.Value], int] = lambda _: 0,
     inner: Sequence[mlir.Op] | None = None,
 ) -> tuple[Nest, list[int]]:
-    """The nest of a ``linalg.generic`` on buffers, and the operand numbers of its accesses.
+    """The loop nest of a ``linalg.generic`` on buffers, and the operand numbers of its accesses.
 
-    ``buffers`` gives the number by which accesses name a buffer; ``inner`` are its operations, where known.
+    ``buffers`` gives the number of a buffer in accesses; ``inner`` are the operations of the body, if the
+    caller has them.
     """
     kinds = ["parallel" in kind for kind in mlir.iterator_types(generic)]
     inputs = mlir.input_count(generic)
@@ -87,19 +88,28 @@ def read_nest(
     accesses: list[Access] = []
     numbers: list[int] = []
     sizes: list[Formula | None] = [None] * len(kinds)
-    ways: list[BufferAccess] = []
+    buffer_accesses: list[BufferAccess] = []
     for number, (operand, index_map) in enumerate(
         zip(generic.operands, mlir.indexing_maps(generic), strict=True)
     ):
         if not mlir.is_memref(operand.type):
             continue
-        way = _buffer_access(index_map, operand, shapes)
-        ways.append(way)
+        buffer_access = _buffer_access(index_map, operand, shapes)
+        buffer_accesses.append(buffer_access)
         written = number >= inputs
         reads = not written or not parallel_only or bool(list(arguments[number].uses))
-        accesses.append(Access(way.strides, way.offset, written, buffers(operand), way.dims, reads))
+        accesses.append(
+            Access(
+                buffer_access.strides,
+                buffer_access.offset,
+                written,
+                buffers(operand),
+                buffer_access.dims,
+                reads,
+            )
+        )
         numbers.append(number)
-        for axis, size in zip(way.plain, way.sizes, strict=True):
+        for axis, size in zip(buffer_access.plain, buffer_access.sizes, strict=True):
             if axis is not None and (sizes[axis] is None or isinstance(size, int)):
                 sizes[axis] = size
     axes: list[Axis] = []
@@ -109,12 +119,12 @@ def read_nest(
         axes.append(Axis(size, parallel, (position,)))
     inner = mlir.walk(generic) if inner is None else inner
     fixed = {mlir.int_of(op.attributes["dim"]) for op in inner if mlir.name_of(op) == "linalg.index"}
-    checks = _known_checks(ways, [axis.size for axis in axes], shapes)
+    checks = _known_checks(buffer_accesses, [axis.size for axis in axes], shapes)
     return Nest(tuple(axes), tuple(accesses), frozenset(fixed), checks), numbers
 
 
 def _buffer_access(index_map: mlir.AffineMap, operand: mlir.Value, shapes: Shapes) -> BufferAccess:
-    """Read once for each map, sizes and strides: operations that repeat have the same."""
+    """Memoized by map, sizes and strides, which repeated operations share."""
     sizes, strides = shapes.sizes(operand), shapes.strides(operand)
     key = (index_map, tuple(sizes), tuple(strides))
     if key not in shapes.accesses:
@@ -127,60 +137,66 @@ def _buffer_access(index_map: mlir.AffineMap, operand: mlir.Value, shapes: Shape
     return shapes.accesses[key]
 
 
-def _known_checks(ways: list[BufferAccess], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
-    key = (*ways, tuple(sizes))
+def _known_checks(
+    buffer_accesses: list[BufferAccess], sizes: list[Formula], shapes: Shapes
+) -> tuple[Check, ...]:
+    key = (*buffer_accesses, tuple(sizes))
     if key not in shapes.checks:
-        bounds = [bound for way in ways for bound in zip(way.results, way.sizes, strict=True)]
+        bounds = [
+            bound
+            for buffer_access in buffer_accesses
+            for bound in zip(buffer_access.results, buffer_access.sizes, strict=True)
+        ]
         shapes.checks[key] = _checks(bounds, sizes, shapes)
     return shapes.checks[key]
 
 
 def _plain_dims(index_map: mlir.AffineMap, count: int) -> tuple[int | None, ...]:
-    """For each axis of a buffer the iteration dimension that indexes it, alone and nowhere else."""
+    """For each axis of a buffer, the loop that alone indexes it, if that loop indexes no other axis."""
     plain = [mlir.plain_dim(result) for result in index_map.results]
-    used: list[set[int]] = []
+    dims_by_axis: list[set[int]] = []
     for result, dim in zip(index_map.results, plain, strict=True):
-        used.append({dim} if dim is not None else _dims_in(result, count))
+        dims_by_axis.append({dim} if dim is not None else _dims_in(result, count))
     return tuple(
-        dim if dim is not None and sum(dim in others for others in used) == 1 else None for dim in plain
+        dim if dim is not None and sum(dim in dims for dims in dims_by_axis) == 1 else None for dim in plain
     )
 
 
 def _dims_in(expression: mlir.AffineExpr, count: int) -> set[int]:
-    found: set[int] = set()
-    waiting = [expression]
-    while waiting:
-        match mlir.affine_parts(waiting.pop()):
+    dims: set[int] = set()
+    pending = [expression]
+    while pending:
+        match mlir.affine_parts(pending.pop()):
             case ("dim", position):
-                found.add(position)
+                dims.add(position)
             case ("constant", _):
                 pass
             case (_, left, right):
-                waiting += (left, right)
+                pending += (left, right)
             case _:
                 return set(range(count))
-    return found
+    return dims
 
 
 def _checks(
     bounds: list[tuple[mlir.AffineExpr, Formula]], sizes: list[Formula], shapes: Shapes
 ) -> tuple[Check, ...]:
-    """What the types do not say: a size that is not the loop's, an index beyond a dynamic size."""
-    found: dict[Check, None] = {}
+    """Checks that types do not imply: a size equals the loop's extent, an index is within a dynamic size."""
+    checks: dict[Check, None] = {}
     for expression, size in bounds:
         axis = mlir.plain_dim(expression)
         if axis is not None:
             if size != sizes[axis]:
-                found[Check(size, sizes[axis], equal=True)] = None
+                checks[Check(size, sizes[axis], equal=True)] = None
             continue
-        coefficients, last = affine(expression, len(sizes), shapes.codes)
-        reached = add(last, 1)
+        coefficients, largest = affine(expression, len(sizes), shapes.codes)
+        bound = add(largest, 1)
         for coefficient, extent in zip(coefficients, sizes, strict=True):
             if not isinstance(coefficient, int) or coefficient > 0:
-                reached = add(reached, mul(coefficient, apply("-", extent, 1)))
-        if not (isinstance(reached, int) and isinstance(size, int)):
-            found[Check(reached, size, equal=False)] = None
-    return tuple(check for check in found if not check.holds)
+                bound = add(bound, mul(coefficient, apply("-", extent, 1)))
+        if not (isinstance(bound, int) and isinstance(size, int)):
+            checks[Check(bound, size, equal=False)] = None
+    return tuple(check for check in checks if not check.holds)
 
 
 def outline(
@@ -192,9 +208,9 @@ def outline(
     shapes: Shapes,
     combiners: Mapping[int, Combining] | None = None,
 ) -> Outlined:
-    """Write a group as the slice function ``name`` at the end of ``module``; its generics stay.
+    """Append a fusion group to ``module`` as the slice function ``name``; its generics stay in place.
 
-    ``buffers`` are those that accesses name by number, ``combiners`` of totals are by it.
+    Accesses refer to ``buffers`` by number; ``combiners`` of totals are by buffer number.
     """
     placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
     passed: list[mlir.Value] = []
@@ -226,9 +242,9 @@ def outline(
 
 
 def names_of(bodies: Sequence[mlir.Block]) -> tuple[str, ...]:
-    """The operations of a launch by name; copies are worth a word where there is nothing else."""
-    found = tuple(dict.fromkeys(one for body in bodies for one in _ops_in(body)))
-    return tuple(name for name in found if name != "copy") or found
+    """The names of the operations of a launch; "copy" only if there is no other."""
+    names = tuple(dict.fromkeys(name for body in bodies for name in _ops_in(body)))
+    return tuple(name for name in names if name != "copy") or names
 
 
 def _write_body(
@@ -250,8 +266,8 @@ def _write_body(
     pointers = {number: views[buffer] for number, buffer in enumerate(buffers) if buffer in views}
     for number, size in fused.rows:
         pointers[number] = Pointer(memory.stack(size), mlir.element_type(buffers[number].type), [])
-    for number, other in fused.instead:
-        pointers[number] = pointers[other]
+    for number, source in fused.instead:
+        pointers[number] = pointers[source]
     scalars: dict[mlir.Value, mlir.Value] = {}
     flat = iter(arguments[3 + len(outlined.buffers) :])
     common = arguments[-1] if outlined.shared else None
@@ -265,25 +281,25 @@ def _write_body(
 def captured_by(
     generic: mlir.Op, numbers: Sequence[int], inner: Sequence[mlir.Op] | None = None
 ) -> list[mlir.Value]:
-    """Scalars and buffers that the body reads from outside, in order of use; constants excepted.
+    """Scalars and buffers that the body captures, except constants, in order of use.
 
-    ``inner`` are its operations, where they are known.
+    ``inner`` are the operations of the body, if the caller has them.
     """
     operands = list(generic.operands)
-    found = [operand for number, operand in enumerate(operands) if number not in numbers]
+    captured = [operand for number, operand in enumerate(operands) if number not in numbers]
     if inner is None:
         inner = mlir.walk(generic)[1:]
-    inside = set(inner)
+    inner_ops = set(inner)
     for operation in inner:
         for operand in operation.operands:
             owner = mlir.defining(operand)
             if owner is None:
                 outer = mlir.block_owner(operand)
-                if outer not in inside and outer != generic:
-                    found.append(operand)
-            elif owner not in inside and mlir.name_of(owner) != "arith.constant":
-                found.append(operand)
-    return [value for value in found if not _is_constant(value)]
+                if outer not in inner_ops and outer != generic:
+                    captured.append(operand)
+            elif owner not in inner_ops and mlir.name_of(owner) != "arith.constant":
+                captured.append(operand)
+    return [value for value in captured if not _is_constant(value)]
 
 
 def _is_constant(operand: mlir.Value) -> bool:
@@ -293,8 +309,8 @@ def _is_constant(operand: mlir.Value) -> bool:
 
 def _ops_in(body: mlir.Block) -> tuple[str, ...]:
     names = [mlir.name_of(operation) for operation in mlir.operations(body)]
-    kept = [name for name in names if name not in ("linalg.yield", "linalg.index", "arith.constant")]
-    return tuple(dict.fromkeys(kept)) or ("copy",)
+    computing = [name for name in names if name not in ("linalg.yield", "linalg.index", "arith.constant")]
+    return tuple(dict.fromkeys(computing)) or ("copy",)
 
 
 def slice_function(
@@ -304,14 +320,18 @@ def slice_function(
     integer, pointer = mlir.type_of("i64"), mlir.type_of("!llvm.ptr")
     scalar_types = [memory.passed_types(scalar.type) for scalar in outlined.scalars]
     flat = [kind for kinds in scalar_types for kind in kinds]
-    marks = ["{}"] * len(flat) + ["{llvm.noalias}"] * bool(outlined.shared) + ["{}"] * bool(outlined.scratch)
+    trailing = (
+        ["{}"] * len(flat) + ["{llvm.noalias}"] * bool(outlined.shared) + ["{}"] * bool(outlined.scratch)
+    )
     flat += [pointer] * (bool(outlined.shared) + bool(outlined.scratch))
     inputs = [integer, integer, pointer, *[pointer] * len(outlined.buffers), *flat]
     outlined.pointer_types = [str(kind) for kind in inputs[2:]]
     attributes = ["{}", "{}", "{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        known = ["llvm.noalias"] if memory.known_not_to_alias(buffer, outlined.buffers, written) else []
-        known += [] if buffer in written else ["llvm.readonly"]
-        attributes.append("{" + ", ".join(known) + "}")
-    attributes += marks
+        argument_attributes = (
+            ["llvm.noalias"] if memory.known_not_to_alias(buffer, outlined.buffers, written) else []
+        )
+        argument_attributes += [] if buffer in written else ["llvm.readonly"]
+        attributes.append("{" + ", ".join(argument_attributes) + "}")
+    attributes += trailing
     return mlir.private_function(module, outlined.name, inputs, [mlir.type_of("i32")], attributes)

@@ -1,8 +1,8 @@
-"""What whole vectors leave of a row, as masked vectors: one by one it would take longer than the rest.
+"""Masked remainders of rows: a scalar remainder loop may take longer than the vector loop.
 
-The innermost loop over a row of known length ends where a multiple of a few vectors does, and a second one,
-that LLVM is told to make of masked vectors, takes what is left. Only where such vectors can be stored in part
-by one instruction: with AVX-512.
+The innermost loop over a row of static length ends at a multiple of the unrolled vector length. A second
+loop, annotated for vectorization with masks, computes the remainder. Requires masked stores as one
+instruction: AVX-512.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from kcache_compiler.schedule.loops import Fused, Statement
 if TYPE_CHECKING:
     from kcache_compiler.lower.loops.elements import Code
 
-#: Vectors that LLVM takes in one turn of a loop at most.
+#: Maximum interleave count of LLVM's loop vectorizer.
 UNROLLED = 4
-#: Bytes of elements that may stand in memory.
+#: Bytes of elements that are supported.
 _WIDTHS = (2, 4, 8)
-#: Operations of a body whose loop takes two vectors a turn.
+#: Minimum and maximum number of operations of a body whose loop is interleaved.
 LONG, LONGEST = 28, 160
 _LOOPS = ("scf.while", "scf.for", "scf.if", "memref.load")
 
 
 def ended(fused: Fused, codes: Mapping[int, Code], buffers: Sequence[mlir.Value], target: Target) -> Fused:
-    """The loops with what is known of how their rows may end."""
+    """``fused`` with the handling of row ends: repeated tiles, or the lanes of masked vectors."""
     if fused.turn is not None:
-        looks = any(_has(code.generic, "memref.load") for code in codes.values())
-        return replace(fused, turn=replace(fused.turn, repeats=not looks and _repeats(fused, buffers)))
+        has_loads = any(_has(code.generic, "memref.load") for code in codes.values())
+        return replace(fused, turn=replace(fused.turn, repeats=not has_loads and _repeats(fused, buffers)))
     return _masked(fused, buffers, target)
 
 
 def _repeats(fused: Fused, buffers: Sequence[mlir.Value]) -> bool:
-    """No statement reads memory that one writes, but what flows in registers."""
-    accesses = [one for statement in fused.statements for one in statement.nest.accesses]
+    """Whether no statement reads memory that a statement writes, except through registers."""
+    accesses = [access for statement in fused.statements for access in statement.nest.accesses]
     stored = [access for access in accesses if access.buffer not in fused.unstored]
     written = [memory.root_of(buffers[access.buffer]) for access in stored if access.written]
-    read = [memory.root_of(buffers[one.buffer]) for one in stored if one.reads or not one.written]
+    read = [memory.root_of(buffers[access.buffer]) for access in stored if access.reads or not access.written]
     return not any(root in written for root in read)
 
 
 def _masked(fused: Fused, buffers: Sequence[mlir.Value], target: Target) -> Fused:
-    """With the number of lanes that the rows' ends take at once."""
+    """``fused`` with the number of lanes of a masked remainder."""
     if target.vector_bytes < 64 or target.architecture != "x86_64":
         return fused
     used = {access.buffer for statement in fused.statements for access in statement.nest.accesses}
@@ -59,7 +59,7 @@ def _masked(fused: Fused, buffers: Sequence[mlir.Value], target: Target) -> Fuse
 
 
 def suits(segment: tuple[Statement, ...], codes: Mapping[int, Code], unstored: Collection[int]) -> bool:
-    """Memory is walked element by element, and no body has a loop of its own."""
+    """Whether accesses are contiguous or constant along the innermost axis and no body contains a loop."""
     for statement in segment:
         strides = [access.strides[-1] for access in statement.nest.accesses if access.buffer not in unstored]
         if any(stride not in (0, 1) for stride in strides):
@@ -74,7 +74,7 @@ def _has(generic: mlir.Op, *names: str) -> bool:
 
 
 def masked_annotation(lanes: int) -> mlir.Attribute:
-    """On a loop: vectors of ``lanes`` elements, masked, one a turn."""
+    """The loop annotation for masked vectors of ``lanes`` elements, not interleaved."""
     return mlir.attribute(
         "#llvm.loop_annotation<vectorize = <disable = false, predicateEnable = true, scalableEnable = false, "
         f"width = {lanes} : i32>, interleave = <count = 1 : i32>>"
@@ -82,5 +82,5 @@ def masked_annotation(lanes: int) -> mlir.Attribute:
 
 
 def interleave_annotation(count: int) -> mlir.Attribute:
-    """On a loop: ``count`` vectors a turn."""
+    """The loop annotation for an interleave count of ``count`` vectors."""
     return mlir.attribute(f"#llvm.loop_annotation<interleave = <count = {count} : i32>>")

@@ -1,9 +1,9 @@
-"""Pointers, element loads and stores, and the scalars that launches take, as IR.
+"""Pointers, element loads and stores, and scalar arguments of launches, as IR.
 
-Buffers are addressed as pointer, element offset and element strides. An i1 is a byte in memory
-that is true when it is not zero; a complex number is two interleaved floats. Narrow floats are
-integers outside of expressions: in memory, between loop iterations and as arguments, where LLVM
-would need a run-time library to hold them on targets without instructions for them.
+A buffer is addressed by pointer, element offset and element strides. In memory, an i1 is a byte that is
+nonzero for true; a complex number is two interleaved floats. Half-precision floats are integers in memory,
+as loop-carried values and as arguments: LLVM would call a runtime library for them on targets without
+half-precision instructions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EMIT = {
     "min": arith.minsi,
     "max": arith.maxsi,
 }
-#: The constant index of ``llvm.getelementptr`` that says that the index is a value.
+#: The constant index of ``llvm.getelementptr`` that stands for a dynamic index.
 DYNAMIC_INDEX = -(2**31)
 
 
@@ -85,13 +85,13 @@ def emit_formula(formula: Formula, dims: mlir.Value | None, cache: dict[Formula,
         result = mlir.constant(formula)
     elif isinstance(formula, str):
         assert dims is not None, "symbols without a table of sizes are in the cache"
-        where = advance(dims, i64(), mlir.constant(int(formula[1:])))
-        result = llvm.load(i64(), where)
+        address = advance(dims, i64(), mlir.constant(int(formula[1:])))
+        result = llvm.load(i64(), address)
     else:
         operator, left, right = formula
         a, b = emit_formula(left, dims, cache), emit_formula(right, dims, cache)
         if operator in ("%", "ceildiv", "roundup") and not isinstance(right, int):
-            # A check says that it is at least 1, after which nothing runs; till then nothing may trap.
+            # A runtime check rejects divisors below 1, but runs later: the division must not trap.
             b = arith.maxsi(b, mlir.constant(1))
         if operator == "roundup":
             chunks = arith.ceildivsi(a, b)
@@ -111,7 +111,7 @@ def advance(base: mlir.Value, element: mlir.Type, offset: mlir.Value) -> mlir.Va
 
 
 def stored_type(element: mlir.Type) -> mlir.Type:
-    """What one element is in memory."""
+    """The type of an element in memory."""
     text = str(element)
     if text.startswith("complex"):
         part = mlir.element_type(element)
@@ -121,7 +121,7 @@ def stored_type(element: mlir.Type) -> mlir.Type:
 
 
 def stored_name(element: str) -> str:
-    """The same for names of scalar types."""
+    """``stored_type`` for names of scalar types."""
     return {"i1": "i8", "index": "i64", "f16": "i16", "bf16": "i16"}.get(element, element)
 
 
@@ -138,13 +138,13 @@ def element_bytes(element: mlir.Type) -> int:
 def load(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
     """The element at ``offset``."""
     element, memory = pointer.element, stored_type(pointer.element)
-    where = advance(pointer.base, memory, offset)
+    address = advance(pointer.base, memory, offset)
     if str(element).startswith("complex"):
         part = mlir.element_type(element)
-        real = llvm.load(part, where)
-        imaginary = llvm.load(part, advance(where, part, mlir.constant(1)))
+        real = llvm.load(part, address)
+        imaginary = llvm.load(part, advance(address, part, mlir.constant(1)))
         return complex_dialect.create_(element, real, imaginary)
-    return from_memory(llvm.load(memory, where), element)
+    return from_memory(llvm.load(memory, address), element)
 
 
 def from_memory(raw: mlir.Value, element: mlir.Type) -> mlir.Value:
@@ -168,7 +168,7 @@ def to_memory(number: mlir.Value) -> mlir.Value:
 
 
 def to_carried(number: mlir.Value) -> mlir.Value:
-    """A value as loops carry it."""
+    """``number`` in the type of a loop-carried value."""
     return to_memory(number) if str(number.type) in ("f16", "bf16") else number
 
 
@@ -177,15 +177,15 @@ def from_carried(raw: mlir.Value, kind: mlir.Type) -> mlir.Value:
 
 
 def store(pointer: Pointer, offset: mlir.Value, number: mlir.Value) -> None:
-    where = advance(pointer.base, stored_type(pointer.element), offset)
+    address = advance(pointer.base, stored_type(pointer.element), offset)
     if str(pointer.element).startswith("complex"):
         part = mlir.element_type(pointer.element)
         real = complex_dialect.re(number)
         imaginary = complex_dialect.im(number)
-        llvm.store(real, where)
-        llvm.store(imaginary, advance(where, part, mlir.constant(1)))
+        llvm.store(real, address)
+        llvm.store(imaginary, advance(address, part, mlir.constant(1)))
         return
-    llvm.store(to_memory(number), where)
+    llvm.store(to_memory(number), address)
 
 
 def shift(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
@@ -194,12 +194,12 @@ def shift(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
 
 
 def stack(size: int) -> mlir.Value:
-    """So many bytes of stack; to be asked for outside of loops."""
+    """``size`` bytes of stack; call it outside of loops."""
     return mlir.stack_array(mlir.type_of("i8"), max(1, size), 64)
 
 
 def passed_types(scalar: mlir.Type) -> list[mlir.Type]:
-    """The types of the arguments that carry a scalar into a slice function."""
+    """The argument types by which a scalar is passed to a slice function."""
     if str(scalar).startswith("complex"):
         return [mlir.element_type(scalar)] * 2
     return [stored_type(scalar)]
@@ -212,14 +212,14 @@ def pass_scalar(scalar: mlir.Value) -> list[mlir.Value]:
 
 
 def receive(scalar: mlir.Type, arguments: Iterator[mlir.Value]) -> mlir.Value:
-    """The scalar of type ``scalar`` from the next of the arguments that carry it."""
+    """Rebuild a scalar of type ``scalar`` from the next arguments."""
     if str(scalar).startswith("complex"):
         return complex_dialect.create_(scalar, next(arguments), next(arguments))
     return from_memory(next(arguments), scalar)
 
 
 def root_of(buffer: mlir.Value) -> mlir.Value:
-    """The buffer that a chain of views looks at."""
+    """The buffer underlying a chain of views."""
     owner = mlir.defining(buffer)
     while owner is not None and mlir.name_of(owner) in VIEWS:
         buffer = owner.operands[0]
@@ -228,18 +228,18 @@ def root_of(buffer: mlir.Value) -> mlir.Value:
 
 
 def known_not_to_alias(buffer: mlir.Value, others: list[mlir.Value], written: set[mlir.Value]) -> bool:
-    """No write through another of the buffers can touch what ``buffer`` points to, nor the reverse."""
+    """Whether no write through one of ``others`` can modify ``buffer``, nor the reverse."""
     for other in others:
         if other == buffer or not (buffer in written or other in written):
             continue
-        mine, theirs = root_of(buffer), root_of(other)
-        if mine == theirs or not (is_unaliased(mine) and is_unaliased(theirs)):
+        root, other_root = root_of(buffer), root_of(other)
+        if root == other_root or not (is_unaliased(root) and is_unaliased(other_root)):
             return False
     return True
 
 
 def is_unaliased(root: mlir.Value) -> bool:
-    """Whether nothing else points to the memory of a buffer that is no view."""
+    """Whether no other pointer aliases ``root``, a buffer that is not a view."""
     owner = mlir.defining(root)
     if owner is None:
         return mlir.name_of(mlir.block_owner(root)) == "func.func"
@@ -252,9 +252,9 @@ def clone_body(
     pointers: dict[mlir.Value, Pointer],
     indices: dict[int, mlir.Value],
 ) -> list[mlir.Value]:
-    """Copy a generic's body to the current point under ``mapping``; the mapped operands of its yield.
+    """Clone a generic's body at the insertion point under ``mapping``; returns the mapped yielded values.
 
-    Reads of captured buffers become loads through ``pointers``, ``linalg.index`` the loop counters.
+    Reads of captured buffers become loads through ``pointers``; ``linalg.index`` becomes the loop counter.
     """
     for operation in mlir.operations(body):
         if mlir.name_of(operation) == "linalg.yield":
@@ -290,8 +290,10 @@ def _remap(inner: mlir.Op, copy: mlir.Op, mapping: dict[mlir.Value, mlir.Value])
             inner.operands[number] = mapping[operand]
             continue
         owner = mlir.defining(operand)
-        outside = owner is not None and mlir.name_of(owner) == "arith.constant" and not _within(owner, copy)
-        if outside:
+        outer_constant = (
+            owner is not None and mlir.name_of(owner) == "arith.constant" and not _within(owner, copy)
+        )
+        if outer_constant:
             with mlir.before(copy):
                 inner.operands[number] = _mapped(operand, mapping)
 

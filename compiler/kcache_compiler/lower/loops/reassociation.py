@@ -1,8 +1,8 @@
-"""Whether a reducer that only chooses among its operands gives the same in any grouping: proved by trying.
+"""Proves by enumeration that a reducer which only selects among its operands is associative.
 
-Such a reducer compares and selects, so what it does with three elements depends on their order alone. Few
-values stand for all orders that three elements and a start may be in, NaN and zeros of both signs among
-them: where all of them agree, all elements do.
+Such a reducer compares and selects, so its result for three elements depends on their relative order only.
+A small set of values, with NaN and both zeros, represents every relative order of three elements and a
+start value. If the reducer is associative on this set, it is associative.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
-#: Of two elements that are compared: less, equal, greater, and one of them NaN.
+#: By predicate, the outcomes for which it holds: less, equal, greater, and ``?`` for unordered.
 _FLOATS = ("", "=", ">", ">=", "<", "<=", "<>", "<=>", "=?", ">?", ">=?", "<?", "<=?", "<>?", "?", "<=>?")
 _INTEGERS = ("=", "<>", "<", "<=", ">", ">=", "<", "<=", ">", ">=")
-#: Predicates of integers from which on they count without sign.
+#: The first unsigned predicate of ``arith.cmpi``.
 UNSIGNED = 6
 
 
@@ -31,7 +31,7 @@ class ReducerOperation:
 
 @dataclass(frozen=True)
 class Result:
-    """What one result of the reducer is: a float or an integer, and the element it starts from."""
+    """A result of the reducer: a float or an integer, and its start value."""
 
     is_float: bool
     start: float = 0.0
@@ -39,19 +39,19 @@ class Result:
 
 @dataclass(frozen=True)
 class Reducer:
-    """Registers are the old totals, the new elements, what steps give; ``yielded`` the new totals."""
+    """Registers are old totals, new elements and results of steps; ``yielded`` are the new totals."""
 
     results: tuple[Result, ...]
     steps: tuple[ReducerOperation, ...]
     yielded: tuple[int, ...]
 
 
-#: Values by number, and the number of the start.
+#: Values by number, and the number of the start value.
 _Domain: TypeAlias = tuple[tuple[float, ...], int]
 
 
 def _domain(result: Result) -> _Domain:
-    """Values that stand for all orders of two elements and the start."""
+    """Values that represent every relative order of two elements and the start value."""
     if not result.is_float:
         return (0.0, 1.0, 2.0, 3.0, 4.0), 2
     start = result.start
@@ -66,23 +66,25 @@ def _domain(result: Result) -> _Domain:
 
 
 def _trio(result: Result) -> tuple[float, ...]:
-    """Values that stand for all orders of three elements."""
+    """Values that represent every relative order of three elements."""
     return (-1.0, -0.0, 0.0, 1.0, math.nan, math.nan) if result.is_float else (0.0, 1.0, 2.0)
 
 
 @functools.lru_cache(maxsize=256)
 def regroups(reducer: Reducer) -> bool:
-    """Whether chunks, each from the start, then their totals in order give what the elements in order do."""
+    """Whether reducing chunks from the start value, then their totals, equals a sequential reduction."""
     if not _associates(reducer):
         return False
     domains = [_domain(result) for result in reducer.results]
     table = _Table(reducer, [values for values, _ in domains])
     start = tuple(number for _, number in domains)
-    begun = [table(start, one) for one in table.elements]
-    if any(table(start, one) != one for one in begun):
+    from_start = [table(start, element) for element in table.elements]
+    if any(table(start, element) != element for element in from_start):
         return False
     return all(
-        table(left, table(start, right)) == table(left, right) for left in begun for right in table.elements
+        table(left, table(start, right)) == table(left, right)
+        for left in from_start
+        for right in table.elements
     )
 
 
@@ -98,7 +100,7 @@ _Element: TypeAlias = tuple[int, ...]
 
 
 class _Table:
-    """What the reducer makes of two elements, each the numbers of its values."""
+    """The reducer as a table; an element is a tuple of value numbers."""
 
     def __init__(self, reducer: Reducer, values: list[tuple[float, ...]]) -> None:
         self.elements: list[_Element] = list(itertools.product(*(range(len(value)) for value in values)))
@@ -112,7 +114,7 @@ class _Table:
 
 def _apply(reducer: Reducer, values: list[tuple[float, ...]], old: _Element, new: _Element) -> _Element:
     registers: list[int] = [*old, *new]
-    # Which result's values a register numbers; those of bits are never asked for.
+    # The result whose values a register numbers; unused for registers that hold bits.
     kinds = [*range(len(old)), *range(len(old))]
     for step in reducer.steps:
         operands = [registers[number] for number in step.operands]

@@ -1,6 +1,6 @@
 """The loops of one segment of a launch, as IR.
 
-Accumulators stay in registers over the loops that only reduce.
+Accumulators stay in registers across loops that only reduce.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.schedule.loops import Statement
 from kcache_compiler.shapes.formula import Formula
 
-#: Operations that an innermost loop may come to when it is written out.
+#: Maximum number of operations of an innermost loop that is fully unrolled.
 UNROLLED = 64
-#: Elements that one accumulator takes before it is added to the total, where the order of sums is free.
+#: Elements that are summed in one accumulator before it is added to the total, if reassociation is allowed.
 BLOCK = 4096
 
-#: Operations that the body of a pass over accumulators in memory may come to, for each row that it takes in.
+#: Maximum number of operations, per row, in the body of a loop over accumulators in memory.
 ROW_OPERATIONS = 8
 
-#: Elements that are first asked at once whether any of them changes a total.
+#: Elements of a block that is first tested for an element that changes a total.
 ASKED = 64
 
 
 @dataclass(frozen=True)
 class Slot:
-    """An accumulator or result of a statement: which of its accesses, and the loop it is carried from."""
+    """An accumulator or result: its statement and access by number, and the loop level that carries it."""
 
     statement: int
     access: int
@@ -44,15 +44,15 @@ class Slot:
 
 
 Key = TypeVar("Key")
-#: One iteration: new values of what the loop carries.
+#: Emits one iteration; returns the new loop-carried values.
 LoopBody: TypeAlias = Callable[[mlir.Value, "dict[Slot, mlir.Value]"], "dict[Slot, mlir.Value]"]
 
 
 def slots_of(segment: tuple[Statement, ...], shared: int) -> list[Slot]:
     return [
-        Slot(number, position, level_of(one.nest, access, shared))
-        for number, one in enumerate(segment)
-        for position, access in enumerate(one.nest.accesses)
+        Slot(number, position, level_of(statement.nest, access, shared))
+        for number, statement in enumerate(segment)
+        for position, access in enumerate(statement.nest.accesses)
         if access.written
     ]
 
@@ -73,20 +73,20 @@ def carry(
     body: Callable[[mlir.Value, dict[Key, mlir.Value]], dict[Key, mlir.Value]],
     annotation: mlir.Attribute | None = None,
 ) -> dict[Key, mlir.Value]:
-    """A loop that carries ``values``; ``body`` gives them for the next iteration."""
+    """Emit a loop that carries ``values``; ``body`` returns the values of the next iteration."""
     kinds = [value.type for value in values.values()]
     loop = for_loop(bounds, step, [memory.to_carried(value) for value in values.values()], annotation)
     with mlir.at_end(mlir.block_of(loop)):
         counter, *raw = list(mlir.block_of(loop).arguments)
-        inside = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
-        results = body(counter, dict(zip(values, inside, strict=True)))
+        values_inside = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
+        results = body(counter, dict(zip(values, values_inside, strict=True)))
         scf.yield_([memory.to_carried(results[slot]) for slot in values])
     final = [memory.from_carried(value, kind) for value, kind in zip(loop.results, kinds, strict=True)]
     return dict(zip(values, final, strict=True))
 
 
 def _bits(value: mlir.Value) -> mlir.Value:
-    """A number as an integer of as many bits."""
+    """``value`` as an integer of the same width."""
     kind = str(value.type)
     if not kind.startswith(("f", "bf")):
         return value
@@ -94,7 +94,7 @@ def _bits(value: mlir.Value) -> mlir.Value:
 
 
 def level_of(nest: Nest, access: Access, shared: int) -> int:
-    """The outermost loop of the segment from which on ``access`` stays at one element."""
+    """The outermost loop level of the segment in which ``access`` is invariant."""
     level = len(nest.axes)
     while level > shared and access.strides[level - 1] == 0:
         level -= 1
@@ -123,23 +123,24 @@ class Loops:
         registers: Registers,
         carried: dict[Slot, mlir.Value],
     ) -> dict[Slot, mlir.Value]:
-        """Loops from ``position`` inwards; new values of what is ``carried`` into them."""
+        """Emit the loops from ``position`` inwards; returns the new values of ``carried``."""
         if position == self.depth:
             return self.bodies(counters, registers, carried)
         starting = [slot for slot in self.slots if slot.level == position]
-        before = {slot: self.writer.read(self.access(slot), counters, registers) for slot in starting}
-        rows = self._sums(before) if self._of_rows(position) else set[Slot]()
+        initial = {slot: self.writer.read(self.access(slot), counters, registers) for slot in starting}
+        rows = self._sums(initial) if self._of_rows(position) else set[Slot]()
         rows = {slot for slot in rows if self.access(slot).buffer in self.writer.totals}
-        zeros = {slot: mlir.float_constant(0, before[slot].type) for slot in rows}
-        results = self._loop(position, counters, registers, {**carried, **before, **zeros})
-        for slot in rows:  # a row's own sum, so that errors do not grow with all the rows of a chunk
-            results[slot] = arith.addf(before[slot], results[slot])
+        zeros = {slot: mlir.float_constant(0, initial[slot].type) for slot in rows}
+        results = self._loop(position, counters, registers, {**carried, **initial, **zeros})
+        # A row is summed separately, so that the error does not grow with the number of rows of a chunk.
+        for slot in rows:
+            results[slot] = arith.addf(initial[slot], results[slot])
         for slot in starting:
             self.writer.write_back(self.access(slot), counters, registers, results[slot])
         return {slot: results[slot] for slot in carried}
 
     def _of_rows(self, position: int) -> bool:
-        """Whether the loop is that over one row of several, whose totals a chunk adds up."""
+        """Whether the loop iterates over one row of a chunk of several."""
         fused = self.writer.fused
         return position == fused.shared and len(fused.segments) > 1
 
@@ -154,17 +155,21 @@ class Loops:
         nest = self.segment[0].nest
         size = nest.axes[position].size
         innermost = position == self.depth - 1
-        known = isinstance(size, int) and position not in self.writer.fused.cut
+        is_static = isinstance(size, int) and position not in self.writer.fused.cut
 
-        def step(counter: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
-            return self.run(position + 1, [*counters, counter], dict(registers), inside)
+        def step(counter: mlir.Value, carried: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            return self.run(position + 1, [*counters, counter], dict(registers), carried)
 
-        if innermost and known and isinstance(size, int) and size * self._operations() <= UNROLLED:
+        if innermost and is_static and isinstance(size, int) and size * self._operations() <= UNROLLED:
             for number in range(size):
                 values = step(mlir.constant(number), values)
             return values
         bounds = self.writer.bounds_of(nest, position)
-        if innermost and not (known and isinstance(size, int) and size <= 2 * BLOCK) and self._sums(values):
+        if (
+            innermost
+            and not (is_static and isinstance(size, int) and size <= 2 * BLOCK)
+            and self._sums(values)
+        ):
             return self._in_blocks(bounds, values, step)
         if innermost and self._asks(size, values):
             return self._asked(bounds, values, step)
@@ -175,12 +180,14 @@ class Loops:
         if rows > 1:
             self._by_rows(bounds, counters, rows, registers, step)
             return {}
-        passing = [self.access(slot) for slot in self.slots if self.access(slot).buffer in self.writer.blocks]
-        if innermost and passing and not values:
-            self._past_caches(bounds, counters, passing, step)
+        streamed = [
+            self.access(slot) for slot in self.slots if self.access(slot).buffer in self.writer.blocks
+        ]
+        if innermost and streamed and not values:
+            self._past_caches(bounds, counters, streamed, step)
             return {}
         mark = self._interleaved(values) if innermost else None
-        if innermost and known and isinstance(size, int) and self._splits(size, values):
+        if innermost and is_static and isinstance(size, int) and self._splits(size, values):
             lanes = self.writer.fused.lanes
             middle = mlir.constant(size - size % (tails.UNROLLED * lanes))
             values = carry((bounds[0], middle), 1, values, step, mark)
@@ -188,7 +195,7 @@ class Loops:
         return carry(bounds, 1, values, step, mark)
 
     def _interleaved(self, values: dict[Slot, mlir.Value]) -> mlir.Attribute | None:
-        """Long bodies wait for their own results, and LLVM leaves them alone: two vectors in turns do not."""
+        """An interleave annotation for long, latency-bound bodies, which LLVM does not interleave itself."""
         if self.writer.fused.turns:
             return tails.interleave_annotation(self.writer.fused.turns) if self._suits() else None
         long = tails.LONG <= self._operations() <= tails.LONGEST and not values
@@ -198,68 +205,74 @@ class Loops:
         return tails.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
 
     def _splits(self, size: int, values: dict[Slot, mlir.Value]) -> bool:
-        """Whole vectors leave something of a row, and nothing that it carries has an order to keep."""
+        """Whether a row has a remainder and all loop-carried values may be reassociated."""
         lanes = self.writer.fused.lanes
         if not lanes or size < lanes or size % (tails.UNROLLED * lanes) == 0:
             return False
         free: set[Slot] = set()
         for number, statement in enumerate(self.segment):
-            found = free_results(self.writer.codes[statement.number].generic)
+            is_free = free_results(self.writer.codes[statement.number].generic)
             slots = [slot for slot in self.slots if slot.statement == number]
-            free |= {slot for slot, one in zip(slots, found, strict=True) if one}
+            free |= {slot for slot, slot_free in zip(slots, is_free, strict=True) if slot_free}
         return set(values) <= free and self._suits()
 
     def _side_by_side(self, position: int) -> bool:
-        """Whether this is the split axis, right around one that its totals lie along."""
+        """Whether this is the split axis and directly encloses a short parallel axis of the totals."""
         nests = [statement.nest for statement in self.segment]
         if position != self.depth - 2 or position != self.writer.fused.cut[1]:
             return False
         size = nests[0].axes[-1].size
-        few = isinstance(size, int) and size * self._operations() <= UNROLLED
-        return few and all(nest.axes[-1].parallel for nest in nests)
+        unrolls = isinstance(size, int) and size * self._operations() <= UNROLLED
+        return unrolls and all(nest.axes[-1].parallel for nest in nests)
 
     def _jammed(
         self, bounds: tuple[mlir.Value, mlir.Value], counters: list[mlir.Value], registers: Registers
     ) -> None:
-        """The loop over the split axis, the innermost written out, with all totals in registers."""
+        """Emit the loop over the split axis with the innermost loop unrolled and all totals in registers."""
         size = self.segment[0].nest.axes[-1].size
         assert isinstance(size, int)
         slots = [slot for slot in self.slots if self.access(slot).buffer in self.writer.totals]
-        along = [mlir.constant(number) for number in range(size)]
+        columns = [mlir.constant(number) for number in range(size)]
         keys = [(slot, number) for number in range(size) for slot in slots]
 
         def step(
-            counter: mlir.Value, inside: dict[tuple[Slot, int], mlir.Value]
+            counter: mlir.Value, values: dict[tuple[Slot, int], mlir.Value]
         ) -> dict[tuple[Slot, int], mlir.Value]:
             results: dict[tuple[Slot, int], mlir.Value] = {}
-            for number, last in enumerate(along):
-                carried = {slot: inside[slot, number] for slot in slots}
-                found = self.bodies([*counters, counter, last], dict(registers), carried)
-                results |= {(slot, number): value for slot, value in found.items()}
+            for number, last in enumerate(columns):
+                carried = {slot: values[slot, number] for slot in slots}
+                totals = self.bodies([*counters, counter, last], dict(registers), carried)
+                results |= {(slot, number): value for slot, value in totals.items()}
             return results
 
-        def here(number: int) -> list[mlir.Value]:
-            return [*counters, mlir.constant(0), along[number]]
+        def element(number: int) -> list[mlir.Value]:
+            return [*counters, mlir.constant(0), columns[number]]
 
-        start = {(slot, n): self.writer.read(self.access(slot), here(n), dict(registers)) for slot, n in keys}
+        start = {
+            (slot, n): self.writer.read(self.access(slot), element(n), dict(registers)) for slot, n in keys
+        }
         final = carry(bounds, 1, start, step)
         for slot, number in keys:
-            self.writer.write_back(self.access(slot), here(number), {}, final[slot, number])
+            self.writer.write_back(self.access(slot), element(number), {}, final[slot, number])
 
     def _rows(self, position: int) -> int:
-        """How many iterations one pass of the innermost loop takes in: of a reduction right around it into
-        accumulators along it, each of which is then read and written once for so many.
+        """The number of reduction iterations that are unrolled into the innermost loop (unroll and jam).
+
+        More than 1 if the loop is a reduction that directly encloses the loop over its accumulators: each
+        accumulator is then loaded and stored once for that many iterations.
         """
         nests = [statement.nest for statement in self.segment]
         inner = self.depth - 1
-        around = position == inner - 1 and position != self.writer.fused.sliced
-        if not around or any(nest.axes[position].parallel or not nest.axes[inner].parallel for nest in nests):
+        encloses_inner = position == inner - 1 and position != self.writer.fused.sliced
+        if not encloses_inner or any(
+            nest.axes[position].parallel or not nest.axes[inner].parallel for nest in nests
+        ):
             return 1
         strides = [self.access(slot).strides for slot in self.slots]
-        if any(one[position] != 0 or one[inner] == 0 for one in strides):
+        if any(stride[position] != 0 or stride[inner] == 0 for stride in strides):
             return 1
-        rows = most = self.writer.fused.together
-        while rows * self._operations() > ROW_OPERATIONS * most:
+        rows = limit = self.writer.fused.together
+        while rows * self._operations() > ROW_OPERATIONS * limit:
             rows //= 2
         size = nests[0].axes[position].size
         return rows if not isinstance(size, int) or size >= rows else 1
@@ -269,23 +282,23 @@ class Loops:
         bounds: tuple[mlir.Value, mlir.Value],
         counters: list[mlir.Value],
         rows: int,
-        known: Registers,
+        outer_registers: Registers,
         step: LoopBody,
     ) -> None:
-        """``rows`` iterations inside the innermost loop, in their order, then what is left one by one."""
+        """Emit ``rows`` iterations, in order, inside the innermost loop, then the remainder."""
         low, high = bounds
-        left = arith.andi(minus(high, low), mlir.constant(rows - 1))
-        middle = minus(high, left)
+        remainder = arith.andi(minus(high, low), mlir.constant(rows - 1))
+        middle = minus(high, remainder)
         outer = for_loop((low, middle), rows, [])
         with mlir.at_end(mlir.block_of(outer)):
             first = mlir.block_of(outer).arguments[0]
             inner = for_loop(self.writer.bounds_of(self.segment[0].nest, self.depth - 1), 1, [])
             with mlir.at_end(mlir.block_of(inner)):
-                along = mlir.block_of(inner).arguments[0]
-                registers = dict(known)
+                column = mlir.block_of(inner).arguments[0]
+                registers = dict(outer_registers)
                 for row in range(rows):
-                    at = memory.plus(first, mlir.constant(row))
-                    self.bodies([*counters, at, along], registers, {})
+                    row_counter = memory.plus(first, mlir.constant(row))
+                    self.bodies([*counters, row_counter, column], registers, {})
                 scf.yield_([])
             scf.yield_([])
         carry((middle, high), 1, {}, step)
@@ -297,7 +310,7 @@ class Loops:
         passing: list[Access],
         step: LoopBody,
     ) -> None:
-        """The loop in blocks that begin at multiples of their length, each flushed at its end."""
+        """Emit the loop in aligned blocks, each of which is flushed at its end by streaming stores."""
         low, high = bounds
         first = arith.andi(low, mlir.constant(-streams.BLOCK))
         outer = for_loop((first, high), streams.BLOCK, [])
@@ -320,37 +333,37 @@ class Loops:
         return sum(length_of(op) for code in codes for op in mlir.operations(code.body))
 
     def _sums(self, values: dict[Slot, mlir.Value]) -> set[Slot]:
-        """Those of ``values`` that are sums whose order is free."""
-        found: set[Slot] = set()
+        """The slots of ``values`` that are sums which may be reassociated."""
+        sums: set[Slot] = set()
         for number, statement in enumerate(self.segment):
             free = free_sums(self.writer.codes[statement.number].generic)
             slots = [slot for slot in self.slots if slot.statement == number]
-            found |= {slot for slot, one in zip(slots, free, strict=True) if one and slot in values}
-        return found
+            sums |= {slot for slot, is_sum in zip(slots, free, strict=True) if is_sum and slot in values}
+        return sums
 
     def _in_blocks(
         self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: LoopBody
     ) -> dict[Slot, mlir.Value]:
-        """Sums of blocks, then their sum: so errors grow with the length of a block, not of the whole."""
+        """Sum blocks, then their sums: the error grows with the length of a block, not of the axis."""
         sums = self._sums(values)
 
-        def block(start: mlir.Value, before: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+        def block(start: mlir.Value, totals: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             end = memory.plus(start, mlir.constant(BLOCK))
             end = arith.minsi(end, bounds[1])
-            first = {
+            partials = {
                 slot: mlir.float_constant(0, value.type) if slot in sums else value
-                for slot, value in before.items()
+                for slot, value in totals.items()
             }
-            after = carry((start, end), 1, first, step, self._interleaved(first))
+            block_sums = carry((start, end), 1, partials, step, self._interleaved(partials))
             return {
-                slot: arith.addf(before[slot], value) if slot in sums else value
-                for slot, value in after.items()
+                slot: arith.addf(totals[slot], value) if slot in sums else value
+                for slot, value in block_sums.items()
             }
 
         return carry(bounds, BLOCK, values, block)
 
     def _asks(self, size: Formula, values: dict[Slot, mlir.Value]) -> bool:
-        """Whether totals are elements that are chosen, which few elements of a long row change."""
+        """Whether the loop is a selection over a long row, in which few elements change the total."""
         long = not isinstance(size, int) or size >= 4 * ASKED
         if (
             not self.writer.asks
@@ -365,32 +378,32 @@ class Loops:
     def _asked(
         self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: LoopBody
     ) -> dict[Slot, mlir.Value]:
-        """Blocks in which no element changes a total by a bit are left out, the others taken in order."""
+        """Emit the loop in blocks; a block runs only if one of its elements changes a bit of a total."""
         low, high = bounds
-        rest = arith.remsi(minus(high, low), mlir.constant(ASKED))
-        middle = minus(high, rest)
+        remainder = arith.remsi(minus(high, low), mlir.constant(ASKED))
+        middle = minus(high, remainder)
         kinds = [memory.to_carried(value).type for value in values.values()]
 
-        def block(start: mlir.Value, before: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
-            inside = (start, memory.plus(start, mlir.constant(ASKED)))
+        def block(start: mlir.Value, totals: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            block_bounds = (start, memory.plus(start, mlir.constant(ASKED)))
 
-            def ask(place: mlir.Value, known: dict[str, mlir.Value]) -> dict[str, mlir.Value]:
-                after, changed = step(place, before), known["changed"]
-                for slot, value in before.items():
-                    other = arith.cmpi(arith.CmpIPredicate.ne, _bits(after[slot]), _bits(value))
-                    changed = arith.ori(changed, other)
+            def ask(counter: mlir.Value, state: dict[str, mlir.Value]) -> dict[str, mlir.Value]:
+                new_totals, changed = step(counter, totals), state["changed"]
+                for slot, value in totals.items():
+                    differs = arith.cmpi(arith.CmpIPredicate.ne, _bits(new_totals[slot]), _bits(value))
+                    changed = arith.ori(changed, differs)
                 return {"changed": changed}
 
-            changed = carry(inside, 1, {"changed": mlir.constant(0, "i1")}, ask)["changed"]
+            changed = carry(block_bounds, 1, {"changed": mlir.constant(0, "i1")}, ask)["changed"]
             chosen = mlir.if_else(changed, kinds)
             with mlir.at_end(mlir.block_of(chosen, 0)):
-                after = carry(inside, 1, before, step)
-                scf.yield_([memory.to_carried(after[slot]) for slot in before])
+                new_totals = carry(block_bounds, 1, totals, step)
+                scf.yield_([memory.to_carried(new_totals[slot]) for slot in totals])
             with mlir.at_end(mlir.block_of(chosen, 1)):
-                scf.yield_([memory.to_carried(value) for value in before.values()])
+                scf.yield_([memory.to_carried(value) for value in totals.values()])
             return {
                 slot: memory.from_carried(raw, value.type)
-                for (slot, value), raw in zip(before.items(), chosen.results, strict=True)
+                for (slot, value), raw in zip(totals.items(), chosen.results, strict=True)
             }
 
         return carry((middle, high), 1, carry((low, middle), ASKED, values, block), step)
@@ -398,7 +411,7 @@ class Loops:
     def bodies(
         self, counters: list[mlir.Value], registers: Registers, carried: dict[Slot, mlir.Value]
     ) -> dict[Slot, mlir.Value]:
-        """All statements of the segment, once; new values of what is ``carried``."""
+        """Emit one iteration of all statements of the segment; returns the new values of ``carried``."""
         results: dict[Slot, mlir.Value] = {}
         for number, statement in enumerate(self.segment):
             slots = [slot for slot in self.slots if slot.statement == number]
@@ -418,7 +431,7 @@ class Loops:
         registers: Registers,
         carried: dict[Slot, mlir.Value],
     ) -> list[mlir.Value]:
-        """Clone the body of a statement at the current point; gives the values it yields."""
+        """Clone the body of a statement at the insertion point; returns the values that it yields."""
         writer = self.writer
         code = writer.codes[statement.number]
         operands = list(code.generic.operands)

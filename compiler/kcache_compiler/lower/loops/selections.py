@@ -1,7 +1,7 @@
-"""Reducers that choose one of two elements, of one or several operands: ``argmax`` and the like.
+"""Reducers that select one of two elements, of one or several operands, such as ``argmax``.
 
-They have no neutral element. A chunk begins with the start of the program, which must be a constant, and
-what they do may not depend on how often it is met (``regroup.py``).
+They have no neutral element. A chunk starts from the program's initial value, which must be a constant, and
+the result must not depend on how often that value occurs (``reassociation.py``).
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from kcache_compiler.lower.loops.combiners import Fold, combiners_of, depends
 from kcache_compiler.lower.loops.reassociation import UNSIGNED, Reducer, ReducerOperation, Result, regroups
 from kcache_compiler.mlir import operations as mlir
 
-#: Operations on bits, and those that change how a float is held.
+#: Operations on bits, and those that change the representation of a float.
 _BITS = ("arith.andi", "arith.ori", "arith.xori")
 _HELD = ("arith.extf", "arith.truncf", "arith.bitcast")
-#: Choices of integers: the step, and whether they count without sign.
+#: Integer extremes: the step, and whether it is unsigned.
 _EXTREMES = {
     "arith.maxsi": ("max", False),
     "arith.minsi": ("min", False),
     "arith.maxui": ("max", True),
     "arith.minui": ("min", True),
 }
-#: Results of a selection at most.
+#: Maximum number of results of a selection.
 MOST = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The results of a reduction together: old totals, new elements, what is yielded, constants to start."""
+    """All results of a reduction: old totals, new elements, yielded values, initial constants."""
 
     old: tuple[mlir.Value, ...]
     new: tuple[mlir.Value, ...]
@@ -38,16 +38,16 @@ class Selection:
     starts: tuple[mlir.Op, ...]
 
     def combine(self, first: Sequence[mlir.Value], second: Sequence[mlir.Value]) -> list[mlir.Value]:
-        """Two totals as one, ``first`` being that of earlier elements, at the current point."""
-        known: dict[mlir.Value, mlir.Value] = dict(
+        """Combine two totals at the insertion point; ``first`` is that of the earlier elements."""
+        mapping: dict[mlir.Value, mlir.Value] = dict(
             zip((*self.old, *self.new), (*first, *second), strict=True)
         )
-        return [_copied(value, known) for value in self.yielded]
+        return [_copied(value, mapping) for value in self.yielded]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Result ``number`` of a selection, in the place of a combiner."""
+    """Result ``number`` of a selection, used as a combiner."""
 
     selection: Selection
     number: int
@@ -57,105 +57,107 @@ class Chosen:
         return "arith.select"
 
     def neutral(self, element: mlir.Type) -> mlir.Value:
-        """What totals start from."""
+        """The initial value of totals."""
         del element
         return mlir.clone(self.selection.starts[self.number]).results[0]
 
 
-#: What makes one total of two.
+#: Combines two totals.
 Combining: TypeAlias = Fold | Chosen
 
 
 def combinings_of(generic: mlir.Op, strict: bool) -> dict[int, Combining]:
-    """By number of the result: what combines the totals of chunks of a reduction."""
-    found: dict[int, Combining] = {**combiners_of(generic, strict)}
+    """The combiners of the totals of a reduction's chunks, by result number."""
+    combinings: dict[int, Combining] = {**combiners_of(generic, strict)}
     yielded = len(mlir.last(mlir.block_of(generic)).operands)
-    selection = selection_of(generic) if len(found) < yielded else None
+    selection = selection_of(generic) if len(combinings) < yielded else None
     if selection is not None:
         return {number: Chosen(selection, number) for number in range(yielded)}
-    return found
+    return combinings
 
 
 def chooses(generic: mlir.Op) -> bool:
-    """Whether a reduction picks elements, by some rule that no single operation is."""
+    """Whether a reduction selects elements by a rule that is not a single operation."""
     yielded = list(mlir.last(mlir.block_of(generic)).operands)
     old = list(mlir.block_of(generic).arguments)[-len(yielded) :]
-    numbers = all(str(one.type).startswith(("f", "bf", "i")) and str(one.type) != "i1" for one in old)
+    numbers = all(str(total.type).startswith(("f", "bf", "i")) and str(total.type) != "i1" for total in old)
     if not numbers or len(combiners_of(generic, False)) == len(yielded):
         return False
     leaves = [{*_leaves(value)} - {total} for total, value in zip(old, yielded, strict=True)]
-    return all(len(one) == 1 and not depends(next(iter(one)), old) for one in leaves)
+    return all(len(total) == 1 and not depends(next(iter(total)), old) for total in leaves)
 
 
-def _copied(value: mlir.Value, known: dict[mlir.Value, mlir.Value]) -> mlir.Value:
-    if value not in known:
+def _copied(value: mlir.Value, mapping: dict[mlir.Value, mlir.Value]) -> mlir.Value:
+    if value not in mapping:
         owner = mlir.defining(value)
         assert owner is not None
-        operands = [_copied(operand, known) for operand in owner.operands]
+        operands = [_copied(operand, mapping) for operand in owner.operands]
         copy = mlir.clone(owner)
         for number, operand in enumerate(operands):
             copy.operands[number] = operand
-        known[value] = copy.results[0]
-    return known[value]
+        mapping[value] = copy.results[0]
+    return mapping[value]
 
 
 def selection_of(generic: mlir.Op) -> Selection | None:
-    """The selection that a reduction on buffers is, where chunks of it may be reduced by themselves."""
+    """The selection that a reduction on buffers computes, if its chunks may be reduced independently."""
     body = mlir.block_of(generic)
     yielded = tuple(mlir.last(body).operands)
     old = tuple(list(body.arguments)[-len(yielded) :])
     outputs = list(generic.operands)[-len(yielded) :]
     reduced = ["reduction" in kind for kind in mlir.iterator_types(generic)]
-    if sum(reduced) != 1 or len(yielded) > MOST or any(str(one.type) == "i1" for one in old):
+    if sum(reduced) != 1 or len(yielded) > MOST or any(str(value.type) == "i1" for value in old):
         return None
     new: list[mlir.Value] = []
     for total, value in zip(old, yielded, strict=True):
-        leaves = {one for one in _leaves(value) if one != total}
+        leaves = {leaf for leaf in _leaves(value) if leaf != total}
         if len(leaves) != 1 or (element := leaves.pop()) in old or element.type != total.type:
             return None
         new.append(element)
     if any(depends(element, old) for element in new) or len(set(new)) != len(new):
         return None
     starts = [_start(generic, output) for output in outputs]
-    found = tuple(start for start in starts if start is not None)
-    if [one.results[0].type for one in found] != [one.type for one in old]:
+    constants = tuple(start for start in starts if start is not None)
+    if [start.results[0].type for start in constants] != [value.type for value in old]:
         return None
-    reducer = _Reading(old, tuple(new)).reducer(yielded, found)
-    return Selection(old, tuple(new), yielded, found) if reducer is not None and regroups(reducer) else None
+    reducer = _Reading(old, tuple(new)).reducer(yielded, constants)
+    return (
+        Selection(old, tuple(new), yielded, constants) if reducer is not None and regroups(reducer) else None
+    )
 
 
 def _leaves(value: mlir.Value) -> set[mlir.Value]:
-    """What a value is one of."""
+    """The values among which ``value`` is selected."""
     owner = mlir.defining(value)
     name = None if owner is None else mlir.name_of(owner)
     if owner is None or name not in ("arith.select", *_HELD, *_EXTREMES):
         return {value}
-    chosen = list(owner.operands)[name == "arith.select" :]
-    return {leaf for one in chosen for leaf in _leaves(one)}
+    choices = list(owner.operands)[name == "arith.select" :]
+    return {leaf for choice in choices for leaf in _leaves(choice)}
 
 
 def _start(generic: mlir.Op, buffer: mlir.Value) -> mlir.Op | None:
-    """The constant that ``buffer`` is filled with right before ``generic`` reduces into it."""
-    before: list[mlir.Op] = []
+    """The constant with which ``buffer`` is filled directly before ``generic`` reduces into it."""
+    writers: list[mlir.Op] = []
     users = {user for user, _ in mlir.uses(buffer)}
     for operation in mlir.operations(generic.operation.block):
         if operation == generic:
             break
-        before += [operation] if operation in users else []
-    if not before or any(not mlir.same_block(user, generic) for user in users):
+        writers += [operation] if operation in users else []
+    if not writers or any(not mlir.same_block(user, generic) for user in users):
         return None
-    fill = before[-1]
-    if any(mlir.name_of(user) != "linalg.generic" for user in before):
+    fill = writers[-1]
+    if any(mlir.name_of(user) != "linalg.generic" for user in writers):
         return None
     body = mlir.block_of(fill)
     operands, arguments = list(fill.operands), list(body.arguments)
     if any("parallel" not in kind for kind in mlir.iterator_types(fill)):
         return None
     values = list(mlir.last(body).operands)
-    written = operands[-len(values) :]
-    if written.count(buffer) != 1:
+    outputs = operands[-len(values) :]
+    if outputs.count(buffer) != 1:
         return None
-    value = values[written.index(buffer)]
+    value = values[outputs.index(buffer)]
     if value in arguments:
         value = operands[arguments.index(value)]
     owner = mlir.defining(value)
@@ -164,22 +166,22 @@ def _start(generic: mlir.Op, buffer: mlir.Value) -> mlir.Op | None:
 
 @dataclass
 class _Reading:
-    """Reads a reducer's operations as steps; ``signs`` says how integers of a result were compared."""
+    """Translates a reducer's operations to steps; ``signs`` records the signedness of comparisons."""
 
     old: tuple[mlir.Value, ...]
     new: tuple[mlir.Value, ...]
     steps: list[ReducerOperation] = field(default_factory=list[ReducerOperation])
     registers: dict[mlir.Value, int | None] = field(default_factory=dict[mlir.Value, "int | None"])
-    #: By register: which result its value is of; None for a bit.
+    #: By register, the result that its value belongs to; None for a bit.
     kinds: list[int | None] = field(default_factory=list["int | None"])
     signs: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])
 
     def reducer(self, yielded: Sequence[mlir.Value], starts: Sequence[mlir.Op]) -> Reducer | None:
         self.registers = {value: number for number, value in enumerate((*self.old, *self.new))}
         self.kinds = [*range(len(self.old)), *range(len(self.new))]
-        found = [self._register(value) for value in yielded]
+        registers = [self._register(value) for value in yielded]
         results: list[Result] = []
-        for number, (register, start) in enumerate(zip(found, starts, strict=True)):
+        for number, (register, start) in enumerate(zip(registers, starts, strict=True)):
             if register is None or self.kinds[register] != number:
                 return None
             integer = mlir.constant_int(start.results[0])
@@ -189,27 +191,27 @@ class _Reading:
             results.append(Result(integer is None, 0.0 if floating is None else floating))
             if {(number, True), (number, False)} <= self.signs:
                 return None
-        numbers = tuple(one for one in found if one is not None)
+        numbers = tuple(number for number in registers if number is not None)
         return Reducer(tuple(results), tuple(self.steps), numbers)
 
     def _register(self, value: mlir.Value) -> int | None:
-        """The register of ``value``; None where it is made by something else than choice."""
+        """The register of ``value``; None if an operation other than a selection computes it."""
         if value not in self.registers:
             self.registers[value] = None
             owner = mlir.defining(value)
-            found = None if owner is None else self._read(owner)
-            if found is not None:
-                self.steps.append(found[0])
-                self.kinds.append(found[1])
+            step = None if owner is None else self._read(owner)
+            if step is not None:
+                self.steps.append(step[0])
+                self.kinds.append(step[1])
                 self.registers[value] = len(self.kinds) - 1
         return self.registers[value]
 
     def _read(self, owner: mlir.Op) -> tuple[ReducerOperation, int | None] | None:
         operands = [self._register(operand) for operand in owner.operands]
-        known = tuple(one for one in operands if one is not None)
-        if len(known) != len(operands):
+        registers = tuple(register for register in operands if register is not None)
+        if len(registers) != len(operands):
             return None
-        return self._step(owner, known, [self.kinds[one] for one in known])
+        return self._step(owner, registers, [self.kinds[register] for register in registers])
 
     def _step(
         self, owner: mlir.Op, operands: tuple[int, ...], kinds: list[int | None]
@@ -231,7 +233,7 @@ class _Reading:
         if name == "arith.cmpf":
             return ReducerOperation(short, operands, predicate), None
         if _is_float(self.old[number].type):
-            return None  # integers that hold floats have another order
+            return None  # the bits of floats have another order as integers
         if name == "arith.cmpi":
             self.signs |= {(number, predicate >= UNSIGNED)} if predicate > 1 else set()
             return ReducerOperation(short, operands, predicate), None
@@ -242,10 +244,10 @@ class _Reading:
         return None
 
     def _keeps(self, owner: mlir.Op, number: int) -> bool:
-        """Whether another form of a value has the same order, or none and is not asked for it."""
+        """Whether a conversion preserves the order of values, or its result is never compared."""
         kind, total = owner.results[0].type, self.old[number].type
         if mlir.name_of(owner) == "arith.extf" or kind == total:
-            return True  # what was never wider than a total is rounded to it without loss
+            return True  # a value that was never wider than the total is rounded to its type without loss
         return mlir.name_of(owner) == "arith.bitcast" and _is_float(total) and not _is_float(kind)
 
 

@@ -1,8 +1,8 @@
-"""Tiles for what is read across its rows: vectors are loaded along them, turned in registers, and stored in
-a small square on the stack, from which the body reads in the order that it writes.
+"""Tiles for transposed accesses: vectors are loaded along rows, transposed in registers, and stored in a
+small square on the stack, which the body reads in the order of its writes.
 
-Where elements may be computed twice, the last tiles of a row and of a column move back so that they end where
-it does; else what is left at the edges runs element by element.
+If elements may be recomputed, the last tile of a row or column is shifted back to end at the edge; otherwise
+the remainder runs element by element.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kcache_compiler.mlir.dialects import arith, llvm, scf
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Turn
 
-#: Runs the loops' bodies for counters by axis, with elements that are known.
+#: Emits the loop bodies for counters by axis and values of accesses.
 Bodies = Callable[[list[mlir.Value], dict[Access, mlir.Value]], None]
 Offset = Callable[[Access, list[mlir.Value]], mlir.Value]
 _Range = tuple[mlir.Value, mlir.Value]
@@ -25,7 +25,7 @@ _Range = tuple[mlir.Value, mlir.Value]
 class Tiles:
     """The two innermost loops of a launch over tiles of ``turn``.
 
-    ``starts`` gives the pointer of each turned access, ``offset`` the element at which it is for counters.
+    ``starts`` are the pointers of the transposed accesses; ``offset`` gives an access's element offset.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Tiles:
         self.squares = [_square(start, turn.size) for start in starts]
 
     def write(self, counters: dict[int, mlir.Value], across: _Range, along: _Range) -> None:
-        """All tiles of the ranges of the turned axis and of the last one, the other counters given."""
+        """Emit the tiles of the ranges of the transposed and the last axis, at the other ``counters``."""
         size = mlir.constant(self.turn.size)
         outer = _for(*across, size)
         with mlir.at_end(mlir.block_of(outer)):
@@ -72,8 +72,8 @@ class Tiles:
                 fits.append(arith.cmpi(arith.CmpIPredicate.sge, last, low))
             else:
                 fits.append(arith.cmpi(arith.CmpIPredicate.sle, firsts[number], last))
-        whole = arith.andi(*fits)
-        choice = mlir.if_else(whole)
+        is_whole = arith.andi(*fits)
+        choice = mlir.if_else(is_whole)
         with mlir.at_end(mlir.block_of(choice, 0)):
             self._fill(counters, *starts)
             self._loops(counters, *starts)
@@ -87,14 +87,14 @@ class Tiles:
             scf.yield_([])
 
     def _counters(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> list[mlir.Value]:
-        known = {**counters, self.turn.across: p, self.turn.along: q}
-        return [known[position] for position in sorted(known)]
+        by_axis = {**counters, self.turn.across: p, self.turn.along: q}
+        return [by_axis[position] for position in sorted(by_axis)]
 
     def _edge(self, counters: dict[int, mlir.Value], across: _Range, along: _Range) -> None:
-        one = mlir.constant(1)
-        outer = _for(*across, one)
+        step = mlir.constant(1)
+        outer = _for(*across, step)
         with mlir.at_end(mlir.block_of(outer)):
-            inner = _for(*along, one)
+            inner = _for(*along, step)
             with mlir.at_end(mlir.block_of(inner)):
                 p, q = mlir.block_of(outer).arguments[0], mlir.block_of(inner).arguments[0]
                 self.bodies(self._counters(counters, p, q), {})
@@ -102,7 +102,7 @@ class Tiles:
             scf.yield_([])
 
     def _fill(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> None:
-        """Load and turn one tile of each turned access."""
+        """Load and transpose one tile of each transposed access."""
         size = self.turn.size
         for access, start, square in zip(self.turn.accesses, self.starts, self.squares, strict=True):
             base = self.offset(access, self._counters(counters, p, q))
@@ -111,29 +111,29 @@ class Tiles:
                 moved = memory.plus(base, memory.times(self.step(access), mlir.constant(row)))
                 rows.append(_load(start, moved, size))
             for number, row in enumerate(_transposed(rows)):
-                where = memory.advance(square.base, square.element, mlir.constant(number * size))
-                llvm.store(row, where, alignment=memory.element_bytes(start.element))
+                address = memory.advance(square.base, square.element, mlir.constant(number * size))
+                llvm.store(row, address, alignment=memory.element_bytes(start.element))
 
     def _loops(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> None:
-        zero, one, size = mlir.constant(0), mlir.constant(1), mlir.constant(self.turn.size)
-        outer = _for(zero, size, one)
+        zero, step, size = mlir.constant(0), mlir.constant(1), mlir.constant(self.turn.size)
+        outer = _for(zero, size, step)
         with mlir.at_end(mlir.block_of(outer)):
-            down = mlir.block_of(outer).arguments[0]
-            inner = _for(zero, size, one)
+            row = mlir.block_of(outer).arguments[0]
+            inner = _for(zero, size, step)
             with mlir.at_end(mlir.block_of(inner)):
-                right = mlir.block_of(inner).arguments[0]
-                place = memory.plus(memory.times(down, size), right)
-                known = {
+                column = mlir.block_of(inner).arguments[0]
+                offset = memory.plus(memory.times(row, size), column)
+                values = {
                     access: memory.from_memory(
-                        llvm.load(square.element, memory.advance(square.base, square.element, place)),
+                        llvm.load(square.element, memory.advance(square.base, square.element, offset)),
                         start.element,
                     )
                     for access, start, square in zip(
                         self.turn.accesses, self.starts, self.squares, strict=True
                     )
                 }
-                at = self._counters(counters, memory.plus(p, down), memory.plus(q, right))
-                self.bodies(at, known)
+                at = self._counters(counters, memory.plus(p, row), memory.plus(q, column))
+                self.bodies(at, values)
                 scf.yield_([])
             scf.yield_([])
 
@@ -143,21 +143,21 @@ def _for(low: mlir.Value, high: mlir.Value, step: mlir.Value) -> mlir.Op:
 
 
 def _square(start: Pointer, size: int) -> Pointer:
-    """Room for one tile, its elements as they are in memory."""
+    """Stack memory for one tile, with elements in their memory type."""
     stored = memory.stored_type(start.element)
-    room = memory.stack(size * size * memory.element_bytes(start.element))
-    return Pointer(room, stored, [])
+    base = memory.stack(size * size * memory.element_bytes(start.element))
+    return Pointer(base, stored, [])
 
 
 def _load(start: Pointer, offset: mlir.Value, size: int) -> mlir.Value:
     stored = memory.stored_type(start.element)
-    where = memory.advance(start.base, stored, offset)
+    address = memory.advance(start.base, stored, offset)
     kind = mlir.type_of(f"vector<{size}x{stored}>")
-    return llvm.load(kind, where, alignment=memory.element_bytes(start.element))
+    return llvm.load(kind, address, alignment=memory.element_bytes(start.element))
 
 
 def _transposed(rows: list[mlir.Value]) -> list[mlir.Value]:
-    """The square of ``rows`` turned: rows interleave with those half of the square below, over and over."""
+    """``rows`` transposed: repeatedly interleaves each row with the row half the square below."""
     size = len(rows)
     half = size // 2
     low = [lane // 2 + (size if lane % 2 else 0) for lane in range(size)]

@@ -1,1 +1,1 @@
-"""Operations whose loops go where data says: scatter and sort."""
+"""Scatter and sort, whose memory accesses depend on data."""

@@ -1,4 +1,4 @@
-"""The launch of a sort by keys: words of the row are sorted, then elements are fetched by their places."""
+"""The launch of a sort by keys: sorts the words of a row, then gathers elements by their positions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, apply, mul
 
-#: Elementary operations that an element takes.
+#: The cost of an element, in elementary operations.
 _WORK = 32
-#: The part of a word that is a place.
+#: The mask of a word's position.
 PLACES = (1 << 32) - 1
 
 
 def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> MarkerLaunch:
-    """Rows are independent."""
+    """The launch, whose steps are independent rows."""
     rows, length = walks[0].sizes
     places = Check(length, PLACES, equal=False)
     if not places.holds:
@@ -38,7 +38,7 @@ def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, 
 
 
 def half_of(details: dict[str, Any], length: Formula) -> Formula:
-    """Bytes of the words of a row, and of those that a network of few adds to them."""
+    """The bytes of the words of a row, including the padding of a sorting network."""
     words = Words(details["key"])
     least = 0 if isinstance(length, int) and length > FEW else words.bytes * FEW
     return apply("roundup", apply("max", least, mul(words.bytes, length)), 64)
@@ -47,12 +47,12 @@ def half_of(details: dict[str, Any], length: Formula) -> Formula:
 def write_keyed(
     parts: MarkerOperands, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]
 ) -> None:
-    """Loops over rows."""
+    """Emit the loop over rows."""
     loop(*bounds, Keyed(parts, details).row)
 
 
 class Keyed:
-    """Rows that are sorted in memory which ``half_of`` says how to halve."""
+    """Emits the sort of rows in scratch memory, which has two halves of ``half_of`` bytes."""
 
     def __init__(self, parts: MarkerOperands, details: dict[str, Any]) -> None:
         self.parts = parts
@@ -69,16 +69,16 @@ class Keyed:
         )
 
     def _arrays(self, offset: mlir.Value) -> list[Pointer]:
-        """The words, or keys and places, that begin so many bytes into the scratch."""
+        """The arrays of words, or of keys and positions, at ``offset`` bytes of scratch memory."""
         assert self.parts.scratch is not None
         kinds = [mlir.type_of(kind) for kind in self.words.arrays]
-        found = [Pointer(memory.advance(self.parts.scratch, mlir.type_of("i8"), offset), kinds[0], [])]
+        arrays = [Pointer(memory.advance(self.parts.scratch, mlir.type_of("i8"), offset), kinds[0], [])]
         for kind in kinds[1:]:
-            found.append(Pointer(memory.shift(found[0], self.length), kind, []))
-        return found
+            arrays.append(Pointer(memory.shift(arrays[0], self.length), kind, []))
+        return arrays
 
     def row(self, number: mlir.Value) -> None:
-        """Sort one row."""
+        """Emit the sort of one row."""
         inputs, results = self.operands(number)
         loop(mlir.constant(0), self.length, lambda place: self.note(place, inputs))
         places = self._order()[-1]
@@ -87,7 +87,7 @@ class Keyed:
         loop(mlir.constant(0), count, lambda at: self.fetch(at, places, inputs, results))
 
     def fetch(self, at: mlir.Value, places: Pointer, inputs: list[Pointer], results: list[Pointer]) -> None:
-        """Element ``at`` of all results, whose word is in ``places``."""
+        """Store element ``at`` of all results, whose word is in ``places``."""
         word = memory.load(places, at)
         place = memory.wide(word) if self.words.bits == 64 else logical_and(word, mlir.constant(PLACES))
         for result, source in zip(results, self.sources, strict=True):
@@ -95,11 +95,11 @@ class Keyed:
             if source < 0:
                 memory.store(result, to, memory.narrow(place, result.element))
             else:
-                one = inputs[source]
-                memory.store(result, to, memory.load(one, memory.times(place, one.steps[0])))
+                input_row = inputs[source]
+                memory.store(result, to, memory.load(input_row, memory.times(place, input_row.steps[0])))
 
     def operands(self, number: mlir.Value) -> tuple[list[Pointer], list[Pointer]]:
-        """Inputs and results from the first element of a row on."""
+        """The inputs and results of a row."""
         rows = [self._row(operand, number) for operand in range(len(self.starts))]
         return rows[: self.parts.inputs], rows[self.parts.inputs :]
 
@@ -109,13 +109,13 @@ class Keyed:
         return Pointer(base, start.element, [self.parts.value(strides[1])])
 
     def note(self, place: mlir.Value, inputs: list[Pointer]) -> None:
-        """The word of an element."""
-        asked = list(mlir.block_of(self.parts.generic).arguments)
-        given = [
-            memory.load(one, memory.times(place, one.steps[0])) if list(argument.uses) else None
-            for one, argument in zip(inputs, asked, strict=False)
+        """Store the word of an element."""
+        arguments = list(mlir.block_of(self.parts.generic).arguments)
+        elements = [
+            memory.load(input_row, memory.times(place, input_row.steps[0])) if list(argument.uses) else None
+            for input_row, argument in zip(inputs, arguments, strict=False)
         ]
-        key = self.parts.apply([*given, *[None] * (len(asked) - len(given))])[-1]
+        key = self.parts.apply([*elements, *[None] * (len(arguments) - len(elements))])[-1]
         if self.words.bits == 64:
             memory.store(self.given[0], place, key)
             memory.store(self.given[1], place, memory.narrow(place, self.given[1].element))
@@ -124,7 +124,7 @@ class Keyed:
         memory.store(self.given[0], place, arith.ori(high, place))
 
     def _order(self) -> list[Pointer]:
-        """Sort the words; where they are then."""
+        """Sort the words; returns the arrays that hold them afterwards."""
         words, size, first = self.words, self.size, self.first
         from_, to = ([pointer.base for pointer in side] for side in (self.given, self.sorted))
         if isinstance(size, int) and isinstance(first, int) and words.keeps_least(first, size):
@@ -144,7 +144,7 @@ class Keyed:
         ]
 
     def _few(self) -> mlir.Value:
-        """Sort few words; whether they have moved."""
+        """Sort a few words; returns whether they moved to the other arrays."""
         bases = [pointer.base for pointer in self.given]
         if self.words.bits == 64:
             bases += [pointer.base for pointer in self.sorted]

@@ -1,7 +1,7 @@
-"""Scatters and sorts: from StableHLO to the markers that launches are made of.
+"""Legalizes scatters and sorts from StableHLO to markers, which become launches.
 
-The toolchain lowers neither, but knows how to make scalar code of the region of a ``reduce``. So their
-regions ride through its legalization in a reduction of nothing, whose body they then take over.
+The toolchain lowers neither, but legalizes the region of a ``reduce`` to scalar code. Therefore the regions
+are moved into an empty reduction for that legalization, and from there into the marker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kcache_compiler.passes.stage import Unit
 
 
 def carry_regions(unit: Unit) -> None:
-    """Make every scatter and sort a cast that notes what it is, with its region in a reduction beside."""
+    """Replace every scatter and sort by a cast with a note, and move its region into a reduction."""
     for op in reversed(mlir.named(unit.module, "stablehlo.scatter", "stablehlo.sort")):
         if mlir.name_of(op) == "stablehlo.scatter":
             in_total_order(op)
@@ -44,39 +44,39 @@ def _carry_scatter(op: mlir.Op) -> None:
     note["unsigned"] = str(mlir.element_type(indices)).startswith("ui")
     note["rank"] = mlir.rank_of(indices)
     with mlir.before(op):
-        if not note["scatter_dims_to_operand_dims"]:  # vectors of no elements, which are not read
+        if not note["scatter_dims_to_operand_dims"]:  # index vectors without elements are not read
             operands[count] = mlir.empty_tensor(mlir.type_of("tensor<1xi32>"))
-        beside = carrier(kinds)
-        mlir.move_block(op, beside, 0)
-        made = noted(op, [*operands, *beside.results], kinds, note)
-    replace(op, list(made.results))
+        region_carrier = carrier(kinds)
+        mlir.move_block(op, region_carrier, 0)
+        note_op = noted(op, [*operands, *region_carrier.results], kinds, note)
+    replace(op, list(note_op.results))
 
 
 def mark_shuffles(unit: Unit) -> None:
-    """Make a marker of every cast that notes a scatter or sort, with the region that rode beside it."""
+    """Replace every cast with a note by a marker, with the legalized region."""
     marks = {"scatter": _mark_scatter, "sort": mark_sort, "keyed": mark_keyed, PART: mark_part}
-    for made in mlir.named(unit.module, CAST):
-        if NOTE not in made.attributes:
+    for note_op in mlir.named(unit.module, CAST):
+        if NOTE not in note_op.attributes:
             continue
-        note = json.loads(mlir.string_of(made.attributes[NOTE]))
-        with mlir.before(made):
-            results = marks[note.pop("kind")](made, note)
-            typed = [cast(value, result.type) for value, result in zip(results, made.results, strict=True)]
-        replace(made, typed)
+        note = json.loads(mlir.string_of(note_op.attributes[NOTE]))
+        with mlir.before(note_op):
+            results = marks[note.pop("kind")](note_op, note)
+            typed = [cast(value, result.type) for value, result in zip(results, note_op.results, strict=True)]
+        replace(note_op, typed)
 
 
-def _mark_scatter(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
-    """Indices, updates and a pair of nothing; operands, whose old elements count even where none is kept."""
+def _mark_scatter(note_op: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
+    """The marker of a scatter: indices, updates and an unused pair; operands, whose old elements are read."""
     count = note.pop("count")
-    operands = [plain(value) for value in list(made.operands)[: 2 * count + 1]]
+    operands = [plain(value) for value in list(note_op.operands)[: 2 * count + 1]]
     pair = mlir.empty_tensor(mlir.type_of("tensor<2xi8>"))
     inputs = [*operands[count:], pair]
     dim = sum(mlir.rank_of(value.type) for value in inputs) - 1
 
     def combine(scalars: list[mlir.Value]) -> list[mlir.Value]:
         updates, old = scalars[1 : count + 1], scalars[count + 2 :]
-        new = region(made, old, updates)
-        kept = arith.ori(opaque_true(dim), compare_with_zero(scalars[0]))
-        return [arith.select(kept, a, b) for a, b in zip(new, old, strict=True)]
+        new = region(note_op, old, updates)
+        keeps_new = arith.ori(opaque_true(dim), compare_with_zero(scalars[0]))
+        return [arith.select(keeps_new, a, b) for a, b in zip(new, old, strict=True)]
 
     return list(build_marker("scatter", note, inputs, operands[:count], combine).results)

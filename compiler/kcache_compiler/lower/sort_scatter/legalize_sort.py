@@ -1,8 +1,8 @@
-"""Sorts: from StableHLO to the markers that launches are made of.
+"""Legalizes sorts from StableHLO to markers, which become launches.
 
-A sort whose comparator compares a key of each element is *keyed*: its region gives the key, not who comes
-first. Of such a sort only results that somebody reads are made, of each as many elements as are read from
-the front, and an operand that counts along the axis is not read.
+A sort whose comparator compares a key of each element is *keyed*: its region computes the key instead of the
+comparison. Such a sort computes only results that have uses, and of each only the leading elements that are
+read; an operand that is an iota along the axis is not read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kcache_compiler.passes.legalize.passthrough import carrier, noted, plain, r
 
 @dataclass(frozen=True)
 class _Rows:
-    """The sorted axis, sizes of a result, and how axes turn so that the sorted one is the last."""
+    """The sorted axis, the sizes of a result, and the permutation that makes the sorted axis the last one."""
 
     axis: int
     sizes: list[int]
@@ -30,7 +30,7 @@ class _Rows:
         return [*(number for number in range(len(self.sizes)) if number != self.axis), self.axis]
 
     def matrix(self, value: mlir.Value) -> mlir.Value:
-        """``value`` as rows to sort."""
+        """Reshape ``value`` to a matrix of rows to sort."""
         length = self.sizes[self.axis]
         rows = 1
         for size in self.sizes:
@@ -38,15 +38,15 @@ class _Rows:
         return _reshaped(_transposed(value, self.order), [rows // length, length])
 
     def back(self, value: mlir.Value) -> mlir.Value:
-        """Rows, which may be shorter now, in the shape that they came from."""
+        """Reshape rows, which may be truncated, to the original shape."""
         sizes = list(self.sizes)
         sizes[self.axis] = mlir.sizes_of(value.type)[1] or 0
-        turned = _reshaped(value, [sizes[number] for number in self.order])
-        return _transposed(turned, [self.order.index(number) for number in range(len(sizes))])
+        transposed = _reshaped(value, [sizes[number] for number in self.order])
+        return _transposed(transposed, [self.order.index(number) for number in range(len(sizes))])
 
 
 def carry_sort(op: mlir.Op, keyed: bool = True) -> None:
-    """Sort rows of a matrix: the sorted axis becomes the last, all others one; by keys where ``keyed``."""
+    """Replace a sort by one of the rows of a matrix; by keys if possible and ``keyed``."""
     operands = list(op.operands)
     shape = mlir.sizes_of(operands[0].type)
     axis = mlir.int_of(op.attributes["dimension"]) % max(1, len(shape))
@@ -67,9 +67,9 @@ def carry_sort(op: mlir.Op, keyed: bool = True) -> None:
     with mlir.before(op):
         moved = [rows.matrix(value) for value in operands]
         kinds = [value.type for value in moved]
-        beside = carrier([*kinds, mlir.type_of("tensor<1xi1>")])
-        _move_comparator(op, beside, mlir.type_of("tensor<i1>"))
-        cast = noted(op, [*moved, *beside.results], kinds, {"kind": "sort", "count": len(kinds)})
+        region_carrier = carrier([*kinds, mlir.type_of("tensor<1xi1>")])
+        _move_comparator(op, region_carrier, mlir.type_of("tensor<i1>"))
+        cast = noted(op, [*moved, *region_carrier.results], kinds, {"kind": "sort", "count": len(kinds)})
         results = [rows.back(value) for value in cast.results]
     replace(op, results)
 
@@ -91,26 +91,26 @@ def _carry_keyed(op: mlir.Op, rows: _Rows, used: set[int], width: int) -> None:
         "results": [-1 if number in counts else inputs.index(number) for number in read],
     }
     with mlir.before(op):
-        beside = carrier([*(value.type for value in operands), mlir.type_of(f"tensor<1xi{width}>")])
-        _move_comparator(op, beside, mlir.type_of(f"tensor<i{width}>"))
+        region_carrier = carrier([*(value.type for value in operands), mlir.type_of(f"tensor<1xi{width}>")])
+        _move_comparator(op, region_carrier, mlir.type_of(f"tensor<i{width}>"))
         moved = [rows.matrix(operands[number]) for number in inputs]
         count = mlir.sizes_of(moved[0].type)[0] or 0
         kinds = [_shaped(operands[number].type, [count, first]) for number in read]
-        cast = noted(op, [*moved, *beside.results], kinds, note)
+        cast = noted(op, [*moved, *region_carrier.results], kinds, note)
         results = dict(zip(read, (rows.back(value) for value in cast.results), strict=True))
     replace(op, [results.get(number, value) for number, value in enumerate(operands)])
 
 
 def _used_operands(op: mlir.Op) -> set[int]:
-    """The operands whose elements the comparator asks for."""
+    """The operands whose elements the comparator uses."""
     arguments = list(mlir.block_of(op).arguments)
     return {number // 2 for number, argument in enumerate(arguments) if list(argument.uses)}
 
 
 def _first_read(op: mlir.Op, rows: _Rows) -> int:
-    """How many elements of the sorted rows anybody reads."""
+    """The number of leading elements of the sorted rows that are read."""
     length, most = rows.sizes[rows.axis], 1
-    whole = [size for axis, size in enumerate(rows.sizes) if axis != rows.axis]
+    other_sizes = [size for axis, size in enumerate(rows.sizes) if axis != rows.axis]
     for result in op.results:
         for user, _ in mlir.uses(result):
             if mlir.name_of(user) != "stablehlo.slice":
@@ -119,14 +119,14 @@ def _first_read(op: mlir.Op, rows: _Rows) -> int:
                 mlir.integers(user.attributes[name]) for name in ("start_indices", "limit_indices", "strides")
             )
             limit = limits.pop(rows.axis)
-            if any(starts) or any(stride != 1 for stride in strides) or limits != whole:
+            if any(starts) or any(stride != 1 for stride in strides) or limits != other_sizes:
                 return length
             most = max(most, limit)
     return most
 
 
 def _counts(value: mlir.Value, axis: int) -> bool:
-    """``value`` is 0, 1, 2 and so on along ``axis``."""
+    """Whether ``value`` is an iota along ``axis``."""
     owner = mlir.defining(value)
     if (
         str(mlir.element_type(value.type)).removeprefix("u") not in ("i8", "i16", "i32", "i64")
@@ -141,9 +141,9 @@ def _counts(value: mlir.Value, axis: int) -> bool:
     source = owner.operands[0]
     if axis not in targets:
         return False
-    own = targets.index(axis)
-    same = mlir.sizes_of(source.type)[own] == mlir.sizes_of(value.type)[axis]
-    return same and _counts(source, own)
+    source_axis = targets.index(axis)
+    same_size = mlir.sizes_of(source.type)[source_axis] == mlir.sizes_of(value.type)[axis]
+    return same_size and _counts(source, source_axis)
 
 
 def _shaped(kind: mlir.Type, sizes: list[int]) -> mlir.Type:
@@ -165,12 +165,12 @@ def _reshaped(value: mlir.Value, sizes: list[int]) -> mlir.Value:
     return mlir.value("stablehlo.reshape", [value], _shaped(value.type, sizes))
 
 
-def _move_comparator(op: mlir.Op, beside: mlir.Op, said: mlir.Type) -> None:
-    """The comparator of a sort as the region of a reduction, whose last result is what it says."""
+def _move_comparator(op: mlir.Op, region_carrier: mlir.Op, result_type: mlir.Type) -> None:
+    """Move the comparator of a sort into a reduction, whose last result is the comparator's."""
     source = mlir.block_of(op)
     pairs = list(source.arguments)
     kinds = [pairs[number].type for number in range(0, len(pairs), 2)]
-    target = mlir.new_block(beside, 0, [*kinds, said, *kinds, said])
+    target = mlir.new_block(region_carrier, 0, [*kinds, result_type, *kinds, result_type])
     arguments = list(target.arguments)
     firsts, seconds = arguments[: len(kinds)], arguments[len(kinds) + 1 : -1]
     for old, new in zip(pairs[::2], firsts, strict=True):
@@ -186,7 +186,11 @@ def _move_comparator(op: mlir.Op, beside: mlir.Op, said: mlir.Type) -> None:
 
 
 def mark_sort(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
-    """Rows to sort, as first and as second of a pair; sorted rows, rows to work in, who comes first."""
+    """The marker of a sort.
+
+    Inputs: the rows, twice, for the two elements of a comparison. Outputs: sorted rows, temporary rows, and
+    the result of the comparison.
+    """
     count = note.pop("count")
     rows = [plain(value) for value in list(cast.operands)[:count]]
     flag = mlir.empty_tensor(mlir.type_of("tensor<1xi1>"))
@@ -194,29 +198,29 @@ def mark_sort(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
 
     def ask(scalars: list[mlir.Value]) -> list[mlir.Value]:
         firsts, seconds = scalars[:count], scalars[count : 2 * count]
-        nobody = mlir.constant(0, "i1")
-        *_, first = region(cast, [*firsts, nobody], [*seconds, nobody])
+        false = mlir.constant(0, "i1")
+        *_, first = region(cast, [*firsts, false], [*seconds, false])
         return [*firsts, *seconds, first]
 
     return list(build_marker("sort", note, [*rows, *rows], [*empty, flag], ask).results)[:count]
 
 
 def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
-    """Rows to sort; the results that are read, and the key of an element."""
+    """The marker of a keyed sort: the rows to sort; the results that are read, and the key of an element."""
     places: list[int] = note.pop("operands")
     results: list[int] = note["results"]
     rows = [plain(value) for value in list(cast.operands)[: len(places)]]
-    beside = [_element(value.type) for value in list(cast.operands)[len(places) :]]
+    element_types = [_element(value.type) for value in list(cast.operands)[len(places) :]]
     outputs = [signless_tensor(result.type) for result in cast.results]
-    empty = [mlir.empty_tensor(kind) for kind in [*outputs, mlir.type_of(f"tensor<1x{beside[-1]}>")]]
+    empty = [mlir.empty_tensor(kind) for kind in [*outputs, mlir.type_of(f"tensor<1x{element_types[-1]}>")]]
 
     def ask(scalars: list[mlir.Value]) -> list[mlir.Value]:
         side = [
             scalars[places.index(number)] if number in places else zero_constant(kind)
-            for number, kind in enumerate(beside)
+            for number, kind in enumerate(element_types)
         ]
         *_, key = region(cast, side, side)
-        # What is fetched is given as it is: what no region gives or asks for is not read, to bufferization.
+        # Yields the gathered elements unchanged: bufferization elides operands that the region does not use.
         fetched = [
             zero_constant(_element(kind)) if source < 0 else scalars[source]
             for source, kind in zip(results, outputs, strict=True)

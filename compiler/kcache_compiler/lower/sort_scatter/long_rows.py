@@ -1,12 +1,12 @@
-"""One long row sorted by keys, in chunks that threads share.
+"""Parallel radix sort of one long row by keys, in chunks.
 
-Words lie in memory that all workers see. For each digit of the keys, one launch counts in every chunk how
-often each value comes, the next moves the words of each chunk to where they go, which it knows from the
-counts of all. The order of words that differ is one only, so nothing depends on the number of chunks. Where
-few are asked for, each chunk keeps its least, and one launch more the least of those.
+Words are in memory that all workers share. For each digit of the keys, one launch computes the histogram of
+every chunk, the next moves the words of each chunk to their positions, which follow from all histograms.
+Words are distinct, so the result does not depend on the number of chunks. If few elements are read, each
+chunk selects its least words, and a further launch the least of those.
 
-One thread that gets all chunks of the first launch sorts the row as a short one, which takes fewer steps; the
-other launches then find nothing to do.
+A thread that gets all chunks of the first launch sorts the row like a short one, in fewer steps; the other
+launches are then empty.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
 
-#: Elements of a chunk at least, and chunks at most: each looks at the counts of all.
+#: Minimum elements of a chunk, and maximum number of chunks: each reads the histograms of all.
 CHUNK, CHUNKS = 1 << 16, 64
 
 
 def long_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...] = ()) -> list[Phase]:
-    """The launches of a row by itself that is long, or may be; none for other rows."""
+    """The launches of a single row that is, or may be, long; none for other rows."""
     rows, length = walks[0].sizes
     if rows != 1 or (isinstance(length, int) and not 2 * CHUNK <= length <= PLACES):
         return []
     chunks = _Chunks(details, length)
     steps = MarkerLaunch(chunks.count, CHUNK, plan_keyed(details, walks, checks).checks, shared=chunks.bytes)
     row = chunks.alone
-    first = walks[-2].sizes[1]  # of a result: the last is the key
+    first = walks[-2].sizes[1]  # of a result; the last operand is the key
     if isinstance(first, int) and isinstance(length, int) and chunks.words.keeps_least(first, length):
         last = MarkerLaunch(1, 1, (), shared=chunks.bytes)
         return [(steps, row(chunks.keep)), (last, chunks.unless_done(chunks.gather))]
@@ -58,7 +58,7 @@ def long_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check,
 
 
 class _Chunks:
-    """What lies in shared memory: words twice, counts of chunks, by digit whether words moved, the end."""
+    """The layout of shared memory: words twice, histograms of chunks, moved flags by digit, done flag."""
 
     def __init__(self, details: dict[str, Any], length: Formula) -> None:
         self.details, self.length = details, length
@@ -71,14 +71,14 @@ class _Chunks:
         self.bytes: Formula = apply("roundup", add(self.done, 8), 64)
 
     def _keyed(self, parts: MarkerOperands) -> Keyed:
-        """The row, once sizes are there for all loops to see."""
+        """The row, after emitting sizes before all loops."""
         for formula in (self.length, self.chunk, self.count, self.table, self.moved, self.done):
             parts.value(formula)
         return Keyed(parts, self.details)
 
-    def _at(self, parts: MarkerOperands, offset: Formula, more: int = 0) -> mlir.Value:
+    def _at(self, parts: MarkerOperands, offset: Formula, extra: int = 0) -> mlir.Value:
         assert parts.shared is not None
-        place = plus(mlir.constant(more), parts.value(offset))
+        place = plus(mlir.constant(extra), parts.value(offset))
         return memory.advance(parts.shared, mlir.type_of("i8"), place)
 
     def _bounds(
@@ -89,45 +89,45 @@ class _Chunks:
         return minimum(low, length), minimum(plus(low, chunk), length)
 
     def alone(self, write: Write) -> Write:
-        """The first launch: the whole row at once, where the range is all chunks."""
+        """The first launch: sorts the whole row if the range includes all chunks."""
 
         def either_way(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             keyed = self._keyed(parts)
-            done = Pointer(self._at(parts, self.done), memory.i64(), [])
+            done_flag = Pointer(self._at(parts, self.done), memory.i64(), [])
             moved = Pointer(self._at(parts, self.moved), memory.i64(), [])
             low, high = bounds
-            zero, one = mlir.constant(0), mlir.constant(1)
-            begins = compare("eq", low, zero)
-            whole = logical_and(begins, compare("eq", high, parts.value(self.count)))
-            shared = arith.select(whole, low, high)
+            zero, true = mlir.constant(0), mlir.constant(1)
+            is_first = compare("eq", low, zero)
+            is_whole = logical_and(is_first, compare("eq", high, parts.value(self.count)))
+            shared = arith.select(is_whole, low, high)
 
             def row() -> None:
-                memory.store(done, zero, one)
+                memory.store(done_flag, zero, true)
                 keyed.row(zero)
 
             def begin() -> None:
-                memory.store(done, zero, zero)
+                memory.store(done_flag, zero, zero)
                 memory.store(moved, zero, zero)
 
-            if_then(begins, begin)
-            if_then(whole, row)
+            if_then(is_first, begin)
+            if_then(is_whole, row)
             write(parts, (low, shared))
 
         return either_way
 
     def unless_done(self, write: Write) -> Write:
-        """A launch that has nothing to do after a row was sorted by one thread."""
+        """A launch that is empty if one thread has sorted the whole row."""
 
         def shortened(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-            done = Pointer(self._at(parts, self.done), memory.i64(), [])
-            ready = compare("ne", memory.load(done, mlir.constant(0)), mlir.constant(0))
-            high = arith.select(ready, *bounds)
+            done_flag = Pointer(self._at(parts, self.done), memory.i64(), [])
+            is_done = compare("ne", memory.load(done_flag, mlir.constant(0)), mlir.constant(0))
+            high = arith.select(is_done, *bounds)
             write(parts, (bounds[0], high))
 
         return shortened
 
     def note(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-        """Words of all elements."""
+        """Store the words of all elements."""
         keyed = self._keyed(parts)
         inputs, _ = keyed.operands(mlir.constant(0))
 
@@ -137,16 +137,16 @@ class _Chunks:
         loop(*bounds, chunk)
 
     def counting(self, digit: int) -> Write:
-        """The launch that counts the values of a digit."""
+        """The launch that computes the histograms of a digit."""
 
         def write(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             keyed = self._keyed(parts)
-            given = [keyed.given[0].base, keyed.sorted[0].base]
+            arrays = [keyed.given[0].base, keyed.sorted[0].base]
             name = f"kcache_count_{self.words.bits}"
             shared = self._shared(parts, digit)
 
             def chunk(number: mlir.Value) -> None:
-                operands = [*given, *shared, number, *self._bounds(parts, number, keyed.length)]
+                operands = [*arrays, *shared, number, *self._bounds(parts, number, keyed.length)]
                 keyed.call(name, operands, lambda words: count_text(words, name))
 
             loop(*bounds, chunk)
@@ -154,17 +154,17 @@ class _Chunks:
         return write
 
     def moving(self, digit: int) -> Write:
-        """The launch that moves words by a digit, unless all have the same."""
+        """The launch that moves words by a digit, unless all words share it."""
 
         def write(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             keyed = self._keyed(parts)
-            given = [one.base for one in (*keyed.given, *keyed.sorted)]
+            arrays = [pointer.base for pointer in (*keyed.given, *keyed.sorted)]
             name = f"kcache_move_{self.words.bits}"
             shared, sizes = self._shared(parts, digit), [parts.value(self.count), keyed.length]
 
             def chunk(number: mlir.Value) -> None:
                 low, high = self._bounds(parts, number, keyed.length)
-                operands = [*given, *shared, number, low, high, *sizes]
+                operands = [*arrays, *shared, number, low, high, *sizes]
                 keyed.call(name, operands, lambda words: move_text(words, name))
 
             loop(*bounds, chunk)
@@ -172,19 +172,19 @@ class _Chunks:
         return write
 
     def _shared(self, parts: MarkerOperands, digit: int) -> list[mlir.Value]:
-        """Counts, whether words have moved by then, and where the digit begins in a key."""
+        """The histograms, the moved flag, and the digit's first bit in a key."""
         shift = mlir.constant(self.words.shift + 8 * digit)
         return [self._at(parts, self.table), self._at(parts, self.moved, 8 * digit), shift]
 
     def fetch(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-        """Elements by their places."""
+        """Gather elements by their positions."""
         keyed = self._keyed(parts)
         inputs, results = keyed.operands(mlir.constant(0))
         state = Pointer(self._at(parts, self.moved, self.words.bits), memory.i64(), [])
         moved = compare("ne", memory.load(state, mlir.constant(0)), mlir.constant(0))
-        given, ordered = keyed.given[-1], keyed.sorted[-1]
-        base = arith.select(moved, ordered.base, given.base)
-        places = Pointer(base, given.element, [])
+        unsorted, ordered = keyed.given[-1], keyed.sorted[-1]
+        base = arith.select(moved, ordered.base, unsorted.base)
+        places = Pointer(base, unsorted.element, [])
         count = parts.value(keyed.first)
 
         def chunk(number: mlir.Value) -> None:
@@ -193,7 +193,7 @@ class _Chunks:
         loop(*bounds, chunk)
 
     def keep(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-        """The least words of each chunk."""
+        """Select the least words of each chunk."""
         keyed = self._keyed(parts)
         inputs, _ = keyed.operands(mlir.constant(0))
         first = parts.value(keyed.first)
@@ -208,7 +208,7 @@ class _Chunks:
         loop(*bounds, chunk)
 
     def gather(self, parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-        """The least of all, and elements by their places."""
+        """Select the least of all words, and gather elements by their positions."""
         keyed = self._keyed(parts)
         inputs, results = keyed.operands(mlir.constant(0))
         first = parts.value(keyed.first)
@@ -226,19 +226,21 @@ _POINTER = "!llvm.ptr"
 
 
 def count_text(words: Words, name: str) -> str:
-    """``name(from, to, counts, moved, shift, chunk, low, high)``: how often values come in a chunk."""
-    pointers = [(one, _POINTER) for one in ("from0", "to0", "counts", "moved")]
-    code = Code(name, [*pointers, *((one, "i64") for one in ("shift", "chunk", "low", "high"))], small=False)
+    """``name(from, to, counts, moved, shift, chunk, low, high)``: the histogram of a chunk."""
+    pointers = [(argument, _POINTER) for argument in ("from0", "to0", "counts", "moved")]
+    code = Code(
+        name, [*pointers, *((argument, "i64") for argument in ("shift", "chunk", "low", "high"))], small=False
+    )
     tables = code.stack(2 * DIGITS, "i32")
-    with code.loop(0, 2 * DIGITS) as each:
-        code.store(code.const(0, "i32"), code.at(tables, each.counter, "i32"), "i32", 4)
+    with code.loop(0, 2 * DIGITS) as values:
+        code.store(code.const(0, "i32"), code.at(tables, values.counter, "i32"), "i32", 4)
     source = code.choose(code.compare("ne", code.load("%moved"), 0), "%to0", "%from0", _POINTER)
 
     def note(place: Name, odd: int) -> None:
         value = digit_of(code, code.load(code.at(source, place, "i64")), "%shift")
         at = code.at(tables, code.add(value, odd * DIGITS), "i32")
-        before = code.load(at, "i32", 4)
-        code.store(code.op(f"arith.addi {before}, {code.const(1, 'i32')} : i32"), at, "i32", 4)
+        count = code.load(at, "i32", 4)
+        code.store(code.op(f"arith.addi {count}, {code.const(1, 'i32')} : i32"), at, "i32", 4)
 
     even = code.sub("%high", code.bits(code.sub("%high", "%low"), 1))
     with code.loop("%low", even, 2) as pair:
@@ -246,50 +248,52 @@ def count_text(words: Words, name: str) -> str:
         note(code.add(pair.counter, 1), 1)
     with code.loop(even, "%high") as last:
         note(last.counter, 0)
-    mine = code.at("%counts", code.mul("%chunk", DIGITS), "i32")
-    with code.loop(0, DIGITS) as each:
-        a = code.load(code.at(tables, each.counter, "i32"), "i32", 4)
-        b = code.load(code.at(tables, code.add(each.counter, DIGITS), "i32"), "i32", 4)
-        code.store(code.op(f"arith.addi {a}, {b} : i32"), code.at(mine, each.counter, "i32"), "i32", 4)
+    chunk_counts = code.at("%counts", code.mul("%chunk", DIGITS), "i32")
+    with code.loop(0, DIGITS) as values:
+        a = code.load(code.at(tables, values.counter, "i32"), "i32", 4)
+        b = code.load(code.at(tables, code.add(values.counter, DIGITS), "i32"), "i32", 4)
+        code.store(
+            code.op(f"arith.addi {a}, {b} : i32"), code.at(chunk_counts, values.counter, "i32"), "i32", 4
+        )
     return code.text()
 
 
 def move_text(words: Words, name: str) -> str:
-    """``name(from..., to..., counts, moved, shift, chunk, low, high, chunks, n)``: words of a chunk in place.
+    """``name(from..., to..., counts, moved, shift, chunk, low, high, chunks, n)``: move words of a chunk.
 
-    ``moved[1]`` says, written by the first chunk, whether they are in ``to`` where they were in ``from``.
+    The first chunk writes ``moved[1]``: whether the words are in ``to`` afterwards.
     """
     half = len(words.arrays)
     arrays = [f"{side}{number}" for side in ("from", "to") for number in range(half)]
-    pointers = [(one, _POINTER) for one in (*arrays, "counts", "moved")]
-    numbers = [(one, "i64") for one in ("shift", "chunk", "low", "high", "chunks", "n")]
+    pointers = [(argument, _POINTER) for argument in (*arrays, "counts", "moved")]
+    numbers = [(argument, "i64") for argument in ("shift", "chunk", "low", "high", "chunks", "n")]
     code = Code(name, [*pointers, *numbers], small=False)
     starts = code.stack(DIGITS, "i32")
     zero = code.const(0, "i32")
     with code.loop(0, DIGITS, carried=[(zero, "i32"), (code.const(0, "i1"), "i1")]) as value:
         totals = [(zero, "i32"), (zero, "i32")]
-        with code.loop(0, "%chunks", carried=totals) as other:
-            at = code.add(code.mul(other.counter, DIGITS), value.counter)
+        with code.loop(0, "%chunks", carried=totals) as chunk:
+            at = code.add(code.mul(chunk.counter, DIGITS), value.counter)
             count = code.load(code.at("%counts", at, "i32"), "i32", 4)
-            earlier = code.choose(code.compare("slt", other.counter, "%chunk"), count, zero, "i32")
-            other.following = [
-                code.op(f"arith.addi {other.carried[0]}, {count} : i32"),
-                code.op(f"arith.addi {other.carried[1]}, {earlier} : i32"),
+            earlier = code.choose(code.compare("slt", chunk.counter, "%chunk"), count, zero, "i32")
+            chunk.following = [
+                code.op(f"arith.addi {chunk.carried[0]}, {count} : i32"),
+                code.op(f"arith.addi {chunk.carried[1]}, {earlier} : i32"),
             ]
-        start = code.op(f"arith.addi {value.carried[0]}, {other.results[1]} : i32")
+        start = code.op(f"arith.addi {value.carried[0]}, {chunk.results[1]} : i32")
         code.store(start, code.at(starts, value.counter, "i32"), "i32", 4)
-        everywhere = code.compare("eq", widened(code, other.results[0]), "%n")
+        everywhere = code.compare("eq", widened(code, chunk.results[0]), "%n")
         value.following = [
-            code.op(f"arith.addi {value.carried[0]}, {other.results[0]} : i32"),
+            code.op(f"arith.addi {value.carried[0]}, {chunk.results[0]} : i32"),
             code.either(value.carried[1], everywhere),
         ]
-    apart = code.op(f"arith.xori {value.results[1]}, {code.const(1, 'i1')} : i1")
-    before = code.load("%moved")
+    moves = code.op(f"arith.xori {value.results[1]}, {code.const(1, 'i1')} : i1")
+    moved = code.load("%moved")
     with code.when(code.compare("eq", "%chunk", 0)):
-        after = code.op(f"arith.xori {before}, {code.op(f'arith.extui {apart} : i1 to i64')} : i64")
-        code.store(after, code.at("%moved", 1, "i64"))
-    with code.when(apart):
-        back = code.compare("ne", before, 0)
+        moved_next = code.op(f"arith.xori {moved}, {code.op(f'arith.extui {moves} : i1 to i64')} : i64")
+        code.store(moved_next, code.at("%moved", 1, "i64"))
+    with code.when(moves):
+        back = code.compare("ne", moved, 0)
         sides = [(f"%from{number}", f"%to{number}") for number in range(half)]
         sources = [code.choose(back, to, from_, _POINTER) for from_, to in sides]
         targets = [code.choose(back, from_, to, _POINTER) for from_, to in sides]

@@ -1,4 +1,4 @@
-"""What the loops of scatters and sorts are written with."""
+"""Helpers that emit the loops of scatters and sorts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIGNED = {
 
 @dataclass
 class MarkerOperands:
-    """A marker inside its slice function: operands as they lie in memory, and values from outside."""
+    """A marker inside its slice function: the layout of its operands, and captured values."""
 
     generic: mlir.Op
     inputs: int
@@ -35,31 +35,31 @@ class MarkerOperands:
     scalars: dict[mlir.Value, mlir.Value]
     dims: mlir.Value | None
     cache: dict[Formula, mlir.Value]
-    #: Bytes of the worker's own; None where the plan asks for none.
+    #: Scratch memory of the worker; None if the plan has none.
     scratch: mlir.Value | None = None
-    #: Bytes that workers share; None where the plan asks for none.
+    #: Memory that workers share; None if the plan has none.
     shared: mlir.Value | None = None
-    #: Functions that are called, by name, as text.
+    #: Called functions, by name, as text.
     library: dict[str, str] = field(default_factory=dict[str, str])
 
     def value(self, formula: Formula) -> mlir.Value:
-        """The i64 of a formula; asked for first outside of loops."""
+        """The i64 of a formula; its first use must be outside of loops."""
         return memory.emit_formula(formula, self.dims, self.cache)
 
     def start(self, number: int) -> Pointer:
-        """Operand ``number`` from its first element on."""
+        """The pointer to the first element of operand ``number``."""
         base = self.bases[number]
         return Pointer(memory.shift(base, self.value(self.walks[number].offset)), base.element, [])
 
-    def apply(self, given: Sequence[mlir.Value | None]) -> list[mlir.Value]:
-        """The region on scalars by operand; None where it asks for nothing."""
+    def apply(self, values: Sequence[mlir.Value | None]) -> list[mlir.Value]:
+        """Clone the region for scalars by operand; None for operands that it does not use."""
         body = mlir.block_of(self.generic)
         mapping = dict(self.scalars)
-        mapping |= {a: b for a, b in zip(body.arguments, given, strict=True) if b is not None}
+        mapping |= {a: b for a, b in zip(body.arguments, values, strict=True) if b is not None}
         return memory.clone_body(body, mapping, self.views, {})
 
 
-#: Writes a launch for a range of its steps; a launch that is one of several.
+#: Emits a launch for a range of its steps; a launch that is one of several.
 Write: TypeAlias = Callable[[MarkerOperands, tuple[mlir.Value, mlir.Value]], None]
 Phase: TypeAlias = tuple[MarkerLaunch, Write]
 
@@ -100,13 +100,13 @@ def while_loop(
 ) -> list[mlir.Value]:
     """``while condition(values): values = body(values)``."""
     kinds = [value.type for value in values]
-    made = scf.WhileOp(kinds, values).operation
-    before, after = mlir.new_block(made, 0, kinds), mlir.new_block(made, 1, kinds)
-    with mlir.at_end(before):
-        scf.condition(condition(list(before.arguments)), before.arguments)
-    with mlir.at_end(after):
-        scf.yield_(body(list(after.arguments)))
-    return list(made.results)
+    loop = scf.WhileOp(kinds, values).operation
+    condition_block, body_block = mlir.new_block(loop, 0, kinds), mlir.new_block(loop, 1, kinds)
+    with mlir.at_end(condition_block):
+        scf.condition(condition(list(condition_block.arguments)), condition_block.arguments)
+    with mlir.at_end(body_block):
+        scf.yield_(body(list(body_block.arguments)))
+    return list(loop.results)
 
 
 def compare(predicate: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:

@@ -1,10 +1,9 @@
-"""Scatters and sorts among the structured operations, until they become launches of their own.
+"""Markers: scatters and sorts as structured operations, until they become separate launches.
 
-A *marker* is a ``linalg.generic`` that says what an operation reads and writes, and holds its region as
-scalar code, so that the passes over bodies (math, narrow floats, complex numbers) and bufferization treat it
-like any other. Its loops mean nothing: each operand has loops of its own, so that none is dropped or joined
-with another, and all of them are reductions, so that nothing is fused into it. ``library_call`` says what it
-is.
+A *marker* is a ``linalg.generic`` that declares what an operation reads and writes, and holds its region as
+scalar code, so that passes over bodies (math, narrow types, complex numbers) and bufferization handle it like
+any other. Its loops have no meaning: each operand has separate loops, so that none is dropped or merged, and
+all are reductions, so that nothing is fused into it. ``library_call`` names the operation.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kcache_compiler.shapes.formula import Formula, apply, mul
 
 _PREFIX = "kcache_"
 _CALL = "library_call"
-#: What the region of a marker gives: scalars by operand, inputs then outputs.
+#: Emits the region of a marker for scalars by operand, inputs before outputs.
 Region = Callable[[list[mlir.Value]], Sequence[mlir.Value]]
 
 
@@ -40,7 +39,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class MarkerLaunch:
-    """The launch of a marker: ``extent`` independent steps that cost ``work`` each; bytes for a worker."""
+    """The launch of a marker: ``extent`` independent steps of cost ``work``; scratch bytes per worker."""
 
     extent: Formula
     work: Formula
@@ -60,7 +59,7 @@ class MarkerLaunch:
 def build_marker(
     kind: str, details: dict[str, Any], inputs: list[mlir.Value], outputs: list[mlir.Value], region: Region
 ) -> mlir.Op:
-    """A marker at the current point."""
+    """Build a marker at the insertion point."""
     operands = [*inputs, *outputs]
     ranks = [mlir.rank_of(operand.type) for operand in operands]
     dims = [f"d{axis}" for axis in range(sum(ranks))]
@@ -88,14 +87,14 @@ def is_marker(generic: mlir.Op) -> bool:
 
 
 def opaque_true(dim: int) -> mlir.Value:
-    """True, in the region of a marker; no pass before LLVM folds it, as loop ``dim`` has several steps."""
+    """True in the region of a marker; no pass before LLVM folds it, since loop ``dim`` has several steps."""
     index = linalg.index(dim)
-    other = mlir.constant(-1, "index")
-    return arith.cmpi(arith.CmpIPredicate.ne, index, other)
+    minus_one = mlir.constant(-1, "index")
+    return arith.cmpi(arith.CmpIPredicate.ne, index, minus_one)
 
 
 def compare_with_zero(scalar: mlir.Value) -> mlir.Value:
-    """Whether it is 0, in the region of a marker, for bufferization: what no region asks for is not read."""
+    """Whether a scalar is 0, in the region of a marker: bufferization elides operands without uses."""
     if str(scalar.type).startswith("complex"):
         scalar = complex_dialect.re(scalar)
     zero = zero_constant(scalar.type)
@@ -112,16 +111,16 @@ def zero_constant(kind: mlir.Type) -> mlir.Value:
 
 
 def walks(generic: mlir.Op, shapes: Shapes) -> tuple[list[Walk], tuple[Check, ...]]:
-    """How each operand lies in memory, and what must hold of the sizes."""
+    """The layout of each operand, and the runtime checks of sizes."""
     nest, _ = read_nest(generic, shapes)
-    found: list[Walk] = []
+    accesses: list[Walk] = []
     first = 0
     for access in nest.accesses:
-        own = range(first, first + len(access.dims))
+        axes = range(first, first + len(access.dims))
         first += len(access.dims)
-        sizes = tuple(nest.axes[axis].size for axis in own)
-        found.append(Walk(sizes, tuple(access.strides[axis] for axis in own), access.offset))
-    return found, nest.checks
+        sizes = tuple(nest.axes[axis].size for axis in axes)
+        accesses.append(Walk(sizes, tuple(access.strides[axis] for axis in axes), access.offset))
+    return accesses, nest.checks
 
 
 def total(sizes: Sequence[Formula]) -> Formula:

@@ -1,4 +1,4 @@
-"""The launch of a marker: its slice function, with the loops that scatter or sort."""
+"""The launch of a marker: its slice function, with the loops of a scatter or sort."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from kcache_compiler.mlir.dialects import func
 from kcache_compiler.shapes.formula import Formula
 
 Write: TypeAlias = Callable[[MarkerOperands, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
-#: By the kind of marker: its plan, its loops, and how the launch names it.
+#: By kind of marker: its plan, its loops, and the operation's name in the launch.
 _KINDS = {
     "scatter": (plan_scatter, write_scatter, "scatter"),
     "sort": (plan_sort, write_sort, "sort"),
     "keyed": (plan_keyed, write_keyed, "sort"),
 }
-#: The same for rows that threads share.
+#: By kind of marker: the phases of rows that are distributed over threads.
 _LONG = {"keyed": long_phases, "sort": sort_phases}
 
 
 def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Shapes) -> Outlined | None:
     """The slice function ``name`` of a marker, at the end of ``module``; None for other operations."""
-    found = marked(generic)
-    if found is None:
+    marker = marked(generic)
+    if marker is None:
         return None
-    kind, details = found
+    kind, details = marker
     operands = list(generic.operands)
     numbers = list(range(len(operands)))
     walked, checks = walks(generic, shapes)
@@ -50,16 +50,16 @@ def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Sha
     buffers += [value for value in captured if mlir.is_memref(value.type) and value not in buffers]
     launches: list[Outlined] = []
     for number, (steps, body) in enumerate(phases):
-        own = name if number == 0 else f"{name}_{number}"
+        launch_name = name if number == 0 else f"{name}_{number}"
         outlined = Outlined(
-            own, steps, (shown,), buffers, scalars, scratch=steps.scratch, shared=steps.shared
+            launch_name, steps, (shown,), buffers, scalars, scratch=steps.scratch, shared=steps.shared
         )
         function, entry = slice_function(module, outlined, set(operands[inputs:]))
         with mlir.at_end(entry):
             parts = _parts(generic, outlined, list(entry.arguments), walked, inputs, shapes)
             body(parts, (entry.arguments[0], entry.arguments[1]))
             func.return_([mlir.constant(0, "i32")])
-        present = {mlir.symbol_of(one) for one in mlir.operations(module.body)}
+        present = {mlir.symbol_of(symbol) for symbol in mlir.operations(module.body)}
         for called in sorted(parts.library.keys() - present):
             mlir.splice(module, parts.library[called])
         function.verify()
@@ -82,7 +82,7 @@ def _parts(
     inputs: int,
     shapes: Shapes,
 ) -> MarkerOperands:
-    """The marker inside a slice function with these arguments."""
+    """The operands of a marker inside a slice function with these arguments."""
     dims, buffers = arguments[2], outlined.buffers
     cache: dict[Formula, mlir.Value] = {}
     pointers: dict[mlir.Value, memory.Pointer] = {}
@@ -90,9 +90,9 @@ def _parts(
         strides = [memory.emit_formula(stride, dims, cache) for stride in shapes.strides(buffer)]
         pointers[buffer] = memory.Pointer(argument, mlir.element_type(buffer.type), strides)
     flat = iter(arguments[3 + len(buffers) :])
-    known = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
+    scalars = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
     bases = [pointers[operand] for operand in generic.operands]
-    parts = MarkerOperands(generic, inputs, walked, bases, pointers, known, dims, cache)
+    parts = MarkerOperands(generic, inputs, walked, bases, pointers, scalars, dims, cache)
     parts.shared = next(flat) if outlined.shared else None
     parts.scratch = next(flat) if outlined.scratch else parts.shared
     return parts

@@ -1,8 +1,8 @@
 """Scatter: each element of the updates, in order, is combined with an element of the operand.
 
-Windows are cut to what lies inside the operand, and to the slice of the operand that the caller works on:
-every thread goes through all index vectors and writes its own part of the operand. So updates of one element
-come in the order of the updates, on any number of threads.
+Windows are clipped to the operand, and to the slice of the operand that the caller computes: every thread
+iterates over all index vectors and writes its own part of the operand. Updates of one element are therefore
+applied in order, with any number of threads.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, mul
 
-#: Elements of a window below which threads would only look at indices.
+#: Minimum number of elements of a window: with fewer, threads would mostly read indices.
 _NARROW = 8
 
 
 @dataclass(frozen=True)
 class _Numbers:
-    """Dimension numbers, by what the loops ask of them."""
+    """Dimension numbers, in the form that the loops use."""
 
-    #: Axes of the updates that go through index vectors, and their places in the indices.
+    #: Axes of the updates that iterate over index vectors, and the corresponding axes of the indices.
     scattered: tuple[int, ...]
     places: tuple[int, ...]
-    #: The axis of the indices along which vectors lie; None where each is one element.
+    #: The axis of index vectors in the indices; None if each is one element.
     vector: int | None
-    #: For each axis of the operand: the axis of the updates that is its window, or None.
+    #: For each axis of the operand: the window axis of the updates, or None.
     windows: tuple[int | None, ...]
-    #: For each axis of the operand: which element of the index vector moves it, or which batch loop.
+    #: For each axis of the operand: the element of the index vector, or the batch loop, that indexes it.
     indexed: tuple[int | None, ...]
     batched: tuple[int | None, ...]
 
@@ -52,17 +52,19 @@ def _numbers(details: dict[str, Any], operand: Walk, updates: Walk) -> _Numbers:
     scattered = tuple(axis for axis in range(len(updates.sizes)) if axis not in window)
     vector = details["index_vector_dim"]
     places = tuple(axis for axis in range(details["rank"]) if axis != vector)
-    gone = {*details["inserted_window_dims"], *details["input_batching_dims"]}
-    own = iter(sorted(window))
-    windows = tuple(None if axis in gone else next(own) for axis in range(len(operand.sizes)))
+    without_window = {*details["inserted_window_dims"], *details["input_batching_dims"]}
+    window_axes = iter(sorted(window))
+    windows = tuple(
+        None if axis in without_window else next(window_axes) for axis in range(len(operand.sizes))
+    )
     moved = details["scatter_dims_to_operand_dims"]
     indexed = tuple(moved.index(axis) if axis in moved else None for axis in range(len(operand.sizes)))
     batches = dict(zip(details["input_batching_dims"], details["scatter_indices_batching_dims"], strict=True))
     batched = tuple(
         places.index(batches[axis]) if axis in batches else None for axis in range(len(operand.sizes))
     )
-    lies = vector if vector < details["rank"] else None
-    return _Numbers(scattered, places, lies, windows, indexed, batched)
+    vector_axis = vector if vector < details["rank"] else None
+    return _Numbers(scattered, places, vector_axis, windows, indexed, batched)
 
 
 def _roles(details: dict[str, Any], walks: list[Walk]) -> _Numbers:
@@ -70,44 +72,44 @@ def _roles(details: dict[str, Any], walks: list[Walk]) -> _Numbers:
 
 
 def plan_scatter(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> MarkerLaunch:
-    """Slices go over one axis of the operand."""
+    """The launch, which is sliced along one axis of the operand."""
     numbers, operand, updates = _roles(details, walks), walks[-1], walks[1]
     axis = _sliced(numbers, operand)
     if axis is None:
         return MarkerLaunch(1, 1, checks, alone=True)
     windows = [updates.sizes[window] for window in numbers.windows if window is not None]
     wide = _size(total(windows)) >= _NARROW or numbers.windows[axis] is not None
-    rest: Formula = 1
+    work: Formula = 1
     for place, size in enumerate(updates.sizes):
         if place != numbers.windows[axis]:
-            rest = mul(rest, size)
-    return MarkerLaunch(operand.sizes[axis], rest, checks, alone=not wide)
+            work = mul(work, size)
+    return MarkerLaunch(operand.sizes[axis], work, checks, alone=not wide)
 
 
 def _size(size: Formula) -> int:
-    """A size as something to compare; open ones count as large."""
+    """A size for comparisons; dynamic sizes count as large."""
     return size if isinstance(size, int) else 4096
 
 
 def _sliced(numbers: _Numbers, operand: Walk) -> int | None:
-    """The axis of the operand that threads share: a window that stays, else a batch, else the longest."""
+    """The axis of the operand to slice: an axis that is not indexed, else a batch axis, else the longest."""
     axes = range(len(operand.sizes))
     if not axes:
         return None
 
-    def worth(axis: int) -> tuple[int, int, int]:
-        still = numbers.windows[axis] is not None and numbers.indexed[axis] is None
+    def preference(axis: int) -> tuple[int, int, int]:
+        is_invariant = numbers.windows[axis] is not None and numbers.indexed[axis] is None
         size = _size(operand.sizes[axis])
-        rank = 2 if still and size >= 2 * _NARROW else 1 if numbers.batched[axis] is not None else 0
+        rank = 2 if is_invariant and size >= 2 * _NARROW else 1 if numbers.batched[axis] is not None else 0
         return rank, size, -axis
 
-    return max(axes, key=worth)
+    return max(axes, key=preference)
 
 
 def write_scatter(
     parts: MarkerOperands, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]
 ) -> None:
-    """Loops over index vectors, then over the part of the window that is inside."""
+    """Emit the loops over index vectors, then over the part of the window that is in bounds."""
     _Scatter(parts, _roles(details, parts.walks), bool(details["unsigned"]), bounds).write()
 
 
@@ -133,7 +135,7 @@ class _Scatter:
         self._leading({})
 
     def _leading(self, counters: dict[int, mlir.Value]) -> None:
-        """Loops over the axes of the updates up to the last that goes through index vectors."""
+        """Emit the loops over the axes of the updates up to the last that iterates over index vectors."""
         axis = len(counters)
         if axis > max(self.numbers.scattered, default=-1):
             self._window(counters)
@@ -146,9 +148,9 @@ class _Scatter:
         loop(low, high, lambda counter: self._leading({**counters, axis: counter}))
 
     def _window(self, counters: dict[int, mlir.Value]) -> None:
-        """One index vector: is what it says inside, and where does the rest of the window begin."""
+        """Emit the window of one index vector, if it is in bounds."""
         places = [self._place(axis, counters) for axis in range(len(self.operand.sizes))]
-        inside: mlir.Value | None = None
+        in_bounds: mlir.Value | None = None
         for axis, place in enumerate(places):
             update = self.numbers.windows[axis]
             if update is not None and update in counters:
@@ -156,15 +158,15 @@ class _Scatter:
             elif update is not None:
                 continue
             low, high = self.limits[axis]
-            here = logical_and(compare("ge", place, low), compare("lt", place, high))
-            inside = here if inside is None else logical_and(inside, here)
-        if inside is None:
+            axis_in_bounds = logical_and(compare("ge", place, low), compare("lt", place, high))
+            in_bounds = axis_in_bounds if in_bounds is None else logical_and(in_bounds, axis_in_bounds)
+        if in_bounds is None:
             self._cells(0, places, counters)
         else:
-            if_then(inside, lambda: self._cells(0, places, counters))
+            if_then(in_bounds, lambda: self._cells(0, places, counters))
 
     def _place(self, axis: int, counters: dict[int, mlir.Value]) -> mlir.Value:
-        """Where along an axis of the operand the window of an index vector begins."""
+        """The start of an index vector's window along an axis of the operand."""
         element, batch = self.numbers.indexed[axis], self.numbers.batched[axis]
         if batch is not None:
             return counters[self.numbers.scattered[batch]]
@@ -179,7 +181,7 @@ class _Scatter:
         return self._wide(memory.load(self.starts[0], offset))
 
     def _wide(self, index: mlir.Value) -> mlir.Value:
-        """An index as i64; unsigned ones beyond its range stay beyond every axis."""
+        """An index as i64; unsigned values beyond its range stay out of bounds."""
         if str(index.type) != "i64":
             extend = arith.extui if self.unsigned else arith.extsi
             return extend(memory.i64(), index)
@@ -192,7 +194,7 @@ class _Scatter:
         return self.parts.value(self.parts.walks[number].strides[axis])
 
     def _cells(self, axis: int, places: list[mlir.Value], counters: dict[int, mlir.Value]) -> None:
-        """Loops over what is left of the window, from operand axis ``axis`` inwards."""
+        """Emit the remaining loops over the window, from operand axis ``axis`` inwards."""
         if axis == len(places):
             self._combine(places, counters)
             return
@@ -211,19 +213,19 @@ class _Scatter:
         loop(first, last, cell)
 
     def _combine(self, places: list[mlir.Value], counters: dict[int, mlir.Value]) -> None:
-        asked = mlir.block_of(self.parts.generic).arguments[0]
-        given: list[mlir.Value | None] = [zero_constant(asked.type)]
-        spots: list[mlir.Value] = []
-        given += [
+        index_argument = mlir.block_of(self.parts.generic).arguments[0]
+        values: list[mlir.Value | None] = [zero_constant(index_argument.type)]
+        offsets: list[mlir.Value] = []
+        values += [
             memory.load(self.starts[number], self._offset(number, list(counters.items())))
             for number in range(1, self.count + 1)
         ]
-        given.append(None)
+        values.append(None)
         for number in range(self.parts.inputs, self.parts.inputs + self.count):
-            spots.append(self._offset(number, list(enumerate(places))))
-            given.append(memory.load(self.starts[number], spots[-1]))
-        results = self.parts.apply(given)
-        for number, (offset, result) in enumerate(zip(spots, results, strict=True), self.parts.inputs):
+            offsets.append(self._offset(number, list(enumerate(places))))
+            values.append(memory.load(self.starts[number], offsets[-1]))
+        results = self.parts.apply(values)
+        for number, (offset, result) in enumerate(zip(offsets, results, strict=True), self.parts.inputs):
             memory.store(self.starts[number], offset, result)
 
     def _offset(self, number: int, indices: list[tuple[int, mlir.Value]]) -> mlir.Value:

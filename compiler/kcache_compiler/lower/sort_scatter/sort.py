@@ -1,12 +1,12 @@
-"""Sort: each row by itself, stable, with any comparator: sorted runs, then merges.
+"""Sort: a stable merge sort of each row, with any comparator.
 
-Runs of a few elements are sorted by insertion, then merged by two, four, and so on between the result and a
-second buffer, in such an order that the last merge ends in the result. A merge takes the second of a pair
-only where the comparator says that it comes before the first.
+Runs of a few elements are sorted by insertion, then pairs of runs are merged between the result and a second
+buffer, starting with the one for which the last merge ends in the result. A merge takes the second element of
+a pair only if the comparator orders it before the first.
 
-One long row is sorted in chunks that threads share, whose length is that of a run after some merges; then
-threads share the merges of each width. These are the same runs and merges in every case, so nothing depends
-on threads, whatever the comparator says.
+One long row is sorted in chunks that are distributed over threads, whose length is that of a run after some
+merges; then the merges of each width are distributed. Runs and merges are the same in every case, so the
+result does not depend on threads, even for inconsistent comparators.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from kcache_compiler.shapes.formula import Formula, apply, mul
 
 #: Elements that are sorted by insertion.
 _RUN = 16
-#: Elementary operations that one element takes in each of about ten merges.
+#: The cost of an element in about ten merges, in elementary operations.
 _WORK = 64
-#: Merges inside of a chunk, an even number, and the elements of one; widths whose merges threads share.
+#: Merges inside of a chunk, an even number, and its elements; merge widths that are distributed over threads.
 _INSIDE = 10
 CHUNK = _RUN << _INSIDE
 _SHARED = 10
 
 
 def plan_sort(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> MarkerLaunch:
-    """Rows are independent."""
+    """The launch, whose steps are independent rows."""
     del details
     rows, length = walks[0].sizes
     work: Formula = mul(_WORK, length)
@@ -53,14 +53,14 @@ def plan_sort(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, .
 
 
 def write_sort(parts: MarkerOperands, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
-    """Loops over rows."""
+    """Emit the loop over rows."""
     del details
     sort = _Sort(parts)
     loop(*bounds, sort.row)
 
 
 def sort_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> list[Phase]:
-    """The launches of a row by itself that is long, or may be; none for other rows."""
+    """The launches of a single row that is, or may be, long; none for other rows."""
     del details
     rows, length = walks[0].sizes
     if rows != 1 or (isinstance(length, int) and length < 2 * CHUNK):
@@ -102,28 +102,28 @@ class _Sort:
         self.starts = [parts.start(number) for number in range(parts.inputs + 2 * self.count)]
 
     def row(self, number: mlir.Value) -> None:
-        """Sort one row."""
-        sources, bases, others = self._buffers(number)
+        """Emit the sort of one row."""
+        sources, bases, spare_bases = self._buffers(number)
         zero = mlir.constant(0)
         self._runs(sources, self._pointers(bases), zero, self.length)
-        self._merges(bases, others, zero, self.length, mlir.constant(_RUN), self.length)
+        self._merges(bases, spare_bases, zero, self.length, mlir.constant(_RUN), self.length)
 
     def chunk(self, number: mlir.Value) -> None:
-        """Sort a chunk of the only row."""
-        sources, bases, others = self._buffers(mlir.constant(0))
+        """Emit the sort of a chunk of the only row."""
+        sources, bases, spare_bases = self._buffers(mlir.constant(0))
         low = memory.times(number, mlir.constant(CHUNK))
         high = minimum(plus(low, mlir.constant(CHUNK)), self.length)
         self._runs(sources, self._pointers(bases), low, high)
         limit = minimum(mlir.constant(CHUNK), self.length)
-        self._merges(bases, others, low, high, mlir.constant(_RUN), limit)
+        self._merges(bases, spare_bases, low, high, mlir.constant(_RUN), limit)
 
     def pairs(self, level: int, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-        """Merge runs of ``CHUNK << level`` elements, where there are several."""
+        """Emit the merges of runs of ``CHUNK << level`` elements, if there are several."""
         _, *sides = self._buffers(mlir.constant(0))
         sources, targets = (self._pointers(side) for side in (sides if level % 2 == 0 else sides[::-1]))
         width = mlir.constant(CHUNK << level)
-        many = compare("lt", width, self.length)
-        high = arith.select(many, bounds[1], bounds[0])
+        has_pairs = compare("lt", width, self.length)
+        high = arith.select(has_pairs, bounds[1], bounds[0])
 
         def pair(number: mlir.Value) -> None:
             begin = memory.times(number, plus(width, width))
@@ -132,21 +132,25 @@ class _Sort:
         loop(bounds[0], high, pair)
 
     def rest(self, _: mlir.Value) -> None:
-        """The merges of still wider runs."""
-        _sources, bases, others = self._buffers(mlir.constant(0))
+        """Emit the merges of wider runs."""
+        _sources, bases, spare_bases = self._buffers(mlir.constant(0))
         self._merges(
-            bases, others, mlir.constant(0), self.length, mlir.constant(CHUNK << _SHARED), self.length
+            bases, spare_bases, mlir.constant(0), self.length, mlir.constant(CHUNK << _SHARED), self.length
         )
 
     def _buffers(self, number: mlir.Value) -> tuple[list[Pointer], list[mlir.Value], list[mlir.Value]]:
-        """Operands of a row, where its runs begin for the last merge to end in the result, and the others."""
+        """The operands of a row, the buffers of its initial runs, and the other buffers.
+
+        The initial buffers are chosen so that the last merge ends in the result.
+        """
         sources, results, spares = (
-            [self._row(self.count * group + one, number) for one in range(self.count)] for group in (0, 2, 3)
+            [self._row(self.count * group + operand, number) for operand in range(self.count)]
+            for group in (0, 2, 3)
         )
         even = self._even()
         bases = [arith.select(even, a.base, b.base) for a, b in zip(results, spares, strict=True)]
-        others = [arith.select(even, b.base, a.base) for a, b in zip(results, spares, strict=True)]
-        return sources, bases, others
+        spare_bases = [arith.select(even, b.base, a.base) for a, b in zip(results, spares, strict=True)]
+        return sources, bases, spare_bases
 
     def _row(self, operand: int, number: mlir.Value) -> Pointer:
         start, strides = self.starts[operand], self.parts.walks[operand].strides
@@ -154,7 +158,7 @@ class _Sort:
         return Pointer(base, start.element, [self.parts.value(strides[1])])
 
     def _even(self) -> mlir.Value:
-        """Whether the number of times that runs double until they are the row is even."""
+        """Whether the number of merge passes over the row is even."""
 
         def double(values: list[mlir.Value]) -> list[mlir.Value]:
             width, even = values
@@ -165,53 +169,53 @@ class _Sort:
         return while_loop(start, lambda values: compare("lt", values[0], self.length), double)[1]
 
     def _first(self, firsts: list[mlir.Value], seconds: list[mlir.Value]) -> mlir.Value:
-        """Whether the elements ``firsts`` come before ``seconds``."""
+        """Whether the comparator orders ``firsts`` before ``seconds``."""
         return self.parts.apply([*firsts, *seconds, *firsts, *seconds, None])[-1]
 
     def _runs(
         self, sources: list[Pointer], targets: list[Pointer], low: mlir.Value, high: mlir.Value
     ) -> None:
-        """Sorted runs of ``low <= i < high`` in ``targets``."""
+        """Emit the sorted runs of ``low <= i < high`` in ``targets``."""
 
         def insert(place: mlir.Value) -> None:
-            given = [memory.load(one, memory.times(place, one.steps[0])) for one in sources]
-            rest = arith.andi(place, mlir.constant(_RUN - 1))
-            start = minus(place, rest)
+            elements = [memory.load(source, memory.times(place, source.steps[0])) for source in sources]
+            run_offset = arith.andi(place, mlir.constant(_RUN - 1))
+            start = minus(place, run_offset)
 
             def further(values: list[mlir.Value]) -> mlir.Value:
                 (at,) = values
-                before = minus(at, mlir.constant(1))
+                previous = minus(at, mlir.constant(1))
 
                 def ask() -> list[mlir.Value]:
-                    return [self._first(given, [memory.load(one, before) for one in targets])]
+                    return [self._first(elements, [memory.load(target, previous) for target in targets])]
 
                 truth = mlir.type_of("i1")
-                more = compare("gt", at, start)
-                return if_else_values(more, [truth], ask, lambda: [mlir.constant(0, "i1")])[0]
+                has_previous = compare("gt", at, start)
+                return if_else_values(has_previous, [truth], ask, lambda: [mlir.constant(0, "i1")])[0]
 
             def move(values: list[mlir.Value]) -> list[mlir.Value]:
                 (at,) = values
-                before = minus(at, mlir.constant(1))
-                for one in targets:
-                    memory.store(one, at, memory.load(one, before))
-                return [before]
+                previous = minus(at, mlir.constant(1))
+                for target in targets:
+                    memory.store(target, at, memory.load(target, previous))
+                return [previous]
 
             (spot,) = while_loop([place], further, move)
-            for one, element in zip(targets, given, strict=True):
-                memory.store(one, spot, element)
+            for target, element in zip(targets, elements, strict=True):
+                memory.store(target, spot, element)
 
         loop(low, high, insert)
 
     def _merges(
         self,
         bases: list[mlir.Value],
-        others: list[mlir.Value],
+        spare_bases: list[mlir.Value],
         low: mlir.Value,
         high: mlir.Value,
         width: mlir.Value,
         limit: mlir.Value,
     ) -> None:
-        """Runs from ``width`` on become runs of twice that until ``limit``, from ``low`` to ``high``."""
+        """Emit merges of ``low`` to ``high``, from runs of ``width`` up to ``limit``."""
         count = self.count
 
         def pass_over(values: list[mlir.Value]) -> list[mlir.Value]:
@@ -226,7 +230,7 @@ class _Sort:
             while_loop([low], lambda begin: compare("lt", begin[0], high), pair)
             return [twice, *values[count + 1 :], *values[1 : count + 1]]
 
-        while_loop([width, *bases, *others], lambda values: compare("lt", values[0], limit), pass_over)
+        while_loop([width, *bases, *spare_bases], lambda values: compare("lt", values[0], limit), pass_over)
 
     def _pair(
         self,
@@ -257,16 +261,16 @@ class _Sort:
 
         def step(values: list[mlir.Value]) -> list[mlir.Value]:
             left, right, at = values
-            mine = [memory.load(one, left) for one in sources]
-            theirs = [memory.load(one, right) for one in sources]
-            swap = self._first(theirs, mine)
-            for one, a, b in zip(targets, mine, theirs, strict=True):
-                raw = [memory.to_carried(value) for value in (b, a)]  # no select of bf16: it calls a library
+            left_elements = [memory.load(source, left) for source in sources]
+            right_elements = [memory.load(source, right) for source in sources]
+            swap = self._first(right_elements, left_elements)
+            for target, a, b in zip(targets, left_elements, right_elements, strict=True):
+                raw = [memory.to_carried(value) for value in (b, a)]  # a select of bf16 would call a library
                 chosen = arith.select(swap, *raw)
-                memory.store(one, at, memory.from_carried(chosen, a.type))
+                memory.store(target, at, memory.from_carried(chosen, a.type))
             moved = arith.extui(left.type, swap)
-            one_more = mlir.constant(1)
-            return [plus(left, minus(one_more, moved)), plus(right, moved), plus(at, one_more)]
+            one = mlir.constant(1)
+            return [plus(left, minus(one, moved)), plus(right, moved), plus(at, one)]
 
         left, right, at = while_loop([begin, middle, begin], open_both, step)
         self._copy(sources, targets, left, middle, at)
@@ -280,7 +284,7 @@ class _Sort:
         end: mlir.Value,
         at: mlir.Value,
     ) -> None:
-        """Copy ``begin <= i < end`` of the sources to ``at`` and on."""
+        """Copy ``begin <= i < end`` of the sources to ``at``."""
         shift = minus(at, begin)
 
         def one_element(place: mlir.Value) -> None:

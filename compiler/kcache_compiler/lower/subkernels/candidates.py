@@ -1,4 +1,4 @@
-"""Operations that may be parts: what each says, what it is given, and a module of it alone."""
+"""Operations that may become subkernels: their key, their inputs, and a module that contains only them."""
 
 from __future__ import annotations
 
@@ -20,83 +20,83 @@ def piece_of(op: mlir.Op) -> Candidate:
 
 
 class Candidate:
-    """An operation, and what it says up to the values that it is given, as a ``key``."""
+    """An operation with a ``key`` that is equal for operations that differ only in their inputs."""
 
     def __init__(self, op: mlir.Op) -> None:
         self.op = op
-        every = self._every()
-        places = {value: place for place, value in enumerate(dict.fromkeys(every))}
+        values = self._every()
+        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
         owners = {
             place: owner for value, place in places.items() if (owner := mlir.defining(value)) is not None
         }
-        #: Constants are part of what it says, by their places among the values that it reads.
+        #: Constants are part of the key, by their position among the operands.
         self._constants = {place: owner for place, owner in owners.items() if _is_constant(owner)}
         self.key: tuple[Hashable, ...] = (
             mlir.local_text(op),
-            tuple(places[value] for value in every),
+            tuple(places[value] for value in values),
             tuple((place, mlir.local_text(owner)) for place, owner in self._constants.items()),
         )
 
     def _every(self) -> list[mlir.Value]:
-        outside = mlir.outside_values(self.op) if mlir.has_regions(self.op) else []
-        return [*self.op.operands, *outside]
+        captured = mlir.outside_values(self.op) if mlir.has_regions(self.op) else []
+        return [*self.op.operands, *captured]
 
     def given(self) -> list[mlir.Value]:
-        """What it is given now, as others become parts."""
-        read = enumerate(dict.fromkeys(self._every()))
-        return [value for place, value in read if place not in self._constants]
+        """The current inputs, which change as other operations become subkernels."""
+        values = enumerate(dict.fromkeys(self._every()))
+        return [value for place, value in values if place not in self._constants]
 
     def elements(self) -> tuple[str, ...]:
-        """Elements of its constants."""
+        """The elements of its constants, as text."""
         owners = self._constants.values()
-        # Of the text, as attributes of complex numbers cannot be asked for.
+        # From the text, since the bindings cannot read attributes of complex numbers.
         values = (mlir.local_text(owner).partition("value = ")[2] for owner in owners)
         return tuple(value.partition(" : tensor<")[0] for value in values)
 
     def may_be_a_part(self) -> bool:
-        """Whether all that comes and goes is elements in memory, of sizes that are known."""
-        given, results = self.given(), list(self.op.results)
+        """Whether all inputs and results are tensors of static size."""
+        inputs, results = self.given(), list(self.op.results)
         if mlir.name_of(self.op) == "stablehlo.sort" and not _is_whole(self.op):
             return False
-        return bool(given) and bool(results) and all(_is_plain(value.type) for value in [*given, *results])
+        return bool(inputs) and bool(results) and all(_is_plain(value.type) for value in [*inputs, *results])
 
     def text(self) -> str:
-        """A module of it alone."""
-        given, read = self.given(), list(dict.fromkeys(self._every()))
-        kinds = [value.type for value in given]
+        """A module that contains only this operation."""
+        inputs, all_values = self.given(), list(dict.fromkeys(self._every()))
+        kinds = [value.type for value in inputs]
         results = [result.type for result in self.op.results]
         arguments = ", ".join(f"%a{place}: {kind}" for place, kind in enumerate(kinds))
         names = ", ".join(f"%a{place}" for place in range(len(kinds)))
-        made = ", ".join(f"%r#{place}" for place in range(len(results)))
+        result_names = ", ".join(f"%r#{place}" for place in range(len(results)))
         types = ", ".join(map(str, results))
         module = mlir.parse(
             f"func.func @main({arguments}) -> ({types}) {{\n"
             f'%r:{len(results)} = "builtin.unrealized_conversion_cast"({names}) : '
             f"({', '.join(map(str, kinds))}) -> ({types})\n"
-            f"return {made} : {types}\n}}"
+            f"return {result_names} : {types}\n}}"
         )
         body = mlir.block_of(mlir.main_function(module))
-        stands, values = mlir.operations(body)[0], dict(zip(given, body.arguments, strict=True))
-        with mlir.before(stands):
+        placeholder, values = mlir.operations(body)[0], dict(zip(inputs, body.arguments, strict=True))
+        with mlir.before(placeholder):
             for place, owner in self._constants.items():
-                values[read[place]] = mlir.clone(owner).results[0]
+                values[all_values[place]] = mlir.clone(owner).results[0]
             copy = mlir.clone(self.op)
         for inner in mlir.walk(copy):
             for number, operand in enumerate(inner.operands):
                 if operand in values:
                     inner.operands[number] = values[operand]
-        replace(stands, list(copy.results))
+        replace(placeholder, list(copy.results))
         return mlir.whole_text(module)
 
 
 class Draw(Candidate):
-    """A draw of random numbers: the state that its bits begin with, which tells it from others, is given."""
+    """A draw of random numbers: the initial state of its bits, which distinguishes draws, is an input."""
 
     def __init__(self, op: mlir.Op) -> None:
         super().__init__(op)
-        said = mlir.local_text(op)
-        self.key = (_DRAW.sub("", said), *self.key[1:])
-        number = _DRAW.search(said)
+        text = mlir.local_text(op)
+        self.key = (_DRAW.sub("", text), *self.key[1:])
+        number = _DRAW.search(text)
         self._number = int(number[1]) if number else 0
         self._state: mlir.Value | None = None
 
@@ -108,17 +108,19 @@ class Draw(Candidate):
         return [*super().given(), self._state]
 
     def text(self) -> str:
-        given = self.given()
-        tensors = [_tensor(f"%a{place}", value) for place, value in enumerate(given)]
-        arguments = dict(zip(given, tensors, strict=True))
+        inputs = self.given()
+        tensors = [_tensor(f"%a{place}", value) for place, value in enumerate(inputs)]
+        arguments = dict(zip(inputs, tensors, strict=True))
         lines = Lines()
         bounds = [self._bound(lines, value, arguments) for value in list(self.op.operands)[:2]]
         shape = _tensor("", self.op.results[0]).shape
-        which = drawn.distribution_of(self.op)
-        made = drawn.drawn(which, lines, bounds[0], bounds[1], shape, lambda: tensors[-1])
-        taken = ", ".join(f"{tensor.name}: {tensor.type}" for tensor in tensors)
+        distribution = drawn.distribution_of(self.op)
+        draw = drawn.drawn(distribution, lines, bounds[0], bounds[1], shape, lambda: tensors[-1])
+        parameters = ", ".join(f"{tensor.name}: {tensor.type}" for tensor in tensors)
         body = "\n".join(lines.lines)
-        return f"func.func @main({taken}) -> {made.type} {{\n{body}\nreturn {made.name} : {made.type}\n}}"
+        return (
+            f"func.func @main({parameters}) -> {draw.type} {{\n{body}\nreturn {draw.name} : {draw.type}\n}}"
+        )
 
     def _bound(self, lines: Lines, value: mlir.Value, arguments: dict[mlir.Value, Tensor]) -> Tensor:
         if value in arguments:
@@ -139,7 +141,7 @@ def _is_constant(owner: mlir.Op | None) -> bool:
 
 
 def _is_whole(sort: mlir.Op) -> bool:
-    """Whether its code is for all that it is given and makes, wherever it stands."""
+    """Whether the code of a sort does not depend on its producers and consumers."""
     counts = {"stablehlo.iota", "stablehlo.broadcast_in_dim"}
     owners = [mlir.defining(operand) for operand in sort.operands]
     if len(owners) > 1 and any(owner is not None and mlir.name_of(owner) in counts for owner in owners):

@@ -1,7 +1,7 @@
 """Subkernels of programs with dynamic sizes: operations that repeat at all samples are compiled once.
 
-A part of such a program is lowered at the same samples, so its constants are formulas over the same
-symbols, and the kernel around it hands it the sizes that it was called with itself.
+A subkernel is lowered at the same samples as the program, so its constants are formulas over the same
+symbols; the enclosing kernel passes on the sizes that it was called with.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.recovery import RecoveredSizes, Sampling, integers_in
 
-#: What takes long at samples. Not what may be done in place, as scatters: a part makes its results anew.
+#: Operations that take long to lower. Not those that may work in place, such as scatters: a subkernel
+#: allocates its results.
 _NAMES = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.sort")
 
 
 def cut_open_parts(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[Stage, ...]) -> None:
-    """Put a note in place of each operation that is a part at all samples, and compile the parts."""
+    """Replace each operation that is a subkernel at all samples by a note, and compile the subkernels."""
     mains = [mlir.main_function(unit.module) for unit in units]
     if isinstance(units[0].target, Device) or len(mlir.named(mains[0], *_NAMES)) < MORE:
         return
-    found = [[Candidate(op) for op in outermost(main, *_NAMES)] for main in mains]
-    if len({len(pieces) for pieces in found}) != 1:
+    candidates = [[Candidate(op) for op in outermost(main, *_NAMES)] for main in mains]
+    if len({len(pieces) for pieces in candidates}) != 1:
         return
-    alike: dict[Hashable, list[tuple[Candidate, ...]]] = {}
-    for pieces in zip(*found, strict=True):
-        alike.setdefault(tuple(piece.key for piece in pieces), []).append(pieces)
-    for group in alike.values():
+    by_key: dict[Hashable, list[tuple[Candidate, ...]]] = {}
+    for pieces in zip(*candidates, strict=True):
+        by_key.setdefault(tuple(piece.key for piece in pieces), []).append(pieces)
+    for group in by_key.values():
         part = _part_of(units, group[0], sampling, pipeline) if len(group) >= MORE else None
         if part is None:
             continue
@@ -48,7 +49,7 @@ def cut_open_parts(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[St
 def _part_of(
     units: Sequence[Unit], pieces: Sequence[Candidate], sampling: Sampling, pipeline: tuple[Stage, ...]
 ) -> Part | None:
-    """The part of one operation at all samples; None where it is no kernel by itself."""
+    """The subkernel of one operation at all samples; None if it cannot be compiled by itself."""
     if not all(piece.may_be_a_part() for piece in pieces) or len({_said(piece) for piece in pieces}) != 1:
         return None
     texts = [piece.text() for piece in pieces]
@@ -56,22 +57,22 @@ def _part_of(
     inner = [Unit(text, len(first.given()), outer.target, outer.options) for text in texts]
     inner[0].libraries = outer.libraries
     try:
-        given = _sizes(first, sampling.recover([integers_in(text) for text in texts]))
+        input_sizes = _sizes(first, sampling.recover([integers_in(text) for text in texts]))
         for unit in inner:
-            unit.given = given
+            unit.given = input_sizes
         lower_together(inner, sampling, pipeline, lambda _: None)
         return finished(inner[0], name_of_part(*texts), pipeline)
     except CompilerError:
-        return None  # what cannot be compiled is rejected where it stands
+        return None  # compiling the operation in place reports the error
 
 
 def _said(piece: Candidate) -> tuple[Hashable, ...]:
-    """What must be the same at all samples: elements of constants are no sizes."""
+    """A key that must be equal at all samples: the elements of constants are not sizes."""
     return (mlir.name_of(piece.op), len(piece.given()), piece.elements())
 
 
 def _sizes(piece: Candidate, codes: RecoveredSizes) -> tuple[tuple[Formula, ...], ...]:
-    """Sizes of what it is given; raises ``Ambiguous``."""
+    """The sizes of the inputs; raises ``Ambiguous``."""
     return tuple(
         tuple(codes(size) for size in mlir.sizes_of(value.type) if size is not None)
         for value in piece.given()

@@ -1,9 +1,9 @@
-"""Operations that take long to compile and repeat: each is compiled once, as a kernel inside of the kernel.
+"""Subkernels: repeated operations that take long to compile are compiled once, as a kernel that is called.
 
-Definitions of transforms and factors are long, loops and branches are launches of their own, functions with
-loops inside are long code. Where a program has many that say the same, up to what they are given, one becomes
-a *part*: a module of its own that goes through the whole pipeline. In the program a marker stands for each,
-and its launch calls the entry of the part. So a chain of them has the bits of one behind the other.
+Transforms and factorizations have long definitions, loops and branches are separate launches, functions with
+loops are long code. If a program has many that differ only in their inputs, one becomes a subkernel
+(``Part``): a module that passes through the whole pipeline. In the program, each operation becomes a marker,
+whose launch calls the entry of the subkernel. A chain of them has the same bits as separate calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import evaluate_text, substitute
 from kcache_compiler.types import Launch
 
-#: Equal operations from which on they are a part, and those that are made one with what is around them.
+#: Minimum number of equal operations for a subkernel, and for one of operations that would otherwise fuse.
 MANY, MORE = 32, 256
 PART = "part"
 _NAMES = (
@@ -47,14 +47,14 @@ _FUSED = (
     *("stablehlo.batch_norm_grad", "stablehlo.batch_norm_training"),
     "stablehlo.select_and_scatter",
 )
-#: Which launch of a part is the widest is asked at this size of all open symbols.
+#: The value of all symbols when the launches of a subkernel are compared by their number of slices.
 _TYPICAL = 1024
 
 
 def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
-    """Put a note in place of each operation that is a part, and compile the parts by ``pipeline``.
+    """Replace each operation that becomes a subkernel by a note, and compile the subkernels by ``pipeline``.
 
-    Programs with dynamic sizes are cut at all samples at once: ``open_parts``.
+    ``cut_open_parts`` handles programs with dynamic sizes, at all samples.
     """
     if isinstance(unit.target, Device) or unit.given:
         return
@@ -62,16 +62,16 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
         [mlir.main_function(unit.module)] if len(mlir.named(unit.module, *_NAMES, *_FUSED)) >= MANY else []
     )
     while roots:
-        alike: dict[Hashable, list[Candidate]] = {}
+        by_key: dict[Hashable, list[Candidate]] = {}
         for op in [op for root in roots for op in outermost(root, *_NAMES, *_FUSED)]:
             piece = piece_of(op)
-            alike.setdefault(piece.key, []).append(piece)
+            by_key.setdefault(piece.key, []).append(piece)
         roots = []
-        for pieces in alike.values():
+        for pieces in by_key.values():
             first = pieces[0]
             part = None
-            enough = MORE if mlir.name_of(first.op) in _FUSED else MANY
-            if len(pieces) >= enough and first.may_be_a_part():
+            threshold = MORE if mlir.name_of(first.op) in _FUSED else MANY
+            if len(pieces) >= threshold and first.may_be_a_part():
                 part = _compiled(unit, first.text(), len(first.given()), pipeline)
             if part is None:
                 roots += [piece.op for piece in pieces if mlir.has_regions(piece.op)]
@@ -81,33 +81,35 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
 
 
 def outermost(root: mlir.Op, *names: str) -> Iterator[mlir.Op]:
-    """Those of these names below ``root`` that no other below it holds."""
-    inside: set[mlir.Op] = set()
+    """The operations of these names below ``root`` that are not nested in another one."""
+    nested: set[mlir.Op] = set()
     for op in mlir.named(root, *names):
-        if op == root or op in inside:
+        if op == root or op in nested:
             continue
-        inside.update(mlir.walk(op)[1:])
+        nested.update(mlir.walk(op)[1:])
         yield op
 
 
 def put_note(piece: Candidate, part: Part) -> None:
-    """Note in the program that the part stands here."""
+    """Replace the operation by a note that names the subkernel."""
     op = piece.op
     with mlir.before(op):
-        zero_constant = mlir.empty_tensor(mlir.type_of("tensor<1xi1>"))  # else it may seem no cast
+        zero_constant = mlir.empty_tensor(
+            mlir.type_of("tensor<1xi1>")
+        )  # otherwise the note could be taken for a cast
         kinds = [result.type for result in op.results]
-        made = noted(op, [*piece.given(), zero_constant], kinds, {"kind": PART, "name": part.name})
-    replace(op, list(made.results))
+        note_op = noted(op, [*piece.given(), zero_constant], kinds, {"kind": PART, "name": part.name})
+    replace(op, list(note_op.results))
 
 
 def name_of_part(*texts: str) -> str:
-    """The name of the part of a module, or of the modules at samples of dynamic sizes."""
-    said = "\n".join(texts)
-    return f"kcache_part_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    """The name of the subkernel of a module, or of the modules at samples of dynamic sizes."""
+    joined = "\n".join(texts)
+    return f"kcache_part_{hashlib.sha256(joined.encode()).hexdigest()[:16]}"
 
 
 def _compiled(unit: Unit, text: str, count: int, pipeline: tuple[Stage, ...]) -> Part | None:
-    """The part of a module that takes ``count`` inputs; None where it is no kernel by itself."""
+    """The subkernel of a module with ``count`` inputs; None if it cannot be compiled by itself."""
     name = name_of_part(text)
     if name in unit.parts:
         return unit.parts[name]
@@ -117,7 +119,7 @@ def _compiled(unit: Unit, text: str, count: int, pipeline: tuple[Stage, ...]) ->
         run(pipeline[:translated], inner, lambda _: None)
         part = finished(inner, name, pipeline)
     except CompilerError:
-        return None  # what cannot be compiled is rejected where it stands
+        return None  # compiling the operation in place reports the error
     if part is None:
         return None
     unit.parts.update(inner.parts)
@@ -126,7 +128,7 @@ def _compiled(unit: Unit, text: str, count: int, pipeline: tuple[Stage, ...]) ->
 
 
 def finished(inner: Unit, name: str, pipeline: tuple[Stage, ...]) -> Part | None:
-    """The part of a unit that is LLVM IR; None where nothing is launched. Raises what the stages do."""
+    """The subkernel of a unit of LLVM IR; None if it has no launches. Raises the errors of the stages."""
     stages = [stage.name for stage in pipeline]
     translated, end = stages.index("seam"), stages.index("optimize")
     run(pipeline[translated:end], inner, lambda _: None)
@@ -143,36 +145,36 @@ def finished(inner: Unit, name: str, pipeline: tuple[Stage, ...]) -> Part | None
 
 
 def _slices(launch: Launch) -> tuple[bool, float]:
-    """Whether it depends on sizes how many there are, and how many."""
+    """Whether the number of slices depends on sizes, and the number at typical sizes."""
     typical = defaultdict[str, int](lambda: _TYPICAL)
-    known = launch.extent.isdigit() and launch.grain.isdigit()
+    is_static = launch.extent.isdigit() and launch.grain.isdigit()
     try:
-        extent, grain = (evaluate_text(one, typical) for one in (launch.extent, launch.grain))
+        extent, grain = (evaluate_text(text, typical) for text in (launch.extent, launch.grain))
     except ZeroDivisionError:
-        return not known, 0
-    return not known, extent / max(1, grain)
+        return not is_static, 0
+    return not is_static, extent / max(1, grain)
 
 
-def mark_part(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
-    """What it is given; its results, and a truth that asks for all it is given, so that all is read."""
-    inputs = [plain(value) for value in list(made.operands)[:-1]]
-    kinds = [*(signless_tensor(result.type) for result in made.results), mlir.type_of("tensor<1xi1>")]
+def mark_part(note_op: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
+    """Lower a note to a marker; returns its results. An additional boolean result uses every input."""
+    inputs = [plain(value) for value in list(note_op.operands)[:-1]]
+    kinds = [*(signless_tensor(result.type) for result in note_op.results), mlir.type_of("tensor<1xi1>")]
     empty = [mlir.empty_tensor(kind) for kind in kinds]
 
     def read(scalars: list[mlir.Value]) -> list[mlir.Value]:
-        asked = [compare_with_zero(scalar) for scalar in scalars[: len(inputs)]]
-        while len(asked) > 1:
-            asked.append(arith.xori(asked.pop(0), asked.pop(0)))
-        return [*(zero_constant(mlir.element_type(kind)) for kind in kinds[:-1]), asked[0]]
+        conditions = [compare_with_zero(scalar) for scalar in scalars[: len(inputs)]]
+        while len(conditions) > 1:
+            conditions.append(arith.xori(conditions.pop(0), conditions.pop(0)))
+        return [*(zero_constant(mlir.element_type(kind)) for kind in kinds[:-1]), conditions[0]]
 
     return list(build_marker(PART, note, inputs, empty, read).results)[:-1]
 
 
 def lay_out_parts(unit: Unit) -> None:
-    """What parts are given and what they make lies row by row in buffers of its own, as the ABI says."""
+    """Copy the operands of markers to and from row-major buffers, as the ABI requires."""
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
-        found = marked(generic)
-        if found is None or found[0] != PART:
+        marker = marked(generic)
+        if marker is None or marker[0] != PART:
             continue
         inputs = mlir.input_count(generic)
         for number, operand in enumerate(list(generic.operands)):
@@ -191,11 +193,11 @@ def lay_out_parts(unit: Unit) -> None:
 
 
 def outline_part(unit: Unit, generic: mlir.Op, name: str) -> Outlined | None:
-    """The launch of a part; None for other operations."""
-    found = marked(generic)
-    if found is None or found[0] != PART:
+    """The launch of a subkernel; None for other operations."""
+    marker = marked(generic)
+    if marker is None or marker[0] != PART:
         return None
-    part = unit.parts[found[1]["name"]]
+    part = unit.parts[marker[1]["name"]]
     buffers = list(generic.operands)[:-1]
     launch = Outlined(name, MarkerLaunch(1, 1, ()), part.ops, buffers, [], ["!llvm.ptr"] * len(buffers))
     launch.scratch, launch.shared, launch.part = part.scratch, part.fixed, part

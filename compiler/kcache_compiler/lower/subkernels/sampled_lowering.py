@@ -1,4 +1,4 @@
-"""Samples of a program with dynamic sizes, lowered side by side until code proves what numbers stand for."""
+"""Lowers size samples of a program with dynamic sizes together, to infer size expressions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kcache_compiler.errors import CompileFailed
 from kcache_compiler.passes.stage import Pass, Stage, Unit, run
 from kcache_compiler.shapes.recovery import Sampling, integers_in
 
-#: Samples that are lowered to the end of the entry, to prove that they give the same code.
+#: Samples that are lowered to LLVM IR, to verify that their code is equal.
 PROOF = 2
 
 
@@ -19,9 +19,9 @@ def lower_together(
     on_stage: Callable[[str], None],
     cut: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Lower all samples until sizes are read back, and two to LLVM IR: that of the first is for all sizes.
+    """Lower all samples until sizes are recovered, and two to LLVM IR; the first is valid for all sizes.
 
-    ``cut`` is called where programs of given sizes are cut into parts. Returns seconds by stage.
+    ``cut`` outlines subkernels, at the stage where static programs are cut. Returns seconds by stage.
     """
     names = [stage.name for stage in pipeline]
     parts, read_back, proved = (names.index(name) for name in ("parts", "launches", "seam"))
@@ -48,7 +48,7 @@ def lower_together(
 
 
 def _quiet(_: str) -> None:
-    """Nobody is told of the stages of further samples."""
+    """Ignore the stages of further samples."""
 
 
 def _facts(unit: Unit) -> tuple[object, ...]:

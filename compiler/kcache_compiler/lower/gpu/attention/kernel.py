@@ -1,12 +1,12 @@
-"""The kernel of an attention: one launch, no scores in memory.
+"""The GPU kernel of an attention: one launch, without scores in global memory.
 
-A block has a tile of rows and goes along the keys. For each tile of keys: scores in registers, the maximum of
-each row so far, weights from it; sums so far shrink to the new maximum, weighted values are added. Keys and
-values of the next tile are on their way meanwhile.
+A block computes a tile of rows in a loop over tiles of keys. Each iteration computes scores in registers,
+updates the maximum of each row, computes weights, rescales the sums to the new maximum and adds the weighted
+values. Keys and values of the next tile are copied meanwhile.
 
-Where the program masks the keys beyond a row's own (``reach``), a tile of them is left out if that changes
-nothing: the masked score is so far below each row's maximum that its weight is 0, and the values are finite.
-Where the mask is added to scores these have to be finite, too: no query and no key is huge.
+If the program has a causal mask (``reach``), a tile of masked keys is skipped when this does not change the
+result: the masked score is so far below each row's maximum that its weight is 0, and the values are finite.
+If the mask is added to scores, the scores must also be finite: no query and no key is huge.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.shapes.formula import Formula, apply, product
 
-#: The predicate of ``arith.cmpf``: greater, equal, or not comparable.
+#: The predicate of ``arith.cmpf``: unordered, greater or equal.
 _UGE = 10
 
 
@@ -51,39 +51,39 @@ class _Rows(RowCode):
     def __init__(
         self,
         kernel: Kernel,
-        found: Gathered,
+        attention: Gathered,
         views: dict[mlir.Value, Pointer],
         scalars: dict[mlir.Value, mlir.Value],
     ) -> None:
         self.kernel = kernel
-        super().__init__(found, views, scalars)
+        super().__init__(attention, views, scalars)
 
     def value(self, formula: Formula) -> mlir.Value:
         return self.kernel.value(formula)
 
     def begin(self, scores: PerKeyValue, count: int) -> None:
-        """The scores of ``count`` keys that bodies read from now on."""
-        buffer = self.found.one("scores").operands[-1]
+        """Set the scores of ``count`` keys that bodies read."""
+        buffer = self.attention.member("scores").operands[-1]
         element = mlir.element_type(buffer.type)
-        if str(element) != self.found.wide:
-            numbers = [arith.truncf(element, one) for one in scores.each(count)]
+        if str(element) != self.attention.wide:
+            numbers = [arith.truncf(element, score) for score in scores.each(count)]
             scores = PerKeyValue(numbers)
         self.lanes = Lanes(self.evaluator, count)
         self.lanes.known[buffer] = scores
 
     def _places(self, op: mlir.Op, rows: Coordinates, keys: PerKeyValue) -> KeyCoordinates:
-        axes: KeyCoordinates = {**self.axes(rows), self.found.keys[0].name: keys}
-        return {dim: axes[axis] for dim, axis in self.found.dims[op].items()}
+        axes: KeyCoordinates = {**self.axes(rows), self.attention.keys[0].name: keys}
+        return {dim: axes[axis] for dim, axis in self.attention.dims[op].items()}
 
     def compared(self, rows: Coordinates, keys: PerKeyValue) -> PerKeyValue:
-        """What the maximum of a row is taken of."""
-        op = self.found.one("top")
+        """The values of which a row's maximum is taken."""
+        op = self.attention.member("top")
         last = len(list(op.operands)) - 1
         return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {last: self.least()}))
 
     def weights(self, rows: Coordinates, keys: PerKeyValue, used: mlir.Value) -> PerKeyValue:
         """The weights of a row whose maximum is ``used``."""
-        op, top = self.found.one("weights"), self.found.one("top").operands[-1]
+        op, top = self.attention.member("weights"), self.attention.member("top").operands[-1]
         number = next(number for number, operand in enumerate(op.operands) if operand == top)
         return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {number: used}))
 
@@ -94,13 +94,13 @@ def write_attention(
     views: dict[mlir.Value, Pointer],
     scalars: dict[mlir.Value, mlir.Value],
 ) -> LaunchGeometry:
-    """The body of the kernel; ``views`` has its buffers, ``scalars`` the numbers that it asks for."""
-    found, core = plan.found, plan.core
+    """Write the body of the kernel; ``views`` are its buffers, ``scalars`` its captured scalars."""
+    attention, core = plan.attention, plan.core
     shared = Shared(shared_place(kernel, tiled_symbol(kernel.name), plan.shared))
     tiles = [
-        found.size("batch"),
-        apply("ceildiv", found.size("rows"), core.rows),
-        apply("ceildiv", found.size("columns"), core.columns),
+        attention.size("batch"),
+        apply("ceildiv", attention.size("rows"), core.rows),
+        apply("ceildiv", attention.size("columns"), core.columns),
     ]
     with kernel.body():
         block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
@@ -120,26 +120,26 @@ class _Attention:
         block: list[mlir.Value],
         thread: mlir.Value,
     ) -> None:
-        self.plan, self.found, self.core = plan, plan.found, plan.core
+        self.plan, self.attention, self.core = plan, plan.attention, plan.core
         self.shared, self.thread = shared, thread
-        self.rows = _Rows(kernel, plan.found, views, scalars)
+        self.rows = _Rows(kernel, plan.attention, views, scalars)
         self.kind = mlir.type_of(plan.core.wide)
         self.width = memory.element_bytes(self.kind)
         self.core.begin(shared, thread, plan.scratch)
         batch, row, column = block
         self.first = memory.times(row, mlir.constant(self.core.rows))
         self.column = memory.times(column, mlir.constant(self.core.columns))
-        self.limit = {name: kernel.value(self.found.size(name)) for name in ("rows", "keys", "columns")}
-        self.batch = self.rows.digits(self.found.batch, batch)
+        self.limit = {name: kernel.value(self.attention.size(name)) for name in ("rows", "keys", "columns")}
+        self.batch = self.rows.digits(self.attention.batch, batch)
         self.places = [self._row_place(self.core.row(number)) for number in range(self.core.own)]
         self.operands = Operands(kernel, plan, views, shared, thread, batch, (self.first, self.column))
 
     def _row_place(self, row: mlir.Value) -> Coordinates:
-        """Counters of the axes of a row of the block; those beyond the last are the last one."""
+        """The indices of a row of the block, clamped to the last row."""
         number = memory.plus(self.first, row)
-        if not fits(self.found.size("rows"), self.core.rows):
+        if not fits(self.attention.size("rows"), self.core.rows):
             number = minimum(number, minus(self.limit["rows"], mlir.constant(1)))
-        return {**self.batch, **self.rows.digits(self.found.rows, number)}
+        return {**self.batch, **self.rows.digits(self.attention.rows, number)}
 
     def write(self) -> None:
         core, plan = self.core, self.plan
@@ -150,13 +150,13 @@ class _Attention:
             self.operands.commit()
         bounds = mlir.constant(0), self.limit["keys"]
         step, start = mlir.constant(core.keys), [mlir.constant(0), *carried]
-        made = mlir.for_loop(bounds, step, start, no_unroll_annotation())
-        inside = mlir.block_of(made)
-        with mlir.at_end(inside):
-            key, stage, *values = list(inside.arguments)
+        key_loop = mlir.for_loop(bounds, step, start, no_unroll_annotation())
+        block = mlir.block_of(key_loop)
+        with mlir.at_end(block):
+            key, stage, *values = list(block.arguments)
             following = arith.xori(stage, mlir.constant(plan.stages - 1))
             scf.yield_([following, *self._step(key, stage, following, values)])
-        self._finish(list(made.results)[1:])
+        self._finish(list(key_loop.results)[1:])
 
     def _step(
         self, key: mlir.Value, stage: mlir.Value, following: mlir.Value, values: list[mlir.Value]
@@ -178,17 +178,17 @@ class _Attention:
         return [mlir.float_constant(0, self.kind)] * self.core.scores
 
     def _used(self, key: mlir.Value, stage: mlir.Value, values: list[mlir.Value]) -> list[mlir.Value]:
-        """The values after a tile of keys, unless it is left out."""
+        """The loop-carried values after a tile of keys, which may be skipped."""
 
         def weigh() -> list[mlir.Value]:
             staged = self.plan.staged
             scores = self.core.multiply(staged["q"], staged["k"], stage, self._nothing())
             return self._weigh(key, stage, scores, values)
 
-        reach = self.found.reach
+        reach = self.attention.reach
         if reach is None:
             return weigh()
-        inner = self.rows.value(product([axis.size for axis in self.found.rows[1:]]))
+        inner = self.rows.value(product([axis.size for axis in self.attention.rows[1:]]))
         end = minimum(memory.plus(self.first, mlir.constant(self.core.rows)), self.limit["rows"])
         last = arith.divui(minus(end, mlir.constant(1)), inner)
         beyond = compare("ge", key, memory.plus(last, mlir.constant(reach.shift)))
@@ -199,60 +199,64 @@ class _Attention:
         return if_else_values(matters[0], [value.type for value in values], weigh, lambda: values)
 
     def _matters(self, key: mlir.Value, stage: mlir.Value, values: list[mlir.Value]) -> mlir.Value:
-        """Whether masked keys may change something, for all threads of the block the same."""
-        reach = self.found.reach
+        """Whether masked keys may change the result; uniform in the block."""
+        reach = self.attention.reach
         assert reach is not None
-        some = self.operands.holds_huge("v", stage, finite=True)
+        changes_result = self.operands.holds_huge("v", stage, finite=True)
         if reach.added:
             for name, at in (("q", mlir.constant(0)), ("k", stage)):
-                some = arith.ori(some, self.operands.holds_huge(name, at, finite=False))
+                changes_result = arith.ori(changes_result, self.operands.holds_huge(name, at, finite=False))
         limit = mlir.float_constant(reach.limit, self.kind)
-        gone = mlir.float_constant(VANISHED[self.core.wide], self.kind)
+        vanished = mlir.float_constant(VANISHED[self.core.wide], self.kind)
         for top in values[: self.core.own]:
-            below = self.rows.float(arith.subf, [limit, top])
-            here = arith.cmpf(arith.CmpFPredicate.UGE, below, gone)
-            some = arith.ori(some, here)
-        some = any_lane(some)
+            difference = self.rows.float(arith.subf, [limit, top])
+            contributes = arith.cmpf(arith.CmpFPredicate.UGE, difference, vanished)
+            changes_result = arith.ori(changes_result, contributes)
+        changes_result = any_lane(changes_result)
         slots = index((stage, 4 * WARPS), (self.plan.flags, 1))
-        word = arith.extui(mlir.type_of("i32"), some)
+        word = arith.extui(mlir.type_of("i32"), changes_result)
 
         def leave() -> None:
             self.shared.store(memory.plus(slots, memory.times(self.core.warp, mlir.constant(4))), word, 4)
 
         if_then(compare("eq", self.core.lane, mlir.constant(0)), leave)
         barrier()
-        total, *others = load_each(self.shared.at(slots), WARPS, word.type, 4 * WARPS)
-        for other in others:
-            total = arith.ori(total, other)
-        return compare("ne", total, mlir.constant(0, "i32"))
+        combined, *other_flags = load_each(self.shared.at(slots), WARPS, word.type, 4 * WARPS)
+        for flag in other_flags:
+            combined = arith.ori(combined, flag)
+        return compare("ne", combined, mlir.constant(0, "i32"))
 
     def _weigh(
         self, key: mlir.Value, stage: mlir.Value, scores: list[mlir.Value], values: list[mlir.Value]
     ) -> list[mlir.Value]:
         core, own = self.core, self.core.own
         first = memory.plus(key, core.first("scores"))
-        found = [self._key(first, offset) for _, offset in core.line("scores", 0)]
-        count, keys = len(found), PerKeyValue([at for at, _ in found])
-        inside = None if found[0][1] is None else PerKeyValue([here for _, here in found if here is not None])
+        key_places = [self._key(first, offset) for _, offset in core.line("scores", 0)]
+        count, keys = len(key_places), PerKeyValue([at for at, _ in key_places])
+        in_bounds = (
+            None
+            if key_places[0][1] is None
+            else PerKeyValue([is_key for _, is_key in key_places if is_key is not None])
+        )
 
-        def row(number: Number, mine: list[mlir.Value], top: mlir.Value, total: mlir.Value) -> Weighed:
+        def row(number: Number, row_scores: list[mlir.Value], top: mlir.Value, total: mlir.Value) -> Weighed:
             place = self.places[number] if isinstance(number, int) else self._row_place(core.row(number))
-            self.rows.begin(self._scaled(PerKeyValue(mine), count), count)
-            raised = self._top(place, keys, inside, top)
+            self.rows.begin(self._scaled(PerKeyValue(row_scores), count), count)
+            raised = self._top(place, keys, in_bounds, top)
             used, shrink = self.rows.shrinking(top, raised)
             total = self.rows.float(arith.mulf, [total, shrink])
             weights = self.rows.weights(place, keys, used)
-            if inside is not None:
-                weights = self.rows.lanes.choose(inside, weights, mlir.float_constant(0, self.kind))
+            if in_bounds is not None:
+                weights = self.rows.lanes.choose(in_bounds, weights, mlir.float_constant(0, self.kind))
             for weight in weights.each(count):
                 total = self.rows.summed(total, weight)
             return weights.each(count), raised, total, shrink
 
-        divided = len(self.found.rows) > 1  # then a row's place is a division, which is done before all tiles
+        divided = len(self.attention.rows) > 1  # indices of a row need divisions, which are hoisted
         weigh_all = core.each_row if divided else core.in_turns
-        weights, left = weigh_all(scores, values, row)
-        sums = core.mix(self.plan.staged["v"], stage, weights, left[2 * own :])
-        return [*left[: 2 * own], *sums]
+        weights, results = weigh_all(scores, values, row)
+        sums = core.mix(self.plan.staged["v"], stage, weights, results[2 * own :])
+        return [*results[: 2 * own], *sums]
 
     def _scaled(self, scores: PerKeyValue, count: int) -> PerKeyValue:
         if self.plan.scale == 1:
@@ -263,28 +267,31 @@ class _Attention:
         return PerKeyValue(vector=arith.mulf(vector, scale))
 
     def _key(self, first: mlir.Value, offset: int) -> tuple[mlir.Value, mlir.Value | None]:
-        """A key, which is the last one beyond it, and whether it is there."""
-        at, keys = (memory.plus(first, mlir.constant(offset)) if offset else first), self.found.size("keys")
+        """The index of a key, clamped to the last one, and whether it is in bounds; None if always."""
+        at, keys = (
+            (memory.plus(first, mlir.constant(offset)) if offset else first),
+            self.attention.size("keys"),
+        )
         if fits(keys, self.core.keys):
             return at, None
         limit = self.limit["keys"]
         return minimum(at, minus(limit, mlir.constant(1))), compare("lt", at, limit)
 
     def _top(
-        self, place: Coordinates, keys: PerKeyValue, inside: PerKeyValue | None, top: mlir.Value
+        self, place: Coordinates, keys: PerKeyValue, in_bounds: PerKeyValue | None, top: mlir.Value
     ) -> mlir.Value:
-        """The maximum of a row so far, in all of its lanes."""
+        """The updated maximum of a row, in all of its lanes."""
         compared = self.rows.compared(place, keys)
-        if inside is not None:
-            compared = self.rows.lanes.choose(inside, compared, self.rows.least())
-        for one in compared.each(self.rows.lanes.count):
-            top = self.rows.float(arith.maximumf, [top, one], COMBINERS["arith.maximumf"])
+        if in_bounds is not None:
+            compared = self.rows.lanes.choose(in_bounds, compared, self.rows.least())
+        for candidate in compared.each(self.rows.lanes.count):
+            top = self.rows.float(arith.maximumf, [top, candidate], COMBINERS["arith.maximumf"])
         for lanes in (1, 2):
             top = self.rows.float(arith.maximumf, [top, shuffled(top, lanes)])
         return top
 
     def _finish(self, values: list[mlir.Value]) -> None:
-        """Sums and totals to shared memory, and from there what they become, neighbours by neighbours."""
+        """Store sums and totals in shared memory, then compute and store results with coalesced accesses."""
         core, own, width = self.core, self.core.own, self.width
         tops, totals, sums = values[:own], values[own : 2 * own], values[2 * own :]
         pitch = core.columns + core.pad
@@ -300,8 +307,8 @@ class _Attention:
             start = self.shared.at(index((row, pitch * width), (core.first("sums"), width)))
             line = core.line("sums", number)
             for at in range(0, len(line), core.together):
-                mine = [sums[place] for place, _ in line[at : at + core.together]]
-                store_each(ahead(start, line[at][1] * width), mine, core.together * width)
+                neighbours = [sums[place] for place, _ in line[at : at + core.together]]
+                store_each(ahead(start, line[at][1] * width), neighbours, core.together * width)
 
             def leave(number: int = number, row: mlir.Value = row) -> None:
                 self.shared.store(index((row, width), (at_tops, 1)), tops[number], width)
@@ -314,12 +321,15 @@ class _Attention:
             number = memory.plus(memory.times(step, mlir.constant(32)), core.lane)
             row = index((core.warp, 8 * own), (over(number, core.columns), 1))
             column = rest(number, core.columns)
-            here = memory.plus(self.column, column)
-            places = {"rows": (memory.plus(self.first, row), core.rows), "columns": (here, core.columns)}
-            inside = [
+            column_number = memory.plus(self.column, column)
+            places = {
+                "rows": (memory.plus(self.first, row), core.rows),
+                "columns": (column_number, core.columns),
+            }
+            in_bounds = [
                 compare("lt", place, self.limit[name])
                 for name, (place, tile) in places.items()
-                if not fits(self.found.size(name), tile)
+                if not fits(self.attention.size(name), tile)
             ]
 
             def store() -> None:
@@ -331,11 +341,11 @@ class _Attention:
                 masked = self.rows.equal(top, self.rows.least())
                 total = self.rows.total(masked, total)
                 result = self.rows.quotient(masked, total, sum_)
-                columns = self.rows.digits(self.found.columns, here)
+                columns = self.rows.digits(self.attention.columns, column_number)
                 self.rows.result(result, self.rows.axes(self._row_place(row)), columns)
 
-            if inside:
-                if_then(reduce(logical_and, inside), store)
+            if in_bounds:
+                if_then(reduce(logical_and, in_bounds), store)
             else:
                 store()
 

@@ -1,4 +1,4 @@
-"""Attention on a GPU: which programs are one launch, and how much of them a block takes at a time."""
+"""Attention on a GPU: the tiling of a launch, chosen to fit into shared memory."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import Formula
 
-#: Depth that is kept whole.
+#: Maximum depth of which a tile is kept whole.
 DEPTH = 128
-#: Depth of one piece where the whole is not kept.
+#: Depth of one piece of a larger depth.
 PIECE = 64
 _NARROW = ("f16", "bf16")
 
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """``whole``: one piece of depth is all, and keys and values have two stages. ``fast``: along which of its
-    two indices, row or K of ``walks``, each tile lies.
+    """The tiling of an attention.
+
+    ``whole``: a tile holds the full depth, and keys and values have two stages. ``fast``: the contiguous
+    index, row or K of ``walks``, of each tile.
     """
 
-    found: Gathered
+    attention: Gathered
     core: Core
     whole: bool
     walks: dict[str, Walked]
     fast: dict[str, str]
     staged: dict[str, Staged]
-    #: Bytes by place: weights of plain arithmetic, flags, results with their maxima and totals.
+    #: Offsets in shared memory of weights of FMA tiles and of flags; bytes of results, maxima and totals.
     scratch: int
     flags: int
     results: int
     shared: int
-    #: What scores are multiplied by after the product.
+    #: The factor of scores after the product.
     scale: float
 
     @property
@@ -46,23 +48,23 @@ class AttentionPlan:
         return 2 if self.whole else 1
 
 
-def plan_attention(found: Gathered, sizes: Sizes) -> AttentionPlan:
-    """The plan of an attention; the first that fits into shared memory."""
-    kinds = {found.operands[name].kind for name in ("q", "k", "v")}
-    scale = found.operands["q"].scale * found.operands["k"].scale
-    (kind, *others) = kinds
+def plan_attention(attention: Gathered, sizes: Sizes) -> AttentionPlan:
+    """The first plan of an attention that fits into shared memory."""
+    kinds = {attention.operands[name].kind for name in ("q", "k", "v")}
+    scale = attention.operands["q"].scale * attention.operands["k"].scale
+    (kind, *other_kinds) = kinds
     matrix = (
-        not others
+        not other_kinds
         and kind in _NARROW
-        and _weights_kind(found) == kind
-        and found.wide == "f32"
+        and _weights_kind(attention) == kind
+        and attention.wide == "f32"
         and sizes.gpu.cp_async
         and (scale == 1 or (kind == "f16" and abs(scale) <= 1))
     )
-    walks = {name: _walk(found, name) for name in ("q", "k", "v")}
+    walks = {name: _walk(attention, name) for name in ("q", "k", "v")}
     plans = (
-        _laid_out(found, core, whole, walks, scale if matrix else 1.0)
-        for core, whole in _cores(found, sizes, matrix, kind)
+        _laid_out(attention, core, whole, walks, scale if matrix else 1.0)
+        for core, whole in _cores(attention, sizes, matrix, kind)
     )
     fitting = next((plan for plan in plans if plan.shared <= sizes.room), None)
     if fitting is None:
@@ -70,52 +72,53 @@ def plan_attention(found: Gathered, sizes: Sizes) -> AttentionPlan:
     return fitting
 
 
-def _weights_kind(found: Gathered) -> str:
+def _weights_kind(attention: Gathered) -> str:
     """The type of the weights that the last contraction reads."""
-    role = next(role for role in ("guarded", "share", "weights") if role in found.roles)
-    return str(mlir.element_of(found.one(role).operands[-1].type))
+    role = next(role for role in ("guarded", "share", "weights") if role in attention.roles)
+    return str(mlir.element_of(attention.member(role).operands[-1].type))
 
 
-def _cores(found: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterator[tuple[Core, bool]]:
-    depth, columns, rows = (found.size(name) for name in ("depth", "columns", "rows"))
+def _cores(attention: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterator[tuple[Core, bool]]:
+    depth, columns, rows = (attention.size(name) for name in ("depth", "columns", "rows"))
     defaults, choices = sizes.defaults, sizes.choices
-    across = _tile(columns, choices.columns or (defaults.columns if matrix else defaults.plain_columns))
+    tile_columns = _tile(columns, choices.columns or (defaults.columns if matrix else defaults.plain_columns))
     keys = choices.keys or (defaults.keys if matrix else defaults.plain_keys)
     whole = isinstance(depth, int) and depth <= DEPTH
     deep = _tile(depth, DEPTH)
     if matrix:
         if whole:
-            yield MatrixRows(kind, keys, deep, across), True
-        yield MatrixRows(kind, keys, PIECE, across), False
+            yield MatrixRows(kind, keys, deep, tile_columns), True
+        yield MatrixRows(kind, keys, PIECE, tile_columns), False
         return
-    few = found.wide == "f64" or (isinstance(rows, int) and rows <= 16 * WARPS)
+    small_tile = attention.wide == "f64" or (isinstance(rows, int) and rows <= 16 * WARPS)
     if whole:
-        for own in (2,) if few else (4, 2):
-            yield PlainRows(found.wide, own, keys, deep, across), True
-    for piece, part in ((PIECE, across), (PIECE // 2, across), (PIECE // 4, 16)):
-        yield PlainRows(found.wide, 2, keys, piece, part), False
+        for own in (2,) if small_tile else (4, 2):
+            yield PlainRows(attention.wide, own, keys, deep, tile_columns), True
+    for piece, part in ((PIECE, tile_columns), (PIECE // 2, tile_columns), (PIECE // 4, 16)):
+        yield PlainRows(attention.wide, 2, keys, piece, part), False
 
 
 def _tile(size: Formula, most: int) -> int:
-    """Equal shares of a size of at most ``most``, in multiples of 16."""
+    """The equal parts, of at most ``most`` and in multiples of 16, of a size."""
     if not isinstance(size, int):
         return min(PIECE, most)
     share = -(-size // max(1, -(-size // most)))
     return max(16, -(-share // 16) * 16)
 
 
-def _walk(found: Gathered, name: str) -> Walked:
-    """An operand by rows and K of its loader: queries by row and depth, keys by depth and key, values by
-    column and key.
+def _walk(attention: Gathered, name: str) -> Walked:
+    """An operand by rows and K of its loader.
+
+    Queries are by row and depth, keys by depth and key, values by column and key.
     """
     stride = {"q": "query", "k": "key", "v": "value"}[name]
     rows, k = {
-        "q": (found.rows, found.depth),
-        "k": (found.depth, found.keys),
-        "v": (found.columns, found.keys),
+        "q": (attention.rows, attention.depth),
+        "k": (attention.depth, attention.keys),
+        "v": (attention.columns, attention.keys),
     }[name]
-    parts = [part for axis in found.batch for part in axis.parts or (axis,)]
-    operand = found.operands[name]
+    parts = [part for axis in attention.batch for part in axis.parts or (axis,)]
+    operand = attention.operands[name]
 
     def steps(axes: list[object]) -> tuple[list[Formula], list[Formula]]:
         return [getattr(axis, "size") for axis in axes], [getattr(axis, stride) for axis in axes]  # noqa: B009
@@ -131,12 +134,12 @@ def _walk(found: Gathered, name: str) -> Walked:
 
 
 def _laid_out(
-    found: Gathered, core: Core, whole: bool, walks: dict[str, Walked], scale: float
+    attention: Gathered, core: Core, whole: bool, walks: dict[str, Walked], scale: float
 ) -> AttentionPlan:
     width = 2 if isinstance(core, MatrixRows) else memory.element_bytes(mlir.type_of(core.wide))
     fast = {"q": "k", "k": "row", "v": "row"}
     if isinstance(core, MatrixRows):
-        fast = {name: "k" if one.along_k else "row" for name, one in walks.items()}
+        fast = {name: "k" if walked.along_k else "row" for name, walked in walks.items()}
     sizes = {
         "q": (core.rows, core.depth, 1),
         "k": (core.depth, core.keys, 1 + whole),
@@ -147,11 +150,11 @@ def _laid_out(
     for name, (row, k, count) in sizes.items():
         line, lines = (k, row) if fast[name] == "k" else (row, k)
         pitch = line + core.pad
-        along = (fast[name] == "k") != (name == "k")
-        staged[name] = Staged(place, lines * pitch * width, pitch, along)
+        along_k = (fast[name] == "k") != (name == "k")
+        staged[name] = Staged(place, lines * pitch * width, pitch, along_k)
         place += count * staged[name].size
     scratch, flags = place, place + core.scratch
     wide = memory.element_bytes(mlir.type_of(core.wide))
     results = core.rows * (core.columns + core.pad) * wide + 2 * core.rows * wide
     shared = max(flags + 8 * WARPS, results)
-    return AttentionPlan(found, core, whole, walks, fast, staged, scratch, flags, results, shared, scale)
+    return AttentionPlan(attention, core, whole, walks, fast, staged, scratch, flags, results, shared, scale)

@@ -1,7 +1,7 @@
-"""What threads of attention do with tiles in shared memory: scores of queries and keys, sums of values.
+"""Products of attention on tiles in shared memory: scores of queries and keys, sums of values.
 
-A warp has rows of its own. Four neighbouring lanes share each of them: every lane has some of its scores and
-some of its sums in registers, so that what is known of a row passes by two shuffles.
+Each warp owns rows. Four neighbouring lanes share a row: each lane holds some of its scores and sums in
+registers, so that a reduction over a row needs two shuffles.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, llvm, scf
 from kcache_compiler.mlir.dialects import math as math_dialect
 
-#: A step of a loop: its counter, and values that are carried.
+#: Emits one iteration for the counter and the loop-carried values.
 Body: TypeAlias = Callable[[mlir.Value, list[mlir.Value]], list[mlir.Value]]
-#: Which of a thread's rows: known as the kernel is written, or as it runs.
+#: The number of one of a thread's rows, static or dynamic.
 Number: TypeAlias = "int | mlir.Value"
-#: The weights of a row, its maximum, its total, and what its sums shrink by.
+#: The weights of a row, its maximum, its total, and the factor of its sums.
 Weighed: TypeAlias = tuple[list[mlir.Value], mlir.Value, mlir.Value, mlir.Value]
-#: These for the number of a row, its scores, and its maximum and total before.
+#: Computes these from the number of a row, its scores, and its previous maximum and total.
 Weigh: TypeAlias = Callable[[Number, list[mlir.Value], mlir.Value, mlir.Value], Weighed]
 WARPS = 4
 THREADS = 32 * WARPS
@@ -38,7 +38,7 @@ QUAD = 4
 
 @dataclass(frozen=True)
 class Staged:
-    """An operand's tile: bytes from the start of shared memory, of one stage, between lines; how it lies."""
+    """The tile of an operand: offset in shared memory, bytes of a stage, elements per line, orientation."""
 
     offset: int
     size: int
@@ -50,11 +50,12 @@ class Staged:
 
 
 class Core(ABC):
-    """``own`` rows of a thread, scores of ``keys`` keys each, sums of ``columns`` columns; ``depth`` of
-    queries and keys at a time.
+    """Register tile of a thread: ``own`` rows with scores of ``keys`` keys and sums of ``columns`` columns.
+
+    ``depth`` elements of queries and keys are multiplied at a time.
     """
 
-    #: Elements between lines of a tile beyond its own.
+    #: Padding elements between lines of a tile.
     pad: int
 
     def __init__(self, wide: str, own: int, keys: int, depth: int, columns: int) -> None:
@@ -76,38 +77,36 @@ class Core(ABC):
 
     @property
     def scratch(self) -> int:
-        """Bytes of shared memory besides the tiles."""
+        """Bytes of shared memory in addition to the tiles."""
         return 0
 
     def begin(self, shared: Shared, thread: mlir.Value, scratch: int) -> None:
-        """Before the first product; the scratch begins at byte ``scratch``."""
+        """Emit the setup before the first product; scratch memory begins at byte ``scratch``."""
         self.shared, self.scratch_at = shared, scratch
         self.lane, self.warp = rest(thread, 32), over(thread, 32)
         self.quad, self.group = rest(self.lane, QUAD), over(self.lane, QUAD)
 
     def row(self, number: Number) -> mlir.Value:
-        """The row of the block that row ``number`` of this thread is."""
+        """The number in the block of row ``number`` of this thread."""
         return index((self.warp, 8 * self.own), (self.group, 1), (number, 8))
 
     @property
     def _rows(self) -> list[int]:
-        """How far the rows of this thread are from the first."""
+        """The offsets of the rows of this thread from its first."""
         return [8 * number for number in range(self.own)]
 
     @abstractmethod
     def first(self, kind: str) -> mlir.Value:
-        """The first of the keys or columns that this lane has of ``scores`` or ``sums``."""
+        """The first key or column of this lane's ``scores`` or ``sums``."""
 
     @abstractmethod
     def line(self, kind: str, number: int) -> list[tuple[int, int]]:
-        """Places of row ``number`` in the registers of scores or sums, with how far their keys or columns are
-        from the first.
-        """
+        """The registers of row ``number`` of scores or sums, with the offsets of their keys or columns."""
 
     @property
     @abstractmethod
     def together(self) -> int:
-        """Columns of sums that are neighbours."""
+        """The number of contiguous columns of sums."""
 
     @abstractmethod
     def multiply(
@@ -118,14 +117,16 @@ class Core(ABC):
     def each_row(
         self, scores: list[mlir.Value], carried: list[mlir.Value], weigh: Weigh
     ) -> tuple[list[mlir.Value], list[mlir.Value]]:
-        """Weights for ``mix``, and the maxima, totals and sums that ``carried`` become before it."""
+        """The weights for ``mix``, and the updated maxima, totals and sums of ``carried``."""
         weights, carried, own = list(scores), list(carried), self.own
         for number in range(own):
             line = [place for place, _ in self.line("scores", number)]
-            mine = [scores[place] for place in line]
-            found, top, total, shrink = weigh(number, mine, carried[number], carried[own + number])
+            row_scores = [scores[place] for place in line]
+            row_weights, top, total, shrink = weigh(
+                number, row_scores, carried[number], carried[own + number]
+            )
             carried[number], carried[own + number] = top, total
-            for place, weight in zip(line, found, strict=True):
+            for place, weight in zip(line, row_weights, strict=True):
                 weights[place] = weight
             self._shrink(carried, number, shrink)
         return weights, carried
@@ -133,24 +134,24 @@ class Core(ABC):
     def in_turns(
         self, scores: list[mlir.Value], carried: list[mlir.Value], weigh: Weigh
     ) -> tuple[list[mlir.Value], list[mlir.Value]]:
-        """The same, where rows may share instructions: ``weigh`` gets numbers that the kernel counts."""
+        """``each_row``, optionally as a loop over rows, in which ``weigh`` gets dynamic row numbers."""
         return self.each_row(scores, carried, weigh)
 
     def _shrink(self, carried: list[mlir.Value], number: int, factor: mlir.Value) -> None:
-        """Multiply the sums of a row, which follow maxima and totals."""
+        """Multiply the sums of a row, which follow maxima and totals in ``carried``."""
         for place, _ in self.line("sums", number):
-            at = 2 * self.own + place
-            carried[at] = arith.mulf(carried[at], factor)
+            position = 2 * self.own + place
+            carried[position] = arith.mulf(carried[position], factor)
 
     @abstractmethod
     def mix(
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
-        """Sums plus the values in ``stage``, weighted by what ``each_row`` or ``in_turns`` left."""
+        """Add the values in ``stage``, weighted by the results of ``each_row`` or ``in_turns``."""
 
 
 class MatrixRows(Core):
-    """By ``mma.m16n8k16``: the sums of a product lie as the left operand of the next one does."""
+    """MMA tiles by ``mma.m16n8k16``: the result has the layout of the left operand of the next product."""
 
     pad = 8
 
@@ -173,8 +174,10 @@ class MatrixRows(Core):
     def together(self) -> int:
         return 2
 
-    def _tile(self, staged: Staged, stage: mlir.Value, left: bool) -> Matrices:
-        return Matrices(self.shared, staged.start(stage), 2 * staged.pitch, staged.along_k, left, self.lane)
+    def _tile(self, staged: Staged, stage: mlir.Value, is_left: bool) -> Matrices:
+        return Matrices(
+            self.shared, staged.start(stage), 2 * staged.pitch, staged.along_k, is_left, self.lane
+        )
 
     def multiply(
         self, queries: Staged, keys: Staged, stage: mlir.Value, scores: list[mlir.Value]
@@ -200,13 +203,13 @@ class MatrixRows(Core):
         return sums
 
     def _pair(self, a: list[mlir.Value], b: list[mlir.Value], c: list[mlir.Value], at: int) -> None:
-        """The products with two blocks of eight columns."""
+        """Multiply by two blocks of eight columns."""
         for half in range(2):
             place = at + 4 * half
             c[place : place + 4] = multiply(self.kind, a, b[2 * half : 2 * half + 2], c[place : place + 4])
 
     def _packed(self, low: mlir.Value, high: mlir.Value) -> mlir.Value:
-        """Two weights as one register of the left operand."""
+        """Pack two weights into one register of the left operand."""
         short = "bf16" if self.kind == "bf16" else "f16"
         pair = intrinsic(f"ff2{short}x2.rn", [high, low], mlir.type_of(f"vector<2x{short}>"))
         assert pair is not None
@@ -214,9 +217,9 @@ class MatrixRows(Core):
 
 
 class PlainRows(Core):
-    """By fused multiply-adds in the type of the sums; weights go through memory of their warp.
+    """FMA tiles in the type of the sums; weights pass through shared memory of their warp.
 
-    A barrier of the block stands between that and the step before.
+    A block barrier separates this from the previous iteration.
     """
 
     def __init__(self, wide: str, own: int, keys: int, depth: int, columns: int) -> None:
@@ -245,16 +248,16 @@ class PlainRows(Core):
         return self.vector
 
     def _read(self, place: mlir.Value) -> list[mlir.Value]:
-        """Neighbours in a line of shared memory, 16 bytes."""
+        """Load 16 bytes of contiguous elements from shared memory."""
         return load_each(place, self.vector, self.type, 16)
 
     def _places(
         self, start: mlir.Value, first: mlir.Value, lines: list[int], pitch: int, at: mlir.Value
     ) -> list[mlir.Value]:
-        """Addresses of elements ``at`` of lines that are so far from the line ``first``."""
-        where = memory.plus(start, index((first, pitch * self.width), (at, self.width)))
-        place = self.shared.at(where)
-        return [ahead(place, line * pitch * self.width) for line in lines]
+        """Addresses of elements ``at`` of lines at offsets ``lines`` from the line ``first``."""
+        offset = memory.plus(start, index((first, pitch * self.width), (at, self.width)))
+        address = self.shared.at(offset)
+        return [ahead(address, line * pitch * self.width) for line in lines]
 
     def _steps(
         self,
@@ -264,15 +267,15 @@ class PlainRows(Core):
         body: Body,
         annotation: mlir.Attribute | None = None,
     ) -> list[mlir.Value]:
-        """A loop that counts in 32 bits, one register; its body gets 64."""
+        """Emit a loop with a 32-bit counter, which needs one register; its body gets 64 bits."""
         bounds = mlir.constant(0, "i32"), mlir.constant(count, "i32")
-        made = mlir.for_loop(bounds, mlir.constant(step, "i32"), values, annotation)
-        block = mlir.block_of(made)
+        loop = mlir.for_loop(bounds, mlir.constant(step, "i32"), values, annotation)
+        block = mlir.block_of(loop)
         with mlir.at_end(block):
-            number, *inside = list(block.arguments)
-            at = arith.extui(i64(), number)
-            scf.yield_(body(at, inside))
-        return list(made.results)
+            number, *carried = list(block.arguments)
+            counter = arith.extui(i64(), number)
+            scf.yield_(body(counter, carried))
+        return list(loop.results)
 
     def _fma(self, a: mlir.Value, b: mlir.Value, c: mlir.Value) -> mlir.Value:
         return math_dialect.fma(a, b, c)
@@ -280,19 +283,22 @@ class PlainRows(Core):
     def multiply(
         self, queries: Staged, keys: Staged, stage: mlir.Value, scores: list[mlir.Value]
     ) -> list[mlir.Value]:
-        mine, theirs = self.row(0), self.first("scores")
-        rows, others = self._rows, [key for _, key in self.line("scores", 0)]
+        first_row, first_key = self.row(0), self.first("scores")
+        rows, key_offsets = self._rows, [key for _, key in self.line("scores", 0)]
 
-        def step(at: mlir.Value, found: list[mlir.Value]) -> list[mlir.Value]:
+        def step(at: mlir.Value, accumulators: list[mlir.Value]) -> list[mlir.Value]:
             start = queries.start(mlir.constant(0))
-            a = [self._read(one) for one in self._places(start, mine, rows, queries.pitch, at)]
-            b = [self._read(one) for one in self._places(keys.start(stage), theirs, others, keys.pitch, at)]
+            a = [self._read(address) for address in self._places(start, first_row, rows, queries.pitch, at)]
+            b = [
+                self._read(address)
+                for address in self._places(keys.start(stage), first_key, key_offsets, keys.pitch, at)
+            ]
             for n in range(self.vector):
-                for i, row in enumerate(a):
+                for i, a_values in enumerate(a):
                     for j, key in enumerate(b):
                         place = i * len(b) + j
-                        found[place] = self._fma(row[n], key[n], found[place])
-            return found
+                        accumulators[place] = self._fma(a_values[n], key[n], accumulators[place])
+            return accumulators
 
         return self._steps(self.depth, self.vector, scores, step)
 
@@ -309,7 +315,7 @@ class PlainRows(Core):
         return self.shared.at(memory.plus(row, index((number, 8 * self._pitch * self.width))))
 
     def _keep(self, number: Number, weights: list[mlir.Value]) -> None:
-        """The weights of a row to the memory of the warp."""
+        """Store the weights of a row in shared memory of the warp."""
         start = self._line_of(number, self.first("scores"))
         for weight, (_, key) in zip(weights, self.line("scores", 0), strict=True):
             store(ahead(start, key * self.width), weight, self.width)
@@ -317,36 +323,36 @@ class PlainRows(Core):
     def in_turns(
         self, scores: list[mlir.Value], carried: list[mlir.Value], weigh: Weigh
     ) -> tuple[list[mlir.Value], list[mlir.Value]]:
-        """Half of the rows, then the others by the same instructions: they are what takes time to compile.
+        """Process the rows in two halves by the same instructions, which halves compile time.
 
-        Scores wait where the weights of their row will be, those of a lane side by side. What is carried for
-        rows goes around, so that the first are those whose turn it is.
+        Scores are stored where the weights of their row will be, contiguous per lane. Loop-carried values are
+        rotated, so that the current rows are first.
         """
         own, count, half = self.own, self.keys // QUAD, self.own // 2
-        mine = memory.times(self.quad, mlir.constant(count))
+        first_score = memory.times(self.quad, mlir.constant(count))
         for number in range(own):
-            store_each(self._line_of(number, mine), scores[number * count : (number + 1) * count], 16)
+            store_each(self._line_of(number, first_score), scores[number * count : (number + 1) * count], 16)
 
-        def turn(first: mlir.Value, values: list[mlir.Value]) -> list[mlir.Value]:
+        def half_step(first: mlir.Value, values: list[mlir.Value]) -> list[mlir.Value]:
             rows = [index((first, 1), (number, 1)) for number in range(half)]
-            waiting = [load_each(self._line_of(row, mine), count, self.type, 16) for row in rows]
+            row_scores = [load_each(self._line_of(row, first_score), count, self.type, 16) for row in rows]
             warp_barrier()
-            made: list[tuple[mlir.Value, ...]] = []
+            new_states: list[tuple[mlir.Value, ...]] = []
             for number, row in enumerate(rows):
-                weights, *others = weigh(row, waiting[number], values[number], values[own + number])
+                weights, *state = weigh(row, row_scores[number], values[number], values[own + number])
                 self._keep(row, weights)
-                made.append(tuple(others))
+                new_states.append(tuple(state))
             groups = [values[at : at + own] for at in range(0, 3 * own, own)]
             return [
-                one
-                for group, new in zip(groups, zip(*made, strict=True), strict=True)
-                for one in (*group[half:], *new)
+                value
+                for group, new in zip(groups, zip(*new_states, strict=True), strict=True)
+                for value in (*group[half:], *new)
             ]
 
         shrinks = [mlir.float_constant(0, self.type)] * own
-        left = self._steps(own, half, [*carried[: 2 * own], *shrinks], turn, no_unroll_annotation())
-        carried = [*left[: 2 * own], *carried[2 * own :]]
-        for number, shrink in enumerate(left[2 * own :]):
+        results = self._steps(own, half, [*carried[: 2 * own], *shrinks], half_step, no_unroll_annotation())
+        carried = [*results[: 2 * own], *carried[2 * own :]]
+        for number, shrink in enumerate(results[2 * own :]):
             self._shrink(carried, number, shrink)
         return [], carried
 
@@ -354,22 +360,22 @@ class PlainRows(Core):
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
         start, pitch = mlir.constant(self.scratch_at), self._pitch
-        mine = self.row(0)
+        first_row = self.row(0)
         for number in range(self.own if weights else 0):
             self._keep(number, [weights[place] for place, _ in self.line("scores", number)])
         warp_barrier()
         column = self.first("sums")
-        groups = [away for place, away in self.line("sums", 0) if place % self.vector == 0]
+        groups = [offset for place, offset in self.line("sums", 0) if place % self.vector == 0]
 
-        def step(at: mlir.Value, found: list[mlir.Value]) -> list[mlir.Value]:
-            a = [self._read(one) for one in self._places(start, mine, self._rows, pitch, at)]
+        def step(at: mlir.Value, accumulators: list[mlir.Value]) -> list[mlir.Value]:
+            a = [self._read(address) for address in self._places(start, first_row, self._rows, pitch, at)]
             lines = self._places(values.start(stage), at, list(range(self.vector)), values.pitch, column)
             for n, line in enumerate(lines):
-                b = [one for away in groups for one in self._read(ahead(line, away * self.width))]
-                for i, row in enumerate(a):
+                b = [element for offset in groups for element in self._read(ahead(line, offset * self.width))]
+                for i, a_values in enumerate(a):
                     for j, value in enumerate(b):
                         place = i * len(b) + j
-                        found[place] = self._fma(row[n], value, found[place])
-            return found
+                        accumulators[place] = self._fma(a_values[n], value, accumulators[place])
+            return accumulators
 
         return self._steps(self.keys, self.vector, sums, step)

@@ -1,7 +1,7 @@
-"""Bodies of operations at several keys at once: vectors of LLVM, which become one register each.
+"""Vectorized bodies of operations over several keys: LLVM vectors, one register per element.
 
-A body of fifty operations at sixteen keys is fifty operations of the kernel, not eight hundred: the time that
-MLIR and LLVM take follows their number. What has no vector form is computed for one key after another.
+A body of fifty operations at sixteen keys becomes fifty operations of the kernel, not eight hundred: compile
+time is proportional to their number. Operations without a vector form are scalarized.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VECTORS = frozenset(
         *("maxsi", "minsi", "maxui", "minui", "extsi", "extui", "trunci", "extf", "truncf", "sitofp"),
     )
 ) | {"math.fma", "math.absf"}
-#: Casts of an index, which is an i64 here: to fewer bits, to more.
+#: Casts of an index, represented as i64: the truncation and the extension.
 _CASTS = {
     "arith.index_cast": (arith.trunci, arith.extsi),
     "arith.index_castui": (arith.trunci, arith.extui),
@@ -47,7 +47,7 @@ _ELEMENTS = ("f32", "f64", "i1", "i32", "i64")
 
 @dataclass
 class PerKeyValue:
-    """One number for each key, as a vector, as scalars or both; made where it is first asked for."""
+    """One value per key, as a vector, as scalars or both; the other form is created on first use."""
 
     scalars: list[mlir.Value] = field(default_factory=list[mlir.Value])
     vector: mlir.Value | None = None
@@ -66,33 +66,33 @@ class PerKeyValue:
     def together(self) -> mlir.Value:
         if self.vector is None:
             kind = mlir.type_of(f"vector<{len(self.scalars)}x{self.element}>")
-            made = llvm.mlir_poison(kind)
+            vector = llvm.mlir_poison(kind)
             for lane, number in enumerate(self.scalars):
-                made = llvm.insertelement(made, number, mlir.constant(lane))
-            self.vector = made
+                vector = llvm.insertelement(vector, number, mlir.constant(lane))
+            self.vector = vector
         return self.vector
 
 
-#: A number that is the same at all keys, or not.
+#: A value that is uniform over keys, or one per key.
 Number: TypeAlias = "mlir.Value | PerKeyValue"
-#: Loops of an operation: where each stands.
+#: The current index of each loop of an operation.
 KeyCoordinates: TypeAlias = dict[int, Number]
 
 
 class Lanes:
-    """Evaluates at ``count`` keys what ``one`` evaluates at one of them."""
+    """Vectorizes ``evaluator`` over ``count`` keys."""
 
-    def __init__(self, one: Evaluator, count: int) -> None:
-        self.one, self.count = one, count
+    def __init__(self, evaluator: Evaluator, count: int) -> None:
+        self.evaluator, self.count = evaluator, count
         self.known: dict[mlir.Value, PerKeyValue] = {}
 
-    def result(self, op: mlir.Op, places: KeyCoordinates, given: dict[int, Number]) -> Number:
-        """What the body of ``op`` yields; ``given`` has some of its arguments, by number."""
+    def result(self, op: mlir.Op, places: KeyCoordinates, values: dict[int, Number]) -> Number:
+        """The value that the body of ``op`` yields; ``values`` overrides some of its arguments, by number."""
         body = mlir.block_of(op)
         operations = mlir.operations(body)
         if any(mlir.has_regions(operation) for operation in operations):
-            return self._in_turn(op, places, given)
-        mapping = self._arguments(op, places, given)
+            return self._in_turn(op, places, values)
+        mapping = self._arguments(op, places, values)
         for operation in operations:
             if mlir.name_of(operation) == "linalg.yield":
                 return self._mapped(operation.operands[0], mapping)
@@ -100,36 +100,36 @@ class Lanes:
         raise AssertionError("a body without a yield")
 
     def spread(self, number: Number) -> PerKeyValue:
-        """One number for each key."""
+        """``number`` as one value per key."""
         return number if isinstance(number, PerKeyValue) else PerKeyValue(vector=self._vector(number))
 
-    def choose(self, conditions: PerKeyValue, numbers: PerKeyValue, other: mlir.Value) -> PerKeyValue:
-        """At each key the number where the condition holds, else ``other``."""
-        vectors = [conditions.together(), numbers.together(), self._vector(other)]
+    def choose(self, conditions: PerKeyValue, numbers: PerKeyValue, otherwise: mlir.Value) -> PerKeyValue:
+        """Select, per key, the number if the condition holds, else ``otherwise``."""
+        vectors = [conditions.together(), numbers.together(), self._vector(otherwise)]
         return PerKeyValue(vector=arith.select(*vectors))
 
-    def _in_turn(self, op: mlir.Op, places: KeyCoordinates, given: dict[int, Number]) -> PerKeyValue:
-        before, found = dict(self.one.known), list[mlir.Value]()
+    def _in_turn(self, op: mlir.Op, places: KeyCoordinates, values: dict[int, Number]) -> PerKeyValue:
+        saved, results = dict(self.evaluator.known), list[mlir.Value]()
         for lane in range(self.count):
-            self.one.known |= {buffer: self._at(number, lane) for buffer, number in self.known.items()}
+            self.evaluator.known |= {buffer: self._at(number, lane) for buffer, number in self.known.items()}
             place = {dim: self._at(number, lane) for dim, number in places.items()}
-            arguments = {number: self._at(value, lane) for number, value in given.items()}
-            found.append(self.one.result(op, place, arguments))
-        self.one.known = before
-        return PerKeyValue(found)
+            arguments = {number: self._at(value, lane) for number, value in values.items()}
+            results.append(self.evaluator.result(op, place, arguments))
+        self.evaluator.known = saved
+        return PerKeyValue(results)
 
     def _at(self, number: Number, lane: int) -> mlir.Value:
         return number.each(self.count)[lane] if isinstance(number, PerKeyValue) else number
 
     def _arguments(
-        self, op: mlir.Op, places: KeyCoordinates, given: dict[int, Number]
+        self, op: mlir.Op, places: KeyCoordinates, values: dict[int, Number]
     ) -> dict[mlir.Value, Number]:
         maps = mlir.indexing_maps(op)
-        mapping: dict[mlir.Value, Number] = dict(self.one.scalars)
+        mapping: dict[mlir.Value, Number] = dict(self.evaluator.scalars)
         for number, argument in enumerate(mlir.block_of(op).arguments):
             operand = op.operands[number]
-            if number in given:
-                mapping[argument] = given[number]
+            if number in values:
+                mapping[argument] = values[number]
             elif list(argument.uses) and mlir.is_memref(operand.type):
                 mapping[argument] = self._element(operand, list(maps[number].results), places)
             elif list(argument.uses):
@@ -137,18 +137,18 @@ class Lanes:
         return mapping
 
     def _element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], places: KeyCoordinates) -> Number:
-        """The element of ``buffer`` that its index expressions ``axes`` give."""
+        """The element of ``buffer`` that the index expressions ``axes`` select."""
         if buffer in self.known:
             return self.known[buffer]
         indices = [self._index(axis, places) for axis in axes]
         uniform = {dim: number for dim, number in places.items() if not isinstance(number, PerKeyValue)}
         if not any(isinstance(index, PerKeyValue) for index in indices):
-            return self.one.element(buffer, axes, uniform)
-        if buffer in self.one.makers:
-            return self.result(self.one.makers[buffer], dict(enumerate(indices)), {})
+            return self.evaluator.element(buffer, axes, uniform)
+        if buffer in self.evaluator.makers:
+            return self.result(self.evaluator.makers[buffer], dict(enumerate(indices)), {})
         return PerKeyValue(
             [
-                self.one.element(
+                self.evaluator.element(
                     buffer, axes, {dim: self._at(number, lane) for dim, number in places.items()}
                 )
                 for lane in range(self.count)
@@ -163,8 +163,8 @@ class Lanes:
         if operand not in mapping:
             owner = mlir.defining(operand)
             mapping[operand] = operand if owner is None else mlir.clone(owner).results[0]
-        found = mapping[operand]
-        return found if isinstance(found, PerKeyValue) else as_i64(found) if _is_index(found) else found
+        value = mapping[operand]
+        return value if isinstance(value, PerKeyValue) else as_i64(value) if _is_index(value) else value
 
     def _computed(
         self, operation: mlir.Op, places: KeyCoordinates, mapping: dict[mlir.Value, Number]
@@ -176,7 +176,7 @@ class Lanes:
             return mlir.clone(operation).results[0]
         if name == "memref.load":
             return self._loaded(
-                operation, [self._mapped(one, mapping) for one in list(operation.operands)[1:]]
+                operation, [self._mapped(operand, mapping) for operand in list(operation.operands)[1:]]
             )
         operands = [self._mapped(operand, mapping) for operand in operation.operands]
         if name in _CASTS:
@@ -188,16 +188,16 @@ class Lanes:
         if name not in _VECTORS or any(str(kind) not in _ELEMENTS for kind in kinds):
             lanes = range(self.count)
             return PerKeyValue(
-                [self._scalar(operation, [self._at(one, lane) for one in operands]) for lane in lanes]
+                [self._scalar(operation, [self._at(operand, lane) for operand in operands]) for lane in lanes]
             )
         vectors = [self._vector(operand) for operand in operands]
-        return PerKeyValue(vector=_made(operation, vectors, self._kind(kinds[0])))
+        return PerKeyValue(vector=_rebuilt(operation, vectors, self._kind(kinds[0])))
 
     def _scalar(self, operation: mlir.Op, operands: list[mlir.Value]) -> mlir.Value:
-        return _made(operation, operands, _plain(operation.results[0].type))
+        return _rebuilt(operation, operands, _plain(operation.results[0].type))
 
     def _loaded(self, load: mlir.Op, indices: list[Number]) -> Number:
-        pointer = self.one.views[load.operands[0]]
+        pointer = self.evaluator.views[load.operands[0]]
 
         def at(lane: int) -> mlir.Value:
             offset = mlir.constant(0)
@@ -209,14 +209,14 @@ class Lanes:
             return at(0)
         return PerKeyValue([at(lane) for lane in range(self.count)])
 
-    def _cast(self, name: str, number: Number, wanted: mlir.Type) -> Number:
-        bits = [int(str(kind)[1:]) for kind in (_element(number), wanted)]
+    def _cast(self, name: str, number: Number, target: mlir.Type) -> Number:
+        bits = [int(str(kind)[1:]) for kind in (_element(number), target)]
         if bits[0] == bits[1]:
             return number
         cast = _CASTS[name][bits[1] > bits[0]]
         if not isinstance(number, PerKeyValue):
-            return cast(wanted, number)
-        return PerKeyValue(vector=cast(self._kind(wanted), number.together()))
+            return cast(target, number)
+        return PerKeyValue(vector=cast(self._kind(target), number.together()))
 
     def _kind(self, element: mlir.Type) -> mlir.Type:
         return mlir.type_of(f"vector<{self.count}x{element}>")
@@ -228,8 +228,8 @@ class Lanes:
         literal = mlir.splat(number, kind)
         if literal is not None:
             return literal
-        nothing = llvm.mlir_poison(kind)
-        first = llvm.insertelement(nothing, number, mlir.constant(0))
+        poison = llvm.mlir_poison(kind)
+        first = llvm.insertelement(poison, number, mlir.constant(0))
         return llvm.shufflevector(kind, first, first, [0] * self.count)
 
 
@@ -245,6 +245,6 @@ def _plain(kind: mlir.Type) -> mlir.Type:
     return i64() if str(kind) == "index" else kind
 
 
-def _made(operation: mlir.Op, operands: list[mlir.Value], kind: mlir.Type) -> mlir.Value:
-    """The same operation on other operands."""
+def _rebuilt(operation: mlir.Op, operands: list[mlir.Value], kind: mlir.Type) -> mlir.Value:
+    """Clone ``operation`` with new operands and a new result type."""
     return mlir.create(mlir.name_of(operation), operands, [kind], mlir.attributes_of(operation)).results[0]

@@ -32,7 +32,7 @@ class SharedAccess:
 
 
 class BarrierPlacement:
-    """The accesses since the last barrier; ``emit`` writes a barrier at the current point."""
+    """The accesses since the last barrier; ``emit`` emits a barrier at the insertion point."""
 
     def __init__(self, emit: Callable[[], mlir.Op]) -> None:
         self._emit = emit
@@ -101,9 +101,9 @@ class RowRegisters:
     def write(self, root: mlir.Value, key: ElementKey | None, value: mlir.Value) -> None:
         """Note a write of an element of the buffer; without a key, of an unknown one."""
         self._values = {
-            other: known
-            for other, known in self._values.items()
-            if other.root != root or (key is not None and other.distribution == key.distribution)
+            element: held_value
+            for element, held_value in self._values.items()
+            if element.root != root or (key is not None and element.distribution == key.distribution)
         }
         if key is not None:
             self._values[key] = value

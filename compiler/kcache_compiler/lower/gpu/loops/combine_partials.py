@@ -1,4 +1,4 @@
-"""Reductions that threads share: what combines two partial results, and where it starts."""
+"""Reductions across threads: combiners of partial results, and their neutral elements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kcache_compiler.lower.loops.elements import Code
 from kcache_compiler.mlir import operations as mlir
 
 _INF = float("inf")
-#: Operation -> its neutral element; of integers as a function of their bits.
+#: The neutral element by operation.
 _FLOATS = {
     "arith.addf": -0.0,
     "arith.mulf": 1.0,
@@ -24,7 +24,7 @@ _ONES = ("arith.andi", "arith.minui")
 
 @dataclass(frozen=True)
 class Combiner:
-    """An operation of two values in any order and grouping, with its flags."""
+    """An associative and commutative operation, with its flags."""
 
     operation: mlir.Op
 
@@ -39,7 +39,7 @@ class Combiner:
         return copy.results[0]
 
     def neutral(self) -> mlir.Value:
-        """What changes nothing."""
+        """The neutral element."""
         name, kind = mlir.name_of(self.operation), self.kind
         if name in _FLOATS:
             return mlir.float_constant(_FLOATS[name], kind)
@@ -56,22 +56,22 @@ _INTEGERS = (*_ZERO, *_ONES, "arith.maxsi", "arith.minsi", "arith.muli")
 
 
 def combiners_of(code: Code) -> list[Combiner] | None:
-    """How each result of a reduction combines; None where one may not be taken apart."""
+    """The combiner of each result of a reduction; None if one may not be reassociated."""
     yielded = list(mlir.operations(code.body)[-1].operands)
     outputs = list(code.body.arguments)[code.inputs :]
-    found: list[Combiner] = []
+    combiners: list[Combiner] = []
     for value, output in zip(yielded, outputs, strict=True):
         owner = mlir.defining(value)
         if owner is None or not _is_free(owner):
             return None
         if [user for user, _ in mlir.uses(output)] != [owner] or len(list(mlir.uses(value))) != 1:
             return None
-        found.append(Combiner(owner))
-    return found
+        combiners.append(Combiner(owner))
+    return combiners
 
 
 def _is_free(owner: mlir.Op) -> bool:
-    """The operation may be grouped and ordered as one likes."""
+    """Whether the operation may be reassociated."""
     name = mlir.name_of(owner)
     if name in _INTEGERS:
         return True

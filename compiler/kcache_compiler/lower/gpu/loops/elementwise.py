@@ -1,4 +1,4 @@
-"""Elementwise groups: a thread for several neighbours, which it reads and writes together."""
+"""Elementwise groups: each thread computes several contiguous elements with vector loads and stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kcache_compiler.shapes.formula import Formula, apply, product
 
 
 def plan_streams(writer: LaneWriter) -> Lanes | None:
-    """How many elements a thread takes; None for groups that are no elementwise stream."""
+    """The elements per thread; None for groups that are not elementwise."""
     fused = writer.fused
     count = len(fused.statements[0].nest.axes)
     if len(fused.segments) != 1 or count == 0 or fused.shared != count:
@@ -21,9 +21,9 @@ def plan_streams(writer: LaneWriter) -> Lanes | None:
 
 
 def write_streams(writer: LaneWriter, lanes: Lanes) -> LaunchGeometry:
-    """The body of the kernel at the current point.
+    """Write the body of the kernel at the insertion point.
 
-    A thread of several chunks has them a block of threads apart, so that neighbours still read neighbours.
+    The chunks of a thread are a block of threads apart, so that accesses stay coalesced.
     """
     choices = writer.kernel.sizes.choices
     threads, items = choices.threads, choices.items
@@ -31,8 +31,8 @@ def write_streams(writer: LaneWriter, lanes: Lanes) -> LaunchGeometry:
     limit, fits = writer.kernel.value(points), writer.fits(lanes)
     for item in range(items):
         short, number = thread_number(threads, item, items)
-        known = isinstance(points, int) and points < 2**31 - threads * items
-        _write_chunk(writer, lanes, (number, short if known else None), limit, fits)
+        fits_i32 = isinstance(points, int) and points < 2**31 - threads * items
+        _write_chunk(writer, lanes, (number, short if fits_i32 else None), limit, fits)
     chunks = apply("ceildiv", points, lanes.count)
     return LaunchGeometry((apply("ceildiv", chunks, threads * items), 1, 1), (threads, 1, 1))
 
@@ -44,7 +44,7 @@ def _write_chunk(
     limit: mlir.Value,
     fits: mlir.Value | None,
 ) -> None:
-    """The chunk of number ``place``, as i64 and, where that is known to fit, as i32."""
+    """Write the chunk of number ``place``, as i64 and, if it is known to fit, as i32."""
     kernel, count, (number, narrow) = writer.kernel, lanes.count, place
     sizes = [axis.size for axis in writer.fused.statements[0].nest.axes]
     points = product(sizes)
@@ -64,10 +64,10 @@ def _write_chunk(
         if fits is None and isinstance(points, int) and points % count == 0:
             together()
             return
-        whole = compare("le", memory.plus(first, mlir.constant(count)), limit)
-        chosen = mlir.if_else(whole if fits is None else logical_and(whole, fits))
+        is_full = compare("le", memory.plus(first, mlir.constant(count)), limit)
+        branch = mlir.if_else(is_full if fits is None else logical_and(is_full, fits))
         for region, write in enumerate((together, one_by_one)):
-            with mlir.at_end(mlir.block_of(chosen, region)):
+            with mlir.at_end(mlir.block_of(branch, region)):
                 write()
                 scf.yield_([])
 

@@ -1,4 +1,4 @@
-"""The universal form: a thread for each point of the parallel axes, all else in the thread, one by one."""
+"""The general form: one thread per point of the parallel axes, with all inner loops in the thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kcache_compiler.shapes.formula import Formula, product
 
 
 class PointWriter(Writer):
-    """Writes all loops inside the ``shared`` axes, for one point of these."""
+    """Writes all loops inside the ``shared`` axes, for one point of them."""
 
     asks = False
 
@@ -35,22 +35,22 @@ class PointWriter(Writer):
         return self.kernel.value(formula)
 
     def start(self, access: Access) -> Pointer:
-        """The first element that an access may touch."""
+        """The pointer to the first element of an access."""
         return self._start(access)
 
-    def point(self, counters: list[mlir.Value], known: Registers | None = None) -> None:
-        """The segments of the group at ``counters`` of the shared axes, with elements that are known."""
-        registers: Registers = dict(known or {})
+    def point(self, counters: list[mlir.Value], values: Registers | None = None) -> None:
+        """Write the segments of the group at ``counters`` of the shared axes; ``values`` are in registers."""
+        registers: Registers = dict(values or {})
         for segment in self.fused.segments:
             self._segment(segment, counters, registers)
 
     def numbered(self, sizes: list[Formula]) -> Point:
-        """The same by the number of the point, where the shared axes have ``sizes``."""
+        """``point`` by the linear number of the point in shared axes of ``sizes``."""
         return lambda number, narrow: self.point(split(number, narrow, sizes, self.kernel.value))
 
 
 def write_points(writer: PointWriter) -> LaunchGeometry:
-    """The body of the kernel at the current point."""
+    """Write the body of the kernel at the insertion point."""
     kernel, fused = writer.kernel, writer.fused
     sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
     points = product(sizes)

@@ -1,8 +1,8 @@
-"""Rows: a block, or a warp, for each iteration of the axes that the nests of a group share.
+"""Rows: a block, or a warp, per iteration of the shared axes of a group.
 
-Softmax, norms, losses, sums: the threads of a row share the loops inside it. Elements are dealt out in turn,
-so that neighbours read neighbours; partial sums meet by shuffles, those of several warps through shared
-memory, and every thread has the result. Buffers of one row lie in shared memory.
+Softmax, norms, losses, sums: the loops inside a row are distributed over the threads of the row, cyclically,
+so that accesses are coalesced. Partial results are combined by shuffles, and across warps through shared
+memory; every thread gets the result. Buffers of one row are in shared memory.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from kcache_compiler.schedule.loops import Fused, Statement
 from kcache_compiler.shapes.formula import Formula, apply, product
 
 WARP = 32
-#: Elements of a row up to which a warp takes it, and rows of a block then.
+#: Maximum number of elements of a row that one warp computes, and the rows of a block then.
 SHORT, ROWS = 512, 4
-#: Threads of a row that a block takes, by its length; at most, or for the only row.
+#: Threads of a row that a block computes: short, long, and longest or single rows.
 BLOCK, LONG_BLOCK, WHOLE = 256, 512, 1024
 _LONG, _LONGEST = 8192, 16384
-#: Operations of all elements that a thread has in a segment up to which these are written one after another:
-#: what is read, or computed, in one segment is then in registers for the next.
+#: Maximum number of operations of a thread in a segment whose loop is fully unrolled: values that are read or
+#: computed in one segment then stay in registers for the next.
 STRAIGHT = 800
 
 Combiners = dict[tuple[int, int], Combiner]
 
 
-#: Sizes of the axes that are dealt out, and how many elements along the last go together.
+#: Sizes of the axes that are distributed over threads, and the vector length along the last one.
 Dealt: TypeAlias = tuple[list[Formula], Lanes | None]
-#: One element: its counters inside the row, and values that are carried.
+#: Emits one element, for its counters inside the row and the loop-carried values.
 Body: TypeAlias = Callable[[list[mlir.Value], dict[Slot, mlir.Value]], dict[Slot, mlir.Value]]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The plan: threads of a row, rows of a block, and how the reductions of each segment combine."""
+    """The plan: threads of a row, rows of a block, and the combiners of each segment's reductions."""
 
     threads: int
     rows: int
@@ -59,13 +59,13 @@ class Rows:
 
 
 def plan_rows(fused: Fused, codes: Mapping[int, Code], choices: GpuChoices) -> Rows | None:
-    """The plan of a group whose rows are worth several threads; None for others."""
-    found: list[Combiners] = []
+    """The plan of a group whose rows are distributed over threads; None for others."""
+    combiners_by_segment: list[Combiners] = []
     for segment in fused.segments:
         combiners = _combiners(segment, fused.shared, codes)
         if combiners is None:
             return None
-        found.append(combiners)
+        combiners_by_segment.append(combiners)
     inner = [_inner(segment, fused.shared) for segment in fused.segments]
     if len(inner) == 1 and not _along_memory(fused):
         return None
@@ -73,19 +73,19 @@ def plan_rows(fused: Fused, codes: Mapping[int, Code], choices: GpuChoices) -> R
     if len(fused.segments) == 1 and isinstance(inner[0], int) and inner[0] < WARP:
         return None
     points = product([axis.size for axis in fused.statements[0].nest.axes[: fused.shared]])
-    known = all(isinstance(size, int) for size in inner)
+    is_static = all(isinstance(size, int) for size in inner)
     if points == 1:
         threads = WHOLE
-    elif known and longest <= SHORT:
+    elif is_static and longest <= SHORT:
         threads = WARP
     else:
         threads = BLOCK if longest < _LONG else LONG_BLOCK if longest < _LONGEST else WHOLE
-        if known and longest <= 2 * SHORT:
+        if is_static and longest <= 2 * SHORT:
             threads = BLOCK // 2
     threads = choices.row_threads or threads
     rows = 1 if threads != WARP or points == 1 else choices.rows or ROWS
     fits = rows * sum(size for _, size in fused.rows) <= 32768
-    return Rows(threads, rows if fits else 1, tuple(found))
+    return Rows(threads, rows if fits else 1, tuple(combiners_by_segment))
 
 
 def _inner(segment: tuple[Statement, ...], shared: int) -> Formula:
@@ -93,7 +93,7 @@ def _inner(segment: tuple[Statement, ...], shared: int) -> Formula:
 
 
 def _along_memory(fused: Fused) -> bool:
-    """Some read runs along memory inside the row."""
+    """Whether a read inside the row is contiguous."""
     return any(
         not access.written and access.strides[fused.shared :] and access.strides[-1] == 1
         for statement in fused.statements
@@ -102,12 +102,12 @@ def _along_memory(fused: Fused) -> bool:
 
 
 def _combiners(segment: tuple[Statement, ...], shared: int, codes: Mapping[int, Code]) -> Combiners | None:
-    """How the accumulators of a segment that only reduces combine; None where threads cannot share it."""
-    nests = [one.nest for one in segment]
+    """The combiners of a segment that only reduces; None if it cannot be distributed over threads."""
+    nests = [statement.nest for statement in segment]
     depth = len(nests[0].axes)
     if any(all(nest.axes[p].parallel for nest in nests) for p in range(shared, depth)):
         return {}
-    found: Combiners = {}
+    combined: Combiners = {}
     for number, statement in enumerate(segment):
         slots = [slot for slot in slots_of(segment, shared) if slot.statement == number]
         if all(axis.parallel for axis in statement.nest.axes[shared:]):
@@ -115,12 +115,12 @@ def _combiners(segment: tuple[Statement, ...], shared: int, codes: Mapping[int, 
         combiners = combiners_of(codes[statement.number])
         if combiners is None or any(slot.level != shared for slot in slots):
             return None
-        found |= {(number, slot.access): one for slot, one in zip(slots, combiners, strict=True)}
-    return found
+        combined |= {(number, slot.access): combiner for slot, combiner in zip(slots, combiners, strict=True)}
+    return combined
 
 
 class RowWriter(LaneWriter):
-    """Writes the segments of one row for the thread ``lane`` of those that share it."""
+    """Writes the segments of one row for one of the threads that share it."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class RowWriter(LaneWriter):
         self._dealt: list[int] = []
         self._distribution: Hashable = None
         self._weight = 0
-        #: The iteration of the loop over chunks that is written; values of elements across segments.
+        #: The current iteration of an unrolled loop over chunks; values of elements across segments.
         self._iteration: int | None = None
         self._row_registers = RowRegisters()
         written = {
@@ -155,13 +155,15 @@ class RowWriter(LaneWriter):
         self._slots = 0
 
     def row(self, counters: list[mlir.Value], thread: mlir.Value) -> None:
-        """All segments at ``counters`` of the shared axes."""
+        """Write all segments at ``counters`` of the shared axes."""
         self.thread, self.outer = thread, counters
         registers: Registers = {}
         for number, segment in enumerate(self.fused.segments):
             if number:
                 self.barriers.place_tentative()
-            for captured in [one for statement in segment for one in self._captured(statement.number)]:
+            for captured in [
+                shared_access for statement in segment for shared_access in self._captured(statement.number)
+            ]:
                 self.barriers.record(captured)
                 self._row_registers.read(captured.root)
             self._row_segment(number, segment, counters, registers)
@@ -169,7 +171,7 @@ class RowWriter(LaneWriter):
         self._row_registers.erase_unread_stores({self.roots[buffer] for buffer, _ in self.fused.rows})
 
     def _captured(self, number: int) -> list[SharedAccess]:
-        """Buffers that a body reads where it likes."""
+        """Buffers that a body reads at arbitrary indices."""
         code = self.codes[number]
         captured = captured_by(code.generic, code.numbers)
         return [
@@ -180,8 +182,8 @@ class RowWriter(LaneWriter):
 
     def _shared_access(self, access: Access, written: bool) -> SharedAccess:
         shared = self.fused.shared
-        others = [p for p in range(shared, len(access.strides)) if p not in self._dealt]
-        if self._distribution is None or others:
+        unshared_axes = [p for p in range(shared, len(access.strides)) if p not in self._dealt]
+        if self._distribution is None or unshared_axes:
             return SharedAccess(self.roots[access.buffer], written)
         base = self.pointers[access.buffer].base
         strides = (access.strides[:shared], tuple(access.strides[p] for p in self._dealt))
@@ -190,12 +192,12 @@ class RowWriter(LaneWriter):
         )
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
-        """An element, out of memory where no register has it."""
+        """An element, from its register or from memory."""
         if registers.get(element_of(access)) is None and access.buffer not in self.fused.unstored:
             shared = self._shared_access(access, written=False)
-            known = self._row_registers.value(self._element_key(shared))
-            if known is not None:
-                return known
+            value = self._row_registers.value(self._element_key(shared))
+            if value is not None:
+                return value
             self._row_registers.read(shared.root)
             self.barriers.record(shared)
         return super().read(access, counters, registers)
@@ -207,7 +209,7 @@ class RowWriter(LaneWriter):
         return ElementKey(shared.root, shared.distribution, self._iteration, self.group.lane)
 
     def stored(self, access: Access, store: mlir.Op) -> None:
-        """A chunk was written, which makes an earlier store to it that was not read redundant."""
+        """Note that a chunk was stored: an earlier store to it that was not read is redundant."""
         shared = self._shared_access(access, written=True)
         if self._iteration is not None and shared.distribution is not None:
             self._row_registers.stored(shared.root, (shared.distribution, self._iteration), store)
@@ -217,13 +219,17 @@ class RowWriter(LaneWriter):
     ) -> None:
         shared, axes = self.fused.shared, segment[0].nest.axes
         loops = Loops(self, segment, slots_of(segment, shared))
-        parallel = [p for p in range(shared, len(axes)) if all(one.nest.axes[p].parallel for one in segment)]
+        parallel = [
+            p
+            for p in range(shared, len(axes))
+            if all(statement.nest.axes[p].parallel for statement in segment)
+        ]
         if len(axes) == shared:
             self._alone = True
             loops.bodies(counters, registers, {})
             self._alone = False
             return
-        self._weight = sum(len(mlir.operations(self.codes[one.number].body)) for one in segment)
+        self._weight = sum(len(mlir.operations(self.codes[statement.number].body)) for statement in segment)
         dealt = self._dealt = parallel or list(range(shared, len(axes)))
         combiners = self.plan.combiners[number]
         sizes = [axes[p].size for p in dealt]
@@ -234,7 +240,7 @@ class RowWriter(LaneWriter):
             self._reduce(loops, combiners, counters, registers, (sizes, lanes))
 
     def _deal(self, dealt: Dealt, values: dict[Slot, mlir.Value], body: Body) -> dict[Slot, mlir.Value]:
-        """All elements that are this thread's: every so many-th from its own on, several at once if so."""
+        """Write the loop over this thread's elements, distributed cyclically, in vectors if possible."""
         sizes, lanes = dealt
         if lanes is None:
             return self._each(sizes, values, body)
@@ -246,40 +252,40 @@ class RowWriter(LaneWriter):
             lambda: _raw(self._each(sizes, values, body)),
         )
         kinds = [value.type for value in values.values()]
-        chosen = if_else_values(fits, [one.type for one in _raw(values)], *branches)
-        final = [memory.from_carried(raw, kind) for raw, kind in zip(chosen, kinds, strict=True)]
+        results = if_else_values(fits, [value.type for value in _raw(values)], *branches)
+        final = [memory.from_carried(raw, kind) for raw, kind in zip(results, kinds, strict=True)]
         return dict(zip(values, final, strict=True))
 
     def _each(
         self, sizes: list[Formula], values: dict[Slot, mlir.Value], body: Body
     ) -> dict[Slot, mlir.Value]:
-        def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
-            return body(split(at, None, sizes, self.kernel.value), inside)
+        def step(point: mlir.Value, carried: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            return body(split(point, None, sizes, self.kernel.value), carried)
 
         self._distribution = ("each", *sizes)
-        found = carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
+        results = carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
         self._distribution = None
-        return found
+        return results
 
     def _chunks(
         self, sizes: list[Formula], lanes: Lanes, values: dict[Slot, mlir.Value], body: Body
     ) -> dict[Slot, mlir.Value]:
         count = lanes.count
-        fewer: list[Formula] = [*sizes[:-1], apply("ceildiv", sizes[-1], count)]
+        chunk_sizes: list[Formula] = [*sizes[:-1], apply("ceildiv", sizes[-1], count)]
 
-        def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
-            found = split(at, None, fewer, self.kernel.value)
-            found[-1] = memory.times(found[-1], mlir.constant(count))
+        def step(point: mlir.Value, current: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            chunk_counters = split(point, None, chunk_sizes, self.kernel.value)
+            chunk_counters[-1] = memory.times(chunk_counters[-1], mlir.constant(count))
 
             def lane(counters: list[mlir.Value]) -> None:
-                nonlocal inside
-                inside = body(counters[-len(found) :], inside)
+                nonlocal current
+                current = body(counters[-len(chunk_counters) :], current)
 
-            self.together([*self.outer, *found], count, lane)
-            return inside
+            self.together([*self.outer, *chunk_counters], count, lane)
+            return current
 
         self._distribution = (count, *sizes)
-        turns = self._iterations(product(fewer))
+        turns = self._iterations(product(chunk_sizes))
         if turns > 0 and lanes.certain and turns * count * self._weight <= STRAIGHT:
             for self._iteration in range(turns):
                 values = step(
@@ -287,19 +293,21 @@ class RowWriter(LaneWriter):
                 )
             self._distribution = self._iteration = None
             return values
-        carried = carry((self.thread, self.kernel.value(product(fewer))), self.plan.threads, values, step)
+        carried = carry(
+            (self.thread, self.kernel.value(product(chunk_sizes))), self.plan.threads, values, step
+        )
         self._distribution = None
         return carried
 
     def _iterations(self, chunks: Formula) -> int:
-        """How many chunks each thread of the row has; 0 where that is not the same for all."""
+        """The number of chunks of each thread of the row; 0 if threads differ."""
         even = isinstance(chunks, int) and chunks % self.plan.threads == 0
         return chunks // self.plan.threads if isinstance(chunks, int) and even else 0
 
     def _spread(self, loops: Loops, counters: list[mlir.Value], registers: Registers, dealt: Dealt) -> None:
         def body(inner: list[mlir.Value], none: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
-            here = [*counters, *inner]
-            loops.run(len(here), here, dict(registers), {})
+            indices = [*counters, *inner]
+            loops.run(len(indices), indices, dict(registers), {})
             return none
 
         self._deal(dealt, {}, body)
@@ -324,29 +332,29 @@ class RowWriter(LaneWriter):
         def body(inner: list[mlir.Value], partial: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             return loops.bodies([*counters, *inner], dict(registers), partial)
 
-        partial = self._deal(dealt, {slot: one.neutral() for slot, one in slots.items()}, body)
-        totals = {slot: across_lanes(one, partial[slot]) for slot, one in slots.items()}
+        partial = self._deal(dealt, {slot: combiner.neutral() for slot, combiner in slots.items()}, body)
+        totals = {slot: across_lanes(combiner, partial[slot]) for slot, combiner in slots.items()}
         if self.plan.threads > WARP:
             totals = self._across_warps(slots, totals)
         self._alone = True
-        for slot, one in slots.items():
-            total = one.apply(starts[slot], totals[slot])
+        for slot, combiner in slots.items():
+            total = combiner.apply(starts[slot], totals[slot])
             self.write_back(loops.access(slot), counters, registers, total)
         self._alone = False
 
     def _across_warps(
         self, slots: dict[Slot, Combiner], totals: dict[Slot, mlir.Value]
     ) -> dict[Slot, mlir.Value]:
-        """Through shared memory, a place of its own for each reduction of the kernel."""
+        """Combine totals of warps through shared memory, separate for each reduction of the kernel."""
         warps = self.plan.threads // WARP
         places: dict[Slot, Pointer] = {}
         warp = arith.shrui(self.thread, mlir.constant(5))
         lane = arith.andi(self.thread, mlir.constant(WARP - 1))
-        for slot, one in slots.items():
-            width = memory.element_bytes(one.kind)
+        for slot, combiner in slots.items():
+            width = memory.element_bytes(combiner.kind)
             name = f"{self.kernel.name}_partial_{self._slots}"
             self._slots += 1
-            places[slot] = Pointer(shared_memory(self.kernel, name, warps * width), one.kind, [])
+            places[slot] = Pointer(shared_memory(self.kernel, name, warps * width), combiner.kind, [])
 
         def leave() -> None:
             for slot, place in places.items():
@@ -355,17 +363,17 @@ class RowWriter(LaneWriter):
         if_then(compare("eq", lane, mlir.constant(0)), leave)
         barrier()
         self.barriers.synchronized()
-        found: dict[Slot, mlir.Value] = {}
+        results: dict[Slot, mlir.Value] = {}
         for slot, place in places.items():
-            found[slot] = memory.load(place, mlir.constant(0))
+            results[slot] = memory.load(place, mlir.constant(0))
             for number in range(1, warps):
-                found[slot] = slots[slot].apply(found[slot], memory.load(place, mlir.constant(number)))
-        return found
+                results[slot] = slots[slot].apply(results[slot], memory.load(place, mlir.constant(number)))
+        return results
 
     def write_back(
         self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
     ) -> None:
-        """Values that all threads have are stored by the first of them, once all have read."""
+        """Store an element; a value that all threads have is stored by the first one, after all reads."""
         if not self._alone:
             if access.buffer not in self.fused.unstored:
                 shared = self._shared_access(access, written=True)
@@ -385,7 +393,7 @@ class RowWriter(LaneWriter):
 
 
 def write_rows(writer: RowWriter) -> LaunchGeometry:
-    """The body of the kernel at the current point."""
+    """Write the body of the kernel at the insertion point."""
     kernel, fused, plan = writer.kernel, writer.fused, writer.plan
     sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
     points = product(sizes)
@@ -405,12 +413,12 @@ def write_rows(writer: RowWriter) -> LaunchGeometry:
 
 
 def _raw(values: dict[Slot, mlir.Value]) -> list[mlir.Value]:
-    """Values as branches and loops carry them."""
+    """Values in the types of loop-carried values."""
     return [memory.to_carried(value) for value in values.values()]
 
 
 def row_memory(kernel: Kernel, rows: Rows | None, number: int, size: int) -> mlir.Value:
-    """Where one row of a buffer lies: in shared memory, or the thread's own."""
+    """The memory of one row of a buffer: shared, or local to the thread."""
     with kernel.before():
         if rows is None:
             return memory.stack(size)

@@ -1,4 +1,4 @@
-"""Elements that ``main`` itself writes: a launch of one thread for each."""
+"""Stores of single elements by ``main``: a launch of one thread each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Store:
 
     @property
     def numbers(self) -> list[mlir.Value]:
-        """What it asks of ``main``: the element, its indices, where the buffer begins."""
+        """The scalars of ``main`` that it uses: the element, its indices, the buffer's offset."""
         value, buffer, *indices = self.op.operands
         return [value, *indices, *offsets_of([buffer])]
 
@@ -49,9 +49,9 @@ def write_store(kernel: Kernel, store: Store) -> LaunchGeometry:
 
 
 def hold_numbers(main: mlir.Op) -> None:
-    """Numbers that ``main`` reads where something is written later: kept in a place of their own.
+    """Copy scalars that ``main`` loads from buffers which are written later to separate allocations.
 
-    Each launch that asks for such a number reads it again, when the first place may hold another one.
+    Each launch that uses such a scalar loads it again, when the original element may have changed.
     """
     loads = [load for load in mlir.named(main, "memref.load") if mlir.within(load, main)]
     if not loads:
@@ -59,7 +59,7 @@ def hold_numbers(main: mlir.Op) -> None:
     order = {op: place for place, op in enumerate(mlir.walk(main))}
     last: dict[mlir.Value, int] = {}
     for op in mlir.named(main, "linalg.generic", STORE):
-        last |= {root_of(one): order[op] for one in targets(op)}
+        last |= {root_of(target): order[op] for target in targets(op)}
     for load in loads:
         if last.get(root_of(load.operands[0]), -1) < order[load]:
             continue
@@ -67,10 +67,10 @@ def hold_numbers(main: mlir.Op) -> None:
         with mlir.after(load):
             place = memref.alloc(mlir.type_of(f"memref<{number.type}>"), [], [])
             memref.store(number, place, [])
-            held = memref.load(place, [])
+            saved = memref.load(place, [])
         for user, position in list(mlir.uses(number)):
             if user in order:
-                user.operands[position] = held
+                user.operands[position] = saved
 
 
 def targets(op: mlir.Op) -> list[mlir.Value]:

@@ -1,4 +1,4 @@
-"""Scatters and sorts: a thread for each of the independent steps that a CPU's threads would share."""
+"""Scatters and sorts: one thread per independent step of the CPU form."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ THREADS = 128
 def write_marker(
     kernel: Kernel, generic: mlir.Op
 ) -> tuple[LaunchGeometry, tuple[str, ...], tuple[Check, ...]]:
-    """The body of the kernel of a marker, its name and what must hold of its sizes."""
+    """Write the body of a marker's kernel; returns its geometry, name and runtime checks."""
     kind, details = marked(generic) or ("", {})
     operands = list(generic.operands)
     walked, checks = walks(generic, kernel.shapes)
     inputs = mlir.input_count(generic)
     steps = (plan_scatter if kind == "scatter" else plan_sort)(details, walked, checks)
-    pointers: dict[mlir.Value, Pointer] = {one: kernel.pointer(one) for one in dict.fromkeys(operands)}
+    pointers: dict[mlir.Value, Pointer] = {
+        operand: kernel.pointer(operand) for operand in dict.fromkeys(operands)
+    }
     scalars: dict[mlir.Value, mlir.Value] = {}
     for captured in captured_by(generic, range(len(operands))):
         if not mlir.is_memref(captured.type):

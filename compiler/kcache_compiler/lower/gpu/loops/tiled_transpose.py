@@ -1,7 +1,7 @@
-"""Transposition: what is read across its rows comes in tiles through shared memory.
+"""Transposition: operands that are read across their rows pass through shared memory in tiles.
 
-A warp reads along the rows of the operand, leaves them in a padded square, and after a barrier takes the
-columns of it, along which the result is written.
+A warp reads along the rows of the operand and stores them in a padded square; after a barrier, it reads the
+columns, along which the result is written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Turn
 from kcache_compiler.shapes.formula import Formula, apply, product
 
-#: Elements of a side of a tile, threads of a block, bytes of all tiles at most.
+#: Elements of a side of a tile, threads of a block, maximum bytes of all tiles.
 SIDE, THREADS, BYTES = 32, 256, 40960
 _PITCH = SIDE + 1
 _ROWS = THREADS // SIDE
 
 
 def turns(writer: PointWriter) -> Turn | None:
-    """The two axes of an elementwise group that reads across; None for others."""
+    """The two axes of an elementwise group with transposed reads; None for others."""
     fused = writer.fused
     if len(fused.segments) > 1 or fused.turn is None:
         return None
@@ -43,15 +43,15 @@ def _bytes(writer: PointWriter, access: Access) -> int:
 
 
 def write_turns(writer: PointWriter, turn: Turn) -> LaunchGeometry:
-    """The body of the kernel at the current point."""
+    """Write the body of the kernel at the insertion point."""
     value = writer.kernel.value
     sizes = [axis.size for axis in writer.fused.statements[0].nest.axes]
-    others = [place for place in range(len(sizes)) if place not in (turn.across, turn.along)]
+    outer_axes = [place for place in range(len(sizes)) if place not in (turn.across, turn.along)]
     blocks = [apply("ceildiv", sizes[place], SIDE) for place in (turn.across, turn.along)]
-    grid: list[Formula] = [*(sizes[place] for place in others), *blocks]
+    grid: list[Formula] = [*(sizes[place] for place in outer_axes), *blocks]
     block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
-    *outer, across, along = split(block, None, grid, value)
-    _Tile(writer, turn, dict(zip(others, outer, strict=True)), (across, along), thread).write()
+    *outer, row, column = split(block, None, grid, value)
+    _Tile(writer, turn, dict(zip(outer_axes, outer, strict=True)), (row, column), thread).write()
     return LaunchGeometry((product(grid), 1, 1), (THREADS, 1, 1))
 
 
@@ -66,7 +66,7 @@ class _Tile:
     ) -> None:
         self.writer, self.turn, self.outer = writer, turn, outer
         self.sizes = [axis.size for axis in writer.fused.statements[0].nest.axes]
-        self.first = [memory.times(one, mlir.constant(SIDE)) for one in block]
+        self.first = [memory.times(number, mlir.constant(SIDE)) for number in block]
         self.lane = arith.andi(thread, mlir.constant(SIDE - 1))
         self.row = arith.shrui(thread, mlir.constant(SIDE.bit_length() - 1))
         self.squares = [self._square(number, access) for number, access in enumerate(turn.accesses)]
@@ -88,29 +88,29 @@ class _Tile:
     def _line(self, turn: mlir.Value) -> mlir.Value:
         return memory.plus(memory.times(turn, mlir.constant(_ROWS)), self.row)
 
-    def _inside(self, across: mlir.Value, along: mlir.Value) -> tuple[list[mlir.Value], mlir.Value]:
-        """Counters of all axes, and whether they are inside."""
-        here = [memory.plus(a, b) for a, b in zip(self.first, (across, along), strict=True)]
+    def _inside(self, row: mlir.Value, column: mlir.Value) -> tuple[list[mlir.Value], mlir.Value]:
+        """The counters of all axes, and whether they are in bounds."""
+        points = [memory.plus(a, b) for a, b in zip(self.first, (row, column), strict=True)]
         places = (self.turn.across, self.turn.along)
-        counters = {**self.outer, **dict(zip(places, here, strict=True))}
+        counters = {**self.outer, **dict(zip(places, points, strict=True))}
         limits = [self.writer.kernel.value(self.sizes[place]) for place in places]
-        inside = [compare("lt", one, limit) for one, limit in zip(here, limits, strict=True)]
-        return [counters[place] for place in range(len(self.sizes))], logical_and(*inside)
+        in_bounds = [compare("lt", point, limit) for point, limit in zip(points, limits, strict=True)]
+        return [counters[place] for place in range(len(self.sizes))], logical_and(*in_bounds)
 
     def _bring(self, line: mlir.Value) -> None:
-        """Elements along memory, into a row of each square."""
-        counters, inside = self._inside(self.lane, line)
+        """Load contiguous elements into a row of each square."""
+        counters, in_bounds = self._inside(self.lane, line)
 
         def bring() -> None:
             for access, square in zip(self.turn.accesses, self.squares, strict=True):
                 number = self.writer.read(access, counters, {})
                 memory.store(square, _at(line, self.lane), number)
 
-        if_then(inside, bring)
+        if_then(in_bounds, bring)
 
     def _take(self, line: mlir.Value) -> None:
-        """What the group does with a column of each square."""
-        counters, inside = self._inside(line, self.lane)
+        """Compute the group for a column of each square."""
+        counters, in_bounds = self._inside(line, self.lane)
 
         def take() -> None:
             registers: Registers = {}
@@ -118,7 +118,7 @@ class _Tile:
                 registers[element_of(access)] = memory.load(square, _at(self.lane, line))
             self.writer.point(counters, registers)
 
-        if_then(inside, take)
+        if_then(in_bounds, take)
 
 
 def _at(row: mlir.Value, column: mlir.Value) -> mlir.Value:

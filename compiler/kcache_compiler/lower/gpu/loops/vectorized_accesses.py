@@ -1,7 +1,7 @@
-"""Neighbours along memory together: loads and stores of 16 bytes, and the bodies of their elements in turn.
+"""Vectorized accesses: loads and stores of 16 bytes, with the bodies of their elements in sequence.
 
-Buffers begin at multiples of 16 bytes, which the runtime checks. That steps of outer axes are multiples too
-is known, or asked in the kernel, which takes one element after another where they are not.
+Buffers are aligned to 16 bytes, which the runtime checks. Strides of outer axes must be multiples too, which
+is known statically or tested in the kernel; otherwise it computes single elements.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Fused, Statement
 from kcache_compiler.shapes.formula import Formula
 
-#: Operations that the bodies of all lanes may come to.
+#: Maximum number of operations in the bodies of all lanes.
 OPERATIONS = 640
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """How many elements go together, and what must be a multiple of that for it."""
+    """The elements of a vector access, and the strides that must be multiples of their number."""
 
     count: int
     multiples: tuple[Formula, ...]
-    #: Buffers whose start is known at run time only.
+    #: Buffers whose alignment is known at run time only.
     moved: tuple[int, ...]
 
     @property
@@ -41,7 +41,7 @@ class Lanes:
 
 @dataclass
 class Chunk:
-    """The elements that a thread has at hand: counters of the first, and the lane that is written."""
+    """The vector that a thread computes: counters of the first element, and the current lane."""
 
     counters: list[mlir.Value]
     lanes: int
@@ -51,7 +51,7 @@ class Chunk:
 
 
 class LaneWriter(PointWriter):
-    """A writer that may have a chunk of neighbours at hand; ``moved`` buffers begin anywhere."""
+    """A writer of vectorized accesses; ``moved`` buffers have unknown alignment."""
 
     def __init__(
         self,
@@ -70,30 +70,30 @@ class LaneWriter(PointWriter):
         super().__init__(kernel, fused, codes, pointers, views, scalars)
 
     def lanes(self, segment: tuple[Statement, ...], whole: bool) -> Lanes | None:
-        """What one access may take along the last axis; ``whole`` when that axis is all there is."""
+        """The elements of a vector access along the last axis; ``whole`` if there is no other axis."""
         accesses = [
             access
-            for one in segment
-            for access in one.nest.accesses
+            for statement in segment
+            for access in statement.nest.accesses
             if access.buffer not in self.fused.unstored and not self._is_complex(access)
         ]
         last = len(segment[0].nest.axes) - 1
-        along = [access for access in accesses if access.strides[last] == 1]
-        if not along or any(access.strides[last] not in (0, 1) for access in accesses):
+        contiguous = [access for access in accesses if access.strides[last] == 1]
+        if not contiguous or any(access.strides[last] not in (0, 1) for access in accesses):
             return None
-        widest = max(memory.element_bytes(self.pointers[one.buffer].element) for one in along)
+        widest = max(memory.element_bytes(self.pointers[access.buffer].element) for access in contiguous)
         count = max(1, self.kernel.sizes.choices.bytes // widest)
-        size = sum(len(mlir.operations(self.codes[one.number].body)) for one in segment)
+        size = sum(len(mlir.operations(self.codes[statement.number].body)) for statement in segment)
         while count > 1 and count * size > OPERATIONS:
             count //= 2
-        steps = {formula for one in along for formula in (one.offset, *one.strides[:last])}
+        steps = {formula for access in contiguous for formula in (access.offset, *access.strides[:last])}
         if not whole:
             steps.add(segment[0].nest.axes[last].size)
         while count > 1 and any(isinstance(step, int) and step % count for step in steps):
             count //= 2
         if count == 1:
             return None
-        moved = {one.buffer for one in along if one.buffer in self.moved}
+        moved = {access.buffer for access in contiguous if access.buffer in self.moved}
         open_steps = sorted((step for step in steps if not isinstance(step, int)), key=repr)
         return Lanes(count, tuple(open_steps), tuple(sorted(moved)))
 
@@ -101,22 +101,22 @@ class LaneWriter(PointWriter):
         return str(self.pointers[access.buffer].element).startswith("complex")
 
     def fits(self, lanes: Lanes) -> mlir.Value | None:
-        """Whether accesses of several lanes are legal in this call; None where they always are."""
-        found: mlir.Value | None = None
-        rests = [(self.kernel.value(step), lanes.count) for step in lanes.multiples]
+        """Whether vector accesses are aligned in this call; None if they always are."""
+        condition: mlir.Value | None = None
+        divisions = [(self.kernel.value(step), lanes.count) for step in lanes.multiples]
         for buffer in lanes.moved:
             base = llvm.ptrtoint(i64(), self.pointers[buffer].base)
-            rests.append((base, lanes.count * memory.element_bytes(self.pointers[buffer].element)))
-        for number, unit in rests:
-            rest = arith.andi(number, mlir.constant(unit - 1))
-            fits = compare("eq", rest, mlir.constant(0))
-            found = fits if found is None else logical_and(found, fits)
-        return found
+            divisions.append((base, lanes.count * memory.element_bytes(self.pointers[buffer].element)))
+        for number, unit in divisions:
+            remainder = arith.andi(number, mlir.constant(unit - 1))
+            is_multiple = compare("eq", remainder, mlir.constant(0))
+            condition = is_multiple if condition is None else logical_and(condition, is_multiple)
+        return condition
 
     def together(
         self, counters: list[mlir.Value], lanes: int, run: Callable[[list[mlir.Value]], None]
     ) -> None:
-        """``run`` for each of the lanes at ``counters``, with their loads before and their stores after."""
+        """Emit ``run`` for each lane at ``counters``, after vector loads and before vector stores."""
         self.group = Chunk(counters, lanes)
         for lane in range(lanes):
             self.group.lane = lane
@@ -126,10 +126,10 @@ class LaneWriter(PointWriter):
             self.stored(access, self._store(access, counters, values))
 
     def stored(self, access: Access, store: mlir.Op) -> None:
-        """A chunk was written."""
+        """Called after the vector store of a chunk."""
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
-        """An element, out of those that were read together."""
+        """An element, extracted from a vector load if possible."""
         chunk = self.group
         if chunk is None or registers.get(element_of(access)) is not None or not self._runs(access, counters):
             return super().read(access, counters, registers)
@@ -148,14 +148,14 @@ class LaneWriter(PointWriter):
         return memory.from_memory(raw, element)
 
     def _runs(self, access: Access, counters: list[mlir.Value]) -> bool:
-        """The access takes neighbours: its last counter, which the lanes move, is along memory."""
+        """Whether the access is contiguous along its last counter, which iterates over lanes."""
         stored = access.buffer not in self.fused.unstored and not self._is_complex(access)
         return stored and len(counters) == len(access.strides) and access.strides[-1] == 1
 
     def write_back(
         self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
     ) -> None:
-        """Keep an element until all lanes have theirs."""
+        """Collect an element until all lanes have theirs, or store it."""
         if self.group is None or not self._runs(access, counters):
             super().write_back(access, counters, registers, value)
             return

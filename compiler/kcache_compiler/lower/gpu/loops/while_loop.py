@@ -1,9 +1,8 @@
-"""A loop whose turns depend on data: one launch of one block, whose threads go around together.
+"""A loop with a data-dependent trip count: one launch of one block, whose threads iterate together.
 
-What stands in the loop is grouped as launches are. Here each group is a step: the threads of the block share
-its points, one after another, and meet at a barrier before a step that touches what others wrote, or writes
-what others touched. The condition is read from memory by all of them. Numbers that the loop computes (offsets
-of slices) each thread computes where they stand.
+The operations of the loop are grouped as launches are. Each group is a step: its points are distributed over
+the threads of the block, with a barrier before a step that depends on accesses of other threads. All threads
+read the condition from memory. Each thread computes the scalars of the loop (offsets of slices) in place.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from kcache_compiler.schedule.loop_nest import Axis, Check
 from kcache_compiler.shapes.formula import Formula, product
 
 WHILE = "scf.while"
-#: What may stand in a loop and has no effect.
+#: Operations without side effects that a loop may contain.
 QUIET = (
     *("memref.alloc", "memref.get_global", "memref.dim", "builtin.unrealized_conversion_cast"),
     *("linalg.generic", *memory.VIEWS),
@@ -46,7 +45,7 @@ Accesses: TypeAlias = tuple[set[mlir.Value] | None, set[mlir.Value] | None]
 
 @dataclass(frozen=True)
 class WhileLoop:
-    """A loop that no other loop is around, and the groups in it."""
+    """An outermost loop, and the groups in it."""
 
     op: mlir.Op
     steps: list[Planned]
@@ -57,7 +56,7 @@ class WhileLoop:
 
 
 def outermost(main: mlir.Op) -> list[mlir.Op]:
-    """The loops that stand in ``main`` itself. Raises ``UnsupportedOp`` for other control flow."""
+    """The outermost loops of ``main``. Raises ``UnsupportedOp`` for other control flow."""
     for op in mlir.named(main, "scf.for", "scf.if", "scf.index_switch", WHILE):
         carries = mlir.name_of(op) != WHILE or list(op.operands) or list(op.results)
         if carries and not _in_body(op):
@@ -70,7 +69,7 @@ def outermost(main: mlir.Op) -> list[mlir.Op]:
 
 
 def _in_body(op: mlir.Op) -> bool:
-    """In the body of a structured operation, which a thread runs by itself."""
+    """Whether ``op`` is in the body of a structured operation, which a single thread runs."""
     parent = mlir.parent_of(op)
     while mlir.name_of(parent) not in ("func.func", "linalg.generic"):
         parent = mlir.parent_of(parent)
@@ -78,9 +77,9 @@ def _in_body(op: mlir.Op) -> bool:
 
 
 class WhileLoopKernel(Kernel):
-    """The kernel of a loop: written block by block, with barriers where threads meet.
+    """The kernel of a loop: written block by block, with barriers between dependent steps.
 
-    Buffers in the workspace are found from its start, as there may be more of them than a launch has
+    Buffers in the workspace are addressed from its start, since there may be more of them than kernel
     parameters.
     """
 
@@ -89,7 +88,7 @@ class WhileLoopKernel(Kernel):
         self.threads = threads
         self.block = self.entry
         self._workspace: mlir.Value | None = None
-        #: Roots that threads read and wrote since they met; None: perhaps all of them.
+        #: Roots that threads read and wrote since the last barrier; None: unknown.
         self._read: set[mlir.Value] | None = None
         self._wrote: set[mlir.Value] | None = set()
 
@@ -115,11 +114,11 @@ class WhileLoopKernel(Kernel):
         return LaunchGeometry((1, 1, 1), (self.threads, 1, 1))
 
     def anything_happened(self) -> None:
-        """Nobody knows what threads did since they met."""
+        """Note that the accesses since the last barrier are unknown."""
         self._read = self._wrote = None
 
     def touch(self, reads: set[mlir.Value], writes: set[mlir.Value]) -> None:
-        """Meet, if what comes next touches what others wrote since, or writes what they touched."""
+        """Emit a barrier if the following accesses conflict with those since the last one."""
         if _meet(writes, self._read) or _meet(reads | writes, self._wrote):
             with self.body():
                 barrier()
@@ -128,31 +127,31 @@ class WhileLoopKernel(Kernel):
         self._wrote = None if self._wrote is None else self._wrote | writes
 
     def met(self) -> Accesses:
-        """What threads did since they met, for ``meet_again`` where the same holds."""
+        """The accesses since the last barrier, for ``meet_again`` at an equivalent position."""
         return self._read, self._wrote
 
     def meet_again(self, met: Accesses) -> None:
         self._read, self._wrote = met
 
     def compute(self, op: mlir.Op) -> None:
-        """A number of the loop, where it stands."""
+        """Compute a scalar of the loop in place."""
         if mlir.name_of(op) == "memref.load":
             self.touch({root_of(op.operands[0])}, set())
         for result in op.results:
             self.scalar(result)
 
 
-def _meet(some: set[mlir.Value], others: set[mlir.Value] | None) -> bool:
-    return bool(some) and (others is None or not some.isdisjoint(others))
+def _meet(roots: set[mlir.Value], accessed: set[mlir.Value] | None) -> bool:
+    return bool(roots) and (accessed is None or not roots.isdisjoint(accessed))
 
 
-def threads_of(around: WhileLoop, most: int) -> int:
-    """Of the block: as many as the largest step has points, in warps."""
-    points = [product([axis.size for axis in _shared(step)]) for step in around.steps]
-    known = [count for count in points if isinstance(count, int)]
-    if len(known) < len(points) or any(is_marker(step.generics[0]) for step in around.steps):
+def threads_of(while_loop: WhileLoop, most: int) -> int:
+    """The threads of the block: the points of the largest step, in whole warps."""
+    points = [product([axis.size for axis in _shared(step)]) for step in while_loop.steps]
+    static_points = [count for count in points if isinstance(count, int)]
+    if len(static_points) < len(points) or any(is_marker(step.generics[0]) for step in while_loop.steps):
         return most
-    largest = max(known, default=1)
+    largest = max(static_points, default=1)
     return 1 if largest <= 1 else min(most, -(-largest // WARP_SIZE) * WARP_SIZE)
 
 
@@ -160,25 +159,25 @@ def _shared(step: Planned) -> list[Axis]:
     return list(step.fused.statements[0].nest.axes[: step.fused.shared])
 
 
-def captured_values(around: WhileLoop) -> list[mlir.Value]:
-    """Numbers from outside of the loop that it asks for, and where views from outside begin."""
-    inside = set(mlir.walk(around.op))
-    asked = [operand for op in mlir.walk(around.op) for operand in op.operands]
-    numbers = [operand for operand in asked if not mlir.is_memref(operand.type)]
-    numbers += offsets_of([operand for operand in asked if mlir.is_memref(operand.type)])
+def captured_values(while_loop: WhileLoop) -> list[mlir.Value]:
+    """The scalars that the loop captures, including the offsets of captured views."""
+    nested = set(mlir.walk(while_loop.op))
+    operands = [operand for op in mlir.walk(while_loop.op) for operand in op.operands]
+    numbers = [operand for operand in operands if not mlir.is_memref(operand.type)]
+    numbers += offsets_of([operand for operand in operands if mlir.is_memref(operand.type)])
     owners = [(mlir.defining(number), number) for number in dict.fromkeys(numbers)]
-    return [number for owner, number in owners if owner is not None and owner not in inside]
+    return [number for owner, number in owners if owner is not None and owner not in nested]
 
 
 def write_while_loop(
-    kernel: WhileLoopKernel, around: WhileLoop
+    kernel: WhileLoopKernel, while_loop: WhileLoop
 ) -> tuple[LaunchGeometry, tuple[str, ...], tuple[Check, ...]]:
-    """The body of the kernel of a loop, the names of its operations, and what must hold of sizes."""
-    for number in captured_values(around):
+    """Write the kernel of a loop; returns its geometry, the names of its operations, and runtime checks."""
+    for number in captured_values(while_loop):
         kernel.scalar(number)
-    walk = _Walk(kernel, {step.generics[-1]: step for step in around.steps})
-    walk.loop(around.op)
-    names = tuple(dict.fromkeys(name for step in around.steps for name in _names(step)))
+    walk = _Walk(kernel, {step.generics[-1]: step for step in while_loop.steps})
+    walk.loop(while_loop.op)
+    names = tuple(dict.fromkeys(name for step in while_loop.steps for name in _names(step)))
     return LaunchGeometry((1, 1, 1), (kernel.threads, 1, 1)), names, tuple(walk.checks)
 
 
@@ -188,7 +187,7 @@ def _names(step: Planned) -> tuple[str, ...]:
 
 
 class _Walk:
-    """Writes what stands in blocks, in their order; ``steps`` are groups by the last of their operations."""
+    """Writes the operations of blocks, in order; ``steps`` are groups by their last operation."""
 
     def __init__(self, kernel: WhileLoopKernel, steps: Mapping[mlir.Op, Planned]) -> None:
         self.kernel = kernel
@@ -198,11 +197,11 @@ class _Walk:
     def loop(self, op: mlir.Op) -> None:
         kernel, outer = self.kernel, self.kernel.block
         with kernel.body():
-            made = scf.WhileOp([], []).operation
+            while_op = scf.WhileOp([], []).operation
         kernel.anything_happened()
         met: Accesses | None = None
         for number in range(2):
-            kernel.block = mlir.new_block(made, number, [])
+            kernel.block = mlir.new_block(while_op, number, [])
             block = mlir.block_of(op, number)
             self.block(block)
             with kernel.body():
@@ -250,13 +249,15 @@ class _Walk:
             self.checks |= dict.fromkeys(write_marker(kernel, step.generics[0])[2])
             return
         with kernel.body():
-            found = operands_of(kernel, step)
+            operands = operands_of(kernel, step)
             for number, size in fused.rows:
                 element = mlir.element_type(step.buffers[number].type)
-                found.pointers[number] = Pointer(row_memory(kernel, None, number, size), element, [])
-            for number, other in fused.instead:
-                found.pointers[number] = found.pointers[other]
-            writer = PointWriter(kernel, fused, step.codes, found.pointers, found.views, found.scalars)
+                operands.pointers[number] = Pointer(row_memory(kernel, None, number, size), element, [])
+            for number, source in fused.instead:
+                operands.pointers[number] = operands.pointers[source]
+            writer = PointWriter(
+                kernel, fused, step.codes, operands.pointers, operands.views, operands.scalars
+            )
             sizes = [axis.size for axis in _shared(step)]
             kernel.deal(product(sizes), kernel.threads, writer.numbered(sizes))
         self.checks |= dict.fromkeys(fused.checks)

@@ -1,7 +1,7 @@
-"""Contractions in tiles: which groups are, how their axes fall, and how blocks take tiles of the result.
+"""Tiled contractions: matching, classification of axes, and tile sizes.
 
-``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, each a group of axes: matrix products, batched and
-transposed ones, convolutions, whose windows are axes of K.
+``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, where each index is a group of axes: matrix products,
+batched and transposed products, convolutions, whose window axes belong to K.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kcache_compiler.passes.product_bodies import read_products
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.shapes.formula import Formula
 
-#: Products of one matrix of the batch up to which no tile is worth it, and rows or columns.
+#: Minimum number of products per matrix of the batch, and of rows and columns, for tiles.
 FEW, NARROW = 4096, 8
-#: Bytes of the least that is copied past the registers.
+#: Minimum bytes of an asynchronous copy.
 COPIED = 4
 _NARROW_FLOATS = ("f16", "bf16")
 
 
 @dataclass(frozen=True)
 class Operand(Walked):
-    """A or B, with its elements."""
+    """A or B, with its access and element type."""
 
     access: Access
     element: str
@@ -39,7 +39,7 @@ class Operand(Walked):
 
 @dataclass(frozen=True)
 class Tiles:
-    """The plan of a contraction: place of its statement among the segments, axes, operands, type of sums."""
+    """The plan of a contraction: number of its segment, axes, operands, type of sums, tile."""
 
     segment: int
     groups: Groups
@@ -49,22 +49,22 @@ class Tiles:
     tile: Tile
 
     def sizes(self, name: str) -> list[Formula]:
-        """Of the axes of a group."""
+        """The sizes of the axes of a group."""
         axes: tuple[GemmAxis, ...] = getattr(self.groups, name)
         return [axis.size for axis in axes]
 
     def counters(self, depth: int, values: Mapping[str, Sequence[mlir.Value]]) -> list[mlir.Value]:
-        """Counters of the shared axes from those of the groups."""
-        found = [mlir.constant(0)] * depth
+        """The counters of the shared axes from those of the groups."""
+        indices = [mlir.constant(0)] * depth
         for name in ("batch", "m", "n"):
             axes: tuple[GemmAxis, ...] = getattr(self.groups, name)
             for axis, value in zip(axes, values[name], strict=True):
-                found[axis.sources[0][0]] = value
-        return found
+                indices[axis.sources[0][0]] = value
+        return indices
 
 
 def takes_tiles(generic: mlir.Op, shapes: Shapes, strict: bool) -> bool:
-    """The operation is a contraction that is worth tiles."""
+    """Whether the operation is a contraction that is large enough for tiles."""
     if strict or not is_contraction(generic):
         return False
     groups = partition(read_nest(generic, shapes)[0])
@@ -72,16 +72,16 @@ def takes_tiles(generic: mlir.Op, shapes: Shapes, strict: bool) -> bool:
 
 
 def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
-    """The plan of a group with a contraction; None where other forms do as well, or numbers must not move."""
+    """The plan of a group with a contraction; None if other forms are as fast or numerics are strict."""
     fused = planned.fused
-    found = [
+    candidates = [
         (place, segment[0])
         for place, segment in enumerate(fused.segments)
         if len(segment) == 1 and read_products(planned.codes[segment[0].number].generic) is not None
     ]
-    if numerics == "strict" or len(found) != 1 or any(len(segment) != 1 for segment in fused.segments):
+    if numerics == "strict" or len(candidates) != 1 or any(len(segment) != 1 for segment in fused.segments):
         return None
-    place, statement = found[0]
+    place, statement = candidates[0]
     code = planned.codes[statement.number]
     products = read_products(code.generic)
     nest = statement.nest
@@ -107,7 +107,7 @@ def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
     a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
     b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
     tile = sizes.tile(matrix, _large(groups, matrix, products.wide, sizes))
-    if matrix and not all(_copied(one, rows, tile) for one, rows in ((a, tile.m), (b, tile.n))):
+    if matrix and not all(_copied(operand, rows, tile) for operand, rows in ((a, tile.m), (b, tile.n))):
         tile = replace(tile, stages=2)
     return Tiles(place, groups, a, b, products.wide, tile)
 
@@ -120,19 +120,19 @@ def _worthwhile(groups: Groups) -> bool:
 
 
 def _large(groups: Groups, matrix: bool, wide: str, sizes: Sizes) -> bool:
-    """Large tiles where there are enough of them to fill a GPU, or sizes are open."""
+    """Whether to use large tiles: enough of them fill a GPU, or sizes are dynamic."""
     if not matrix and wide != "f32":
         return False
     large = sizes.defaults.matrix if matrix else sizes.defaults.large_plain
-    found = [groups.sizes(name) for name in ("batch", "m", "n")]
-    known = [size for size in found if isinstance(size, int)]
-    if len(known) < 3:
-        return matrix  # with guards for dynamic sizes a larger plain tile would spill
-    return known[0] * known[1] * known[2] >= 128 * large.m * large.n
+    sizes_mn = [groups.sizes(name) for name in ("batch", "m", "n")]
+    static_sizes = [size for size in sizes_mn if isinstance(size, int)]
+    if len(static_sizes) < 3:
+        return matrix  # with bounds checks for dynamic sizes a larger FMA tile would spill
+    return static_sizes[0] * static_sizes[1] * static_sizes[2] >= 128 * large.m * large.n
 
 
 def _copied(operand: Operand, rows: int, tile: Tile) -> bool:
-    """Chunks of the operand are as large as what is copied past the registers."""
+    """Whether chunks of the operand are large enough for asynchronous copies."""
     width = memory.element_bytes(mlir.type_of(operand.element))
     return chunk_lanes(operand, rows, tile.k, tile.threads) * width >= COPIED
 
@@ -143,16 +143,16 @@ def _operand(access: Access, element: str, groups: Groups, rows: str, name: str,
     def walked(axes: tuple[GemmAxis, ...]) -> tuple[tuple[Formula, ...], tuple[Formula, ...]]:
         return tuple(axis.size for axis in axes), tuple(getattr(axis, name) for axis in axes)
 
-    found = walk(
+    layout = walk(
         walked(row_axes), walked(groups.k), walked(groups.batch), access.offset, element, anywhere=moved
     )
     return Operand(
-        found.row_sizes,
-        found.row_steps,
-        found.k_steps,
-        found.batch_steps,
-        found.along_k,
-        found.lanes,
+        layout.row_sizes,
+        layout.row_steps,
+        layout.k_steps,
+        layout.batch_steps,
+        layout.along_k,
+        layout.lanes,
         access,
         element,
     )

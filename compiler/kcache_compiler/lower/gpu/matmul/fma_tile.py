@@ -1,4 +1,4 @@
-"""Tiles in shared memory, and what threads do with two of them by plain multiply-adds."""
+"""Tiles in shared memory, and FMA tiles: products by fused multiply-adds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, llvm, scf
 from kcache_compiler.mlir.dialects import math as math_dialect
 
-#: Elements between the rows of a tile beyond its own, so that threads meet in few banks.
+#: Padding elements between the rows of a tile, which reduces bank conflicts.
 _PLAIN_PAD = 4
-#: Neighbouring elements of a thread of plain arithmetic, and rows of it that one pass leaves.
+#: Contiguous elements of a thread, and rows of a thread that one pass stores.
 _GROUP = 4
 #: Bytes of the widest load and store.
 _BYTES = 16
@@ -41,16 +41,16 @@ class Shared:
 def index(*terms: tuple[mlir.Value | int, int]) -> mlir.Value:
     """A sum of products with constants, as i64."""
     total: mlir.Value | None = None
-    known = 0
+    constant = 0
     for value, factor in terms:
         if isinstance(value, int):
-            known += value * factor
+            constant += value * factor
             continue
-        one = value if factor == 1 else memory.times(value, mlir.constant(factor))
-        total = one if total is None else memory.plus(total, one)
+        term = value if factor == 1 else memory.times(value, mlir.constant(factor))
+        total = term if total is None else memory.plus(total, term)
     if total is None:
-        return mlir.constant(known)
-    return memory.plus(total, mlir.constant(known)) if known else total
+        return mlir.constant(constant)
+    return memory.plus(total, mlir.constant(constant)) if constant else total
 
 
 def over(number: mlir.Value, divisor: int) -> mlir.Value:
@@ -62,7 +62,7 @@ def rest(number: mlir.Value, divisor: int) -> mlir.Value:
 
 
 class PlainCore:
-    """Each thread ``own`` by ``own`` elements, by fused multiply-adds in the type of the sums."""
+    """FMA tiles: each thread computes ``own`` by ``own`` elements in the type of the sums."""
 
     def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
         self.tile, self.wide = tiles.tile, mlir.type_of(tiles.wide)
@@ -78,33 +78,33 @@ class PlainCore:
         return max(4 * self.half, self.staged[0] * self.tile.n * self.width)
 
     def start(self) -> list[mlir.Value]:
-        """Sums of nothing."""
+        """The initial sums."""
         return [mlir.float_constant(0, self.wide) for _ in range(self.tile.own**2)]
 
     def keep(
         self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
     ) -> None:
-        """Chunks of an operand to one of the two stages."""
-        element, along, line = loader.start.element, loader.operand.along_k, self.pitch * self.width
+        """Store chunks of an operand in one of the two stages."""
+        element, along_k, line = loader.start.element, loader.operand.along_k, self.pitch * self.width
 
         def place(row: mlir.Value, depth: mlir.Value) -> mlir.Value:
             stages = [(stage, 2 * self.half), (side, self.half)]
             return shared.at(index(*stages, (depth, line), (row, self.width)))
 
-        wheres = loader.lines(place, self.width if along else line)
-        for where, chunk in zip(wheres, chunks, strict=True):
-            if element == self.wide and not along:
-                store(where, chunk, loader.width)
+        addresses = loader.lines(place, self.width if along_k else line)
+        for address, chunk in zip(addresses, chunks, strict=True):
+            if element == self.wide and not along_k:
+                store(address, chunk, loader.width)
                 continue
             numbers = [self._number(chunk, element, lane, loader.lanes) for lane in range(loader.lanes)]
-            if not along:
-                store_each(where, numbers, min(_BYTES, loader.lanes * self.width))
+            if not along_k:
+                store_each(address, numbers, min(_BYTES, loader.lanes * self.width))
                 continue
             for lane, number in enumerate(numbers):
-                store(ahead(where, lane * line), number, self.width)
+                store(ahead(address, lane * line), number, self.width)
 
     def _number(self, chunk: mlir.Value, element: mlir.Type, lane: int, lanes: int) -> mlir.Value:
-        """An element of a chunk in the type of the sums."""
+        """An element of a chunk, converted to the type of the sums."""
         raw = chunk
         if lanes > 1:
             raw = llvm.extractelement(chunk, mlir.constant(lane))
@@ -112,35 +112,35 @@ class PlainCore:
         return number if number.type == self.wide else arith.extf(self.wide, number)
 
     def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
-        """All products of the two tiles in ``stage``."""
-        own, line = self.tile.own, self.pitch * self.width
-        deeper = 16 // own
+        """Add the products of the two tiles in ``stage``."""
+        side, line = self.tile.own, self.pitch * self.width
+        deeper = 16 // side
         bounds = mlir.constant(0), mlir.constant(self.tile.k)
-        made = mlir.for_loop(bounds, mlir.constant(deeper), sums)
-        block = mlir.block_of(made)
+        loop = mlir.for_loop(bounds, mlir.constant(deeper), sums)
+        block = mlir.block_of(loop)
         with mlir.at_end(block):
             k, *sums = list(block.arguments)
             base = index((stage, 2 * self.half), (k, line))
-            at_a = shared.at(memory.plus(base, index((self.row, own * self.width))))
+            at_a = shared.at(memory.plus(base, index((self.row, side * self.width))))
             at_b = shared.at(memory.plus(base, index((1, self.half), (self.column, _GROUP * self.width))))
             for deep in range(deeper):
-                a = load_each(ahead(at_a, deep * line), own, self.wide, _BYTES)
+                a = load_each(ahead(at_a, deep * line), side, self.wide, _BYTES)
                 b = [
-                    one
-                    for j in range(0, own, _GROUP)
-                    for one in load_each(
+                    element
+                    for j in range(0, side, _GROUP)
+                    for element in load_each(
                         ahead(at_b, deep * line + self._column(j) * self.width), _GROUP, self.wide, _BYTES
                     )
                 ]
-                for i in range(own):
-                    for j in range(own):
-                        place = i * own + j
+                for i in range(side):
+                    for j in range(side):
+                        place = i * side + j
                         sums[place] = math_dialect.fma(a[i], b[j], sums[place])
             scf.yield_(sums)
-        return list(made.results)
+        return list(loop.results)
 
     def _column(self, number: int) -> int:
-        """Where the thread's element ``number`` of a row is, from its first: groups lie all threads apart."""
+        """The column offset of the thread's element ``number``: groups of threads are interleaved."""
         return number // _GROUP * _GROUP * self.across + number % _GROUP
 
     @property
@@ -148,37 +148,37 @@ class PlainCore:
         return self.tile.own // _GROUP
 
     def wait(self, number: int, left: bool) -> None:
-        """Around the sums of a pass in shared memory: before they are written, and after (``left``)."""
+        """Synchronize before the sums of a pass are stored in shared memory, and after (``left``)."""
         if number or left:  # the products end with a barrier
             barrier()
 
     @property
     def staged(self) -> tuple[int, int]:
-        """Rows of C that one pass leaves in shared memory, and elements from one to the next."""
+        """The rows of C that one pass stores in shared memory, and their stride in elements."""
         return self.tile.m // self.passes, self.tile.n
 
     @property
     def turns(self) -> int:
-        """Elements of a pass that each thread finishes."""
+        """The elements of a pass that each thread finishes."""
         return self.staged[0] * self.tile.n // self.tile.threads
 
     def element(self, number: int, turn: mlir.Value) -> tuple[mlir.Value, mlir.Value, mlir.Value]:
-        """One of them: its row and column in the tile, and where it lies in shared memory."""
+        """An element of a pass: its row and column in the tile, and its offset in shared memory."""
         at = memory.plus(memory.times(turn, mlir.constant(self.tile.threads)), self.thread)
         row, column = over(at, self.tile.n), rest(at, self.tile.n)
-        where = index((row, self.tile.n * self.width), (column, self.width))
-        return self._row_of(number, row), column, where
+        offset = index((row, self.tile.n * self.width), (column, self.width))
+        return self._row_of(number, row), column, offset
 
     def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
-        """The sums of a pass to shared memory: so many rows of each thread."""
-        own, line = self.tile.own, self.tile.n * self.width
+        """Store the sums of a pass in shared memory."""
+        side, line = self.tile.own, self.tile.n * self.width
         first = shared.at(index((self.row, _GROUP * line), (self.column, _GROUP * self.width)))
         for i in range(_GROUP):
-            mine = sums[(number * _GROUP + i) * own :]
-            for j in range(0, own, _GROUP):
-                where = ahead(first, i * line + self._column(j) * self.width)
-                store_each(where, mine[j : j + _GROUP], _BYTES)
+            row_sums = sums[(number * _GROUP + i) * side :]
+            for j in range(0, side, _GROUP):
+                address = ahead(first, i * line + self._column(j) * self.width)
+                store_each(address, row_sums[j : j + _GROUP], _BYTES)
 
     def _row_of(self, number: int, row: mlir.Value) -> mlir.Value:
-        """The row of the tile that a staged row is."""
+        """The row of the tile for a staged row."""
         return index((over(row, _GROUP), self.tile.own), (number, _GROUP), (rest(row, _GROUP), 1))

@@ -1,7 +1,7 @@
-"""The kernel of a contraction: tiles of A and B through shared memory, what follows on each element of C.
+"""The kernel of a contraction: tiles of A and B in shared memory, and an epilogue on each element of C.
 
-While the products of one pair of tiles are summed, others are on their way to other stages of shared memory,
-with one barrier a step: several pairs by copies past the registers, or the next one in registers.
+Software pipelining with one barrier per step: while the products of one pair of tiles are summed, the next
+pairs are loaded into other stages of shared memory, several by asynchronous copies, or one through registers.
 """
 
 from __future__ import annotations
@@ -35,16 +35,14 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.shapes.formula import Formula, apply, product
 
-#: A step along K: its start, the stage and the sums; the stage and the sums after it.
+#: The stage and the sums after a step along K; a step gets its start, the stage and the sums.
 Stepped: TypeAlias = tuple[mlir.Value, list[mlir.Value]]
 LoopBody: TypeAlias = Callable[[mlir.Value, mlir.Value, list[mlir.Value]], Stepped]
 
 
 @dataclass(frozen=True)
 class SplitK:
-    """Where blocks that share the sums of a tile leave them: from byte ``offset`` of the workspace on, all
-    of C for each of ``count``, which has a part of K.
-    """
+    """Split-K: partial sums of all of C for ``count`` parts of K, from byte ``offset`` of the workspace."""
 
     tiles: Tiles
     count: int
@@ -52,7 +50,7 @@ class SplitK:
 
     @property
     def sizes(self) -> list[Formula]:
-        """Of a part: matrices, rows, columns."""
+        """The sizes of a part: matrices, rows, columns."""
         groups = self.tiles.groups
         return [product(self.tiles.sizes("batch")), groups.sizes("m"), groups.sizes("n")]
 
@@ -62,18 +60,18 @@ class SplitK:
 
     @property
     def depth(self) -> Formula:
-        """Steps along K of a part: whole tiles."""
+        """The steps along K of a part: whole tiles."""
         return apply(
             "roundup", apply("ceildiv", product(self.tiles.sizes("k")), self.count), self.tiles.tile.k
         )
 
     def place(self, kernel: Kernel, written: bool) -> Pointer:
-        """The first sum."""
+        """The pointer to the first sum."""
         return Pointer(kernel.workspace(self.offset, written), mlir.type_of(self.tiles.wide), [])
 
 
 def write_parts(writer: PointWriter, parts: SplitK) -> LaunchGeometry:
-    """The body of the kernel that adds the parts, and does what follows: a thread for each element of C."""
+    """Write the body of the kernel that adds the parts and runs the epilogue: one thread per element of C."""
     kernel, tiles = writer.kernel, parts.tiles
     value, threads, points = kernel.value, kernel.sizes.choices.threads, product(parts.sizes)
     with kernel.before():
@@ -83,8 +81,8 @@ def write_parts(writer: PointWriter, parts: SplitK) -> LaunchGeometry:
     def point() -> None:
         total = memory.load(place, number)
         for part in range(1, parts.count):
-            other = memory.load(place, memory.plus(number, memory.times(limit, mlir.constant(part))))
-            total = arith.addf(total, other)
+            partial = memory.load(place, memory.plus(number, memory.times(limit, mlir.constant(part))))
+            total = arith.addf(total, partial)
         matrix, m, n = split(number, None, parts.sizes, value)
         batch = split(matrix, None, tiles.sizes("batch"), value) if tiles.sizes("batch") else []
         write_element(writer, tiles, batch, (m, n), total)
@@ -94,7 +92,7 @@ def write_parts(writer: PointWriter, parts: SplitK) -> LaunchGeometry:
 
 
 def write_tiles(writer: PointWriter, tiles: Tiles, parts: SplitK | None = None) -> LaunchGeometry:
-    """The body of the kernel at the current point; with ``parts`` its sums go there, and nothing follows."""
+    """Write the body of the kernel; with ``parts``, it stores partial sums and has no epilogue."""
     value, tile = writer.kernel.value, tiles.tile
     rows = apply("ceildiv", tiles.groups.sizes("m"), tile.m)
     columns = apply("ceildiv", tiles.groups.sizes("n"), tile.n)
@@ -105,11 +103,13 @@ def write_tiles(writer: PointWriter, tiles: Tiles, parts: SplitK | None = None) 
     *batch, row, column = split(block, None, sizes, value)
     part = batch.pop(0) if parts is not None else None
     firsts = (memory.times(row, mlir.constant(tile.m)), memory.times(column, mlir.constant(tile.n)))
-    made = _Product(writer, tiles, batch, firsts, thread)
+    product_code = _Product(writer, tiles, batch, firsts, thread)
     if parts is not None and part is not None:
-        made.divide(parts, part)
-    made.write()
-    return LaunchGeometry((product(sizes), 1, 1), (tile.threads, 1, 1), dynamic_bytes(made.core.shared_bytes))
+        product_code.divide(parts, part)
+    product_code.write()
+    return LaunchGeometry(
+        (product(sizes), 1, 1), (tile.threads, 1, 1), dynamic_bytes(product_code.core.shared_bytes)
+    )
 
 
 class _Product:
@@ -137,7 +137,7 @@ class _Product:
         self.first: mlir.Value | None = None
 
     def divide(self, parts: SplitK, part: mlir.Value) -> None:
-        """This block has one of the parts."""
+        """Restrict this block to one of the parts."""
         with self.writer.kernel.before():
             place, depth = parts.place(self.writer.kernel, written=True), self.value(parts.depth)
         self.first = memory.times(part, depth)
@@ -169,7 +169,7 @@ class _Product:
         return self.tiles.tile.stages > 2
 
     def _ahead(self, core: MatrixCore) -> list[mlir.Value]:
-        """The sums of all products, with copies some steps ahead."""
+        """The sums of all products, with asynchronous copies several steps ahead."""
         stages, depth = self.tiles.tile.stages, self.tiles.tile.k
         for number in range(stages - 1):
             self._copy(core, self._from_first(number * depth), mlir.constant(number))
@@ -209,30 +209,30 @@ class _Product:
         def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
             chunks = fetch(memory.plus(k, mlir.constant(depth)))
             sums = self.core.step(self.shared, stage, sums)
-            other = arith.xori(stage, mlir.constant(1))
-            keep(chunks, other)
-            return other, sums
+            next_stage = arith.xori(stage, mlir.constant(1))
+            keep(chunks, next_stage)
+            return next_stage, sums
 
         keep(fetch(self._from_first(0)), mlir.constant(0))
         return self._steps(step)
 
     def _steps(self, step: LoopBody) -> list[mlir.Value]:
-        """All of K, a tile at a time: its start, the stage that it is in, sums so far."""
+        """Write the loop over the tiles of K, which carries the stage and the sums."""
         depth, limit = self.tiles.tile.k, self.value(product(self.tiles.sizes("k")))
         if self.parts is not None:
             limit = minimum(memory.plus(self._from_first(0), self.value(self.parts[0].depth)), limit)
         start = [mlir.constant(0), *self.core.start()]
         bounds = self._from_first(0), limit
-        made = mlir.for_loop(bounds, mlir.constant(depth), start, no_unroll_annotation())
-        inside = mlir.block_of(made)
-        with mlir.at_end(inside):
-            k, stage, *sums = list(inside.arguments)
+        loop = mlir.for_loop(bounds, mlir.constant(depth), start, no_unroll_annotation())
+        block = mlir.block_of(loop)
+        with mlir.at_end(block):
+            k, stage, *sums = list(block.arguments)
             stage, sums = step(k, stage, sums)
             scf.yield_([stage, *sums])
-        return list(made.results)[1:]
+        return list(loop.results)[1:]
 
     def _finish(self, number: int) -> None:
-        """What follows on the elements that a pass left, neighbours by neighbours."""
+        """Run the epilogue on the elements that a pass stored, with coalesced accesses."""
         core = self.core
         tile, groups = self.tiles.tile, self.tiles.groups
         limits = [
@@ -241,15 +241,15 @@ class _Product:
         ]
 
         def turn(step: mlir.Value) -> None:
-            row, column, where = core.element(number, step)
+            row, column, offset = core.element(number, step)
             m, n = (memory.plus(first, at) for first, at in zip(self.firsts, (row, column), strict=True))
-            inside = [compare("lt", at, limit) for at, limit in ((m, limits[0]), (n, limits[1])) if limit]
+            in_bounds = [compare("lt", at, limit) for at, limit in ((m, limits[0]), (n, limits[1])) if limit]
 
             def element() -> None:
-                self._element(m, n, self.shared.load(where, core.wide, core.width))
+                self._element(m, n, self.shared.load(offset, core.wide, core.width))
 
-            if inside:
-                if_then(reduce(logical_and, inside), element)
+            if in_bounds:
+                if_then(reduce(logical_and, in_bounds), element)
             else:
                 element()
 
@@ -275,7 +275,7 @@ def write_element(
     place: tuple[mlir.Value, mlir.Value],
     total: mlir.Value,
 ) -> None:
-    """What the group does with an element of C, whose products come to ``total``."""
+    """Run the group's other statements on an element of C, the sum of whose products is ``total``."""
     fused, value = writer.fused, writer.kernel.value
     values = {
         "batch": batch,
@@ -289,21 +289,21 @@ def write_element(
             Loops(writer, segment, slots_of(segment, fused.shared)).run(fused.shared, counters, registers, {})
             continue
         access = segment[0].nest.accesses[2]
-        before = writer.read(access, counters, registers)
-        writer.write_back(access, counters, registers, _added(before, total))
+        old_value = writer.read(access, counters, registers)
+        writer.write_back(access, counters, registers, _added(old_value, total))
 
 
 def _turned(stage: mlir.Value, last: int, first: int, step: int) -> mlir.Value:
-    """The stage after, or before: ``first`` where it is ``last``."""
+    """The next or previous stage, which wraps from ``last`` to ``first``."""
     moved = memory.plus(stage, mlir.constant(step))
     at_end = compare("eq", stage, mlir.constant(last))
     return arith.select(at_end, mlir.constant(first), moved)
 
 
-def _added(before: mlir.Value, total: mlir.Value) -> mlir.Value:
-    """The sum in the type of the total, as the type of C."""
-    kind = before.type
+def _added(old_value: mlir.Value, total: mlir.Value) -> mlir.Value:
+    """Add in the type of the total and convert to the type of C."""
+    kind = old_value.type
     if kind == total.type:
-        return arith.addf(before, total)
-    wide = arith.extf(total.type, before)
+        return arith.addf(old_value, total)
+    wide = arith.extf(total.type, old_value)
     return arith.truncf(kind, arith.addf(wide, total))

@@ -1,4 +1,4 @@
-"""Tiles of an operand on their way from memory: each thread its chunks, equal steps apart where possible."""
+"""Loads of operand tiles: each thread loads chunks, at a constant stride if possible."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ BYTES = 16
 
 @dataclass(frozen=True)
 class Walked:
-    """How an operand is walked: sizes of its rows, steps in memory, and along which of both memory runs."""
+    """The layout of an operand: sizes of its rows, strides, and its contiguous axis."""
 
     row_sizes: tuple[Formula, ...]
     row_steps: tuple[Formula, ...]
     k_steps: tuple[Formula, ...]
     batch_steps: tuple[Formula, ...]
-    #: Memory runs along K; otherwise along the rows, or neither.
+    #: Contiguous along K; otherwise along the rows, or neither.
     along_k: bool
     #: Elements of one load.
     lanes: int
@@ -42,35 +42,34 @@ def walk(
     element: str,
     anywhere: bool,
 ) -> Walked:
-    """An operand by sizes and steps; ``anywhere``: it begins at no known multiple of 16 bytes."""
+    """The layout of an operand from sizes and strides; ``anywhere``: its alignment is unknown."""
     along_k = list(k[1][-1:]) == [1]
-    runs = along_k or list(rows[1][-1:]) == [1]
-    lanes = BYTES // memory.element_bytes(mlir.type_of(element)) if runs and not anywhere else 1
+    contiguous = along_k or list(rows[1][-1:]) == [1]
+    lanes = BYTES // memory.element_bytes(mlir.type_of(element)) if contiguous and not anywhere else 1
     if lanes > 1:
-        others = [*batch[1], *rows[1], *k[1], offset, (k if along_k else rows)[0][-1]]
-        others.remove(1)
-        while lanes > 1 and not all(isinstance(one, int) and one % lanes == 0 for one in others):
+        strides = [*batch[1], *rows[1], *k[1], offset, (k if along_k else rows)[0][-1]]
+        strides.remove(1)
+        while lanes > 1 and not all(isinstance(stride, int) and stride % lanes == 0 for stride in strides):
             lanes //= 2
     return Walked(tuple(rows[0]), tuple(rows[1]), tuple(k[1]), tuple(batch[1]), along_k, lanes)
 
 
 def chunk_lanes(operand: Walked, rows: int, depth: int, threads: int) -> int:
-    """Elements of a chunk of a tile: so many that each thread has the same number of chunks."""
+    """The elements of a chunk of a tile, for which each thread has the same number of chunks."""
     return gcd(operand.lanes, rows * depth // threads)
 
 
 def fits(size: Formula, tile: int) -> bool:
-    """Tiles end where the axis does."""
+    """Whether the axis is divided into whole tiles."""
     return isinstance(size, int) and size % tile == 0
 
 
 @dataclass
 class Loader:
-    """Loads a tile of an operand: each thread its chunks, in registers until they go to shared memory.
+    """Loads a tile of an operand: each thread loads its chunks to registers or shared memory.
 
-    ``rows`` elements along m or n from ``first`` on, a multiple of them, and ``depth`` along k; a chunk lies
-    along the operand's own memory. The chunks of a thread are ``apart`` lines from one to the next, unless
-    that is None.
+    A tile has ``rows`` elements along m or n from ``first``, a multiple of ``rows``, and ``depth`` along k; a
+    chunk is contiguous in the operand. The chunks of a thread are ``apart`` lines apart, unless that is None.
     """
 
     kernel: Kernel
@@ -95,7 +94,7 @@ class Loader:
             self.places.append(self._place(number, per))
         sizes = list(operand.row_sizes)
         limit = None if fits(product(sizes), self.rows) else value(product(sizes))
-        #: Of each chunk where its row begins, and whether it is a row; None: it is.
+        #: The offset of each chunk's row, and whether the row is in bounds; None: always.
         self.offsets: list[mlir.Value] = []
         self.inside: list[mlir.Value | None] = []
         for row, _ in self.places:
@@ -105,7 +104,7 @@ class Loader:
                 self.offsets.append(self._dot(split(at, None, sizes, value), operand.row_steps))
 
     def _place(self, number: int, per: int) -> tuple[mlir.Value, mlir.Value]:
-        """Row and depth of a chunk in the tile."""
+        """The row and depth of a chunk in the tile."""
         if number and self.apart is not None:
             row, depth = self.places[0]
             away = mlir.constant(number * self.apart)
@@ -120,17 +119,17 @@ class Loader:
 
     @property
     def _line(self) -> int | None:
-        """Elements from the memory of a chunk to that of the next; None where they lie anyhow."""
+        """The elements between consecutive chunks of a thread; None if not constant."""
         operand = self.operand
-        alike = len(operand.row_steps) == 1 and len(self.k_sizes) == 1
-        step = (operand.row_steps if operand.along_k else operand.k_steps)[-1] if alike else None
+        single_axes = len(operand.row_steps) == 1 and len(self.k_sizes) == 1
+        step = (operand.row_steps if operand.along_k else operand.k_steps)[-1] if single_axes else None
         return None if self.apart is None or not isinstance(step, int) else self.apart * step
 
     @property
     def _is_uniform(self) -> bool:
-        """The chunks are equal steps apart, and all of them or none lie inside of the operand."""
-        alike = self.operand.along_k or fits(product(self.k_sizes), self.depth)
-        return self._line is not None and alike and all(one is None for one in self.inside)
+        """Whether the chunks have a constant stride and either all or none of them are in bounds."""
+        same_depth = self.operand.along_k or fits(product(self.k_sizes), self.depth)
+        return self._line is not None and same_depth and all(in_bounds is None for in_bounds in self.inside)
 
     def _dot(self, counters: list[mlir.Value], steps: Sequence[Formula]) -> mlir.Value:
         total = mlir.constant(0)
@@ -144,80 +143,83 @@ class Loader:
         return self.lanes * memory.element_bytes(self.start.element)
 
     def lines(self, place: Callable[[mlir.Value, mlir.Value], mlir.Value], step: int) -> list[mlir.Value]:
-        """Addresses that ``place`` makes of row and depth of the chunks, ``step`` bytes from line to line."""
+        """The addresses of the chunks: ``place`` of row and depth, with ``step`` bytes between lines."""
         if self.apart is None:
-            return [place(*one) for one in self.places]
+            return [place(row, depth) for row, depth in self.places]
         first = place(*self.places[0])
         return [ahead(first, number * self.apart * step) for number in range(self.count)]
 
     def copy(self, base: mlir.Value, k: mlir.Value, places: Sequence[mlir.Value]) -> None:
-        """Copy the chunks from ``k`` on to ``places`` in shared memory, later; zeros from outside. ``k`` is a
-        multiple of ``depth``.
+        """Copy the chunks at ``k``, a multiple of ``depth``, to ``places`` in shared memory asynchronously.
+
+        Elements out of bounds become zeros.
         """
-        here, legal = self._wheres(base, k), self._legal(k)
+        offsets, legal = self._wheres(base, k), self._legal(k)
         numbers = [mlir.constant(self.width, "i32"), mlir.constant(0, "i32")]
         if self._is_uniform:
-            wanted, where = numbers[0], here[0]
+            byte_count, offset = numbers[0], offsets[0]
             if legal[0] is not None:
-                where = arith.select(legal[0], where, mlir.constant(0))
-                wanted = arith.select(legal[0], *numbers)
-            for source, place in zip(self._sources(where), places, strict=True):
-                copy_async(place, source, self.width, wanted)
+                offset = arith.select(legal[0], offset, mlir.constant(0))
+                byte_count = arith.select(legal[0], *numbers)
+            for source, place in zip(self._sources(offset), places, strict=True):
+                copy_async(place, source, self.width, byte_count)
             return
-        for where, allowed, place in zip(here, legal, places, strict=True):
-            wanted = numbers[0]
+        for offset, allowed, place in zip(offsets, legal, places, strict=True):
+            byte_count = numbers[0]
             if allowed is not None:
-                where = arith.select(allowed, where, mlir.constant(0))
-                wanted = arith.select(allowed, *numbers)
-            copy_async(place, self._source(where), self.width, wanted)
+                offset = arith.select(allowed, offset, mlir.constant(0))
+                byte_count = arith.select(allowed, *numbers)
+            copy_async(place, self._source(offset), self.width, byte_count)
 
     def load(self, base: mlir.Value, k: mlir.Value) -> list[mlir.Value]:
-        """The chunks from ``k`` on of the matrix at element ``base``; zeros from outside."""
+        """Load the chunks at ``k`` of the matrix at element ``base``; zeros out of bounds."""
         stored = memory.stored_type(self.start.element)
         kind = stored if self.lanes == 1 else mlir.type_of(f"vector<{self.lanes}x{stored}>")
 
         def read(place: mlir.Value) -> mlir.Value:
             return llvm.load(kind, place, alignment=self.width)
 
-        def nothing(count: int) -> list[mlir.Value]:
+        def zeros(count: int) -> list[mlir.Value]:
             return [llvm.mlir_zero(kind)] * count
 
         if self._is_uniform:
 
-            def all_of_them() -> list[mlir.Value]:
-                return [read(one) for one in self._sources(self._wheres(base, k)[0])]
+            def load_all() -> list[mlir.Value]:
+                return [read(source) for source in self._sources(self._wheres(base, k)[0])]
 
             (legal, *_) = self._legal(k)
             kinds = [kind] * self.count
             return (
-                all_of_them()
+                load_all()
                 if legal is None
-                else if_else_values(legal, kinds, all_of_them, lambda: nothing(self.count))
+                else if_else_values(legal, kinds, load_all, lambda: zeros(self.count))
             )
-        found: list[mlir.Value] = []
+        chunks: list[mlir.Value] = []
         for number, legal in enumerate(self._legal(k)):
 
-            def one(number: int = number) -> list[mlir.Value]:
+            def load_one(number: int = number) -> list[mlir.Value]:
                 return [read(self._source(self._where(base, k, number)))]
 
-            found += one() if legal is None else if_else_values(legal, [kind], one, lambda: nothing(1))
-        return found
+            chunks += (
+                load_one() if legal is None else if_else_values(legal, [kind], load_one, lambda: zeros(1))
+            )
+        return chunks
 
     def _legal(self, k: mlir.Value) -> list[mlir.Value | None]:
-        """Of each chunk whether it lies inside of the operand; None: it does."""
+        """Whether each chunk is in bounds; None: always."""
         size = product(self.k_sizes)
-        limit, known = self.kernel.value(size), mlir.constant_int(k)
-        found: list[mlir.Value | None] = []
+        limit, constant_k = self.kernel.value(size), mlir.constant_int(k)
+        conditions: list[mlir.Value | None] = []
         if fits(size, self.depth):
-            here = known is not None and isinstance(size, int) and known < size
-            deep = None if here else compare("lt", k, limit)
-            return [_both(inside, deep) for inside in self.inside]
-        for (_, depth), inside in zip(self.places, self.inside, strict=True):
-            found.append(_both(inside, compare("lt", memory.plus(k, depth), limit)))
-        return found
+            is_inside = constant_k is not None and isinstance(size, int) and constant_k < size
+            deep = None if is_inside else compare("lt", k, limit)
+            return [_both(row_inside, deep) for row_inside in self.inside]
+        for (_, depth), row_inside in zip(self.places, self.inside, strict=True):
+            conditions.append(_both(row_inside, compare("lt", memory.plus(k, depth), limit)))
+        return conditions
 
     def _wheres(self, base: mlir.Value, k: mlir.Value) -> list[mlir.Value]:
-        """The elements that the chunks begin with."""
+        """The element offsets of the chunks."""
         first = self._where(base, k, 0)
         if self._line is None:
             return [first, *(self._where(base, k, number) for number in range(1, self.count))]
@@ -231,14 +233,14 @@ class Loader:
         moved = self._dot(split(at, None, self.k_sizes, self.kernel.value), self.operand.k_steps)
         return memory.plus(memory.plus(base, self.offsets[number]), moved)
 
-    def _source(self, where: mlir.Value) -> mlir.Value:
-        return memory.advance(self.start.base, memory.stored_type(self.start.element), where)
+    def _source(self, offset: mlir.Value) -> mlir.Value:
+        return memory.advance(self.start.base, memory.stored_type(self.start.element), offset)
 
-    def _sources(self, where: mlir.Value) -> list[mlir.Value]:
-        """The addresses of all chunks from that of the first."""
+    def _sources(self, offset: mlir.Value) -> list[mlir.Value]:
+        """The addresses of all chunks from the offset of the first."""
         assert self._line is not None
         step = self._line * memory.element_bytes(self.start.element)
-        first = self._source(where)
+        first = self._source(offset)
         return [ahead(first, number * step) for number in range(self.count)]
 
 

@@ -1,4 +1,4 @@
-"""What warps do with two tiles in shared memory by matrix instructions, in f32."""
+"""MMA tiles: products of two tiles in shared memory by matrix instructions, accumulated in f32."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import llvm
 
-#: Bytes of an element; bytes between the lines of a tile beyond its own, for threads to meet in few banks;
-#: elements of K of one instruction.
+#: Bytes of an element; padding bytes between the lines of a tile, which reduce bank conflicts; elements of K
+#: of one instruction.
 _BYTES, _PAD, _STEP = 2, 16, 16
 
 Terms = list[tuple[mlir.Value | int, int]]
@@ -23,41 +23,43 @@ Terms = list[tuple[mlir.Value | int, int]]
 
 @dataclass(frozen=True)
 class Matrices:
-    """A tile in shared memory from byte ``start`` on, ``pitch`` bytes from one line to the next.
+    """A tile in shared memory at byte ``start``, with ``pitch`` bytes from one line to the next.
 
-    Lines are of K for each row, or where not ``along_k`` of rows for each step of K.
+    A line is a row along K, or, if not ``along_k``, a step of K along rows.
     """
 
     shared: Shared
     start: mlir.Value
     pitch: int
     along_k: bool
-    #: It is A of the product, otherwise B.
+    #: Whether this is A of the product, otherwise B.
     left: bool
     lane: mlir.Value
-    #: Lines of this lane, by what of their place is computed; to be used where the first of them is.
+    #: Addresses of lines of this lane, by the dynamic terms of their offset, which dominate later uses.
     _lines: dict[Hashable, mlir.Value] = field(default_factory=dict[Hashable, mlir.Value], compare=False)
 
     def load(self, rows: Terms, depth: Terms) -> list[mlir.Value]:
-        """Sixteen rows by sixteen of K, from the sums ``rows`` and ``depth`` on: four registers of A, or
-        twice two of B.
-        """
+        """Load 16 rows by 16 steps of K at ``rows`` and ``depth``: four registers of A, or twice two of B."""
         name = "ldmatrix.sync.aligned.m8n8.x4" + ("" if self.along_k else ".trans") + ".b16"
         word = mlir.type_of("!llvm.struct<(i32, i32, i32, i32)>")
         terms = self._place(rows, depth)
-        known = sum(value * factor for value, factor in terms if isinstance(value, int))
-        others = tuple((value, factor) for value, factor in terms if not isinstance(value, int))
-        if others not in self._lines:
-            self._lines[others] = self.shared.at(memory.plus(self.start, index(*self._lane, *others)))
-        return _parts(intrinsic(name, [ahead(self._lines[others], known)], word), mlir.type_of("i32"))
+        constant = sum(value * factor for value, factor in terms if isinstance(value, int))
+        dynamic_terms = tuple((value, factor) for value, factor in terms if not isinstance(value, int))
+        if dynamic_terms not in self._lines:
+            self._lines[dynamic_terms] = self.shared.at(
+                memory.plus(self.start, index(*self._lane, *dynamic_terms))
+            )
+        return _parts(
+            intrinsic(name, [ahead(self._lines[dynamic_terms], constant)], word), mlir.type_of("i32")
+        )
 
     @property
     def _lane(self) -> Terms:
-        """Where the lane's line of the first of the matrices is.
+        """The offset of the line that this lane addresses.
 
-        The four matrices: of A rows 0, 8 at the first half of K, then at the second; of B both halves at
-        rows 0, then at rows 8. Of an operand that lies along rows each lane addresses a line of K, and the
-        matrix comes transposed.
+        The four matrices are, for A, rows 0 and 8 at the first half of K, then at the second; for B, both
+        halves of K at rows 0, then at rows 8. For an operand that is contiguous along rows, each lane
+        addresses a step of K, and the matrix is loaded transposed.
         """
         low, middle, high = rest(self.lane, 8), rest(over(self.lane, 8), 2), over(self.lane, 16)
         first, second = (middle, high) if self.left else (high, middle)
@@ -73,11 +75,11 @@ class Matrices:
 
 
 def multiply(kind: str, a: list[mlir.Value], b: list[mlir.Value], c: list[mlir.Value]) -> list[mlir.Value]:
-    """16 x 8 sums ``c`` and the products of sixteen of K, of elements of ``kind``."""
+    """Add the products of 16 steps of K, of elements of ``kind``, to 16 x 8 sums ``c``."""
     result, wide = mlir.type_of("!llvm.struct<(f32, f32, f32, f32)>"), mlir.type_of("f32")
     if kind == "bf16":
         return _parts(intrinsic("mma.m16n8k16.row.col.bf16", [*a, *b, *c], result), wide)
-    halves = [llvm.bitcast(mlir.type_of("vector<2xf16>"), one) for one in (*a, *b)]
+    halves = [llvm.bitcast(mlir.type_of("vector<2xf16>"), register) for register in (*a, *b)]
     return _parts(intrinsic("mma.m16n8k16.row.col.f32.f32", [*halves, *c], result), wide)
 
 
@@ -86,7 +88,7 @@ def _parts(struct: mlir.Value, kind: mlir.Type) -> list[mlir.Value]:
 
 
 class MatrixCore:
-    """Warps in two rows, each with a part of the tile: ``m16n8k16`` of f16 and bf16."""
+    """MMA tiles of f16 and bf16 by ``m16n8k16``; warps are in two rows, each with a part of the tile."""
 
     def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
         tile = tiles.tile
@@ -96,8 +98,8 @@ class MatrixCore:
         self.m, self.n = tile.m // 2, tile.n // self.warps_n
         self.along = (tiles.a.along_k, tiles.b.along_k)
         sides = list(zip(self.along, (tile.m, tile.n), strict=True))
-        self.pitches = [(tile.k if along else rows) * _BYTES + _PAD for along, rows in sides]
-        lines = [rows if along else tile.k for along, rows in sides]
+        self.pitches = [(tile.k if along_k else rows) * _BYTES + _PAD for along_k, rows in sides]
+        lines = [rows if along_k else tile.k for along_k, rows in sides]
         self.sizes = [pitch * line for pitch, line in zip(self.pitches, lines, strict=True)]
         self.stage = sum(self.sizes)
         self.lane, self.warp = rest(thread, 32), over(thread, 32)
@@ -109,7 +111,7 @@ class MatrixCore:
 
     @property
     def _own(self) -> int:
-        """Bytes of a warp's sums of a pass."""
+        """The bytes of a warp's sums of a pass."""
         return 16 * self._pitch
 
     @property
@@ -117,11 +119,11 @@ class MatrixCore:
         return 4 * self.n + _PAD
 
     def start(self) -> list[mlir.Value]:
-        """Sums of nothing."""
+        """The initial sums."""
         return [mlir.float_constant(0, self.wide) for _ in range(self.m * self.n // 32)]
 
     def places(self, shared: Shared, side: int, stage: mlir.Value, loader: Loader) -> list[mlir.Value]:
-        """Where the chunks of an operand lie in a stage."""
+        """The addresses of the chunks of an operand in a stage."""
 
         def place(row: mlir.Value, depth: mlir.Value) -> mlir.Value:
             slow, fast = (row, depth) if self.along[side] else (depth, row)
@@ -133,12 +135,12 @@ class MatrixCore:
     def keep(
         self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
     ) -> None:
-        """Chunks of an operand to a stage."""
-        for where, chunk in zip(self.places(shared, side, stage, loader), chunks, strict=True):
-            store(where, chunk, loader.width)
+        """Store chunks of an operand in a stage."""
+        for address, chunk in zip(self.places(shared, side, stage, loader), chunks, strict=True):
+            store(address, chunk, loader.width)
 
     def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
-        """All products of the two tiles in ``stage``."""
+        """Add the products of the two tiles in ``stage``."""
         sums = list(sums)
         sides = [self._matrices(shared, stage, side) for side in range(2)]
         for deep in range(0, self.tile.k, _STEP):
@@ -161,9 +163,9 @@ class MatrixCore:
         return self.m // 16
 
     def wait(self, number: int, left: bool) -> None:
-        """Around the sums of a pass in shared memory: before they are written, and after (``left``).
+        """Synchronize before the sums of a pass are stored in shared memory, and after (``left``).
 
-        Each warp has memory of its own for them, which were tiles of others before.
+        Each warp has its own memory for sums, which before held tiles of other warps.
         """
         if number or left:
             warp_barrier()
@@ -171,24 +173,24 @@ class MatrixCore:
             barrier()
 
     def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
-        """The sums of a pass to shared memory: sixteen rows of the warp's."""
+        """Store the sums of a pass in shared memory: 16 rows of the warp."""
         lane = index((self.warp, self._own), (over(self.lane, 4), self._pitch), (rest(self.lane, 4), 8))
         first = shared.at(lane)
         for j in range(self.n // 8):
             for half in range(2):
                 place = 4 * (number * (self.n // 8) + j) + 2 * half
-                where = ahead(first, half * 8 * self._pitch + 32 * j)
-                store_each(where, sums[place : place + 2], 8)
+                address = ahead(first, half * 8 * self._pitch + 32 * j)
+                store_each(address, sums[place : place + 2], 8)
 
     @property
     def turns(self) -> int:
-        """Elements of a pass that each thread finishes."""
+        """The elements of a pass that each thread finishes."""
         return 16 * self.n // 32
 
     def element(self, number: int, turn: mlir.Value) -> tuple[mlir.Value, mlir.Value, mlir.Value]:
-        """One of them: its row and column in the tile, and where it lies in shared memory."""
+        """An element of a pass: its row and column in the tile, and its offset in shared memory."""
         at = memory.plus(memory.times(turn, mlir.constant(32)), self.lane)
         row, column = over(at, self.n), rest(at, self.n)
-        where = index((self.warp, self._own), (row, self._pitch), (column, 4))
+        offset = index((self.warp, self._own), (row, self._pitch), (column, 4))
         row = index((self.warp_m, self.m), (number, 16), (row, 1))
-        return row, index((self.warp_n, self.n), (column, 1)), where
+        return row, index((self.warp_n, self.n), (column, 1)), offset

@@ -1,4 +1,4 @@
-"""Integers of rank 0 that follow from the constants of a program."""
+"""Constant propagation for integers of rank 0."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "GT": operator.gt,
     "GE": operator.ge,
 }
-#: The same number in another shape, or of another type.
+#: Operations that change only the shape or type of a number.
 _SAME = (
     "stablehlo.reshape",
     "stablehlo.convert",
@@ -36,32 +36,32 @@ _SAME = (
 
 
 class Integers:
-    """What is known so far, of values by themselves and of operations on them. Booleans are 0 and 1."""
+    """Constant values of integers and booleans (0 and 1) of rank 0, memoized."""
 
     def __init__(self) -> None:
         self._known: dict[mlir.Value, int] = {}
 
     def of(self, value: mlir.Value) -> int | None:
-        """None where it is not known."""
+        """The constant value of ``value``, or None."""
         if value in self._known:
             return self._known[value]
         owner = mlir.defining(value)
         if owner is None or _bits(value.type) is None:
             return None
-        found = self.result(owner, list(owner.operands))
-        if found is not None:
-            self._known[value] = found
-        return found
+        number = self.result(owner, list(owner.operands))
+        if number is not None:
+            self._known[value] = number
+        return number
 
     def constant(self, number: int, kind: mlir.Type) -> mlir.Value:
         """A constant at the current insertion point."""
         text = ("false", "true")[number] if str(mlir.element_type(kind)) == "i1" else str(number)
-        made = mlir.value("stablehlo.constant", (), kind, value=mlir.attribute(f"dense<{text}> : {kind}"))
-        self._known[made] = number
-        return made
+        value = mlir.value("stablehlo.constant", (), kind, value=mlir.attribute(f"dense<{text}> : {kind}"))
+        self._known[value] = number
+        return value
 
     def result(self, operation: mlir.Op, operands: list[mlir.Value]) -> int | None:
-        """Of an operation, if it had ``operands``."""
+        """The constant result of an operation with ``operands``, or None."""
         if len(operation.results) != 1 or _bits(operation.results[0].type) is None:
             return None
         kind, name = operation.results[0].type, mlir.name_of(operation)
@@ -71,27 +71,27 @@ class Integers:
         return _result(operation, [self.of(operand) for operand in operands])
 
     def after(self, block: mlir.Block, arguments: list[int | None]) -> list[int | None]:
-        """What a region returns for what is known of its arguments."""
-        known: dict[mlir.Value, int | None] = dict(zip(list(block.arguments), arguments, strict=True))
+        """The constant results of a region for constant arguments; None for others."""
+        numbers_of: dict[mlir.Value, int | None] = dict(zip(list(block.arguments), arguments, strict=True))
 
         def of(value: mlir.Value) -> int | None:
-            return known[value] if value in known else self.of(value)
+            return numbers_of[value] if value in numbers_of else self.of(value)
 
         *operations, end = mlir.operations(block)
         for operation in operations:
             if len(operation.results) == 1 and _bits(operation.results[0].type) is not None:
                 numbers = [of(operand) for operand in operation.operands]
                 number = _result(operation, numbers) if numbers else self.result(operation, [])
-                known[operation.results[0]] = number
+                numbers_of[operation.results[0]] = number
         return [of(operand) for operand in end.operands]
 
 
 def _result(operation: mlir.Op, numbers: list[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    if len(known) < len(numbers) or not known or len(operation.operation.regions):
+    known_numbers = [number for number in numbers if number is not None]
+    if len(known_numbers) < len(numbers) or not known_numbers or len(operation.operation.regions):
         return None
-    found = _computed(operation, mlir.name_of(operation), known)
-    return None if found is None else _wrapped(found, operation.results[0].type)
+    result = _computed(operation, mlir.name_of(operation), known_numbers)
+    return None if result is None else _wrapped(result, operation.results[0].type)
 
 
 def _computed(operation: mlir.Op, name: str, numbers: list[int]) -> int | None:
@@ -115,7 +115,7 @@ def _computed(operation: mlir.Op, name: str, numbers: list[int]) -> int | None:
 
 
 def _bits(kind: mlir.Type) -> int | None:
-    """Of an integer of rank 0; None for other types."""
+    """The bits of an integer of rank 0; None for other types."""
     if not mlir.is_tensor(kind) or mlir.sizes_of(kind):
         return None
     return _BITS.get(str(mlir.element_type(kind)))

@@ -1,8 +1,9 @@
-"""Exponentials of attention's weights, by the GPU's own instruction where the program rounds them anyway.
+"""Exponentials of attention weights by the GPU's approximate instruction, if the program rounds the weights.
 
-The weights that a program rounds to f16 or bf16 keep 11 or 8 bits. ``ex2.approx.ftz.f32`` is within 2^-22 of
-2^x; it gives 1 at 0, infinity and NaN where 2^x has them, and 0 below 2^-126. With the product before it, an
-exponential is two instructions in the place of seventeen, and half of what a thread does between barriers.
+Weights that a program rounds to f16 or bf16 keep 11 or 8 bits. ``ex2.approx.ftz.f32`` is within 2^-22 of
+2^x; it is 1 at 0, infinite and NaN where 2^x is, and 0 below 2^-126. With the preceding product, an
+exponential is two instructions instead of seventeen, which were half of a thread's instructions between
+barriers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ROUNDED = ("f16", "bf16")
 
 
 def estimate_weights(unit: Unit) -> None:
-    """Let every attention with rounded weights compute them from estimates; those in f64 or f32 stay."""
+    """Use approximate exponentials in every attention with half-precision weights."""
     if not isinstance(unit.target, Device) or not unit.target.gpu.cp_async:
         return
     for members in members_by_role(mlir.main_function(unit.module)):
@@ -40,13 +41,13 @@ def _estimate(weights: mlir.Op) -> None:
     with mlir.before(call):
         factor = mlir.float_constant(math.log2(math.e), yielded.type)
         scaled = arith.mulf(call.operands[0], factor)
-        made = intrinsic("ex2.approx.ftz.f", [scaled], yielded.type)
-    yielded.replace_all_uses_with(made)
+        estimate = intrinsic("ex2.approx.ftz.f", [scaled], yielded.type)
+    yielded.replace_all_uses_with(estimate)
     call.erase()
 
 
 def _drop_declaration(module: mlir.Module) -> None:
-    """A function that nobody calls by now is not declared."""
+    """Erase the function's declaration if it has no callers left."""
     if any(_callee(call) == _EXP for call in mlir.named(module, "func.call")):
         return
     for function in mlir.operations(module.body):

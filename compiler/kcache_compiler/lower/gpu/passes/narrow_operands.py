@@ -1,7 +1,7 @@
-"""Contractions of f16 and bf16 that are widened before: what they read is narrow, as matrix units take it.
+"""Gives contractions half-precision operands, which matrix units require, if they are only widened before.
 
-Frameworks and the canonical form multiply in f32 what was converted to it. The conversion moves into the body
-of the contraction, which changes no value: the tensor in f32 is never made.
+Frameworks and the canonical form convert operands to f32 and multiply in f32. The conversion moves into the
+body of the contraction, which changes no value: the f32 tensor is not materialized.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _NARROW = ("f16", "bf16")
 
 
 def narrow_operands(unit: Unit) -> None:
-    """Let contractions read what their operands were widened from."""
-    found = mlir.named(mlir.main_function(unit.module), "linalg.generic")
-    contractions = [one for one in found if is_contraction(one) and len(one.operands) == 3]
+    """Let contractions read the sources of widened operands."""
+    generics = mlir.named(mlir.main_function(unit.module), "linalg.generic")
+    contractions = [generic for generic in generics if is_contraction(generic) and len(generic.operands) == 3]
     for contraction in contractions:
         for operand in list(contraction.operands)[:2]:
             _end_narrow(operand)
@@ -31,25 +31,25 @@ def _is_contraction(op: mlir.Op) -> bool:
 
 
 def _widening(tensor: mlir.Value) -> mlir.Op | None:
-    """What makes each element of a tensor by widening at the end; elements lie as its points do."""
+    """The producer of a tensor, if it widens each element at the end and has an identity map."""
     producer = mlir.defining(tensor)
     if producer is None or mlir.name_of(producer) != "linalg.generic" or len(producer.results) != 1:
         return None
     kinds, maps = mlir.iterator_types(producer), mlir.indexing_maps(producer)
     if any("parallel" not in kind for kind in kinds) or not mlir.is_identity(maps[-1]):
         return None
-    made = mlir.defining(mlir.operations(mlir.block_of(producer))[-1].operands[0])
-    widens = made is not None and mlir.name_of(made) == "arith.extf"
-    if made is None or not widens or str(made.operands[0].type) not in _NARROW:
+    conversion = mlir.defining(mlir.operations(mlir.block_of(producer))[-1].operands[0])
+    widens = conversion is not None and mlir.name_of(conversion) == "arith.extf"
+    if conversion is None or not widens or str(conversion.operands[0].type) not in _NARROW:
         return None
     return producer if str(mlir.element_type(tensor.type)) == "f32" else None
 
 
 def _end_narrow(tensor: mlir.Value) -> None:
-    """Let what computes a tensor and widens it at its end leave that to another, if only contractions ask."""
+    """Split the final widening off the producer of a tensor, if only contractions use it."""
     producer = _widening(tensor)
-    asked = [user for user, _ in mlir.uses(tensor)]
-    if producer is None or not mlir.sizes_of(tensor.type) or not all(map(_is_contraction, asked)):
+    consumers = [user for user, _ in mlir.uses(tensor)]
+    if producer is None or not mlir.sizes_of(tensor.type) or not all(map(_is_contraction, consumers)):
         return
     body = mlir.block_of(producer)
     end, arguments = mlir.operations(body)[-1], list(body.arguments)
@@ -74,7 +74,7 @@ def _end_narrow(tensor: mlir.Value) -> None:
 
 
 def _source(tensor: mlir.Value) -> tuple[mlir.Value, mlir.AffineMap] | None:
-    """What a tensor is only widened from, and where its elements lie there."""
+    """The source of a tensor that only widens it, and the indexing map."""
     producer = _widening(tensor)
     if producer is None or len(mlir.operations(mlir.block_of(producer))) != 2:
         return None
@@ -92,20 +92,22 @@ def _read_narrow(contraction: mlir.Op) -> None:
     operands = list(contraction.operands)
     maps = mlir.indexing_maps(contraction)
     sources = {place: _source(operands[place]) for place in (0, 1)}
-    found = {place: source for place, source in sources.items() if source is not None}
-    if not found:
+    narrow_sources = {place: source for place, source in sources.items() if source is not None}
+    if not narrow_sources:
         return
-    wide = [operands[place] for place in found]
-    for place, (source, outer) in found.items():
+    wide = [operands[place] for place in narrow_sources]
+    for place, (source, outer) in narrow_sources.items():
         operands[place], maps[place] = source, mlir.compose(outer, maps[place])
     with mlir.before(contraction):
         kinds = [result.type for result in contraction.results]
         iterators = contraction.attributes["iterator_types"]
-        made = linalg.GenericOp(kinds, operands[:2], operands[2:], mlir.map_attrs(maps), iterators).operation
-    mlir.move_block(contraction, made, 0)
-    for place in found:
-        _widen_argument(mlir.block_of(made), place, mlir.element_type(operands[place].type))
-    for old, new in zip(contraction.results, made.results, strict=True):
+        narrow_contraction = linalg.GenericOp(
+            kinds, operands[:2], operands[2:], mlir.map_attrs(maps), iterators
+        ).operation
+    mlir.move_block(contraction, narrow_contraction, 0)
+    for place in narrow_sources:
+        _widen_argument(mlir.block_of(narrow_contraction), place, mlir.element_type(operands[place].type))
+    for old, new in zip(contraction.results, narrow_contraction.results, strict=True):
         old.replace_all_uses_with(new)
     contraction.erase()
     for tensor in dict.fromkeys(wide):

@@ -1,7 +1,7 @@
-"""Reductions of f16 and bf16 in f32: the total is rounded once, and threads may share the row.
+"""Reductions of f16 and bf16 in f32: the total is rounded once, and rows may be distributed over threads.
 
-The narrow total of each step is what the emulation of narrow floats leaves: widened, combined, rounded. Under
-numerics ``strict`` it stays so.
+The emulation of half precision widens, combines and rounds the total at each step. Under numerics ``strict``
+it stays so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NARROW = ("f16", "bf16")
 
 
 def widen_reductions(unit: Unit) -> None:
-    """Give reductions with narrow results f32 ones, and round these after."""
+    """Accumulate reductions with half-precision results in f32, and round afterwards."""
     if unit.options.numerics == "strict":
         return
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
@@ -35,7 +35,7 @@ def _outputs(generic: mlir.Op) -> list[mlir.Value]:
 
 
 def _is_narrow(generic: mlir.Op) -> bool:
-    """All results are narrow, and made by rounding the combination of the widened total with something."""
+    """Whether all results are half precision and round the combination of the widened total."""
     yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
     for value, output in zip(yielded, _outputs(generic), strict=True):
         rounded = mlir.defining(value)
@@ -60,7 +60,7 @@ def _widen(generic: mlir.Op) -> None:
     operands = list(generic.operands)
     narrow = operands[-count:]
     with mlir.before(generic):
-        wide = [_widened(one) for one in narrow]
+        wide = [_widened(tensor) for tensor in narrow]
     for position, output in enumerate(_outputs(generic)):
         (widened,) = [user for user, _ in mlir.uses(output)]
         output.set_type(widened.results[0].type)
@@ -72,22 +72,22 @@ def _widen(generic: mlir.Op) -> None:
     with mlir.before(generic):
         kinds = [value.type for value in wide]
         maps, iterators = generic.attributes["indexing_maps"], generic.attributes["iterator_types"]
-        made = linalg.GenericOp(kinds, operands[:-count], wide, maps, iterators).operation
-    mlir.move_block(generic, made, 0)
+        wide_generic = linalg.GenericOp(kinds, operands[:-count], wide, maps, iterators).operation
+    mlir.move_block(generic, wide_generic, 0)
     with mlir.before(generic):
-        for old, new in zip(generic.results, made.results, strict=True):
+        for old, new in zip(generic.results, wide_generic.results, strict=True):
             old.replace_all_uses_with(elementwise(new, mlir.element_type(old.type), arith.truncf))
     generic.erase()
 
 
 def _widened(tensor: mlir.Value) -> mlir.Value:
-    """The start of a reduction in f32; a number everywhere stays one."""
+    """The initial value of a reduction in f32; a constant fill stays one."""
     number = _everywhere(tensor)
     return elementwise(tensor, mlir.type_of("f32"), arith.extf, number)
 
 
 def _everywhere(tensor: mlir.Value) -> float | None:
-    """The number that a tensor is filled with, where it is a constant."""
+    """The constant that a tensor is filled with, or None."""
     owner = mlir.defining(tensor)
     if owner is None or mlir.name_of(owner) != "linalg.generic":
         return None
@@ -110,7 +110,7 @@ def elementwise(
     convert: Callable[[mlir.Type, mlir.Value], mlir.Value],
     number: float | None = None,
 ) -> mlir.Value:
-    """Each element converted, or ``number`` in the place of each."""
+    """Convert each element, or fill with ``number``."""
     sizes = mlir.sizes_of(source.type)
     dims = "".join(f"{'?' if size is None else size}x" for size in sizes)
     kind = mlir.type_of(f"tensor<{dims}{element}>")
