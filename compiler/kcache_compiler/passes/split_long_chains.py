@@ -14,6 +14,7 @@ from typing import Any
 
 from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import bufferization
 
 #: Updates of one buffer after which it is copied; and that in programs that update ``MANY`` times, as what
 #: bufferization does takes the square of it for each update.
@@ -62,11 +63,7 @@ def _updated(op: mlir.Op) -> Iterator[tuple[int, mlir.Value]]:
 def _copy(op: mlir.Op, number: int) -> None:
     source = op.operands[number]
     with mlir.before(op):
-        segments = mlir.attribute("array<i32: 0, 1, 0>")
-        copied = mlir.create(
-            "bufferization.alloc_tensor", [source], [source.type], {"operandSegmentSizes": segments}
-        )
-    op.operands[number] = copied.results[0]
+        op.operands[number] = bufferization.alloc_tensor(source.type, [], copy=source)
 
 
 def _duplicate_read_values(main: mlir.Op, constants: bool) -> None:

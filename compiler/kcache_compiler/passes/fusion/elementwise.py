@@ -15,6 +15,7 @@ from typing import Any
 
 from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import linalg
 from kcache_compiler.mlir.regions import inline_body, move_body
 from kcache_compiler.passes.fusion.body_forms import FREE, Form, Forms, Known, fused_maps
 from kcache_compiler.passes.fusion.chain_boundaries import LONG, Cuts
@@ -241,17 +242,13 @@ def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
     inputs = [*(consumer.inputs[position] for position in kept), *producer.inputs]
     maps = fused_maps(consumer.form, number, producer.form)
     with mlir.before(consumer.op):
-        fused = mlir.create(
-            "linalg.generic",
-            [*inputs, *consumer.outputs],
+        fused = linalg.GenericOp(
             [result.type for result in consumer.op.results],
-            {
-                "indexing_maps": mlir.map_attrs(maps),
-                "iterator_types": consumer.op.attributes["iterator_types"],
-                "operandSegmentSizes": mlir.attribute(f"array<i32: {len(inputs)}, {len(consumer.outputs)}>"),
-            },
-            regions=1,
-        )
+            inputs,
+            list(consumer.outputs),
+            mlir.map_attrs(maps),
+            consumer.op.attributes["iterator_types"],
+        ).operation
     block = mlir.new_block(fused, 0, [mlir.element_of(value.type) for value in [*inputs, *consumer.outputs]])
     arguments = list(block.arguments)
     given, own = mlir.block_of(producer.op), mlir.block_of(consumer.op)

@@ -180,7 +180,7 @@ def _rewrite(generic: mlir.Op, scan: _Scan) -> None:
         return inline_body(body, {element: scalars[0], total: scalars[-2]}, None) * 2
 
     with mlir.before(generic):
-        outputs = [_started(generic, axis), mlir.value("tensor.empty", (), generic.results[0].type)]
+        outputs = [_started(generic, axis), mlir.empty_tensor(generic.results[0].type)]
         inputs = [scan.source]
         if scan.backward:
             inputs.append(generic.operands[1])
@@ -200,7 +200,7 @@ def _started(generic: mlir.Op, axis: int) -> mlir.Value:
     constant = mlir.defining(mlir.last(mlir.block_of(pad)).operands[0])
     assert constant is not None
     start = mlir.clone(constant).results[0]
-    empty = mlir.value("tensor.empty", (), mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>"))
+    empty = mlir.empty_tensor(mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>"))
     rank = len(sizes)
     filled = build_generic([start], [empty], [_scalar(rank), identity(rank)], ["parallel"] * rank, _first)
     return filled.results[0]

@@ -18,7 +18,6 @@ from kcache_compiler.passes.legalize.dynamic.size_checks import (
     axis_origin,
     made_size,
     origin,
-    size_of,
 )
 
 _ONE_SHAPE = ELEMENTWISE | {
@@ -100,7 +99,7 @@ def _length(
     result = made_size(tensor, axis, known)
     if result is not None:
         return result, origin(result, requirements.origins)
-    return size_of(tensor, axis), axis_origin(tensor, axis)
+    return mlir.tensor_size(tensor, axis), axis_origin(tensor, axis)
 
 
 def _is_walked(decided: object) -> bool:
