@@ -10,7 +10,6 @@ an attribute distinguishes those that read different tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
@@ -29,7 +28,7 @@ _INTO = {"tensor.insert": 1, "tensor.insert_slice": 1}
 
 def split_update_chains(module: mlir.Module, target: Target) -> None:
     """Copy what was updated in place ``LINKS`` times, or ``LESS``, before it is updated again."""
-    links: dict[Any, int] = {}
+    links: dict[mlir.Value, int] = {}
     main = mlir.main_function(module)
     device = isinstance(target, Device)
     _remove_reader_numbers(main)

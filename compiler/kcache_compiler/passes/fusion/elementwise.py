@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
@@ -37,7 +36,7 @@ class Generic:
     op: mlir.Op
     inputs: tuple[mlir.Value, ...]
     outputs: tuple[mlir.Value, ...]
-    maps: tuple[Any, ...]
+    maps: tuple[mlir.AffineMap, ...]
     parallel: bool
 
     @property
@@ -141,7 +140,7 @@ class _Fusion:
         self._cuts = cuts
         self._long = long
         #: By their results: no fusion changes them any more.
-        self._known: dict[Any, Known] = {}
+        self._known: dict[mlir.Value, Known] = {}
         self._written: dict[Form, mlir.Op] = {}
 
     def fused(self, start: Known) -> Known:
@@ -255,7 +254,7 @@ def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
     with mlir.at_end(block):
         inner = dict(zip(given.arguments, arguments[len(kept) : len(inputs)], strict=False))
         computed = inline_body(given, inner, lambda axis: _index(through, axis))[0]
-        outer: dict[Any, mlir.Value] = {own.arguments[number]: computed}
+        outer: dict[mlir.Value, mlir.Value] = {own.arguments[number]: computed}
         for position, argument in zip(kept, arguments, strict=False):
             outer[own.arguments[position]] = argument
         for position, argument in enumerate(arguments[len(inputs) :]):
@@ -271,6 +270,6 @@ def _replace(op: mlir.Op, result: mlir.Op) -> None:
     op.erase()
 
 
-def _index(through: Any, axis: int) -> mlir.Value:
+def _index(through: mlir.AffineMap, axis: int) -> mlir.Value:
     """The producer's index ``axis`` inside the consumer, which reads it through the map ``through``."""
     return mlir.emit_affine(through.results[axis])

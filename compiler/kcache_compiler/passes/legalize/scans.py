@@ -12,7 +12,6 @@ sums and products of floats are not rewritten under ``strict`` numerics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.regions import inline_body
@@ -104,7 +103,7 @@ def _read(generic: mlir.Op) -> _Scan | None:
     return _Scan(pad.operands[0], axis, window, size, padding[0] == 0)
 
 
-def _grows(index_map: Any, window: int) -> int | None:
+def _grows(index_map: mlir.AffineMap, window: int) -> int | None:
     """The loop that the window moves along: one index is their sum, the others are loops, in order."""
     axis: int | None = None
     for place, result in enumerate(index_map.results):

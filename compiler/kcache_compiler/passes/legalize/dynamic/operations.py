@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
@@ -38,7 +37,7 @@ _BINARY: dict[str, Callable[[mlir.Value, mlir.Value], mlir.Value]] = {
 _ENDING = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_precision"})
 
 Scalars = list[mlir.Value]
-Known = dict[Any, Scalars]
+Known = dict[mlir.Value, Scalars]
 
 
 def lower_dynamic(module: mlir.Module) -> SizeChecks:
@@ -146,7 +145,7 @@ def _sizes(
     if operand not in known:
         raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
     result: list[mlir.Value] = []
-    seen: set[Any] = set()
+    seen: set[mlir.Value] = set()
     for scalar in known[operand]:
         _require_quotients(op, scalar, requirements, seen)
         result.append(arith.index_cast(mlir.index_type(), scalar))
@@ -166,7 +165,9 @@ def _require_least(op: mlir.Op, scalar: mlir.Value, least: int, requirements: Re
         requirements.at_most(op, mlir.constant(least, "index"), number)
 
 
-def _require_quotients(op: mlir.Op, scalar: mlir.Value, requirements: Requirements, seen: set[Any]) -> None:
+def _require_quotients(
+    op: mlir.Op, scalar: mlir.Value, requirements: Requirements, seen: set[mlir.Value]
+) -> None:
     """What divides is above 0, and what it divides not below: formulas round down, programs towards 0."""
     owner = mlir.defining(scalar)
     if owner is None or scalar in seen or not mlir.name_of(owner).startswith("arith."):

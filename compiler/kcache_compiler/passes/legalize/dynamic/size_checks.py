@@ -8,7 +8,6 @@ requirements are recorded here, as pairs of sizes that ``main`` returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
@@ -54,7 +53,7 @@ class Requirements:
         #: For each pair whether its sizes must be equal, else the first is at most the second.
         self.relations: list[bool] = []
         #: For ``origin``.
-        self.origins: dict[Any, object] = {}
+        self.origins: dict[mlir.Value, object] = {}
 
     def equal(self, op: mlir.Op, left: mlir.Value, right: mlir.Value) -> None:
         self._require(op, left, right, equal=True)
@@ -144,7 +143,7 @@ _HANDLERS: dict[str, Callable[[mlir.Op, Requirements], None]] = {
 }
 
 
-def origin(number: mlir.Value, known: dict[Any, object] | None = None) -> object:
+def origin(number: mlir.Value, known: dict[mlir.Value, object] | None = None) -> object:
     """What decides a size: equal results are equal sizes, different ones may be.
 
     ``known`` has what was found of casts, which no rewrite erases, to be numbers and axes of arguments.
@@ -199,7 +198,9 @@ def axis_origin(tensor: mlir.Value, axis: int) -> object:
     return size if size is not None else (tensor, axis)
 
 
-def made_size(tensor: mlir.Value, axis: int, known: Mapping[Any, list[mlir.Value]]) -> mlir.Value | None:
+def made_size(
+    tensor: mlir.Value, axis: int, known: Mapping[mlir.Value, list[mlir.Value]]
+) -> mlir.Value | None:
     """The size of an axis as an index value at the current point, of what is made with its sizes.
 
     ``known``: the elements of shapes.
