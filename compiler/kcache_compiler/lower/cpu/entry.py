@@ -120,33 +120,7 @@ def build_entry(unit: Unit) -> None:
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
     casts = cast_checks(main, shapes)
-    launches: list[tuple[list[mlir.Op], Outlined]] = []
-    strict = unit.options.numerics == "strict"
-    spared: list[mlir.Op] = []
-    attentions = gather(unit, main, shapes)
-    for found in attentions:
-        outlined = outline_attention(unit, found, f"launch_{len(launches)}", shapes)
-        launches.append((found.members, outlined))
-        spared += found.spared
-    taken = {op for found in attentions for op in found.members}
-    widen_sums(unit, main, shapes, taken)
-    choices = parse_choices(unit.options.schedule)
-    repeats = Repeats(unit, shapes)
-    for planned in plan_launches(
-        main,
-        shapes,
-        lambda one: _is_head(unit, one, shapes),
-        unit.target.vector_bytes,
-        taken,
-        combines=lambda one: combinings_of(one, strict),
-        limits=choices.group_limits,
-    ):
-        written = repeats.write(planned, len(launches))
-        launches += written.launches
-        spared += written.spared
-    if attentions:
-        place = {op: number for number, op in enumerate(mlir.walk(main))}
-        launches.sort(key=lambda launch: place[launch[0][-1]])
+    launches, spared = _outline(unit, main, shapes)
     outlines = [one for _, outlined in launches for one in (outlined, *outlined.after)]
     for outlined in outlines:
         _record(unit, outlined)
@@ -181,6 +155,40 @@ def build_entry(unit: Unit) -> None:
     frame.own_accesses([one for one in left if mlir.name_of(one) != "scf.condition"])
     frame.end_loops(conditions)
     frame.finish()
+
+
+def _outline(
+    unit: Unit, main: mlir.Op, shapes: Shapes
+) -> tuple[list[tuple[list[mlir.Op], Outlined]], list[mlir.Op]]:
+    """The launches in their order, each with the operations that it computes, and operations that go."""
+    launches: list[tuple[list[mlir.Op], Outlined]] = []
+    strict = unit.options.numerics == "strict"
+    spared: list[mlir.Op] = []
+    attentions = gather(unit, main, shapes)
+    for found in attentions:
+        outlined = outline_attention(unit, found, f"launch_{len(launches)}", shapes)
+        launches.append((found.members, outlined))
+        spared += found.spared
+    taken = {op for found in attentions for op in found.members}
+    widen_sums(unit, main, shapes, taken)
+    choices = parse_choices(unit.options.schedule)
+    repeats = Repeats(unit, shapes)
+    for planned in plan_launches(
+        main,
+        shapes,
+        lambda one: _is_head(unit, one, shapes),
+        unit.target.vector_bytes,
+        taken,
+        combines=lambda one: combinings_of(one, strict),
+        limits=choices.group_limits,
+    ):
+        written = repeats.write(planned, len(launches))
+        launches += written.launches
+        spared += written.spared
+    if attentions:
+        place = {op: number for number, op in enumerate(mlir.walk(main))}
+        launches.sort(key=lambda launch: place[launch[0][-1]])
+    return launches, spared
 
 
 def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:

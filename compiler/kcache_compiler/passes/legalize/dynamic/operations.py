@@ -174,7 +174,7 @@ def _require_quotients(
         return
     seen.add(scalar)
     operands = list(owner.operands)
-    if mlir.name_of(owner) in (arith.divsi, arith.remsi):
+    if mlir.name_of(owner) in ("arith.divsi", "arith.remsi"):
         for operand, least in zip(operands, (0, 1), strict=True):
             _require_least(op, operand, least, requirements)
     for operand in operands:
