@@ -7,8 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 from kcache_grpc.errors import (
     KcacheError,
@@ -22,43 +21,24 @@ from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, CpuTarget
-from kcache_grpc.service import manifests
-from kcache_grpc.service.admin.running_service import Admin
+from kcache_grpc.service import manifests, wiring
 from kcache_grpc.service.audit.queries import AuditLog
-from kcache_grpc.service.audit.recorder import Ledger
 from kcache_grpc.service.audit.requests import Noting
 from kcache_grpc.service.audit.sealer import Sealer, SealTask
 from kcache_grpc.service.autotune import Autotune
-from kcache_grpc.service.blobs.blob_cache import BlobCache
-from kcache_grpc.service.bundles.bundles import Bundles
-from kcache_grpc.service.bundles.transfer import Spool
-from kcache_grpc.service.change_notifications import Signals
-from kcache_grpc.service.claims import Claims
-from kcache_grpc.service.compile.coordinator import Compiles
 from kcache_grpc.service.compile.estimates import HIT, Estimate, Estimates, Subject
 from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
 from kcache_grpc.service.compile.progress import Audience, Tell
 from kcache_grpc.service.compile.reply_cache import Answers
-from kcache_grpc.service.compile.resolver import KernelResolver
-from kcache_grpc.service.explain.explain import Explains, checked_most
-from kcache_grpc.service.failures import Failures
-from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
-from kcache_grpc.service.graphs.graphs import Graphs, parsed_binding
-from kcache_grpc.service.graphs.programs import FORMATS, Programs
+from kcache_grpc.service.config import ServiceConfig
+from kcache_grpc.service.explain.explain import checked_most
+from kcache_grpc.service.graphs.graphs import parsed_binding
+from kcache_grpc.service.graphs.programs import FORMATS
 from kcache_grpc.service.graphs.support import Checked, check_program
-from kcache_grpc.service.graphs.uploads import Uploads
-from kcache_grpc.service.lifecycle.background_verification import BackgroundVerification
-from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE
-from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.lookup.artifacts import Artifacts
-from kcache_grpc.service.lookup.batch_lookup import Lookups, Query, in_parts
+from kcache_grpc.service.lookup.batch_lookup import Query, in_parts
 from kcache_grpc.service.lookup.catalog import Catalog
-from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
-from kcache_grpc.service.lookup.kernels import Kernels
-from kcache_grpc.service.lookup.variants import Variants
-from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.single_flight import Flight
-from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import (
     Answer,
     Caller,
@@ -69,7 +49,6 @@ from kcache_grpc.service.values import (
     KernelPage,
     KernelWish,
     KnownGraph,
-    Limits,
     Missing,
     Normalized,
     Origin,
@@ -90,168 +69,40 @@ _WINDOW = 256
 MOST_SAVINGS = 100
 
 
-@dataclass(frozen=True)
-class ServiceConfig:
-    """Times in seconds, sizes in bytes."""
-
-    spool_dir: Path
-    limits: Limits = field(default_factory=Limits)
-    lease_ttl: float = 10.0
-    failure_ttl: float = 3600.0
-    spool_bytes: int = 4 << 30
-    spool_ttl: float = 3600.0
-    store_threads: int = 4
-    graph_threads: int = 32
-    server_version: str = "0"
-    evict_min_age: float = MIN_AGE
-    #: Stored kernels that are verified an hour at most, while the service is idle; 0: none.
-    verify_per_hour: float = 0.0
-    #: Identities whose bundles may be imported, beside the store's own signer.
-    trusted_signers: frozenset[str] = frozenset()
-
-
 class KernelService:
     """Made by ``start``; used from one event loop; ended by ``close``."""
 
     def __init__(self, store: Store, pool: WorkerPool, signer: Signer, config: ServiceConfig) -> None:
-        self._store = store
-        self._pool = pool
-        self._signer = signer
-        self._config = config
+        shared = wiring.Shared.open(store, pool, signer, config)
+        self._store, self._pool, self._signer, self._config = store, pool, signer, config
         self.limits = config.limits
-        self._toolchains = toolchains = pool.toolchains
-        self._threads = threads = StoreThreads(config.store_threads)
-        # Of their own: those that wait for the same commit hold up no look-up, and share the next one.
-        self._writers = StoreThreads(config.graph_threads)
-        succession = Succession(store, pool.canonicalizer)
-        self._room = Room(store, config.evict_min_age)
-        self._namespaces = Namespaces(
-            store,
-            threads,
-            enter=succession.enter,
-            toolchains=toolchains.digests,
-            most=config.limits.namespaces,
-        )
-        self._failures = Failures(store, threads, config.failure_ttl)
-        self._signals = Signals(store)
-        claims = Claims(store, threads, self._signals)
-        self._graphs = Graphs(
-            store,
-            threads,
-            self._namespaces,
-            self._writers,
-            pool,
-            signer,
-            self._failures,
-            claims,
-            succession,
-            self.limits,
-            self._room,
-        )
-        self._kernels = Kernels(store, threads, signer.key_id)
+        self._threads, self._writers = shared.threads, shared.writers
+        self._toolchains, self._namespaces = pool.toolchains, shared.namespaces
+        self._kernels, self._failures, self._ledger = shared.kernels, shared.failures, shared.ledger
+        self._signals = shared.signals
         self._catalog = Catalog(store)
-        variants = Variants(store, threads, self._kernels, toolchains, signer.key_id)
-        compatible = CompatibleKernels(self._kernels, variants, toolchains)
-        self._lookups = Lookups(
-            store,
-            threads,
-            self._graphs,
-            self._kernels,
-            variants,
-            self._failures,
-            toolchains,
-            signer.key_id,
-            compatible,
-        )
+        self._graphs = wiring.graphs(shared)
+        self._lookups = wiring.lookups(shared, self._graphs)
         self._keeper = LeaseKeeper(store, config.lease_ttl)
-        self._signals.on_published(variants.published)
-        self._signals.on_changed(self._namespaces.forget)
-        self._compiles = Compiles(
-            store,
-            threads,
-            pool,
-            signer,
-            self._kernels,
-            variants,
-            self._failures,
-            self._keeper,
-            self._signals,
-            self.limits.compile_seconds,
-            config.server_version,
-            self._room,
-        )
+        self._compiles = wiring.compiles(shared, self._keeper)
+        self._resolver = wiring.resolver(shared, self._compiles, self._bypassed)
         self._audience = Audience()
-        self._ledger = ledger = Ledger(store, threads, toolchains)
         #: What comes in, and what goes out.
-        self.programs = Programs(
-            store,
-            threads,
-            self._namespaces,
-            ledger,
-            Uploads(config.spool_dir, self.limits.program_bytes, config.spool_bytes, config.spool_ttl),
-            self.limits.program_bytes,
-        )
-        self.artifacts = Artifacts(self._namespaces, self._kernels, ledger)
-        self._seals = SealTask(Sealer(store, signer), threads)
-        self.audit = AuditLog(store, threads, self._namespaces, ledger.flush)
-        self.autotune = Autotune(store, threads, self._namespaces, ledger)
-        self.blobs = BlobCache(
-            store, threads, self._writers, self._namespaces, ledger, self._room, config.spool_dir / "blobs"
-        )
-        self._resolver = KernelResolver(
-            self._kernels, variants, self._failures, self._compiles, toolchains, self._bypassed, compatible
-        )
-        self._estimates = Estimates(store, threads, toolchains)
-        self._background = (
-            BackgroundVerification(
-                store,
-                pool,
-                claims,
-                signer.public_key,
-                config.verify_per_hour,
-                self.limits.compile_seconds,
-                self._compiles.compiled_here,
-            )
-            if config.verify_per_hour
-            else None
-        )
+        self.programs = wiring.programs(shared)
+        self.artifacts = Artifacts(self._namespaces, self._kernels, self._ledger)
+        self._seals = SealTask(Sealer(store, signer), shared.threads)
+        self.audit = AuditLog(store, shared.threads, self._namespaces, self._ledger.flush)
+        self.autotune = Autotune(store, shared.threads, self._namespaces, self._ledger)
+        self.blobs = wiring.blobs(shared)
+        self._estimates = Estimates(store, shared.threads, self._toolchains)
+        self._background = wiring.background(shared, self._compiles)
         self._asked = 0
         self._bypasses: Counter[BypassReason] = Counter()
         #: Equal requests are one, from the first to the answer.
         self._answers = Answers()
-        self.admin = Admin(
-            store,
-            threads,
-            self._namespaces,
-            pool,
-            signer.public_key,
-            toolchains,
-            self.limits.compile_seconds,
-        )
-        self.bundles = Bundles(
-            store,
-            self._namespaces,
-            ledger,
-            signer,
-            self._room,
-            succession,
-            pool.canonicalizer,
-            config.server_version,
-            Spool(config.spool_dir, config.spool_bytes),
-            config.trusted_signers,
-            lambda namespace: variants.imported(namespace.id),
-        )
-        self._explains = Explains(
-            store,
-            threads,
-            pool,
-            self._graphs,
-            self._kernels,
-            self._failures,
-            self._resolver.choose,
-            signer.key_id,
-            self.limits.normalize_seconds,
-        )
+        self.admin = wiring.admin(shared)
+        self.bundles = wiring.bundles(shared)
+        self._explains = wiring.explains(shared, self._graphs, self._resolver)
 
     @classmethod
     async def start(

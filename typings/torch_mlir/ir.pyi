@@ -46,6 +46,7 @@ class Context:
     allow_unregistered_dialects: bool
 
 class Location:
+    def __init__(self, cast_from: Location) -> None: ...
     @property
     def context(self) -> Context: ...
     def __enter__(self) -> Self: ...
@@ -123,6 +124,7 @@ class _OperationBase:
     def clone(self, ip: InsertionPoint | Literal[False] | None = None) -> Operation: ...
     def detach_from_parent(self) -> OpView: ...
     def erase(self) -> None: ...
+    @overload
     def get_asm(
         self,
         binary: Literal[False] = False,
@@ -136,6 +138,20 @@ class _OperationBase:
         assume_verified: bool = False,
         skip_regions: bool = False,
     ) -> str: ...
+    @overload
+    def get_asm(
+        self,
+        binary: Literal[True],
+        large_elements_limit: int | None = None,
+        large_resource_limit: int | None = None,
+        enable_debug_info: bool = False,
+        pretty_debug_info: bool = False,
+        print_generic_op_form: bool = False,
+        use_local_scope: bool = False,
+        use_name_loc_as_prefix: bool = False,
+        assume_verified: bool = False,
+        skip_regions: bool = False,
+    ) -> bytes: ...
     def write_bytecode(self, file: object, desired_version: int | None = None) -> None: ...
     def is_before_in_block(self, other: _OperationBase) -> bool: ...
     def move_after(self, other: _OperationBase) -> None: ...
@@ -146,6 +162,8 @@ class _OperationBase:
     ) -> None: ...
 
 class Operation(_OperationBase):
+    @staticmethod
+    def parse(source: str, *, source_name: str = "", context: Context | None = None) -> OpView: ...
     @staticmethod
     def create(
         name: str,
@@ -252,6 +270,7 @@ class InsertionPoint:
         traceback: TracebackType | None,
         /,
     ) -> None: ...
+    def insert(self, operation: _OperationBase) -> None: ...
     current: ClassVar[InsertionPoint]
     @staticmethod
     def at_block_begin(block: Block) -> InsertionPoint: ...

@@ -159,11 +159,12 @@ class _ArgumentForwarding:
 def _replace_call(call: Op, operands: Sequence[Value]) -> None:
     """Replace a ``func.call`` by one with ``operands``."""
     native = mlir.native_ir()
-    attributes = {name: call.attributes[name] for name in call.attributes if name != "arg_attrs"}
     with native.InsertionPoint(call), call.location:
-        new_call = native.Operation.create(
-            "func.call", [result.type for result in call.results], list(operands), attributes
-        )
+        types = [result.type for result in call.results]
+        new_call = mlir.native_func().CallOp(types, _callee(call), list(operands))
+    for name in call.attributes:
+        if name not in ("arg_attrs", "callee"):
+            new_call.attributes[name] = call.attributes[name]
     for old, new in zip(call.results, new_call.results, strict=True):
         old.replace_all_uses_with(new)
     call.erase()

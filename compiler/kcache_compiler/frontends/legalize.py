@@ -18,7 +18,7 @@ from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 
 if TYPE_CHECKING:
-    from torch_mlir.ir import WalkResult
+    from torch_mlir.ir import Attribute, WalkResult
 
     from kcache_compiler.mlir.types import Module, Op
 
@@ -129,7 +129,7 @@ def _protect(module: Module, names: set[str]) -> None:
     native = mlir.native_ir()
     with module.context, native.Location.unknown():
         for operation in _operations_named(module, names):
-            attributes = {"call_target_name": native.StringAttr.get(operation.name)}
+            attributes: dict[str, Attribute] = {"call_target_name": native.StringAttr.get(operation.name)}
             inherent = {n: operation.attributes[n] for n in operation.attributes if "." not in n}
             if inherent:
                 attributes["mhlo.attributes"] = native.DictAttr.get(inherent)

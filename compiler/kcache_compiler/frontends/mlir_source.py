@@ -10,10 +10,9 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.prescan import is_bytecode, is_portable_artifact
 from kcache_compiler.frontends.stablehlo.legacy_text import upgrade_legacy_text
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
-    from torch_mlir.ir import Context, DiagnosticInfo
+    from torch_mlir.ir import Context, DiagnosticInfo, MLIRError
 
     from kcache_compiler.mlir.types import Location, Module
 
@@ -98,10 +97,9 @@ def _translate_errors(step: Callable[[], _Result], program: bytes, format: str) 
     return result
 
 
-def _describe_error(error: Exception, format: str, program: bytes) -> str:
+def _describe_error(error: MLIRError, format: str, program: bytes) -> str:
     """Return the message for the diagnostics of the bindings' ``error``."""
-    native: Native = error
-    diagnostics = list(native.error_diagnostics)
+    diagnostics = list(error.error_diagnostics)
     lines = [f"{_position(d.location)}{_message(d, program)}" for d in diagnostics[:3]] or [str(error)[:2000]]
     text = "; ".join(lines)[:4000]
     name = DIALECTS[format][1]

@@ -209,4 +209,10 @@ def empty_tensor(kind: Type, dynamic_sizes: Sequence[Value] = ()) -> Value:
     """A ``tensor.empty`` of type ``kind``, which takes its dynamic dimensions from ``dynamic_sizes``."""
     dynamic = iter(dynamic_sizes)
     sizes = [next(dynamic) if size is None else size for size in sizes_of(kind)]
-    return tensor.empty(sizes, element_type(kind))
+    encoding = kind.encoding if isinstance(kind, ir.RankedTensorType) else None
+    return tensor.empty(sizes, element_type(kind), encoding=encoding)
+
+
+def tensor_size(operand: Value, axis: int) -> Value:
+    """The size of an axis of a tensor, a ``tensor.dim``."""
+    return tensor.dim(operand, constant(axis, "index"))

@@ -1,18 +1,18 @@
-"""The one place that makes MLIR contexts and runs passes for the frontends."""
+"""The one place that makes MLIR contexts and runs passes for the frontends.
+
+The functions ``native_...`` return modules of the bindings, and import them at first use: a process that
+compiles nothing needs none. No annotation can name a module, so the type checker infers what they return.
+"""
 
 from __future__ import annotations
 
 import functools
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch_mlir.ir import Context, WalkResult
+    from torch_mlir.ir import Context, MLIRError, WalkResult
 
     from kcache_compiler.mlir.types import Location, Module, Op
-
-#: A module, operation, value, type or attribute of the native bindings, which carry no types.
-Native = Any
 
 #: What the frontends create; other dialects load when a program holds them. Loading all takes five times as
 #: long as all else that a small program needs.
@@ -26,18 +26,37 @@ _LOADERS = "builtin.module(func.func(convert-torch-to-stablehlo),stablehlo-legal
 
 
 @functools.cache
-def native_ir() -> Native:
+def native_ir():  # noqa: ANN201
     """Return the module of native classes, imported at first use."""
-    native: Native = importlib.import_module("torch_mlir.ir")
-    bindings: Native = importlib.import_module("torch_mlir._mlir_libs._mlir")
-    bindings.globals.append_dialect_search_prefix("kcache_compiler.mlir.absent_dialects")
-    return native
+    from torch_mlir import ir
+    from torch_mlir._mlir_libs import _mlir
+
+    _mlir.globals.append_dialect_search_prefix("kcache_compiler.mlir.absent_dialects")
+    return ir
 
 
 @functools.cache
-def native_stablehlo() -> Native:
+def native_stablehlo():  # noqa: ANN201
     """Return the bindings of StableHLO, imported at first use."""
-    return importlib.import_module("torch_mlir._mlir_libs._stablehlo")
+    from torch_mlir._mlir_libs import _stablehlo
+
+    return _stablehlo
+
+
+@functools.cache
+def native_func():  # noqa: ANN201
+    """Return the builders of the dialect ``func``, imported at first use."""
+    from torch_mlir.dialects import func
+
+    return func
+
+
+@functools.cache
+def native_torch():  # noqa: ANN201
+    """Return the builders of the Torch dialect, imported at first use."""
+    from torch_mlir.dialects import torch
+
+    return torch
 
 
 def new_context() -> Context:
@@ -51,16 +70,16 @@ def new_context() -> Context:
     context.allow_unregistered_dialects = True
     native_stablehlo().register_dialect(context)
     native_stablehlo().register_stablehlo_passes()
-    torch: Native = importlib.import_module("torch_mlir.dialects.torch")
-    torch.register_dialect(context)
+    native_torch().register_dialect(context)
     run_passes(native.Module.parse("func.func private @nothing()", context), _LOADERS)
     return context
 
 
 def run_passes(module: Module, pipeline: str) -> None:
     """Run a textual pipeline in place. The caller owns the module."""
-    manager: Native = importlib.import_module("torch_mlir.passmanager")
-    manager.PassManager.parse(pipeline, module.context).run(module.operation)
+    from torch_mlir.passmanager import PassManager
+
+    PassManager.parse(pipeline, module.context).run(module.operation)
 
 
 def parse_module(program: str | bytes, context: Context) -> Module:
@@ -78,7 +97,7 @@ def artifact_versions() -> tuple[str, str]:
     return native_stablehlo().get_minimum_version(), native_stablehlo().get_current_version()
 
 
-def mlir_error() -> type[Exception]:
+def mlir_error() -> type[MLIRError]:
     """Return the exception class of the bindings."""
     return native_ir().MLIRError
 
@@ -126,7 +145,7 @@ def describe_location(location: Location, budget: int = 32) -> str:
     pending = [location]
     while pending and budget:
         budget -= 1
-        here: Native = pending.pop()
+        here = pending.pop()
         if isinstance(here, native.FileLineColLoc):
             where = f"{here.filename}:{here.start_line}:{here.start_col}"
             return f'"{name}" ({where})' if name else where

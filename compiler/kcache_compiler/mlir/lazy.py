@@ -69,12 +69,12 @@ def dictionary(attribute: Attribute) -> DictAttr:
 
 def ranked(type: Type) -> RankedTensorType | None:
     """Return a type if it is a ranked tensor type, otherwise None."""
-    return cast("RankedTensorType", type) if isinstance(type, native_ir().RankedTensorType) else None
+    return type if isinstance(type, native_ir().RankedTensorType) else None
 
 
 def integer_type(type: Type) -> IntegerType | None:
     """Return a type if it is an integer type, otherwise None."""
-    return cast("IntegerType", type) if isinstance(type, native_ir().IntegerType) else None
+    return type if isinstance(type, native_ir().IntegerType) else None
 
 
 def elements(attribute: Attribute) -> DenseElementsAttr:

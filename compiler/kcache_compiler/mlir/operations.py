@@ -64,6 +64,7 @@ from kcache_compiler.mlir.builders import (
     splat,
     splat_scalar,
     stack_array,
+    tensor_size,
     unknown_location,
     value,
 )
@@ -243,6 +244,7 @@ __all__ = [
     "string_attr",
     "string_of",
     "symbol_of",
+    "tensor_size",
     "to_llvm_text",
     "type_attr",
     "type_of",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
@@ -52,7 +51,7 @@ def text_of(call: Call) -> str:
     return function(call.name, call.dtype, call.integer, call.scales, call.fast).text(call.symbol, call.shape)
 
 
-def expand(module: Any, scales: bool = False, fast: bool = False, least: int = 0) -> None:
+def expand(module: mlir.Module, scales: bool = False, fast: bool = False, least: int = 0) -> None:
     """Replace, in place, every float operation of `math`, `arith.remf`, and every call of
     ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library. ``scales``: the target
     multiplies f32 by powers of two in one instruction; results have the same bits. ``fast``: numerics are.
@@ -82,7 +81,7 @@ def calls_library(module: mlir.Module) -> bool:
     return any(str(call.attributes["callee"]).startswith(f"@{PREFIX}") for call in calls)
 
 
-def length_of(op: Any) -> int:
+def length_of(op: mlir.Op) -> int:
     """How many operations ``op`` stands for: many where it calls a function of the library."""
     if mlir.name_of(op) != "func.call":
         return 1
@@ -95,12 +94,12 @@ def _length(call: Call) -> int:
     return text_of(call).count("\n") - 2
 
 
-def _may_stay(op: Any, call: Call) -> bool:
+def _may_stay(op: mlir.Op, call: Call) -> bool:
     plain = call.dtype not in ("f16", "bf16") and call.shape is None
     return plain and mlir.name_of(op) == "func.call" and "scf." not in text_of(call)
 
 
-def _call_of(op: Any) -> Call | None:
+def _call_of(op: mlir.Op) -> Call | None:
     name: str = mlir.name_of(op)
     if name == "func.call":
         callee = str(op.operation.attributes["callee"]).removeprefix("@")
@@ -114,7 +113,7 @@ def _call_of(op: Any) -> Call | None:
     return _checked(op, _NAMES.get(name, name.removeprefix("math.")))
 
 
-def _checked(op: Any, name: str) -> Call:
+def _checked(op: mlir.Op, name: str) -> Call:
     """The call that ``op`` stands for; ``name`` may end in the types of the operands."""
     dtype, shape = _element(op, 0)
     base = name.split(f"_{dtype}")[0]
@@ -127,7 +126,7 @@ def _checked(op: Any, name: str) -> Call:
     return call
 
 
-def _element(op: Any, index: int) -> tuple[str, str | None]:
+def _element(op: mlir.Op, index: int) -> tuple[str, str | None]:
     type_ = str(op.operation.operands[index].type)
     match = _TYPE.match(type_)
     if match is None:
@@ -135,7 +134,7 @@ def _element(op: Any, index: int) -> tuple[str, str | None]:
     return (match[2], match[1]) if match[1] else (match[3], None)
 
 
-def _templates(module: Any, calls: list[Call]) -> tuple[Any, dict[str, Any]]:
+def _templates(module: mlir.Module, calls: list[Call]) -> tuple[mlir.Module, dict[str, mlir.Op]]:
     """The parsed functions by symbol, and the module that owns them."""
     with module.operation.context:
         owner = mlir.parse("\n".join(text_of(call) for call in calls))
@@ -143,7 +142,7 @@ def _templates(module: Any, calls: list[Call]) -> tuple[Any, dict[str, Any]]:
     return owner, results
 
 
-def _inline(op: Any, template: Any) -> None:
+def _inline(op: mlir.Op, template: mlir.Op) -> None:
     block = template.regions[0].blocks[0]
     values = dict(zip(block.arguments, op.operands, strict=True))
     at = mlir.before(op)
@@ -158,7 +157,7 @@ def _inline(op: Any, template: Any) -> None:
     op.erase()
 
 
-def _remap(clone: Any, values: dict[Any, Any]) -> None:
+def _remap(clone: mlir.Op, values: dict[mlir.Value, mlir.Value]) -> None:
     nested = mlir.walk(clone) if len(clone.regions) else [clone]
     for inner in nested:
         operands = inner.operation.operands

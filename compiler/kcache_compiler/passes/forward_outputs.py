@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import memref
 from kcache_compiler.passes.stage import Signature
 from kcache_compiler.shapes.formula import Formula
 
@@ -62,10 +63,7 @@ def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> bool:
     return bool(views)
 
 
-_RESHAPES = {
-    "memref.expand_shape": "memref.collapse_shape",
-    "memref.collapse_shape": "memref.expand_shape",
-}
+_RESHAPES = ("memref.expand_shape", "memref.collapse_shape")
 
 
 def _plain(kind: mlir.Type) -> bool:
@@ -75,12 +73,11 @@ def _plain(kind: mlir.Type) -> bool:
 
 def _reversed(view: mlir.Op, shaped: mlir.Value) -> mlir.Value:
     """``shaped``, which is as the result of ``view``, as its operand is."""
-    name, expected = _RESHAPES[mlir.name_of(view)], view.operands[0].type
-    attributes = {"reassociation": view.attributes["reassociation"]}
-    if name == "memref.expand_shape":
-        sizes = ", ".join(map(str, mlir.sizes_of(expected)))
-        attributes["static_output_shape"] = mlir.attribute(f"array<i64: {sizes}>" if sizes else "array<i64>")
-    return mlir.create(name, [shaped], [expected], attributes).results[0]
+    expected, reassociation = view.operands[0].type, view.attributes["reassociation"]
+    if mlir.name_of(view) == "memref.expand_shape":
+        return memref.collapse_shape(expected, shaped, reassociation)
+    sizes = [size for size in mlir.sizes_of(expected) if size is not None]
+    return memref.expand_shape(expected, shaped, reassociation, [], sizes)
 
 
 def _ending(body: mlir.Block) -> set[mlir.Op]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import linalg, memref
 
 Body = Callable[[list[mlir.Value]], Sequence[mlir.Value]]
 
@@ -24,24 +25,20 @@ def build_generic(
     """
     operands = [*inputs, *outputs]
     iterators = ", ".join(f"#linalg.iterator_type<{kind}>" for kind in kinds)
-    generic = mlir.create(
-        "linalg.generic",
-        operands,
+    generic = linalg.GenericOp(
         [output.type for output in outputs if mlir.is_tensor(output.type)],
-        {
-            "indexing_maps": mlir.attribute("[" + ", ".join(f"affine_map<{text}>" for text in maps) + "]"),
-            "iterator_types": mlir.attribute(f"[{iterators}]"),
-            "operandSegmentSizes": mlir.attribute(f"array<i32: {len(inputs)}, {len(outputs)}>"),
-        },
-        regions=1,
-    )
+        inputs,
+        outputs,
+        mlir.attribute("[" + ", ".join(f"affine_map<{text}>" for text in maps) + "]"),
+        mlir.attribute(f"[{iterators}]"),
+    ).operation
     shaped = [operand.type for operand in operands]
     elements = [
         mlir.element_type(kind) if mlir.is_tensor(kind) or mlir.is_memref(kind) else kind for kind in shaped
     ]
     block = mlir.new_block(generic, 0, elements)
     with mlir.at_end(block):
-        mlir.create("linalg.yield", body(list(block.arguments)))
+        linalg.yield_(body(list(block.arguments)))
     return generic
 
 
@@ -74,8 +71,6 @@ def hoist_sizes(module: mlir.Module) -> None:
             if axis is None:
                 raise UnsupportedOp("memref.dim", "an axis that depends on data", mlir.location_of(dim))
             with mlir.before(generic):
-                size = mlir.value(
-                    "memref.dim", [dim.operands[0], mlir.constant(axis, "index")], mlir.index_type()
-                )
+                size = memref.dim(dim.operands[0], mlir.constant(axis, "index"))
             dim.results[0].replace_all_uses_with(size)
             dim.erase()

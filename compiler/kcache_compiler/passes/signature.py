@@ -5,6 +5,7 @@ from __future__ import annotations
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import bufferization, func
 from kcache_compiler.passes.split_long_chains import distinguish_readers
 from kcache_compiler.passes.stage import NarrowBuffers, Signature, Sizes
 from kcache_compiler.shapes.formula import Formula, text
@@ -98,12 +99,10 @@ def pass_destinations(module: mlir.Module, target: Target, signature: Signature)
         with mlir.before(returned):
             for axis, size in enumerate(mlir.sizes_of(kind)):
                 if size is None:
-                    where = mlir.constant(axis, "index")
-                    sizes.append(mlir.value("tensor.dim", [result, where], mlir.index_type()))
-            attributes = {"restrict": mlir.unit_attr(), "writable": mlir.unit_attr()}
-            mlir.create("bufferization.materialize_in_destination", [result, buffer], (), attributes)
+                    sizes.append(mlir.tensor_size(result, axis))
+            bufferization.MaterializeInDestinationOp(None, result, buffer, restrict=True, writable=True)
     with mlir.before(returned):
-        mlir.create("func.return", [*sizes, *required])
+        func.return_([*sizes, *required])
     returned.erase()
     inputs = [argument.type for argument in body.arguments]
     kind = mlir.function_type(inputs, [mlir.index_type()] * (len(sizes) + len(required)))
@@ -122,6 +121,6 @@ def _buffer_type(tensor: mlir.Type) -> mlir.Type:
 def _take_buffer(body: mlir.Block, argument: mlir.Value) -> None:
     tensor = argument.type
     with mlir.at_start(body):
-        read = mlir.create("bufferization.to_tensor", [argument], [tensor], {"restrict": mlir.unit_attr()})
-    argument.replace_all_uses_except(read.results[0], read)
+        read = bufferization.to_tensor(tensor, argument, restrict=True)
+    argument.replace_all_uses_except(read, mlir.definition(read))
     argument.set_type(_buffer_type(tensor))

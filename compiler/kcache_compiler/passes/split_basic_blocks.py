@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import llvm
 
 #: Launches from which on blocks are cut, and launches of a block.
 MANY, BLOCK = 128, 16
@@ -20,7 +21,7 @@ def split_basic_blocks(module: mlir.Module) -> None:
     blocks = list(entry.operation.regions[0].blocks)
     done = mlir.add_block(blocks[-1])
     with mlir.at_end(done):
-        mlir.create("llvm.return", [_load(code)])
+        llvm.return_(arg=_load(code))
     for block in blocks:
         _cut(block, code, done)
 
@@ -31,7 +32,7 @@ def _dispatches(call: mlir.Op) -> bool:
 
 
 def _load(code: mlir.Value) -> mlir.Value:
-    return mlir.value("llvm.load", [code], mlir.type_of("i32"))
+    return llvm.load(mlir.type_of("i32"), code)
 
 
 def _cut(block: mlir.Block, code: mlir.Value, done: mlir.Block) -> None:
@@ -49,8 +50,6 @@ def _cut(block: mlir.Block, code: mlir.Value, done: mlir.Block) -> None:
             blocks[-1].append(one)
     for before, after in itertools.pairwise(blocks):
         with mlir.at_end(before):
-            zero = mlir.int_attr(0, "i32")
-            none = mlir.value("llvm.mlir.constant", (), mlir.type_of("i32"), value=zero)
-            unequal = mlir.int_attr(1)
-            failed = mlir.value("llvm.icmp", [_load(code), none], mlir.type_of("i1"), predicate=unequal)
+            none = llvm.mlir_constant(mlir.int_attr(0, "i32"))
+            failed = llvm.icmp(llvm.ICmpPredicate.ne, _load(code), none)
             mlir.branch(failed, done, after)

@@ -10,10 +10,10 @@ an attribute distinguishes those that read different tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import bufferization
 
 #: Updates of one buffer after which it is copied; and that in programs that update ``MANY`` times, as what
 #: bufferization does takes the square of it for each update.
@@ -28,7 +28,7 @@ _INTO = {"tensor.insert": 1, "tensor.insert_slice": 1}
 
 def split_update_chains(module: mlir.Module, target: Target) -> None:
     """Copy what was updated in place ``LINKS`` times, or ``LESS``, before it is updated again."""
-    links: dict[Any, int] = {}
+    links: dict[mlir.Value, int] = {}
     main = mlir.main_function(module)
     device = isinstance(target, Device)
     _remove_reader_numbers(main)
@@ -62,11 +62,7 @@ def _updated(op: mlir.Op) -> Iterator[tuple[int, mlir.Value]]:
 def _copy(op: mlir.Op, number: int) -> None:
     source = op.operands[number]
     with mlir.before(op):
-        segments = mlir.attribute("array<i32: 0, 1, 0>")
-        copied = mlir.create(
-            "bufferization.alloc_tensor", [source], [source.type], {"operandSegmentSizes": segments}
-        )
-    op.operands[number] = copied.results[0]
+        op.operands[number] = bufferization.alloc_tensor(source.type, [], copy=source)
 
 
 def _duplicate_read_values(main: mlir.Op, constants: bool) -> None:

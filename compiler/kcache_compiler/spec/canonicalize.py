@@ -212,6 +212,6 @@ def _names(arguments: Sequence[ir.Value]) -> tuple[str, ...]:
     names: list[str] = []
     for index, argument in enumerate(arguments):
         location = cast("_Located", argument).location
-        name = cast("ir.NameLoc", location).name_str if isinstance(location, native.NameLoc) else ""
+        name = location.name_str if isinstance(location, native.NameLoc) else ""
         names.append(name or f"arg{index}")
     return tuple(names) if len(set(names)) == len(names) else tuple(f"arg{i}" for i in range(len(names)))

@@ -43,27 +43,20 @@ def single_operation(operation: ir.Operation) -> SingleOperation:
     native = mlir.native_ir()
     with operation.context, native.Location.unknown():
         module = native.Module.create()
-        function = native.Operation.create(
-            "func.func",
-            attributes={"sym_name": native.StringAttr.get("main"), "function_type": _type([], [])},
-            regions=1,
-            ip=native.InsertionPoint(module.body),
-        )
+        func, at_end = mlir.native_func(), native.InsertionPoint(module.body)
+        function = func.FuncOp("main", native.FunctionType.get([], []), ip=at_end)
         block = function.regions[0].blocks.append()
         extractor = _Extractor(block)
         clone = extractor.clone(operation)
         results = [extractor.as_result(result) for result in clone.results]
-        native.Operation.create("func.return", operands=results, ip=native.InsertionPoint(block))
+        with native.InsertionPoint(block):
+            func.return_(results)
         arguments = [argument.type for argument in block.arguments]
-        function.attributes["function_type"] = _type(arguments, [result.type for result in results])
+        kind = native.FunctionType.get(arguments, [result.type for result in results])
+        function.attributes["function_type"] = native.TypeAttr.get(kind)
         return SingleOperation(
             module.operation.get_asm(), frozenset(extractor.size_operations - {operation.name})
         )
-
-
-def _type(arguments: list[ir.Type], results: list[ir.Type]) -> ir.Attribute:
-    native = mlir.native_ir()
-    return native.TypeAttr.get(native.FunctionType.get(arguments, results))
 
 
 class _Extractor:
@@ -109,8 +102,7 @@ class _Extractor:
         return owner.name == "stablehlo.constant" or "i" in str(kind.element_type).split("<")[0]
 
     def _tensor(self, kind: ir.Type) -> ir.RankedTensorType | None:
-        is_tensor = isinstance(kind, self.native.RankedTensorType)
-        return cast("ir.RankedTensorType", kind) if is_tensor else None
+        return kind if isinstance(kind, self.native.RankedTensorType) else None
 
     def _argument(self, kind: ir.Type) -> ir.Value:
         """A new argument; one of a buffer type is converted if the operand has another type."""

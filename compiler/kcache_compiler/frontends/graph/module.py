@@ -14,9 +14,10 @@ from kcache_compiler.frontends.graph.values import SamplingUnsupported
 from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
+    from torch_mlir.ir import MLIRError
+
     from kcache_compiler.mlir.types import Module
 
 _NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
@@ -68,10 +69,9 @@ def _parse(text: str) -> Module:
         raise InvalidProgram(_describe_error(error)) from None
 
 
-def _describe_error(error: Exception) -> str:
+def _describe_error(error: MLIRError) -> str:
     """Return the verifier's first diagnostic, and the node that it concerns."""
-    native: Native = error
-    diagnostics = [(str(d.location), str(d.message).strip()) for d in native.error_diagnostics][:1]
+    diagnostics = [(str(d.location), str(d.message).strip()) for d in error.error_diagnostics][:1]
     location, message = diagnostics[0] if diagnostics else ("", str(error))
     name = _NAME.search(location)
     node = f"the node that defines {name[1]!r}" if name else "the graph"

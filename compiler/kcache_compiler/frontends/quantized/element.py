@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 from kcache_compiler.types import Quantization
 
 if TYPE_CHECKING:
@@ -68,8 +66,9 @@ def quantized(type: Type) -> Quantized | None:
     tensor = lazy.ranked(type)
     if tensor is None:
         return None
-    element: Native = tensor.element_type
-    quant: Native = importlib.import_module("torch_mlir.dialects.quant")
+    from torch_mlir.dialects import quant
+
+    element = tensor.element_type
     if not isinstance(element, quant.QuantizedType):
         return None
     if isinstance(element, quant.UniformQuantizedType):

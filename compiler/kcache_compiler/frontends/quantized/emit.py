@@ -88,7 +88,9 @@ class QuantizationEmitter:
         is_splat = len(set(constants)) == 1
         if type.has_static_shape and is_splat:
             return self.op(name, [value, self._constant(constants[:1], element, type)], type)
-        axis = self._native.DenseI64ArrayAttr.get([] if is_splat else [q.axis], type.context)
+        axis = self._native.DenseI64ArrayAttr.get(
+            [] if is_splat or q.axis is None else [q.axis], type.context
+        )
         constants = constants[:1] if is_splat else constants
         operand = self._constant(
             constants, element, None if is_splat else self._vector(constants, element, type)

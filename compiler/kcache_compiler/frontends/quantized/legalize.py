@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.prescan import is_bytecode
@@ -21,10 +21,9 @@ from kcache_compiler.frontends.quantized.operations import (
 )
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
-    from torch_mlir.ir import OpOperand, TupleType
+    from torch_mlir.ir import OpOperand
 
     from kcache_compiler.mlir.types import Attribute, Block, Module, Op, Type, Value
 
@@ -48,8 +47,7 @@ def may_be_quantized(source: bytes, module: Module, names: set[str]) -> bool:
         return True
     if not is_bytecode(source):
         return False
-    operation: Native = module.operation
-    printed: bytes = operation.get_asm(
+    printed = module.operation.get_asm(
         binary=True, large_elements_limit=1, large_resource_limit=1, assume_verified=True
     )
     return b"!quant" in printed
@@ -71,7 +69,7 @@ def legalize_quantized(module: Module, entry: Op, names: set[str]) -> Boundary:
             return boundary
         for operation in operations:
             quantized_values.check(operation)
-        rewriter = _QuantizationRewriter(native, quantized_values.values, names)
+        rewriter = _QuantizationRewriter(quantized_values.values, names)
         for value, q in quantized_values.values.items():
             value.set_type(rewriter.carrier_type(value.type, q))
         for value in quantized_values.tuples:
@@ -125,8 +123,8 @@ class _QuantizedValues:
 class _QuantizationRewriter:
     """Rewrites operations in order. New values that hold quantized elements are tracked as well."""
 
-    def __init__(self, native: Native, values: Mapping[Value, Quantized], names: set[str]) -> None:
-        self._native = native
+    def __init__(self, values: Mapping[Value, Quantized], names: set[str]) -> None:
+        self._native = mlir.native_ir()
         self._values = dict(values)
         self._names = names
         self._special: dict[str, Callable[[Op], None]] = {
@@ -144,8 +142,7 @@ class _QuantizationRewriter:
         """Return the type without quantized elements, also for tuples."""
         native = self._native
         if isinstance(type, native.TupleType):
-            tuple_type = cast("TupleType", type)
-            members = [self.converted_type(tuple_type.get_type(i)) for i in range(tuple_type.num_types)]
+            members = [self.converted_type(type.get_type(i)) for i in range(type.num_types)]
             return native.TupleType.get_tuple(members)
         q = quantized(type)
         return type if q is None else self.carrier_type(type, q)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from kcache_compiler.frontends.stablehlo.replacement import replace_operation
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
     from torch_mlir.ir import RankedTensorType
@@ -61,7 +60,7 @@ def lower_approx_top_k(module: Module, custom_calls: list[Op]) -> None:
         for operation in custom_calls:
             dimension = _fallback_dimension(operation)
             if dimension is not None:
-                _sort(native, operation, dimension)
+                _sort(operation, dimension)
 
 
 def _fallback_dimension(operation: Op) -> int | None:
@@ -87,8 +86,9 @@ def _fallback_dimension(operation: Op) -> int | None:
     return dimension if ranked and 0 <= dimension < lazy.tensor_of(operation.operands[0]).rank else None
 
 
-def _sort(native: Native, operation: Op, dimension: int) -> None:
+def _sort(operation: Op, dimension: int) -> None:
     """Replace the call by a stable sort with its comparator, cut to the first elements."""
+    native = mlir.native_ir()
     values = list(operation.operands)[: len(operation.results)]
     i64 = native.IntegerType.get_signless(64)
     sort = native.Operation.create(
@@ -110,18 +110,17 @@ def _sort(native: Native, operation: Op, dimension: int) -> None:
     block = sort.regions[0].blocks.append(*scalars, arg_locs=[native.Location.unknown()] * len(scalars))
     with native.InsertionPoint(block):
         boolean = native.RankedTensorType.get([], native.IntegerType.get_signless(1))
-        callee = {"callee": lazy.array(operation.attributes["called_computations"])[0]}
-        called = native.Operation.create(
-            "func.call", results=[boolean], operands=list(block.arguments), attributes=callee
-        )
+        callee = lazy.string(lazy.array(operation.attributes["called_computations"])[0])
+        called = mlir.native_func().CallOp([boolean], callee, list(block.arguments))
         native.Operation.create("stablehlo.return", operands=list(called.results))
     for old, ordered in zip(operation.results, sort.results, strict=True):
-        old.replace_all_uses_with(_slice_to(native, operation, ordered, lazy.tensor_of(old)))
+        old.replace_all_uses_with(_slice_to(operation, ordered, lazy.tensor_of(old)))
     operation.erase()
 
 
-def _slice_to(native: Native, operation: Op, value: Value, type: RankedTensorType) -> Native:
+def _slice_to(operation: Op, value: Value, type: RankedTensorType) -> Value:
     """Return the leading slice of ``value`` that has the type ``type``."""
+    native = mlir.native_ir()
     rank = type.rank
     ranges = {
         "start_indices": [0] * rank,

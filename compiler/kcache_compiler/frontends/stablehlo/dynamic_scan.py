@@ -13,7 +13,6 @@ from kcache_compiler.frontends.stablehlo.function_text import FunctionText
 from kcache_compiler.frontends.stablehlo.replacement import replace_by_call
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
     from torch_mlir.ir import RankedTensorType
@@ -31,12 +30,13 @@ def lower_dynamic_scans(module: Module, operations: list[Op]) -> None:
                 continue
             scan = _ScanLowering.read(operation, FunctionText(f"kcache.scan.{index}", operation))
             definition = scan.definition()
-            _outline_body(native, module, operation, scan.step)
+            _outline_body(module, operation, scan.step)
             replace_by_call(module, operation, scan.text.name, definition)
 
 
-def _outline_body(native: Native, module: Module, operation: Op, name: str) -> None:
+def _outline_body(module: Module, operation: Op, name: str) -> None:
     """Move the region of a scan to a private function called ``name``."""
+    native = mlir.native_ir()
     block = operation.regions[0].blocks[0]
     terminator = list(block.operations)[-1]
     results = list(terminator.operands)
@@ -44,17 +44,12 @@ def _outline_body(native: Native, module: Module, operation: Op, name: str) -> N
         [lazy.tensor_of(argument) for argument in block.arguments],
         [lazy.tensor_of(result) for result in results],
     )
-    attributes = {
-        "sym_name": native.StringAttr.get(name),
-        "function_type": native.TypeAttr.get(native.FunctionType.get(*types)),
-        "sym_visibility": native.StringAttr.get("private"),
-    }
-    function = native.Operation.create("func.func", attributes=attributes, regions=1)
+    func, at_end = mlir.native_func(), native.InsertionPoint(module.body)
+    function = func.FuncOp(name, native.FunctionType.get(*types), visibility="private", ip=at_end)
     with native.InsertionPoint(terminator):
-        native.Operation.create("func.return", operands=results)
+        func.return_(results)
     terminator.operation.erase()
     block.append_to(function.regions[0])
-    module.body.append(function)
 
 
 def _zero(element: str) -> str:

@@ -32,10 +32,9 @@ def replace_by_call(module: Module, operation: Op, name: str, definition: str) -
     native = mlir.native_ir()
     parsed = native.Module.parse(definition)
     module.body.append(next(iter(parsed.body.operations)).operation.clone())
-    callee = {"callee": native.FlatSymbolRefAttr.get(name)}
     types = [result.type for result in operation.results]
     with native.InsertionPoint(operation):
-        call = native.Operation.create("func.call", types, list(operation.operands), callee)
+        call = mlir.native_func().CallOp(types, name, list(operation.operands)).operation
     _replace_results(operation, call)
 
 

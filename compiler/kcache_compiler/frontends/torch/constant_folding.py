@@ -8,7 +8,6 @@ slices are, are folded where the sizes are static.
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
     from kcache_compiler.mlir.types import Module, Op, Type, Value
@@ -174,7 +172,8 @@ class ConstantFolder:
 
 def _predicate(comparison: Op) -> str:
     """Return the name of the predicate of an ``arith.cmpi``."""
-    arith: Native = importlib.import_module("torch_mlir.dialects.arith")
+    from torch_mlir.dialects import arith
+
     return arith.CmpIPredicate(lazy.integer(comparison.attributes["predicate"])).name
 
 
@@ -278,7 +277,7 @@ def _replace_by_constant(operation: Op, number: Number) -> Value | None:
         value = (
             native.FloatAttr.get(element, float(number))
             if _is_float(element)
-            else native.IntegerAttr.get(element, literal)
+            else native.IntegerAttr.get(element, int(literal))
         )
         attributes = {"value": native.DenseElementsAttr.get_splat(type, value)}
         new = native.Operation.create("stablehlo.constant", results=[type], attributes=attributes)

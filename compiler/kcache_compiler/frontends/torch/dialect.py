@@ -8,7 +8,6 @@ dynamic dimensions. Equal names are equal sizes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
@@ -16,7 +15,6 @@ from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.torch.lowering import lower_torch_to_stablehlo
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
     from kcache_compiler.mlir.types import Attribute, Module, Op
@@ -78,9 +76,12 @@ def _shapes(functions: dict[str, Op], name: str) -> list[list[str]]:
 def _dynamic_dims(attribute: Attribute, shapes: list[list[list[str]]]) -> dict[tuple[int, int], str]:
     """Return the dimensions that the attribute names, checked to differ between the two programs."""
     try:
-        rows: Iterable[Iterable[Native]] = map(lazy.array, lazy.array(attribute))
-        triples = [tuple(entry.value for entry in row) for row in rows]
-        dims = {(int(argument), int(axis)): str(name) for argument, axis, name in triples}
+        rows = [list(lazy.array(row)) for row in lazy.array(attribute)]
+        # Converted, because entries may be of another class than they should be.
+        dims = {
+            (int(lazy.integer(argument)), int(lazy.integer(axis))): str(lazy.string(name))
+            for argument, axis, name in rows
+        }
         sizes = [{dim: shape[dim[0]][dim[1]] for dim in dims} for shape in shapes]
     except (AttributeError, IndexError, TypeError, ValueError):
         raise InvalidProgram(

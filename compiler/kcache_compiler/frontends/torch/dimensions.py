@@ -120,7 +120,8 @@ def _compute_at_rank_1(operation: Op) -> None:
     operands = [_unsqueeze(operand) for operand in operation.operands]
     if hasattr(operation.opview, "keepdim"):
         keepdim: Value = getattr(operation.opview, "keepdim")  # noqa: B009 - an operand that only some classes have
-        operands = [_false_constant() if operand == keepdim else operand for operand in operands]
+        false = mlir.native_torch().constant_bool(False)
+        operands = [false if operand == keepdim else operand for operand in operands]
     native = mlir.native_ir()
     types = [result.type if is_reduction else _rank_1_type(result.type) for result in operation.results]
     attributes = {name: operation.attributes[name] for name in operation.attributes}
@@ -141,24 +142,10 @@ def _rank_1_type(type: Type) -> Type:
 
 def _unsqueeze(value: Value) -> Value:
     type = _rank_1_type(value.type)
-    return value if type == value.type else _create("torch.aten.unsqueeze", type, value, _zero_constant())
+    torch = mlir.native_torch()
+    return value if type == value.type else torch.aten_unsqueeze(type, value, torch.constant_int(0))
 
 
 def _squeeze(value: Value, type: Type) -> Value:
-    return _create("torch.aten.squeeze.dim", type, value, _zero_constant())
-
-
-def _zero_constant() -> Value:
-    native = mlir.native_ir()
-    return _create("torch.constant.int", native.Type.parse("!torch.int"), value="0 : i64")
-
-
-def _false_constant() -> Value:
-    native = mlir.native_ir()
-    return _create("torch.constant.bool", native.Type.parse("!torch.bool"), value="false")
-
-
-def _create(name: str, type: Type, *operands: Value, **attributes: str) -> Value:
-    native = mlir.native_ir()
-    parsed = {key: native.Attribute.parse(text) for key, text in attributes.items()}
-    return native.Operation.create(name, results=[type], operands=list(operands), attributes=parsed).result
+    torch = mlir.native_torch()
+    return torch.aten_squeeze_dim(type, value, torch.constant_int(0))

@@ -17,9 +17,10 @@ from kcache_compiler.frontends.torch.torch_op import integer_constants, name_of
 from kcache_compiler.frontends.torch.variance import VARIANCE_OPS, decompose_variances
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
+    from torch_mlir.ir import MLIRError
+
     from kcache_compiler.mlir.types import Location, Module, Op, Value
 
 #: Pipeline from a raw import to the backend contract: value semantics, composite ops decomposed. Variances
@@ -179,11 +180,10 @@ def _is_training(operation: Op) -> bool:
 
 
 def _raise_for_failure(
-    module: Module, error: Exception, locations: dict[str, str], names: dict[str, str]
+    module: Module, error: MLIRError, locations: dict[str, str], names: dict[str, str]
 ) -> NoReturn:
     """Raise for a failed pipeline, with the op that it names or locates, or the first remaining op."""
-    native: Native = error
-    diagnostics = list(native.error_diagnostics)
+    diagnostics = list(error.error_diagnostics)
     text = "; ".join(str(d.message).strip() for d in diagnostics) or str(error)
     illegal = _ILLEGAL.search(text)
     if illegal and not STRUCTURE.match(illegal[1]):

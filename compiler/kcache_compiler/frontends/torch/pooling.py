@@ -5,6 +5,7 @@ A maximum is computed of a padded tensor instead. Means are rejected: their last
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,9 +64,7 @@ def _rewrite(operation: Op, kind: str) -> None:
         if len(results) > 1 and any(True for _ in results[1].uses):
             raise _unsupported(operation, "with indices")
         _pad(operation, axes)
-    operation.operands[_CEIL_MODE_OPERAND[kind]] = _create(
-        "torch.constant.bool", "!torch.bool", value="false"
-    )
+    operation.operands[_CEIL_MODE_OPERAND[kind]] = mlir.native_torch().constant_bool(False)
 
 
 def _pad(operation: Op, axes: Sequence[_WindowAxis]) -> None:
@@ -80,9 +79,11 @@ def _pad(operation: Op, axes: Sequence[_WindowAxis]) -> None:
     for index, axis in enumerate(axes):
         sizes[first_axis + index] += axis.padding + max(axis.high_padding, 0)
     type = f"!torch.vtensor<[{','.join(map(str, sizes))}],{match[2]}>"
-    minus_infinity = _create("torch.constant.float", "!torch.float", value="0xFFF0000000000000 : f64")
-    operation.operands[0] = _create(
-        "torch.aten.constant_pad_nd", type, source, _list(pad_amounts), minus_infinity
+    torch = mlir.native_torch()
+    minus_infinity = torch.constant_float(-math.inf)
+    padded_type = mlir.native_ir().Type.parse(type)
+    operation.operands[0] = torch.aten_constant_pad_nd(
+        padded_type, source, _list(pad_amounts), minus_infinity
     )
     operation.operands[3] = _list([0] * len(axes))
 
@@ -127,15 +128,9 @@ def _flag(value: Value) -> bool | None:
 
 
 def _list(numbers: Sequence[int]) -> Value:
-    elements = [_create("torch.constant.int", "!torch.int", value=f"{number} : i64") for number in numbers]
-    return _create("torch.prim.ListConstruct", "!torch.list<int>", *elements)
-
-
-def _create(name: str, type: str, *operands: Value, **attributes: str) -> Value:
-    native = mlir.native_ir()
-    parsed = {key: native.Attribute.parse(text) for key, text in attributes.items()}
-    results = [native.Type.parse(type)]
-    return native.Operation.create(name, results=results, operands=list(operands), attributes=parsed).result
+    torch = mlir.native_torch()
+    type = mlir.native_ir().Type.parse("!torch.list<int>")
+    return torch.prim_ListConstruct(type, [torch.constant_int(number) for number in numbers])
 
 
 def _unsupported(operation: Op, circumstance: str) -> UnsupportedOp:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kcache_compiler.frontends.torch.constant_folding import ConstantFolder
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.mlir.context import Native
 
 if TYPE_CHECKING:
     from torch_mlir.ir import RankedTensorType
@@ -120,7 +119,7 @@ def _make_broadcasts_explicit(operation: Op) -> None:
         return
     native = mlir.native_ir()
     shape = list(lazy.tensor_of(result).shape)
-    broadcasts = [_broadcast(native, operand, shape, operation) for operand in operands]
+    broadcasts = [_broadcast(operand, shape, operation) for operand in operands]
     attributes = {
         name: native.Attribute.parse(str(operation.attributes[name]).replace("#chlo<", "#stablehlo<"))
         for name in operation.attributes
@@ -129,7 +128,8 @@ def _make_broadcasts_explicit(operation: Op) -> None:
     _replace(operation, _create_like(name, broadcasts, operation, **attributes))
 
 
-def _broadcast(native: Native, operand: Value, shape: list[int], before: Op) -> Value:
+def _broadcast(operand: Value, shape: list[int], before: Op) -> Value:
+    native = mlir.native_ir()
     dims = list(lazy.tensor_of(operand).shape)
     if dims == shape:
         return operand

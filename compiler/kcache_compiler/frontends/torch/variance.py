@@ -15,7 +15,7 @@ from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 
 if TYPE_CHECKING:
-    from kcache_compiler.mlir.types import Attribute, Module, Op, Value
+    from kcache_compiler.mlir.types import Module, Op, Type, Value
 
 #: Ops that ``decompose_variances`` decomposes; standard deviations decompose to these.
 VARIANCE_OPS = frozenset(
@@ -56,8 +56,10 @@ def _decompose(operation: Op) -> None:
     kept_shape = ["1" if axis in axes else size for axis, size in enumerate(builder.shape)]
     reduced_shape = [size for axis, size in enumerate(builder.shape) if axis not in axes]
     mean = builder.quotient(builder.sum(x, axes, True, kept_shape), count, kept_shape)
-    centered = builder.tensor("torch.aten.sub.Tensor", [x, mean, builder.integer(1)], builder.shape)
-    squares = builder.tensor("torch.aten.mul.Tensor", [centered, centered], builder.shape)
+    centered = builder.torch.aten_sub_Tensor(
+        builder.type(builder.shape), x, mean, builder.torch.constant_int(1)
+    )
+    squares = builder.torch.aten_mul_Tensor(builder.type(builder.shape), centered, centered)
     shape = kept_shape if keep else reduced_shape
     variance = builder.quotient(
         builder.sum(squares, axes, keep, shape), builder.divisor(count, correction), shape
@@ -115,6 +117,7 @@ class _VarianceBuilder:
 
     def __init__(self, operation: Op) -> None:
         self.native = mlir.native_ir()
+        self.torch = mlir.native_torch()
         match = _TENSOR.fullmatch(str(operation.operands[0].type))
         if match is None or match[2] not in _WIDE:
             location = mlir.describe_location(operation.location)
@@ -124,40 +127,20 @@ class _VarianceBuilder:
         self.narrow = match[2]
         self.wide = _WIDE[match[2]]
 
-    def op(self, name: str, operands: Sequence[Value], type: str, **attributes: Attribute) -> Value:
-        parsed_type = self.native.Type.parse(type)
-        return self.native.Operation.create(
-            name, results=[parsed_type], operands=list(operands), attributes=attributes
-        ).result
-
-    def tensor(self, name: str, operands: Sequence[Value], shape: Sequence[str]) -> Value:
-        return self.op(name, operands, f"!torch.vtensor<[{','.join(shape)}],{self.wide}>")
-
-    def integer(self, value: int) -> Value:
-        attribute = self.native.IntegerAttr.get(self.native.IntegerType.get_signless(64), value)
-        return self.op("torch.constant.int", (), "!torch.int", value=attribute)
-
-    def float(self, value: float) -> Value:
-        attribute = self.native.FloatAttr.get_f64(value)
-        return self.op("torch.constant.float", (), "!torch.float", value=attribute)
-
-    def boolean(self, value: bool) -> Value:
-        attribute = self.native.IntegerAttr.get(self.native.IntegerType.get_signless(1), int(value))
-        return self.op("torch.constant.bool", (), "!torch.bool", value=attribute)
-
-    def none(self) -> Value:
-        return self.op("torch.constant.none", (), "!torch.none")
+    def type(self, shape: Sequence[str], element: str = "") -> Type:
+        """Return the type of a tensor, by default of the elements that are computed with."""
+        return self.native.Type.parse(f"!torch.vtensor<[{','.join(shape)}],{element or self.wide}>")
 
     def convert(self, x: Value, shape: Sequence[str], element: str) -> Value:
-        false = self.boolean(False)
-        operands = [x, self.integer(_CODES[element]), false, false, self.none()]
-        return self.op("torch.aten.to.dtype", operands, f"!torch.vtensor<[{','.join(shape)}],{element}>")
+        false, code = self.torch.constant_bool(False), self.torch.constant_int(_CODES[element])
+        none = self.torch.constant_none()
+        return self.torch.aten_to_dtype(self.type(shape, element), x, code, false, false, none)
 
     def sum(self, x: Value, axes: Sequence[int], keep: bool, shape: Sequence[str]) -> Value:
-        axis_constants = [self.integer(axis) for axis in axes]
-        dims = self.op("torch.prim.ListConstruct", axis_constants, "!torch.list<int>")
-        operands = [x, dims, self.boolean(keep), self.none()]
-        return self.tensor("torch.aten.sum.dim_IntList", operands, shape)
+        torch, integers = self.torch, self.native.Type.parse("!torch.list<int>")
+        dims = torch.prim_ListConstruct(integers, [torch.constant_int(axis) for axis in axes])
+        keepdim, dtype = torch.constant_bool(keep), torch.constant_none()
+        return torch.aten_sum_dim_IntList(self.type(shape), x, dims, keepdim, dtype)
 
     def count(self, x: Value, axes: Sequence[int]) -> Value | int:
         """Return the number of reduced elements: an ``int`` if it is static, otherwise a value."""
@@ -167,10 +150,10 @@ class _VarianceBuilder:
             for size in sizes:
                 total *= int(size)
             return total
-        factors = [self.op("torch.aten.size.int", [x, self.integer(axis)], "!torch.int") for axis in axes]
+        factors = [self.torch.aten_size_int(x, self.torch.constant_int(axis)) for axis in axes]
         product = factors[0]
         for factor in factors[1:]:
-            product = self.op("torch.aten.mul.int", [product, factor], "!torch.int")
+            product = self.torch.aten_mul_int(product, factor)
         return product
 
     def divisor(self, count: Value | int, correction: float) -> Value | float:
@@ -179,12 +162,13 @@ class _VarianceBuilder:
             return max(0.0, count - correction)
         if correction == 0:
             return count
-        float_count = self.op("torch.aten.Float.Scalar", [count], "!torch.float")
-        return self.op("torch.aten.sub.float", [float_count, self.float(correction)], "!torch.float")
+        float_count = self.torch.aten_Float_Scalar(count)
+        return self.torch.aten_sub_float(float_count, self.torch.constant_float(correction))
 
     def quotient(self, x: Value, divisor: Value | float, shape: Sequence[str]) -> Value:
         if isinstance(divisor, int):
-            divisor = self.integer(divisor)
+            divisor = self.torch.constant_int(divisor)
         elif isinstance(divisor, float):
-            divisor = self.integer(int(divisor)) if divisor.is_integer() else self.float(divisor)
-        return self.tensor("torch.aten.div.Scalar", [x, divisor], shape)
+            whole = divisor.is_integer()
+            divisor = self.torch.constant_int(int(divisor)) if whole else self.torch.constant_float(divisor)
+        return self.torch.aten_div_Scalar(self.type(shape), x, divisor)

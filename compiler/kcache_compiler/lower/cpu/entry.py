@@ -120,33 +120,7 @@ def build_entry(unit: Unit) -> None:
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
     casts = cast_checks(main, shapes)
-    launches: list[tuple[list[mlir.Op], Outlined]] = []
-    strict = unit.options.numerics == "strict"
-    spared: list[mlir.Op] = []
-    attentions = gather(unit, main, shapes)
-    for attention in attentions:
-        outlined = outline_attention(unit, attention, f"launch_{len(launches)}", shapes)
-        launches.append((attention.members, outlined))
-        spared += attention.spared
-    launched = {op for attention in attentions for op in attention.members}
-    widen_sums(unit, main, shapes, launched)
-    choices = parse_choices(unit.options.schedule)
-    repeats = Repeats(unit, shapes)
-    for planned in plan_launches(
-        main,
-        shapes,
-        lambda generic: _is_head(unit, generic, shapes),
-        unit.target.vector_bytes,
-        launched,
-        combines=lambda generic: combinings_of(generic, strict),
-        limits=choices.group_limits,
-    ):
-        launch_group = repeats.write(planned, len(launches))
-        launches += launch_group.launches
-        spared += launch_group.spared
-    if attentions:
-        positions = {op: number for number, op in enumerate(mlir.walk(main))}
-        launches.sort(key=lambda launch: positions[launch[0][-1]])
+    launches, spared = _outline(unit, main, shapes)
     outlines = [launch for _, outlined in launches for launch in (outlined, *outlined.after)]
     for outlined in outlines:
         _record(unit, outlined)
@@ -190,6 +164,40 @@ def build_entry(unit: Unit) -> None:
     frame.own_accesses([access for access in accesses if mlir.name_of(access) != "scf.condition"])
     frame.end_loops(conditions)
     frame.finish()
+
+
+def _outline(
+    unit: Unit, main: mlir.Op, shapes: Shapes
+) -> tuple[list[tuple[list[mlir.Op], Outlined]], list[mlir.Op]]:
+    """The launches in order, each with the operations that it computes, and operations that are erased."""
+    launches: list[tuple[list[mlir.Op], Outlined]] = []
+    strict = unit.options.numerics == "strict"
+    spared: list[mlir.Op] = []
+    attentions = gather(unit, main, shapes)
+    for attention in attentions:
+        outlined = outline_attention(unit, attention, f"launch_{len(launches)}", shapes)
+        launches.append((attention.members, outlined))
+        spared += attention.spared
+    launched = {op for attention in attentions for op in attention.members}
+    widen_sums(unit, main, shapes, launched)
+    choices = parse_choices(unit.options.schedule)
+    repeats = Repeats(unit, shapes)
+    for planned in plan_launches(
+        main,
+        shapes,
+        lambda generic: _is_head(unit, generic, shapes),
+        unit.target.vector_bytes,
+        launched,
+        combines=lambda generic: combinings_of(generic, strict),
+        limits=choices.group_limits,
+    ):
+        launch_group = repeats.write(planned, len(launches))
+        launches += launch_group.launches
+        spared += launch_group.spared
+    if attentions:
+        positions = {op: number for number, op in enumerate(mlir.walk(main))}
+        launches.sort(key=lambda launch: positions[launch[0][-1]])
+    return launches, spared
 
 
 def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:

@@ -139,7 +139,6 @@ def _plan(
         subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan))
     roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
-    last = run[-1]
     order: list[Planned] = []
 
     def plans(limits: GroupLimits) -> list[tuple[_Local, Planned]]:
@@ -163,18 +162,18 @@ def _plan(
             singles = [alone(member.number, local.subjects[member.number]) for member in local.group.members]
             planned.parts = [_planned(group, local, shapes, arranged) for group in singles]
         order.append(planned)
-    for planned in order:
-        for generic in planned.generics:
-            if generic != last:
-                generic.move_before(last)
-    following = False
-    for planned in order:  # generics after the one that does not move
-        for generic in planned.generics:
-            if following:
-                generic.move_after(last)
-                last = generic
-            following = following or generic == last
+    _put_in_order([generic for planned in order for generic in planned.generics], run[-1])
     yield from order
+
+
+def _put_in_order(generics: list[mlir.Op], last: mlir.Op) -> None:
+    """Move operations of a block into this order, around ``last``, which is one of them."""
+    for generic in generics:
+        if generic != last:
+            generic.move_before(last)
+    for generic in generics[generics.index(last) + 1 :]:
+        generic.move_after(last)
+        last = generic
 
 
 def _totals(nest: Nest, code: Code, combiners: Mapping[int, Combining]) -> dict[int, Combining]:

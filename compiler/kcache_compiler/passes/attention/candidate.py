@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.bodies import constant, elementwise
@@ -16,10 +15,12 @@ class Attention:
     """What is found so far; ``members`` with their roles, in the order in which they were found."""
 
     scores: Generic
-    members: dict[Any, str] = field(default_factory=dict[Any, str])
-    scales: dict[Any, float] = field(default_factory=dict[Any, float])
+    members: dict[mlir.Op, str] = field(default_factory=dict[mlir.Op, str])
+    scales: dict[mlir.Op, float] = field(default_factory=dict[mlir.Op, float])
     reach: Reach | None = None
-    _axes: dict[Any, tuple[int, ...] | None] = field(default_factory=dict[Any, "tuple[int, ...] | None"])
+    _axes: dict[mlir.Value, tuple[int, ...] | None] = field(
+        default_factory=dict[mlir.Value, "tuple[int, ...] | None"]
+    )
 
     def add(self, role: str, *operations: mlir.Op) -> None:
         self.members |= dict.fromkeys(operations, role)
@@ -48,7 +49,7 @@ class Attention:
                 return {dim: axis for dim, axis in zip(plain, axes, strict=True) if dim is not None}
         return {}
 
-    def leaf(self, generic: Generic, number: int) -> tuple[Any, ...]:
+    def leaf(self, generic: Generic, number: int) -> tuple[object, ...]:
         """Operand ``number`` as it is read, in axes of the scores."""
         dims = self.dims(generic)
         walked = [mlir.plain_dim(result) for result in generic.maps[number].results]
@@ -58,7 +59,7 @@ class Attention:
             tuple(None if dim is None else dims.get(dim) for dim in walked),
         )
 
-    def term(self, generic: Generic, value: mlir.Value) -> Any:
+    def term(self, generic: Generic, value: mlir.Value) -> object:
         """What a value of a body computes, comparable between bodies."""
         if (literal := constant(generic, value)) is not None:
             return ("constant", literal, str(value.type))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.bodies import (
     NEGATIVE_INFINITY,
@@ -112,7 +110,7 @@ class Match:
         weights: Generic,
         top: Generic,
         keys: set[int],
-        expected: Any,
+        expected: object,
     ) -> None:
         _, total_number, guard = quotient
         need(self.found.axes(share.inputs[quotient[0]]) is not None)
@@ -131,7 +129,9 @@ class Match:
         need({axis for dim, axis in self.found.dims(total).items() if dim not in kept} == keys)
         self.found.add("total", total.op)
 
-    def _guard(self, share: Generic, guard: mlir.Value, top: Generic, keys: set[int], expected: Any) -> None:
+    def _guard(
+        self, share: Generic, guard: mlir.Value, top: Generic, keys: set[int], expected: object
+    ) -> None:
         """A row of nothing but -inf gives zeros: its maximum is -inf, or so is each of its scores."""
         if argument_of(share, guard) is None:
             self._is_low(share, guard, top, keys)
@@ -169,7 +169,7 @@ class Match:
         every = set(range(len(self.found.scores.maps[-1].results)))
         need(set(dims.values()) == every and None not in kept)
 
-    def _weight_maps(self) -> tuple[Any, ...]:
+    def _weight_maps(self) -> tuple[mlir.AffineMap, ...]:
         return tuple(m for m, v in zip(self.mixed.maps, self.mixed.inputs, strict=False) if v == self.operand)
 
     def _absorb(self, readers: list[Generic]) -> None:
@@ -238,7 +238,7 @@ class Match:
         that is the sum of each row alone, where it is read row for row and nothing was divided by it before.
         """
         owner = mlir.defining(generic.inputs[number])
-        role = self.found.members.get(owner)
+        role = None if owner is None else self.found.members.get(owner)
         if role is None or role in ("mixed", "tail"):
             return True
         if role != "total" or {"share", "guarded"} & set(self.found.members.values()):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.expand_math import length_of
@@ -26,7 +25,7 @@ class Form:
     """
 
     inputs: int
-    maps: tuple[Any, ...]
+    maps: tuple[mlir.AffineMap, ...]
     parallel: bool
     names: list[str]
     length: int
@@ -127,19 +126,19 @@ def _form_of(op: mlir.Op) -> Form:
     return Form(inputs, maps, parallel, names, len(statements), sum(map(length_of, statements)), makes)
 
 
-def fused_maps(consumer: Form, number: int, producer: Form) -> list[Any]:
+def fused_maps(consumer: Form, number: int, producer: Form) -> list[mlir.AffineMap]:
     """The maps of ``consumer`` with operand ``number`` computed in place: of what it keeps, of what
     ``producer`` reads, of what it makes.
     """
     kept = [consumer.maps[position] for position in range(consumer.inputs) if position != number]
     through = consumer.maps[number]
-    taken: Iterable[Any] = producer.maps[:-1]
+    taken: Iterable[mlir.AffineMap] = producer.maps[:-1]
     if not mlir.is_identity(through):
         taken = [mlir.compose(entry, through) for entry in taken]
     return [*kept, *taken, *consumer.maps[consumer.inputs :]]
 
 
-def _has_every_loop(maps: list[Any]) -> bool:
+def _has_every_loop(maps: list[mlir.AffineMap]) -> bool:
     """Every loop stands alone in some map, so that its extent can be read off an operand.
 
     It does not when a broadcast or a reversal is all that a reduction reads.

@@ -13,7 +13,6 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.fusion.body_forms import Known
@@ -47,7 +46,7 @@ class Cuts:
 
     generics: Sequence[Known]
     limits: FuseLimits
-    _place: dict[Any, int] = field(default_factory=dict[Any, int])
+    _place: dict[mlir.Value, int] = field(default_factory=dict[mlir.Value, int])
     #: Of operations by their results, as those are never made anew. By place: the one before on its chain,
     #: and what follows a mark up to the next.
     _before: dict[int, int] = field(default_factory=dict[int, int])
@@ -55,7 +54,7 @@ class Cuts:
     #: What operations became, whether their bodies begin behind a mark, and those that end one.
     _became: dict[int, Known] = field(default_factory=dict[int, "Known"])
     _begins: dict[int, bool] = field(default_factory=dict[int, bool])
-    _ends: set[Any] = field(default_factory=set[Any])
+    _ends: set[mlir.Value] = field(default_factory=set[mlir.Value])
 
     def __post_init__(self) -> None:
         self._place = {

@@ -11,10 +11,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import linalg
 from kcache_compiler.mlir.regions import inline_body, move_body
 from kcache_compiler.passes.fusion.body_forms import FREE, Form, Forms, Known, fused_maps
 from kcache_compiler.passes.fusion.chain_boundaries import LONG, Cuts
@@ -36,7 +36,7 @@ class Generic:
     op: mlir.Op
     inputs: tuple[mlir.Value, ...]
     outputs: tuple[mlir.Value, ...]
-    maps: tuple[Any, ...]
+    maps: tuple[mlir.AffineMap, ...]
     parallel: bool
 
     @property
@@ -140,7 +140,7 @@ class _Fusion:
         self._cuts = cuts
         self._long = long
         #: By their results: no fusion changes them any more.
-        self._known: dict[Any, Known] = {}
+        self._known: dict[mlir.Value, Known] = {}
         self._written: dict[Form, mlir.Op] = {}
 
     def fused(self, start: Known) -> Known:
@@ -241,24 +241,20 @@ def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
     inputs = [*(consumer.inputs[position] for position in kept), *producer.inputs]
     maps = fused_maps(consumer.form, number, producer.form)
     with mlir.before(consumer.op):
-        fused = mlir.create(
-            "linalg.generic",
-            [*inputs, *consumer.outputs],
+        fused = linalg.GenericOp(
             [result.type for result in consumer.op.results],
-            {
-                "indexing_maps": mlir.map_attrs(maps),
-                "iterator_types": consumer.op.attributes["iterator_types"],
-                "operandSegmentSizes": mlir.attribute(f"array<i32: {len(inputs)}, {len(consumer.outputs)}>"),
-            },
-            regions=1,
-        )
+            inputs,
+            list(consumer.outputs),
+            mlir.map_attrs(maps),
+            consumer.op.attributes["iterator_types"],
+        ).operation
     block = mlir.new_block(fused, 0, [mlir.element_of(value.type) for value in [*inputs, *consumer.outputs]])
     arguments = list(block.arguments)
     given, own = mlir.block_of(producer.op), mlir.block_of(consumer.op)
     with mlir.at_end(block):
         inner = dict(zip(given.arguments, arguments[len(kept) : len(inputs)], strict=False))
         computed = inline_body(given, inner, lambda axis: _index(through, axis))[0]
-        outer: dict[Any, mlir.Value] = {own.arguments[number]: computed}
+        outer: dict[mlir.Value, mlir.Value] = {own.arguments[number]: computed}
         for position, argument in zip(kept, arguments, strict=False):
             outer[own.arguments[position]] = argument
         for position, argument in enumerate(arguments[len(inputs) :]):
@@ -274,6 +270,6 @@ def _replace(op: mlir.Op, result: mlir.Op) -> None:
     op.erase()
 
 
-def _index(through: Any, axis: int) -> mlir.Value:
+def _index(through: mlir.AffineMap, axis: int) -> mlir.Value:
     """The producer's index ``axis`` inside the consumer, which reads it through the map ``through``."""
     return mlir.emit_affine(through.results[axis])

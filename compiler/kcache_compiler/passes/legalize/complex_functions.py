@@ -10,6 +10,7 @@ import re
 
 from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import complex as complex_dialect
 from kcache_compiler.passes.legalize.elementwise import elementwise, rewrite_elementwise
 from kcache_compiler.passes.math import COMPLEX
 from kcache_compiler.passes.stage import Sizes
@@ -96,11 +97,11 @@ def _fill(module: mlir.Module) -> None:
         number, part = mlir.element_type(kind), mlir.element_type(mlir.element_type(kind))
         value = mlir.attribute(f"[{repeated[1]} : {part}, {repeated[2]} : {part}]")
         with mlir.before(operation), mlir.at_location(operation):
-            empty = mlir.value("tensor.empty", (), kind)
+            empty = mlir.empty_tensor(kind)
             filled = elementwise(
                 [],
                 empty,
-                lambda _, number=number, value=value: mlir.value("complex.constant", (), number, value=value),
+                lambda _, number=number, value=value: complex_dialect.constant(number, value),
             )
             operation.results[0].replace_all_uses_with(filled)
         operation.erase()
@@ -122,11 +123,11 @@ def _call(name: str, numbers: list[mlir.Value]) -> mlir.Value:
     """The function of ``numbers`` at the current point."""
     kind = numbers[0].type
     part = mlir.element_type(kind)
-    parts = [mlir.value(f"complex.{half}", [number], part) for number in numbers for half in ("re", "im")]
+    parts = [half(number) for number in numbers for half in (complex_dialect.re, complex_dialect.im)]
     real = mlir.call(_symbol(name, "re", str(part)), parts, part)
     if COMPLEX[name].real:
         return real
-    return mlir.value("complex.create", [real, mlir.call(_symbol(name, "im", str(part)), parts, part)], kind)
+    return complex_dialect.create_(kind, real, mlir.call(_symbol(name, "im", str(part)), parts, part))
 
 
 class _Declarations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import arith
+from kcache_compiler.mlir.dialects import arith, bufferization, scf, tensor
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.legalize.elementwise import empty_like
 
@@ -30,34 +30,34 @@ def _move_body(source: mlir.Block, target: mlir.Block) -> list[mlir.Value]:
     return values
 
 
-def _scalar(tensor: mlir.Value) -> mlir.Value:
-    return mlir.value("tensor.extract", [tensor], mlir.element_type(tensor.type))
+def _scalar(value: mlir.Value) -> mlir.Value:
+    return tensor.extract(value, [])
 
 
 def _while(op: mlir.Op) -> None:
     types = [operand.type for operand in op.operands]
     with mlir.before(op):
-        loop = mlir.create("scf.while", list(op.operands), types, regions=2)
+        loop = scf.WhileOp(types, list(op.operands)).operation
     first, second = mlir.new_block(loop, 0, types), mlir.new_block(loop, 1, types)
     condition = _move_body(mlir.block_of(op, 0), first)[0]
     with mlir.at_end(first):
-        mlir.create("scf.condition", [_scalar(condition), *first.arguments])
+        scf.condition(_scalar(condition), list(first.arguments))
     values = _move_body(mlir.block_of(op, 1), second)
     with mlir.at_end(second):
-        mlir.create("scf.yield", values)
+        scf.yield_(values)
     _replace(op, loop)
 
 
 def _branch(op: mlir.Op, region: int, target: mlir.Op, into: int) -> None:
-    block = mlir.new_block(target, into, [])
+    block = mlir.block_of(target, into)
     values = _move_body(mlir.block_of(op, region), block)
     with mlir.at_end(block):
-        mlir.create("scf.yield", values)
+        scf.yield_(values)
 
 
 def _if(op: mlir.Op) -> None:
     with mlir.before(op):
-        chosen = mlir.create("scf.if", [_scalar(op.operands[0])], [r.type for r in op.results], regions=2)
+        chosen = mlir.if_else(_scalar(op.operands[0]), [result.type for result in op.results])
     _branch(op, 0, chosen, 0)
     _branch(op, 1, chosen, 1)
     _replace(op, chosen)
@@ -66,14 +66,10 @@ def _if(op: mlir.Op) -> None:
 def _case(op: mlir.Op) -> None:
     """The last branch is taken for every index that is out of range."""
     count = len(op.operation.regions)
-    cases = mlir.attribute(
-        "array<i64: " + ", ".join(map(str, range(count - 1))) + ">" if count > 1 else "array<i64>"
-    )
     with mlir.before(op):
         index = arith.index_cast(mlir.index_type(), _scalar(op.operands[0]))
-        chosen = mlir.create(
-            "scf.index_switch", [index], [r.type for r in op.results], {"cases": cases}, regions=count
-        )
+        types = [result.type for result in op.results]
+        chosen = scf.IndexSwitchOp(types, index, range(count - 1)).operation
     _branch(op, count - 1, chosen, 0)
     for number in range(count - 1):
         _branch(op, number, chosen, number + 1)
@@ -116,7 +112,7 @@ def _choose_elements(choice: mlir.Op) -> None:
     maps = [same.partition("->")[0] + "-> ()", *[same] * 3]
 
     def body(scalars: list[mlir.Value]) -> list[mlir.Value]:
-        return [mlir.value("arith.select", scalars[:3], scalars[1].type)]
+        return [arith.select(*scalars[:3])]
 
     with mlir.before(choice):
         fresh = empty_like(choice.operands[1], kind)
@@ -134,9 +130,9 @@ def _forward_all(loop: mlir.Op) -> mlir.Op:
         return loop
     types = [*(result.type for result in loop.results), *(value.type for value in missing)]
     with mlir.before(loop):
-        wider = mlir.create("scf.while", list(loop.operands), types, regions=2)
+        wider = scf.WhileOp(types, list(loop.operands)).operation
     with mlir.before(condition):
-        mlir.create("scf.condition", [*condition.operands, *missing])
+        scf.condition(condition.operands[0], [*condition.operands[1:], *missing])
     condition.erase()
     for number in range(2):
         mlir.move_block(loop, wider, number)
@@ -162,15 +158,14 @@ def _yield_in_place(loop: mlir.Op) -> None:
 
 def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:
     """``source`` stored into ``target``; not a generic, as copies between tensors fold away."""
-    return mlir.value("bufferization.materialize_in_destination", [source, target], source.type)
+    return bufferization.MaterializeInDestinationOp(source.type, source, target).results[0]
 
 
 def _fresh_copy(value: mlir.Value) -> mlir.Value:
     """A copy of a tensor in a buffer of its own."""
     if not mlir.is_tensor(value.type):
         return value
-    segments = mlir.attribute("array<i32: 0, 1, 0>")
-    return mlir.value("bufferization.alloc_tensor", [value], value.type, operandSegmentSizes=segments)
+    return bufferization.alloc_tensor(value.type, [], copy=value)
 
 
 def drop_dynamic_branch_layouts(module: mlir.Module) -> None:

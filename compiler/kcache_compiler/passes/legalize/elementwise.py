@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import builtin
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.signature import signless
 
@@ -26,17 +27,13 @@ def cast(value: mlir.Value, kind: mlir.Type) -> mlir.Value:
     """``value`` as ``kind``, which differs in signedness only."""
     if value.type == kind:
         return value
-    return mlir.value("builtin.unrealized_conversion_cast", [value], kind)
+    return builtin.UnrealizedConversionCastOp([kind], [value]).results[0]
 
 
 def empty_like(source: mlir.Value, kind: mlir.Type) -> mlir.Value:
     """An empty tensor of type ``kind`` with the dynamic sizes of ``source``."""
-    sizes = [
-        mlir.value("tensor.dim", [source, mlir.constant(axis, "index")], mlir.index_type())
-        for axis, size in enumerate(mlir.sizes_of(kind))
-        if size is None
-    ]
-    return mlir.value("tensor.empty", sizes, kind)
+    sizes = [mlir.tensor_size(source, axis) for axis, size in enumerate(mlir.sizes_of(kind)) if size is None]
+    return mlir.empty_tensor(kind, sizes)
 
 
 def rewrite_elementwise(operation: mlir.Op, body: Body, shape_of: int = 0) -> None:

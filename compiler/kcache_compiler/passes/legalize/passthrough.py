@@ -12,6 +12,7 @@ from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import builtin
 from kcache_compiler.mlir.regions import inline_body
 from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
 
@@ -23,16 +24,16 @@ def carrier(kinds: list[mlir.Type]) -> mlir.Op:
     """A reduction of nothing over elements of ``kinds``, without its region, at the current point."""
     rows = [mlir.type_of(f"tensor<2x{mlir.element_type(kind)}>") for kind in kinds]
     scalars = [mlir.type_of(f"tensor<{mlir.element_type(kind)}>") for kind in kinds]
-    nothing = [
-        cast(mlir.value("tensor.empty", (), signless_tensor(kind)), kind) for kind in (*rows, *scalars)
-    ]
+    nothing = [cast(mlir.empty_tensor(signless_tensor(kind)), kind) for kind in (*rows, *scalars)]
     return mlir.create(
         "stablehlo.reduce", nothing, scalars, {"dimensions": mlir.attribute("array<i64: 0>")}, regions=1
     )
 
 
 def noted(op: mlir.Op, operands: list[mlir.Value], kinds: list[mlir.Type], note: dict[str, Any]) -> mlir.Op:
-    return mlir.create(CAST, operands, kinds, {NOTE: mlir.string_attr(json.dumps(note))})
+    operation = builtin.UnrealizedConversionCastOp(kinds, operands).operation
+    operation.attributes[NOTE] = mlir.string_attr(json.dumps(note))
+    return operation
 
 
 def replace(op: mlir.Op, results: list[mlir.Value]) -> None:

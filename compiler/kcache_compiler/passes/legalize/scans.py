@@ -12,7 +12,6 @@ sums and products of floats are not rewritten under ``strict`` numerics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.regions import inline_body
@@ -104,7 +103,7 @@ def _read(generic: mlir.Op) -> _Scan | None:
     return _Scan(pad.operands[0], axis, window, size, padding[0] == 0)
 
 
-def _grows(index_map: Any, window: int) -> int | None:
+def _grows(index_map: mlir.AffineMap, window: int) -> int | None:
     """The loop that the window moves along: one index is their sum, the others are loops, in order."""
     axis: int | None = None
     for place, result in enumerate(index_map.results):
@@ -180,7 +179,7 @@ def _rewrite(generic: mlir.Op, scan: _Scan) -> None:
         return inline_body(body, {element: scalars[0], total: scalars[-2]}, None) * 2
 
     with mlir.before(generic):
-        outputs = [_started(generic, axis), mlir.value("tensor.empty", (), generic.results[0].type)]
+        outputs = [_started(generic, axis), mlir.empty_tensor(generic.results[0].type)]
         inputs = [scan.source]
         if scan.backward:
             inputs.append(generic.operands[1])
@@ -200,7 +199,7 @@ def _started(generic: mlir.Op, axis: int) -> mlir.Value:
     constant = mlir.defining(mlir.last(mlir.block_of(pad)).operands[0])
     assert constant is not None
     start = mlir.clone(constant).results[0]
-    empty = mlir.value("tensor.empty", (), mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>"))
+    empty = mlir.empty_tensor(mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>"))
     rank = len(sizes)
     filled = build_generic([start], [empty], [_scalar(rank), identity(rank)], ["parallel"] * rank, _first)
     return filled.results[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.expand_math import PREFIX
@@ -14,7 +13,7 @@ _ROOT_HALF = math.sqrt(0.5)
 _DEPTH = 8
 
 
-def compose(module: Any, strict: bool) -> None:
+def compose(module: mlir.Module, strict: bool) -> None:
     """Call ``exp_below`` for what is never above 0; unless ``strict``, GELU of f32 in the place of its parts.
 
     The first changes no bits.
@@ -69,7 +68,7 @@ class _Same:
         self.maps = [mlir.indexing_maps(op) for op in self.operations]
         #: They read the same elements of something: the axes of the operations are the same.
         self.plain = False
-        self.known: dict[tuple[Any, Any], bool] = {}
+        self.known: dict[tuple[mlir.Value, mlir.Value], bool] = {}
 
     def __call__(self, a: mlir.Value, b: mlir.Value) -> bool:
         if (a, b) not in self.known:
@@ -140,12 +139,12 @@ def _gelu(call: mlir.Op) -> None:
 class _Body:
     """The body of a generic, whose arguments are what its operands are."""
 
-    def __init__(self, generic: Any) -> None:
+    def __init__(self, generic: mlir.Op) -> None:
         self.operands = list(generic.operands)
         self.maps = mlir.indexing_maps(generic)
         self.arguments = list(mlir.block_of(generic).arguments)
 
-    def scaled(self, argument: mlir.Value) -> Any:
+    def scaled(self, argument: mlir.Value) -> mlir.Value | None:
         """x where ``argument`` is -x sqrt(1/2)."""
         sign = -1.0
         owner = mlir.defining(argument)

@@ -11,6 +11,7 @@ import struct
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.narrow_types.formats import FORMATS, INTEGERS, POWERS, Format, value_of
 from kcache_compiler.passes.narrow_types.integer_emitter import Emitter
+from kcache_compiler.passes.narrow_types.operations import Binary
 
 _INFINITY, _NAN = 0x7F800000, 0x7FC00000
 _BEYOND = 1 << 20
@@ -83,9 +84,11 @@ def rounded(e: Emitter, number: mlir.Value, element: str, above_zero: bool = Fal
     return e.float_of(_either(e, _is(e, "GT", size, _INFINITY), none, result))
 
 
-def computed(e: Emitter, a: mlir.Value, b: mlir.Value, element: str, op: str, above_zero: bool) -> mlir.Value:
+def computed(
+    e: Emitter, a: mlir.Value, b: mlir.Value, element: str, op: Binary, above_zero: bool
+) -> mlir.Value:
     """What an operation of scalars makes of two f32, rounded."""
-    return rounded(e, mlir.value(f"arith.{op}", [a, b], a.type), element, above_zero)
+    return rounded(e, op(a, b), element, above_zero)
 
 
 def _bits_of(number: float) -> int:

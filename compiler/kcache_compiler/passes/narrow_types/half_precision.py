@@ -9,6 +9,8 @@ with integer operations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, math
@@ -20,21 +22,15 @@ NARROW = ("f16", "bf16")
 EMULATE = "func.func(arith-emulate-unsupported-floats{source-types=f16,bf16 target-type=f32})"
 
 
-_ON_F32 = ("absf", "ceil", "copysign", "floor", "round", "roundeven", "trunc")
-
-
 def math_on_f32(module: mlir.Module) -> None:
     """Do exact math operations on narrow floats in f32, and rounding half away from zero by truncation."""
-    for op in mlir.named(module, *(f"math.{name}" for name in _ON_F32)):
+    for op in mlir.named(module, *_ON_F32):
         kind = op.results[0].type
         name = mlir.name_of(op)
         if str(kind) not in NARROW and name != "math.round":
             continue
         with mlir.before(op):
-            operands = [_wide(operand) for operand in op.operands]
-            result = (
-                _round(operands[0]) if name == "math.round" else mlir.value(name, operands, operands[0].type)
-            )
+            result = _ON_F32[name](*(_wide(operand) for operand in op.operands))
             if str(kind) in NARROW:
                 result = arith.truncf(kind, result)
         op.results[0].replace_all_uses_with(result)
@@ -54,6 +50,17 @@ def _round(number: mlir.Value) -> mlir.Value:
     up = arith.cmpf(Float.OGE, rest, half)
     one = math.copysign(mlir.float_constant(1, kind), number)
     return arith.select(up, arith.addf(whole, one), whole)
+
+
+_ON_F32: dict[str, Callable[..., mlir.Value]] = {
+    "math.absf": math.absf,
+    "math.ceil": math.ceil,
+    "math.copysign": math.copysign,
+    "math.floor": math.floor,
+    "math.round": _round,
+    "math.roundeven": math.roundeven,
+    "math.trunc": math.trunc,
+}
 
 
 def round_once(module: mlir.Module) -> None:
@@ -81,7 +88,7 @@ def _exact_f64(name: str, source: mlir.Value) -> mlir.Value:
     width = int(str(source.type).removeprefix("i"))
     if width > 53:
         source = _sticky(source, name == "arith.sitofp")
-    return mlir.value(name, [source], mlir.type_of("f64"))
+    return (arith.sitofp if name == "arith.sitofp" else arith.uitofp)(mlir.type_of("f64"), source)
 
 
 def _sticky(source: mlir.Value, signed: bool) -> mlir.Value:
@@ -94,7 +101,7 @@ def _sticky(source: mlir.Value, signed: bool) -> mlir.Value:
     mark = arith.select(lost, mlir.constant(1 << 12, str(kind)), zero)
     high = arith.andi(source, mlir.constant(-(1 << 12), str(kind)))
     marked = arith.ori(high, mark)
-    top = mlir.value("arith.shrsi" if signed else "arith.shrui", [source, mlir.constant(53, str(kind))], kind)
+    top = (arith.shrsi if signed else arith.shrui)(source, mlir.constant(53, str(kind)))
     moved = arith.addi(top, mlir.constant(1 if signed else 0, str(kind)))
     limit = mlir.constant(1 if signed else 0, str(kind))
     large = arith.cmpi(Integer.ugt, moved, limit)
@@ -161,7 +168,7 @@ def select_as_integers(module: mlir.Module) -> None:
             continue
         with mlir.before(op):
             bits = [_as("i16", operand) for operand in list(op.operands)[1:]]
-            chosen = mlir.value("arith.select", [op.operands[0], *bits], mlir.type_of("i16"))
+            chosen = arith.select(op.operands[0], *bits)
             op.results[0].replace_all_uses_with(_as(str(kind), chosen))
         op.erase()
 

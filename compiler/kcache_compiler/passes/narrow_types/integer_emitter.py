@@ -84,32 +84,29 @@ class Scalars:
         self.width = width
         self._kind = mlir.type_of(f"i{width}")
 
-    def _binary(self, op: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        return mlir.value(f"arith.{op}", [a, b], a.type)
-
     def constant(self, number: int) -> mlir.Value:
         return mlir.constant(number, f"i{self.width}")
 
     def add(self, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        return self._binary("addi", a, b)
+        return arith.addi(a, b)
 
     def subtract(self, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        return self._binary("subi", a, b)
+        return arith.subi(a, b)
 
     def both(self, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        return self._binary("andi", a, b)
+        return arith.andi(a, b)
 
     def either(self, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        return self._binary("ori", a, b)
+        return arith.ori(a, b)
 
     def left(self, a: mlir.Value, count: mlir.Value) -> mlir.Value:
-        return self._binary("shli", a, count)
+        return arith.shli(a, count)
 
     def right(self, a: mlir.Value, count: mlir.Value) -> mlir.Value:
-        return self._binary("shrui", a, count)
+        return arith.shrui(a, count)
 
     def right_signed(self, a: mlir.Value, count: mlir.Value) -> mlir.Value:
-        return self._binary("shrsi", a, count)
+        return arith.shrsi(a, count)
 
     def compare(self, direction: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
         return arith.cmpi(_COMPARE[direction], a, b)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
+
+Binary = Callable[[mlir.Value, mlir.Value], mlir.Value]
+
 #: The importer's name of a value where something holds of sizes.
 ASSERTED = "kcache.asserted"
 #: Move elements and look at none: they move bytes.
@@ -51,11 +58,11 @@ ON_LOW_BITS = frozenset(
     f"stablehlo.{op}" for op in ("add", "and", "multiply", "negate", "not", "or", "subtract", "xor")
 )
 #: Computed and rounded in one step, by the name that ``arith`` has for it.
-AT_ONCE = {
-    "stablehlo.add": "addf",
-    "stablehlo.divide": "divf",
-    "stablehlo.multiply": "mulf",
-    "stablehlo.subtract": "subf",
+AT_ONCE: dict[str, Binary] = {
+    "stablehlo.add": arith.addf,
+    "stablehlo.divide": arith.divf,
+    "stablehlo.multiply": arith.mulf,
+    "stablehlo.subtract": arith.subf,
 }
 #: Of integers, by what is before and after: ask for the bits alone.
 ON_BITS = frozenset(

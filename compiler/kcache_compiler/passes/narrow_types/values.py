@@ -39,9 +39,9 @@ class Values:
     """
 
     def __init__(self) -> None:
-        self._bytes: dict[Any, mlir.Value] = {}
-        self._wide: dict[Any, mlir.Value] = {}
-        self._low: dict[Any, mlir.Value] = {}
+        self._bytes: dict[mlir.Value, mlir.Value] = {}
+        self._wide: dict[mlir.Value, mlir.Value] = {}
+        self._low: dict[mlir.Value, mlir.Value] = {}
 
     def set_bytes(self, old: mlir.Value, new: mlir.Value) -> None:
         self._bytes[old] = new
@@ -79,7 +79,7 @@ class Values:
         return self._wide[old]
 
 
-def _behind(result: mlir.Value) -> Any:
+def _behind(result: mlir.Value) -> mlir.InsertionPoint:
     owner = mlir.defining(result)
     return mlir.at_start(mlir.owner_block(result)) if owner is None else mlir.after(owner)
 

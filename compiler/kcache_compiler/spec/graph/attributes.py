@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded
 from kcache_compiler.mlir import context as mlir
@@ -117,7 +117,7 @@ def _measure(attribute: ir.Attribute, limit: int) -> None:
     native = mlir.native_ir()
     if not isinstance(attribute, (native.ArrayAttr, native.DictAttr)):
         return
-    pending = [attribute]
+    pending: list[ir.Attribute] = [attribute]
     seen = 0
     while pending:
         nested = pending.pop()
@@ -125,7 +125,6 @@ def _measure(attribute: ir.Attribute, limit: int) -> None:
         if seen > limit:
             raise LimitExceeded("characters of the attributes of an operation", seen, limit)
         if isinstance(nested, native.ArrayAttr):
-            pending.extend(cast("ir.ArrayAttr", nested))
+            pending.extend(nested)
         elif isinstance(nested, native.DictAttr):
-            entries = cast("ir.DictAttr", nested)
-            pending.extend(entries[i].attr for i in range(len(entries)))
+            pending.extend(nested[i].attr for i in range(len(nested)))

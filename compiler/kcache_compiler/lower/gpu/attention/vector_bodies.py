@@ -247,4 +247,8 @@ def _plain(kind: mlir.Type) -> mlir.Type:
 
 def _rebuilt(operation: mlir.Op, operands: list[mlir.Value], kind: mlir.Type) -> mlir.Value:
     """Clone ``operation`` with new operands and a new result type."""
-    return mlir.create(mlir.name_of(operation), operands, [kind], mlir.attributes_of(operation)).results[0]
+    copy = mlir.clone(operation)
+    for number, operand in enumerate(operands):
+        copy.operands[number] = operand
+    copy.results[0].set_type(kind)
+    return copy.results[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
-from kcache_compiler.passes.legalize.dynamic.size_checks import Requirements, origin, size_of
+from kcache_compiler.passes.legalize.dynamic.size_checks import Requirements, origin
 
 _PLAIN_CHLO = frozenset({"next_after", "polygamma", "zeta"})
 Spread = Callable[[mlir.Op, mlir.Value, list[int], list[mlir.Value], Requirements], mlir.Value]
@@ -54,7 +54,7 @@ def _common(op: mlir.Op, positions: list[list[int]], axis: int) -> mlir.Value:
             if static is not None and static != 1:
                 return mlir.constant(static, "index")
             if static is None:
-                results.append(size_of(operand, number))
+                results.append(mlir.tensor_size(operand, number))
     if not results:
         return mlir.constant(1, "index")
     first = results[0]

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import arith
+from kcache_compiler.mlir.dialects import arith, linalg, tensor
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.legalize.dynamic import implicit_broadcast as implicit
 from kcache_compiler.passes.legalize.dynamic.size_arguments import gives_sizes, require_given
-from kcache_compiler.passes.legalize.dynamic.size_checks import Requirements, origin, require_sizes, size_of
+from kcache_compiler.passes.legalize.dynamic.size_checks import Requirements, origin, require_sizes
 from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
 from kcache_compiler.passes.stage import SizeChecks
 
@@ -24,21 +23,21 @@ from kcache_compiler.passes.stage import SizeChecks
 SHAPE_LIMIT = 16
 #: The importer's name (``kcache_compiler.spec.graph.operations``) of a value where something holds of sizes.
 ASSERTED = "kcache.asserted"
-_BINARY = {
-    "stablehlo.add": "arith.addi",
-    "stablehlo.subtract": "arith.subi",
-    "stablehlo.multiply": "arith.muli",
-    "stablehlo.maximum": "arith.maxsi",
-    "stablehlo.minimum": "arith.minsi",
-    "stablehlo.divide": "arith.divsi",
-    "stablehlo.remainder": "arith.remsi",
+_BINARY: dict[str, Callable[[mlir.Value, mlir.Value], mlir.Value]] = {
+    "stablehlo.add": arith.addi,
+    "stablehlo.subtract": arith.subi,
+    "stablehlo.multiply": arith.muli,
+    "stablehlo.maximum": arith.maxsi,
+    "stablehlo.minimum": arith.minsi,
+    "stablehlo.divide": arith.divsi,
+    "stablehlo.remainder": arith.remsi,
 }
 
 #: Operations that the toolchain's lowering ends the process over where a size of the result is ``?``.
 _ENDING = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_precision"})
 
 Scalars = list[mlir.Value]
-Known = dict[Any, Scalars]
+Known = dict[mlir.Value, Scalars]
 
 
 def lower_dynamic(module: mlir.Module) -> SizeChecks:
@@ -102,12 +101,11 @@ def _follow(op: mlir.Op, known: Known) -> None:
     if name == "stablehlo.constant":
         known[result] = [mlir.constant(number, str(kind)) for number in mlir.integers_of(op)]
     elif name == "stablehlo.get_dimension_size":
-        axis = mlir.constant(mlir.int_of(op.attributes["dimension"]), "index")
-        size = mlir.value("tensor.dim", [operands[0], axis], mlir.index_type())
+        size = mlir.tensor_size(operands[0], mlir.int_of(op.attributes["dimension"]))
         known[result] = [arith.index_cast(kind, size)]
-        tensor = mlir.value("tensor.from_elements", known[result], result.type)
-        result.replace_all_uses_with(tensor)
-        known[tensor] = known[result]
+        sizes = tensor.from_elements(result.type, known[result])
+        result.replace_all_uses_with(sizes)
+        known[sizes] = known[result]
         op.erase()
     elif operands and all(operand in known for operand in operands):
         match = _combine(op, name, [known[operand] for operand in operands], kind)
@@ -117,7 +115,7 @@ def _follow(op: mlir.Op, known: Known) -> None:
 
 def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -> Scalars | None:
     if name in _BINARY:
-        return [mlir.value(_BINARY[name], list(pair), kind) for pair in zip(*operands, strict=True)]
+        return [_BINARY[name](left, right) for left, right in zip(*operands, strict=True)]
     if name == "stablehlo.reshape":
         return operands[0]
     if name == "stablehlo.concatenate":
@@ -137,7 +135,7 @@ def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -
 def _resize(scalar: mlir.Value, kind: mlir.Type) -> mlir.Value:
     if scalar.type == kind:
         return scalar
-    return mlir.value("arith.extsi" if str(kind) == "i64" else "arith.trunci", [scalar], kind)
+    return arith.extsi(kind, scalar) if str(kind) == "i64" else arith.trunci(kind, scalar)
 
 
 def _sizes(
@@ -147,7 +145,7 @@ def _sizes(
     if operand not in known:
         raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
     result: list[mlir.Value] = []
-    seen: set[Any] = set()
+    seen: set[mlir.Value] = set()
     for scalar in known[operand]:
         _require_quotients(op, scalar, requirements, seen)
         result.append(arith.index_cast(mlir.index_type(), scalar))
@@ -167,7 +165,9 @@ def _require_least(op: mlir.Op, scalar: mlir.Value, least: int, requirements: Re
         requirements.at_most(op, mlir.constant(least, "index"), number)
 
 
-def _require_quotients(op: mlir.Op, scalar: mlir.Value, requirements: Requirements, seen: set[Any]) -> None:
+def _require_quotients(
+    op: mlir.Op, scalar: mlir.Value, requirements: Requirements, seen: set[mlir.Value]
+) -> None:
     """What divides is above 0, and what it divides not below: formulas round down, programs towards 0."""
     owner = mlir.defining(scalar)
     if owner is None or scalar in seen or not mlir.name_of(owner).startswith("arith."):
@@ -190,7 +190,7 @@ def _give_sizes(op: mlir.Op, known: Known) -> None:
     """Give the toolchain's lowering shapes whose elements it can see."""
     for number, operand in enumerate(list(op.operands)):
         if operand in known:
-            op.operands[number] = mlir.value("tensor.from_elements", known[operand], operand.type)
+            op.operands[number] = tensor.from_elements(operand.type, known[operand])
         elif number or mlir.name_of(op) == "stablehlo.dynamic_iota":
             raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
 
@@ -255,7 +255,7 @@ def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     )
     for axis, (start, limit) in enumerate(zip(starts, limits, strict=True)):
         requirements.at_most(op, start, limit)
-        requirements.at_most(op, limit, size_of(op.operands[0], axis))
+        requirements.at_most(op, limit, mlir.tensor_size(op.operands[0], axis))
     _give_sizes(op, known)
 
 
@@ -278,7 +278,7 @@ def spread(
     positions = [
         _position(op, source, number, axis, sizes[axis], requirements) for number, axis in enumerate(axes)
     ]
-    empty = mlir.value("tensor.empty", _dynamic_only(plain, sizes), plain)
+    empty = mlir.empty_tensor(plain, _dynamic_only(plain, sizes))
     same = identity(len(sizes))
     kinds = ["parallel"] * len(sizes)
     if all(isinstance(position, str) for position in positions):
@@ -288,7 +288,7 @@ def spread(
 
         def read(_: list[mlir.Value]) -> list[mlir.Value]:
             indices = [_index(position) for position in positions]
-            return [mlir.value("tensor.extract", [operand, *indices], mlir.element_type(plain))]
+            return [tensor.extract(operand, indices)]
 
         filled = build_generic([], [empty], [same], kinds, read)
     return cast(filled.results[0], kind)
@@ -308,7 +308,7 @@ def _position(
     the last index of the source, which is 0 when it expands.
     """
     size = mlir.sizes_of(source.type)[number]
-    have = size_of(source, number)
+    have = mlir.tensor_size(source, number)
     if size == 1:
         return f"d{axis}" if mlir.sizes_of(op.results[0].type)[axis] == 1 else "0"
     if size is not None:
@@ -326,11 +326,10 @@ def _position(
 
 def _index(position: str | tuple[int, mlir.Value]) -> mlir.Value:
     """The index of ``_position`` inside the body of a generic."""
-    index = mlir.index_type()
     if position == "0":
         return mlir.constant(0, "index")
     axis, last = (int(position[1:]), None) if isinstance(position, str) else position
-    here = mlir.value("linalg.index", (), index, dim=mlir.int_attr(axis))
+    here = linalg.index(axis)
     return here if last is None else arith.minsi(here, last)
 
 
@@ -354,7 +353,7 @@ def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     groups = mlir.attribute("[[" + ", ".join(str(axis) for axis in range(mlir.rank_of(source.type))) + "]]")
     total = _product(sizes)
     requirements.equal(
-        op, _product([size_of(source, axis) for axis in range(mlir.rank_of(source.type))]), total
+        op, _product([mlir.tensor_size(source, axis) for axis in range(mlir.rank_of(source.type))]), total
     )
     if mlir.rank_of(source.type) > 1:
         static = mlir.sizes_of(source.type)
@@ -365,25 +364,18 @@ def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
             flat_source = mlir.type_of(f"tensor<{count}x{element}>")
         else:
             flat_source = flat
-        source = mlir.value("tensor.collapse_shape", [source], flat_source, reassociation=groups)
-    empty = mlir.value("tensor.empty", [total], flat)
+        source = tensor.collapse_shape(flat_source, source, groups)
+    empty = mlir.empty_tensor(flat, [total])
     maps = [identity(1)] * 2
     copied = build_generic([source], [empty], maps, ["parallel"], lambda scalars: scalars[:1]).results[0]
     if mlir.rank_of(plain) > 1:
         if None not in mlir.sizes_of(plain):
             count = math.prod(size or 0 for size in mlir.sizes_of(plain))
-            copied = mlir.value("tensor.cast", [copied], mlir.type_of(f"tensor<{count}x{element}>"))
-        shape = ", ".join(str(-(2**63) if size is None else size) for size in mlir.sizes_of(plain))
-        copied = mlir.value(
-            "tensor.expand_shape",
-            [copied, *_dynamic_only(plain, sizes)],
-            plain,
-            reassociation=mlir.attribute(
-                "[[" + ", ".join(str(axis) for axis in range(mlir.rank_of(plain))) + "]]"
-            ),
-            static_output_shape=mlir.attribute(f"array<i64: {shape}>"),
-        )
+            copied = tensor.cast(mlir.type_of(f"tensor<{count}x{element}>"), copied)
+        groups = mlir.attribute("[[" + ", ".join(str(axis) for axis in range(mlir.rank_of(plain))) + "]]")
+        shape = [-(2**63) if size is None else size for size in mlir.sizes_of(plain)]
+        copied = tensor.expand_shape(plain, copied, groups, _dynamic_only(plain, sizes), shape)
     elif copied.type != plain:
-        copied = mlir.value("tensor.cast", [copied], plain)
+        copied = tensor.cast(plain, copied)
     op.results[0].replace_all_uses_with(cast(copied, kind))
     op.erase()

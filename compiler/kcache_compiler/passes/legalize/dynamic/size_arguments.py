@@ -8,7 +8,6 @@ caller gives may be any.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
@@ -18,7 +17,6 @@ from kcache_compiler.passes.legalize.dynamic.size_checks import (
     axis_origin,
     made_size,
     origin,
-    size_of,
 )
 
 _ONE_SHAPE = ELEMENTWISE | {
@@ -45,7 +43,9 @@ def gives_sizes(main: mlir.Op) -> bool:
     return any(map(_is_length, mlir.block_of(main).arguments))
 
 
-def require_given(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requirements: Requirements) -> None:
+def require_given(
+    op: mlir.Op, known: Mapping[mlir.Value, list[mlir.Value]], requirements: Requirements
+) -> None:
     """Write down, at the current point, that operands of ``op`` fit each other.
 
     Raises ``UnsupportedOp`` where that cannot be written down here.
@@ -69,7 +69,9 @@ def require_given(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requiremen
         raise UnsupportedOp(name, "sizes that arguments give", mlir.location_of(op))
 
 
-def _require_returned(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requirements: Requirements) -> None:
+def _require_returned(
+    op: mlir.Op, known: Mapping[mlir.Value, list[mlir.Value]], requirements: Requirements
+) -> None:
     """What a turn of a loop returns has the sizes of what it was given, what a branch that of the others."""
     parent = mlir.parent_of(op)
     if mlir.name_of(parent) not in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
@@ -84,7 +86,7 @@ def _require_returned(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requir
 
 
 def _require(
-    op: mlir.Op, axes: list[_Axis], known: Mapping[Any, list[mlir.Value]], requirements: Requirements
+    op: mlir.Op, axes: list[_Axis], known: Mapping[mlir.Value, list[mlir.Value]], requirements: Requirements
 ) -> None:
     """All of ``axes`` have one size; loops compare what is in memory."""
     (first, result), *others = [_length(tensor, axis, known, requirements) for tensor, axis in axes]
@@ -94,13 +96,13 @@ def _require(
 
 
 def _length(
-    tensor: mlir.Value, axis: int, known: Mapping[Any, list[mlir.Value]], requirements: Requirements
+    tensor: mlir.Value, axis: int, known: Mapping[mlir.Value, list[mlir.Value]], requirements: Requirements
 ) -> tuple[mlir.Value, object]:
     """The size of an axis as a value at the current point, and what decides it."""
     result = made_size(tensor, axis, known)
     if result is not None:
         return result, origin(result, requirements.origins)
-    return size_of(tensor, axis), axis_origin(tensor, axis)
+    return mlir.tensor_size(tensor, axis), axis_origin(tensor, axis)
 
 
 def _is_walked(decided: object) -> bool:

@@ -8,11 +8,10 @@ requirements are recorded here, as pairs of sizes that ``main`` returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import arith
+from kcache_compiler.mlir.dialects import arith, func
 from kcache_compiler.passes.legalize.float_functions import FUNCTIONS
 
 #: Operations whose operands have the shape of their result, apart from scalars among them.
@@ -54,7 +53,7 @@ class Requirements:
         #: For each pair whether its sizes must be equal, else the first is at most the second.
         self.relations: list[bool] = []
         #: For ``origin``.
-        self.origins: dict[Any, object] = {}
+        self.origins: dict[mlir.Value, object] = {}
 
     def equal(self, op: mlir.Op, left: mlir.Value, right: mlir.Value) -> None:
         self._require(op, left, right, equal=True)
@@ -76,17 +75,12 @@ class Requirements:
         returned = mlir.last(body)
         operands = [*returned.operands, *self.pairs]
         with mlir.before(returned):
-            mlir.create("func.return", operands)
+            func.return_(operands)
         returned.erase()
         kind = mlir.function_type([a.type for a in body.arguments], [value.type for value in operands])
         self.main.attributes["function_type"] = mlir.type_attr(kind)
         if "res_attrs" in self.main.attributes:
             del self.main.attributes["res_attrs"]
-
-
-def size_of(tensor: mlir.Value, axis: int) -> mlir.Value:
-    """The size of an axis as an index value at the current point."""
-    return mlir.value("tensor.dim", [tensor, mlir.constant(axis, "index")], mlir.index_type())
 
 
 def require_sizes(op: mlir.Op, requirements: Requirements) -> None:
@@ -103,7 +97,7 @@ def _bounded(attribute: str) -> Callable[[mlir.Op, Requirements], None]:
         operand = op.operands[0]
         for axis, bound in enumerate(mlir.integers(op.attributes[attribute])):
             if mlir.sizes_of(operand.type)[axis] is None:
-                requirements.at_most(op, mlir.constant(bound, "index"), size_of(operand, axis))
+                requirements.at_most(op, mlir.constant(bound, "index"), mlir.tensor_size(operand, axis))
 
     return handler
 
@@ -115,9 +109,9 @@ def _concatenate(op: mlir.Op, requirements: Requirements) -> None:
         _same(op, first, other, requirements, (a for a in range(mlir.rank_of(first.type)) if a != along))
     stated = mlir.sizes_of(op.results[0].type)[along]
     if stated is not None and any(mlir.sizes_of(operand.type)[along] is None for operand in op.operands):
-        total = size_of(first, along)
+        total = mlir.tensor_size(first, along)
         for other in others:
-            total = arith.addi(total, size_of(other, along))
+            total = arith.addi(total, mlir.tensor_size(other, along))
         requirements.equal(op, total, mlir.constant(stated, "index"))
 
 
@@ -127,7 +121,7 @@ def _same(
     sizes, expected = mlir.sizes_of(first.type), mlir.sizes_of(other.type)
     for axis in axes:
         if None in (sizes[axis], expected[axis]):
-            requirements.equal(op, size_of(first, axis), size_of(other, axis))
+            requirements.equal(op, mlir.tensor_size(first, axis), mlir.tensor_size(other, axis))
 
 
 def _update(op: mlir.Op, requirements: Requirements) -> None:
@@ -137,7 +131,7 @@ def _update(op: mlir.Op, requirements: Requirements) -> None:
         zip(mlir.sizes_of(whole.type), mlir.sizes_of(part.type), strict=True)
     ):
         if None in (size, inner):
-            requirements.at_most(op, size_of(part, axis), size_of(whole, axis))
+            requirements.at_most(op, mlir.tensor_size(part, axis), mlir.tensor_size(whole, axis))
 
 
 _HANDLERS: dict[str, Callable[[mlir.Op, Requirements], None]] = {
@@ -149,7 +143,7 @@ _HANDLERS: dict[str, Callable[[mlir.Op, Requirements], None]] = {
 }
 
 
-def origin(number: mlir.Value, known: dict[Any, object] | None = None) -> object:
+def origin(number: mlir.Value, known: dict[mlir.Value, object] | None = None) -> object:
     """What decides a size: equal results are equal sizes, different ones may be.
 
     ``known`` has what was found of casts, which no rewrite erases, to be numbers and axes of arguments.
@@ -204,7 +198,9 @@ def axis_origin(tensor: mlir.Value, axis: int) -> object:
     return size if size is not None else (tensor, axis)
 
 
-def made_size(tensor: mlir.Value, axis: int, known: Mapping[Any, list[mlir.Value]]) -> mlir.Value | None:
+def made_size(
+    tensor: mlir.Value, axis: int, known: Mapping[mlir.Value, list[mlir.Value]]
+) -> mlir.Value | None:
     """The size of an axis as an index value at the current point, of what is made with its sizes.
 
     ``known``: the elements of shapes.

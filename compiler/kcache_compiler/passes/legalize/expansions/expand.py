@@ -8,6 +8,7 @@ from collections.abc import Callable
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func
 from kcache_compiler.passes.legalize.concatenate import split_concatenations
 from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
 from kcache_compiler.passes.legalize.expansions import batch_norm as norms
@@ -52,9 +53,8 @@ def expand_definitions(
             mlir.splice(module, _function(op, output[text], zero is not None))
         with mlir.before(op):
             types = [result.type for result in op.results]
-            callee = mlir.attribute(f"@{output[text]}")
             operands = [*op.operands, *([] if zero is None else [zero])]
-            called = mlir.create("func.call", operands, types, {"callee": callee})
+            called = func.CallOp(types, output[text], operands)
         for before, after in zip(op.results, called.results, strict=True):
             before.replace_all_uses_with(after)
         op.erase()
@@ -92,7 +92,7 @@ def _nothing(op: mlir.Op) -> None:
                 zeros = mlir.attribute(f"dense<0> : {result.type}")
                 result.replace_all_uses_with(mlir.value("stablehlo.constant", (), result.type, value=zeros))
                 continue
-            nothing = mlir.value("tensor.empty", (), signless_tensor(result.type))
+            nothing = mlir.empty_tensor(signless_tensor(result.type))
             result.replace_all_uses_with(cast(nothing, result.type))
     op.erase()
 

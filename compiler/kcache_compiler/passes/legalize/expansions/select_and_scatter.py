@@ -7,7 +7,6 @@ selected.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 
@@ -38,7 +37,7 @@ def _repeated(scalar: mlir.Value, kind: mlir.Type) -> mlir.Value:
     return mlir.value("stablehlo.broadcast_in_dim", [scalar], kind, broadcast_dimensions=none)
 
 
-def _tensor(shape: list[int], element: Any) -> mlir.Type:
+def _tensor(shape: list[int], element: mlir.Type | str) -> mlir.Type:
     return mlir.type_of(f"tensor<{''.join(f'{size}x' for size in shape)}{element}>")
 
 
@@ -112,7 +111,7 @@ def _scattered(op: mlir.Op, positions: mlir.Value) -> mlir.Value:
 def _copied(op: mlir.Op, region: int, arguments: list[mlir.Value]) -> list[mlir.Value]:
     """What a region of ``op`` returns of ``arguments``, computed at the current point."""
     block = mlir.block_of(op, region)
-    mapping: dict[Any, mlir.Value] = dict(zip(block.arguments, arguments, strict=True))
+    mapping: dict[mlir.Value, mlir.Value] = dict(zip(block.arguments, arguments, strict=True))
     for operation in mlir.operations(block):
         if mlir.name_of(operation) == "stablehlo.return":
             return [mapping.get(operand, operand) for operand in operation.operands]

@@ -95,7 +95,7 @@ def _size(tensor: mlir.Value, axis: int) -> mlir.Value:
     size = mlir.sizes_of(tensor.type)[axis]
     if size is not None:
         return mlir.constant(size, "index")
-    return mlir.value("tensor.dim", [tensor, mlir.constant(axis, "index")], mlir.index_type())
+    return mlir.tensor_size(tensor, axis)
 
 
 def _less(left: mlir.Value, right: mlir.Value) -> mlir.Value:

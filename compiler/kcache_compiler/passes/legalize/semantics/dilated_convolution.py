@@ -147,10 +147,9 @@ def _sum(
 
     def add_product(scalars: list[mlir.Value]) -> list[mlir.Value]:
         factors = [one if one.type == wide else arith.extf(wide, one) for one in scalars[:2]]
-        product = mlir.value("arith.mulf", factors, wide)
-        return [arith.addf(scalars[2], product)]
+        return [arith.addf(scalars[2], arith.mulf(*factors))]
 
-    empty = mlir.value("tensor.empty", (), _tensor(split, wide))
+    empty = mlir.empty_tensor(_tensor(split, wide))
     rank = len(split)
     start = identity(rank).partition("->")[0] + "-> ()"
     zero = mlir.float_constant(0, wide)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import arith
+from kcache_compiler.mlir.dialects import arith, linalg, tensor
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.legalize.elementwise import cast, empty_like, signless_tensor
 
@@ -67,7 +67,7 @@ def lower_batched(op: mlir.Op) -> bool:
 
         def read(_: list[mlir.Value]) -> list[mlir.Value]:
             positions = _read_places(numbers, indices, limits, rank)
-            return [mlir.value("tensor.extract", [operand, *positions], mlir.element_type(plain))]
+            return [tensor.extract(operand, positions)]
 
         result = build_generic([], [empty_like(operand, plain)], [identity(rank)], ["parallel"] * rank, read)
         op.results[0].replace_all_uses_with(cast(result.results[0], kind))
@@ -81,7 +81,7 @@ def _read_places(
     """Where in the operand the element of the result at the current point is, axis by axis."""
     index = mlir.index_type()
     vector: int = numbers["index_vector_dim"]
-    here = [mlir.value("linalg.index", (), index, dim=mlir.int_attr(axis)) for axis in range(rank)]
+    here = [linalg.index(axis) for axis in range(rank)]
     offsets = numbers["offset_dims"]
     batch = [here[axis] for axis in range(rank) if axis not in offsets]
     counted = [axis for axis in range(mlir.rank_of(indices.type)) if axis != vector]
@@ -95,7 +95,7 @@ def _read_places(
         where = list(batch)
         if vector < mlir.rank_of(indices.type):
             where.insert(vector, mlir.constant(number, "index"))
-        start = mlir.value("tensor.extract", [indices, *where], mlir.element_type(indices.type))
+        start = tensor.extract(indices, where)
         start = arith.index_cast(index, start)
         start = arith.maxsi(start, zero)
         positions[axis] = arith.minsi(start, mlir.constant(limits[axis], "index"))

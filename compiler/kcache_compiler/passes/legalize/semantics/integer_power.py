@@ -56,11 +56,9 @@ def integer_power(op: mlir.Op) -> None:
         one = element(kind)
         write = _Writer(
             lambda number: mlir.constant(number, str(one)),
-            lambda call, pair: mlir.value(
-                {"multiply": "arith.muli", "and": "arith.andi"}[call], pair, pair[0].type
-            ),
+            lambda call, pair: (arith.muli if call == "multiply" else arith.andi)(*pair),
             lambda way, pair: arith.cmpi(_CMPI[way], *pair),
-            "arith.select",
+            arith.select,
         )
         rewrite_elementwise(op, lambda scalars: _power(write, scalars[0], scalars[1], name))
         return
@@ -74,7 +72,7 @@ def integer_power(op: mlir.Op) -> None:
         constant,
         lambda call, pair: mlir.value(f"stablehlo.{call}", pair, pair[0].type),
         lambda way, pair: _compared(way, pair, truth),
-        "stablehlo.select",
+        lambda when, yes, no: mlir.value("stablehlo.select", [when, yes, no], yes.type),
     )
     with mlir.before(op):
         op.results[0].replace_all_uses_with(_power(write, op.operands[0], op.operands[1], name))
@@ -88,11 +86,8 @@ class _Writer:
     constant: Callable[[int], mlir.Value]
     call: Callable[[str, list[mlir.Value]], mlir.Value]
     ask: Callable[[str, list[mlir.Value]], mlir.Value]
-    select: str
-
-    def choose(self, when: mlir.Value, yes: mlir.Value, no: mlir.Value) -> mlir.Value:
-        """``yes`` where it is true."""
-        return mlir.value(self.select, [when, yes, no], yes.type)
+    #: The second where the first is true, else the third.
+    choose: Callable[[mlir.Value, mlir.Value, mlir.Value], mlir.Value]
 
 
 def _power(write: _Writer, base: mlir.Value, exponent: mlir.Value, name: str) -> mlir.Value:

@@ -90,7 +90,7 @@ def _remove_empty_operations(module: mlir.Module) -> None:
 def _take_nothing(op: mlir.Op) -> None:
     with mlir.before(op):
         for result in op.results:
-            nothing = mlir.value("tensor.empty", (), signless_tensor(result.type))
+            nothing = mlir.empty_tensor(signless_tensor(result.type))
             result.replace_all_uses_with(cast(nothing, result.type))
     op.erase()
 
@@ -405,7 +405,7 @@ def saturate(scalar: mlir.Value, kind: mlir.Type, signed: bool) -> mlir.Value:
     nan = arith.cmpf(arith.CmpFPredicate.UNO, scalar, scalar)
     outside = arith.ori(arith.ori(below, above), nan)
     inside = arith.select(outside, mlir.float_constant(0, scalar.type), scalar)
-    whole = mlir.value("arith.fptosi" if signed else "arith.fptoui", [inside], kind)
+    whole = (arith.fptosi if signed else arith.fptoui)(kind, inside)
     whole = arith.select(below, mlir.constant(low, str(kind)), whole)
     top = mlir.constant(high - 1 if signed else -1, str(kind))
     return arith.select(above, top, whole)

@@ -1,0 +1,232 @@
+"""Makes the parts of a service from what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kcache_grpc.model.bypass import BypassReason
+from kcache_grpc.model.signing import Signer
+from kcache_grpc.service.admin.running_service import Admin
+from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.blobs.blob_cache import BlobCache
+from kcache_grpc.service.bundles.bundles import Bundles
+from kcache_grpc.service.bundles.transfer import Spool
+from kcache_grpc.service.change_notifications import Signals
+from kcache_grpc.service.claims import Claims
+from kcache_grpc.service.compile.coordinator import Compiles
+from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
+from kcache_grpc.service.compile.resolver import KernelResolver
+from kcache_grpc.service.config import ServiceConfig
+from kcache_grpc.service.explain.explain import Explains
+from kcache_grpc.service.failures import Failures
+from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
+from kcache_grpc.service.graphs.graphs import Graphs
+from kcache_grpc.service.graphs.programs import Programs
+from kcache_grpc.service.graphs.uploads import Uploads
+from kcache_grpc.service.lifecycle.background_verification import BackgroundVerification
+from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.lookup.batch_lookup import Lookups
+from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
+from kcache_grpc.service.lookup.kernels import Kernels
+from kcache_grpc.service.lookup.variants import Variants
+from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.storage.contract.store import Store
+from kcache_grpc.worker import WorkerPool
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What several parts of a service work with."""
+
+    store: Store
+    pool: WorkerPool
+    signer: Signer
+    config: ServiceConfig
+    threads: StoreThreads
+    #: Of their own: those that wait for the same commit hold up no look-up, and share the next one.
+    writers: StoreThreads
+    succession: Succession
+    room: Room
+    namespaces: Namespaces
+    failures: Failures
+    signals: Signals
+    claims: Claims
+    kernels: Kernels
+    variants: Variants
+    compatible: CompatibleKernels
+    ledger: Ledger
+
+    @classmethod
+    def open(cls, store: Store, pool: WorkerPool, signer: Signer, config: ServiceConfig) -> Shared:
+        """Starts the threads; signals of the store reach what keeps its values."""
+        toolchains = pool.toolchains
+        threads = StoreThreads(config.store_threads)
+        succession = Succession(store, pool.canonicalizer)
+        namespaces = Namespaces(
+            store,
+            threads,
+            enter=succession.enter,
+            toolchains=toolchains.digests,
+            most=config.limits.namespaces,
+        )
+        signals = Signals(store)
+        kernels = Kernels(store, threads, signer.key_id)
+        variants = Variants(store, threads, kernels, toolchains, signer.key_id)
+        signals.on_published(variants.published)
+        signals.on_changed(namespaces.forget)
+        return cls(
+            store=store,
+            pool=pool,
+            signer=signer,
+            config=config,
+            threads=threads,
+            writers=StoreThreads(config.graph_threads),
+            succession=succession,
+            room=Room(store, config.evict_min_age),
+            namespaces=namespaces,
+            failures=Failures(store, threads, config.failure_ttl),
+            signals=signals,
+            claims=Claims(store, threads, signals),
+            kernels=kernels,
+            variants=variants,
+            compatible=CompatibleKernels(kernels, variants, toolchains),
+            ledger=Ledger(store, threads, toolchains),
+        )
+
+
+def graphs(shared: Shared) -> Graphs:
+    return Graphs(
+        shared.store,
+        shared.threads,
+        shared.namespaces,
+        shared.writers,
+        shared.pool,
+        shared.signer,
+        shared.failures,
+        shared.claims,
+        shared.succession,
+        shared.config.limits,
+        shared.room,
+    )
+
+
+def lookups(shared: Shared, graphs: Graphs) -> Lookups:
+    return Lookups(
+        shared.store,
+        shared.threads,
+        graphs,
+        shared.kernels,
+        shared.variants,
+        shared.failures,
+        shared.pool.toolchains,
+        shared.signer.key_id,
+        shared.compatible,
+    )
+
+
+def compiles(shared: Shared, keeper: LeaseKeeper) -> Compiles:
+    return Compiles(
+        shared.store,
+        shared.threads,
+        shared.pool,
+        shared.signer,
+        shared.kernels,
+        shared.variants,
+        shared.failures,
+        keeper,
+        shared.signals,
+        shared.config.limits.compile_seconds,
+        shared.config.server_version,
+        shared.room,
+    )
+
+
+def resolver(shared: Shared, compiles: Compiles, on_bypass: Callable[[BypassReason], None]) -> KernelResolver:
+    return KernelResolver(
+        shared.kernels,
+        shared.variants,
+        shared.failures,
+        compiles,
+        shared.pool.toolchains,
+        on_bypass,
+        shared.compatible,
+    )
+
+
+def programs(shared: Shared) -> Programs:
+    config = shared.config
+    most = config.limits.program_bytes
+    uploads = Uploads(config.spool_dir, most, config.spool_bytes, config.spool_ttl)
+    return Programs(shared.store, shared.threads, shared.namespaces, shared.ledger, uploads, most)
+
+
+def blobs(shared: Shared) -> BlobCache:
+    return BlobCache(
+        shared.store,
+        shared.threads,
+        shared.writers,
+        shared.namespaces,
+        shared.ledger,
+        shared.room,
+        shared.config.spool_dir / "blobs",
+    )
+
+
+def background(shared: Shared, compiles: Compiles) -> BackgroundVerification | None:
+    """None where no kernels are to be verified."""
+    if not shared.config.verify_per_hour:
+        return None
+    return BackgroundVerification(
+        shared.store,
+        shared.pool,
+        shared.claims,
+        shared.signer.public_key,
+        shared.config.verify_per_hour,
+        shared.config.limits.compile_seconds,
+        compiles.compiled_here,
+    )
+
+
+def admin(shared: Shared) -> Admin:
+    return Admin(
+        shared.store,
+        shared.threads,
+        shared.namespaces,
+        shared.pool,
+        shared.signer.public_key,
+        shared.pool.toolchains,
+        shared.config.limits.compile_seconds,
+    )
+
+
+def bundles(shared: Shared) -> Bundles:
+    config = shared.config
+    return Bundles(
+        shared.store,
+        shared.namespaces,
+        shared.ledger,
+        shared.signer,
+        shared.room,
+        shared.succession,
+        shared.pool.canonicalizer,
+        config.server_version,
+        Spool(config.spool_dir, config.spool_bytes),
+        config.trusted_signers,
+        lambda namespace: shared.variants.imported(namespace.id),
+    )
+
+
+def explains(shared: Shared, graphs: Graphs, resolver: KernelResolver) -> Explains:
+    return Explains(
+        shared.store,
+        shared.threads,
+        shared.pool,
+        graphs,
+        shared.kernels,
+        shared.failures,
+        resolver.choose,
+        shared.signer.key_id,
+        shared.config.limits.normalize_seconds,
+    )
