@@ -33,6 +33,7 @@ from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import AuditEvent
 from kcache_grpc.worker import WorkerPool, WorkerSettings, pool
+from tests.processes import workers
 from tests.server.harness import gated_jobs, lying_jobs
 from tests.server.harness.programs import add, compile_request, inline, result_of
 from tests.server.harness.running import config_in, running
@@ -275,16 +276,6 @@ def compiles(gate: Path) -> int:
     return len(list(gate.glob("started-*")))
 
 
-def niceness_of_children() -> set[int]:
-    """Of the processes that this one started."""
-    found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        found |= {
-            os.getpriority(os.PRIO_PROCESS, int(pid)) for pid in (task / "children").read_text().split()
-        }
-    return found
-
-
 def test_a_job_of_a_client_ends_it(tmp_path: Path, gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_LOWEST", 19)
     config = config_in(tmp_path)
@@ -293,7 +284,7 @@ def test_a_job_of_a_client_ends_it(tmp_path: Path, gate: Path, monkeypatch: pyte
         verifying = one.begin(one.verification.step())
         until(lambda: compiles(gate) == 1)
         assert one.pool.idle  # for clients
-        assert 19 in niceness_of_children()
+        assert 19 in {os.getpriority(os.PRIO_PROCESS, pid) for pid in workers(os.getpid())}
         asked = one.begin(one.pool.compile(job_of(one.store), 240.0, lambda stage: None))
         with pytest.raises(Preempted):
             verifying.result(240)

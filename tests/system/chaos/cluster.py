@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.ports import free_port
+from tests.processes import children, workers
 from tests.s3 import FaultyLine, s3_server
 from tests.s3 import environment as s3_environment
 from tests.system.chaos.faults.shim import Switches, build
@@ -91,20 +92,10 @@ class Server:
 
     def workers(self) -> list[int]:
         """Process ids of its fork server and its workers."""
-        servers = _children(self.process.pid)
-        return [*servers, *(worker for server in servers for worker in _children(server))]
+        return [*children(self.process.pid), *workers(self.process.pid)]
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
-
-
-def _children(pid: int) -> list[int]:
-    """Process ids of the children of all threads of a process; none of one that is gone."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (thread / "children").read_text().split())
-    return found
 
 
 class Cluster:
