@@ -41,7 +41,7 @@ demo: $(SERVER) ## real server, three clients, three graphs, one crash: everythi
 
 .PHONY: test
 test: $(DEV) ## the tests that run on every change
-# Compile workers run at nice 19: among tests of nice 0 on all cores, what a server test waits for would starve.
+# Compile workers have a lower priority: among tests of nice 0 on all cores, what a server test waits for would starve.
 	nice -n 19 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
 
 .PHONY: test-long
