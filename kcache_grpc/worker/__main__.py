@@ -50,27 +50,29 @@ def main(arguments: list[str]) -> int:
     gc.collect()
     gc.freeze()  # the collector of no worker looks at, and so copies, what they share
     with socket.socket(fileno=settings["control"]) as control:
+        control.set_inheritable(False)
         return _fork_workers(control, jobs, hello)
 
 
 def _fork_workers(control: socket.socket, jobs: Any, hello: dict[str, Any]) -> int:
+    """Takes requests from ``control``, and reports the workers that end, until ``control`` is closed."""
     workers: set[int] = set()
-    wakes, wakened = os.pipe()
-    os.set_blocking(wakes, False)
-    os.set_blocking(wakened, False)
+    wake_reader, wake_writer = os.pipe()
+    os.set_blocking(wake_reader, False)
+    os.set_blocking(wake_writer, False)
     signal.signal(signal.SIGCHLD, _wake)
-    signal.set_wakeup_fd(wakened)
+    signal.set_wakeup_fd(wake_writer)
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    poll.register(wakes, select.POLLIN)
+    poll.register(wake_reader, select.POLLIN)
     while True:
         ready = {descriptor for descriptor, _ in poll.poll()}
-        if wakes in ready:
+        if wake_reader in ready:
             with contextlib.suppress(BlockingIOError):
-                os.read(wakes, MESSAGE_BYTES)
+                os.read(wake_reader, MESSAGE_BYTES)
             for pid, returncode in _ended(workers):
                 workers.remove(pid)
-                _tell(control, ended=pid, returncode=returncode)
+                _send(control, ended=pid, returncode=returncode)
         if control.fileno() in ready:
             message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, _DESCRIPTORS)
             if not message:
@@ -82,25 +84,25 @@ def _fork_workers(control: socket.socket, jobs: Any, hello: dict[str, Any]) -> i
             try:
                 pid = _fork(request, descriptors, jobs, hello)
             except OSError as error:
-                _tell(control, failed=str(error))
+                _send(control, failed=str(error))
                 continue
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
             workers.add(pid)
-            _tell(control, started=pid)
+            _send(control, started=pid)
 
 
 def _wake(*_: object) -> None:
     """Python writes to the wake-up descriptor only for signals that have a handler."""
 
 
-def _tell(control: socket.socket, **message: Any) -> None:
+def _send(control: socket.socket, **message: Any) -> None:
     control.send(json.dumps(message).encode())
 
 
 def _ended(workers: set[int]) -> list[tuple[int, int]]:
-    """Those that ended, with their exit statuses. They are not reaped: their ids stay theirs."""
+    """The process ids and exit statuses of workers that ended. They are not reaped, so no id is reused."""
     ended: list[tuple[int, int]] = []
     for pid in workers:
         status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -111,10 +113,11 @@ def _ended(workers: set[int]) -> list[tuple[int, int]]:
 
 
 def _fork(request: dict[str, Any], descriptors: list[int], jobs: Any, hello: dict[str, Any]) -> int:
+    """Forks a worker and returns its process id; the worker itself does not return."""
     server = os.getpid()
     pid = os.fork()
     if pid:
-        with contextlib.suppress(OSError):  # whichever of the two is first
+        with contextlib.suppress(OSError):  # the worker does the same: either may run first
             os.setpgid(pid, pid)
         return pid
     status = 1
@@ -130,7 +133,7 @@ def _fork(request: dict[str, Any], descriptors: list[int], jobs: Any, hello: dic
 
 
 def _become_worker(settings: dict[str, Any], descriptors: list[int], server: int) -> None:
-    """Leaves behind what is the fork server's: signals, descriptors, folder, group."""
+    """Replaces the signal handlers, descriptors, directories and process group of the fork server."""
     _die_with(server)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
@@ -158,6 +161,8 @@ def _work(settings: dict[str, Any], descriptors: list[int], jobs: Any, hello: di
     """Serves jobs until the parent closes the channel."""
     _limit(settings["memory_bytes"])
     channel, stages = socket.socket(fileno=descriptors[0]), descriptors[1]
+    channel.set_inheritable(False)  # a linker that a job starts must not hold it open
+    os.set_inheritable(stages, False)
     confined = confine(settings["writable"], settings["readable"])
     send(channel, Frame({**hello, "unconfined": confined.missing}))
     # After the hello: a service that starts is waited for, a compile is not.

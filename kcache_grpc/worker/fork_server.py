@@ -28,13 +28,13 @@ _TAIL_BYTES = 16_384
 
 
 class ForkedProcess:
-    """A process that a fork server forked: what ``subprocess.Popen`` is for a child. It has its own group."""
+    """A worker process, with the interface of ``subprocess.Popen``. It leads a process group of its own."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._returncode: int | None = None
         self._ended = threading.Event()
-        #: The process is not reaped while it is held, so that its id is of no other process.
+        #: While it is held the process is not reaped, so its id is not reused.
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
@@ -56,7 +56,7 @@ class ForkedProcess:
                     os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, returncode: int) -> None:
-        """It ended: said by its fork server, which reaps it only after this."""
+        """Records the exit status. Called before the fork server reaps the process."""
         with self._lock:
             self._returncode = returncode
         self._ended.set()
@@ -70,8 +70,8 @@ class ForkServer:
         self._started: queue.SimpleQueue[ForkedProcess | str] = queue.SimpleQueue()
         self._running: dict[int, ForkedProcess] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        #: Why it ended, as far as it said so.
-        self._last_words = ""
+        #: The end of its output, once it ended.
+        self._final_output = ""
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the thread below
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         spawned = threading.Event()
@@ -98,7 +98,7 @@ class ForkServer:
                 started = self._started.get(timeout=timeout)
             except (OSError, queue.Empty):
                 self.close()
-                raise Unavailable(f"a worker did not start: {self._last_words or 'no output'}") from None
+                raise Unavailable(f"a worker did not start: {self._final_output or 'no output'}") from None
         if isinstance(started, str):
             raise Unavailable(f"a worker did not start: {started or 'no output'}")
         return started
@@ -120,7 +120,7 @@ class ForkServer:
             with theirs:
                 self._process = self._spawn(environment, jobs, theirs)
         except OSError as error:
-            self._last_words = str(error)
+            self._final_output = str(error)
         finally:
             spawned.set()
         if self._process is not None:
@@ -129,12 +129,12 @@ class ForkServer:
                     self._take(json.loads(message))
             self._process.kill()
             self._process.wait()
-            self._last_words = self._tail()
+            self._final_output = self._tail()
         for process in self._running.values():  # PR_SET_PDEATHSIG ends them with the server
             process.end(-signal.SIGKILL)
         self._control.close()
         self._output.close()
-        self._started.put(self._last_words)
+        self._started.put(self._final_output)
 
     def _take(self, message: dict[str, Any]) -> None:
         match message:

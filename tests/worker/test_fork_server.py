@@ -66,6 +66,7 @@ def test_an_ended_worker_is_reaped() -> None:
         await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
     run(asyncio.wait_for(gone(), 60))
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_a_cancelled_start_leaves_no_process() -> None:
