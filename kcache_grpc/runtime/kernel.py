@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
     from kcache_grpc.runtime.gpu.caller import GpuCaller
     from kcache_grpc.runtime.gpu.launch_graph import Prepared
+    from kcache_grpc.runtime.gpu.plan import Plan as GpuPlan
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256
@@ -205,17 +206,17 @@ class Kernel:
         return results.in_namespace_of(like, outputs) if framework is Framework.NAMESPACE else outputs
 
     def _call_gpu(self, gpu: GpuCaller, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        self._require_count(arrays)
+        self.require_count(arrays)
         for index in self.binding.size_arguments:
             if not getattr(arrays[index], "shape", ()) or arrays[index].shape[-1]:
                 reason = "on a GPU a size is the length of an axis: pass an array there without elements"
-                raise self._refusal(index, f"{reason}, as torch.empty((n, 0), dtype=..., device=...)")
+                raise self.argument_error(index, f"{reason}, as torch.empty((n, 0), dtype=..., device=...)")
             try:
                 require_sizes(tuple(arrays[index].shape))
             except Refused as refused:
-                raise self._refusal(index, str(refused)) from refused
+                raise self.argument_error(index, str(refused)) from refused
         try:
-            found = gpu(arrays, self._refusal, self._check_gpu)
+            found = gpu(arrays, self.argument_error, self._check_gpu)
             self._short = gpu.short
             return found
         except (FormulaOverflow, FormulaDivision) as error:
@@ -225,9 +226,10 @@ class Kernel:
         """A call of a kernel for a GPU to be timed by that GPU's clock: see ``Prepared``."""
         assert self._gpu is not None
         self(*arrays)
-        return self._gpu.prepare(arrays, self._refusal, self._check_gpu)
+        return self._gpu.prepare(arrays, self.argument_error, self._check_gpu)
 
-    def _refusal(self, index: int, reason: str) -> ArgumentError:
+    def argument_error(self, index: int, reason: str) -> ArgumentError:
+        """The error for an input: its position, name and type, and ``reason``."""
         return self._wrong(index, self.manifest.inputs[index], reason)
 
     def _check_gpu(self, buffers: list[DeviceBuffer]) -> None:
@@ -235,14 +237,15 @@ class Kernel:
         self._check(buffers)
         self._check_guard(buffers)
 
-    def _require_count(self, arrays: tuple[Any, ...]) -> None:
+    def require_count(self, arrays: Sequence[Any]) -> None:
+        """Raise ``ArgumentError`` unless there are as many arrays as inputs."""
         inputs = self.manifest.inputs
         if len(arrays) != len(inputs):
             expected = ", ".join(f"{self._name(i)}: {self._expected(i)}" for i in range(len(inputs)))
             raise ArgumentError(f"the kernel takes {len(inputs)} arguments ({expected}), got {len(arrays)}")
 
     def _read(self, arrays: tuple[Any, ...]) -> list[Buffer]:
-        self._require_count(arrays)
+        self.require_count(arrays)
         pairs = zip(arrays, self.manifest.inputs, strict=True)
         return [self._read_one(index, value, spec) for index, (value, spec) in enumerate(pairs)]
 
@@ -363,13 +366,39 @@ class Kernel:
             self._plans[known] = plan
         return plan
 
-    def _new_plan(self, buffers: list[Buffer]) -> Plan:
+    def plan(self, buffers: list[Buffer], threads: Callable[[HostThreads], HostThreads]) -> Plan:
+        """A plan for the dtypes and shapes of ``buffers``, whose pointers are not read.
+
+        ``threads`` returns the threads of the plan for those of the kernel. Loads the kernel. Raises
+        ``ArgumentError`` for dtypes, sizes and machines that the kernel is not for.
+        """
+        try:
+            return self._new_plan(buffers, threads)
+        except (FormulaOverflow, FormulaDivision) as error:
+            raise _without_value(error) from error
+
+    def gpu_plan(self, buffers: list[DeviceBuffer], ordinal: int, stream: int) -> GpuPlan:
+        """The plan on GPU ``ordinal`` for the dtypes and shapes of ``buffers``, whose pointers are not read.
+
+        Raises ``ArgumentError`` as ``plan`` does, and where the kernel would be loaded while ``stream`` is
+        captured into a CUDA graph.
+        """
+        assert self._gpu is not None
+        try:
+            return self._gpu.plan(buffers, ordinal, stream, self._check_gpu)
+        except (FormulaOverflow, FormulaDivision) as error:
+            raise _without_value(error) from error
+
+    def _new_plan(
+        self, buffers: list[Buffer], threads_for: Callable[[HostThreads], HostThreads] | None = None
+    ) -> Plan:
         self._check(buffers)
         self.load()
         self._check_guard(buffers)
         library = self._library
         assert library is not None
         threads = self._threads or process_threads().of(library)
+        threads = threads_for(threads) if threads_for else threads
         constants = [constant.pointer for constant in self._constants]
         shapes = tuple(buffer.shape for buffer in buffers)
         return Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())

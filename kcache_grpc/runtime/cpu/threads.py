@@ -52,6 +52,32 @@ class HostThreads(Protocol):
         ...
 
 
+class LimitedThreads:
+    """The threads of ``threads``, of which ``most`` workers at most are used."""
+
+    def __init__(self, threads: HostThreads, most: int) -> None:
+        self._threads = threads
+        self._most = most
+
+    @property
+    def workers(self) -> int:
+        """Most worker ids, the calling thread's included."""
+        return min(self._most, self._threads.workers)
+
+    @property
+    def least_slices(self) -> int:
+        """Kernels whose launches all have fewer slices of their grain need no threads."""
+        return self._threads.least_slices
+
+    def host(self, workers: int) -> CData:
+        """A ``kcache_host *`` for so many workers, valid as long as ``threads``."""
+        return self._threads.host(min(workers, self.workers))
+
+    def failure(self) -> BaseException | None:
+        """What stopped this thread's last launch with ``HOST_FAILED``; given once."""
+        return self._threads.failure()
+
+
 def thread_count(environment: Mapping[str, str]) -> int:
     """``KCACHE_NUM_THREADS``, else the CPUs that this process may use. Raises ``ArgumentError``."""
     text = environment.get("KCACHE_NUM_THREADS", "")

@@ -22,7 +22,7 @@ from kcache_grpc.runtime.gpu.loaded import Loaded
 from kcache_grpc.runtime.gpu.packed_launches import Packed
 from kcache_grpc.runtime.gpu.plan import Plan
 from kcache_grpc.runtime.gpu.repeated_call import nothing, short_way
-from kcache_grpc.runtime.gpu.streams import DriverPlace, Place, place_of
+from kcache_grpc.runtime.gpu.streams import DriverPlace, place_of
 
 _MAX_PLANS = 256
 
@@ -81,7 +81,7 @@ class GpuCaller:
         with driver.within(device.context):
             place = place_of(driver, arrays[0] if arrays else None, ordinal)
             buffers = self._read(arrays, place.stream, refuse)
-            plan = self._planned(buffers, device, place, check)
+            plan = self._planned(buffers, device, place.stream, check)
             made = [
                 place.empty(spec.dtype, shape)
                 for spec, shape in zip(self._manifest.outputs, plan.output_shapes, strict=True)
@@ -104,12 +104,26 @@ class GpuCaller:
         with device.driver.within(device.context):
             place = DriverPlace(device.driver, device.ordinal, None)
             buffers = self._read(arrays, place.stream, refuse)
-            plan = self._planned(buffers, device, place, check)
+            plan = self._planned(buffers, device, place.stream, check)
             outputs = zip(self._manifest.outputs, plan.output_shapes, strict=True)
             made = [place.empty(spec.dtype, shape) for spec, shape in outputs]
             owner, workspace = place.scratch(max(1, plan.workspace_bytes))
             pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in made)]
             return Prepared(device, plan.packed, workspace, tuple(pointers), (owner, buffers, made))
+
+    def plan(
+        self,
+        buffers: list[DeviceBuffer],
+        ordinal: int,
+        stream: Handle,
+        check: Callable[[list[DeviceBuffer]], None],
+    ) -> Plan:
+        """The plan for these dtypes and shapes on a device; loads the kernel there unless ``stream`` is
+        captured. Raises what ``check`` raises.
+        """
+        device = device_numbered(ordinal)
+        with device.driver.within(device.context):
+            return self._planned(buffers, device, stream, check)
 
     def _device_of(self, arrays: tuple[Any, ...], refuse: Callable[[int, str], ArgumentError]) -> int:
         first = 0
@@ -139,7 +153,7 @@ class GpuCaller:
         self,
         buffers: list[DeviceBuffer],
         device: Device,
-        place: Place,
+        stream: Handle,
         check: Callable[[list[DeviceBuffer]], None],
     ) -> Plan:
         """The plan for these sizes; arguments that have one were checked before."""
@@ -148,7 +162,7 @@ class GpuCaller:
         if plan is not None:
             return plan
         check(buffers)
-        if device.ordinal not in self._loaded and device.driver.is_capturing(place.stream):
+        if device.ordinal not in self._loaded and device.driver.is_capturing(stream):
             raise ArgumentError(
                 "the kernel is not loaded on this device, and loading it cannot be part of a CUDA graph: "
                 "call it once before the capture"

@@ -18,6 +18,7 @@ from kcache_grpc.runtime.gpu.driver import Handle
 from kcache_grpc.runtime.gpu.exporters import for_cupy, for_exporters
 from kcache_grpc.runtime.gpu.plan import Plan
 from kcache_grpc.runtime.gpu.streams import is_cupy
+from kcache_grpc.runtime.gpu.torch_run import stream_of
 
 _ODD = INPUT_ALIGNMENT - 1
 
@@ -34,7 +35,7 @@ def short_way(plan: Plan, arrays: tuple[Any, ...]) -> Short:
     if arrays and is_torch(arrays[0]):
         torch: Any = sys.modules["torch"]
         ordinal = plan.device.ordinal
-        return for_torch(plan, torch.device("cuda", ordinal), _stream_of(torch, ordinal))
+        return for_torch(plan, torch.device("cuda", ordinal), stream_of(ordinal))
     if arrays and is_cupy(arrays[0]):
         return for_cupy(plan) or nothing
     return for_exporters(plan, arrays) if arrays else nothing
@@ -139,11 +140,3 @@ def for_torch(plan: Plan, place: Any, stream_of: Callable[[], Handle]) -> Short:
         return tuple(made)
 
     return run
-
-
-def _stream_of(torch: Any, ordinal: int) -> Callable[[], Handle]:
-    """The current stream of a device; without an object for it, where this PyTorch tells."""
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    if raw is None:
-        return lambda: int(torch.cuda.current_stream(ordinal).cuda_stream)
-    return lambda: raw(ordinal)
