@@ -72,6 +72,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         #: The end of its output, once it ended.
         self._final_output = ""
+        self._has_ended = threading.Event()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the thread below
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         spawned = threading.Event()
@@ -84,8 +85,8 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """False once it ended."""
-        return self._thread.is_alive()
+        """False once it ended, before any caller of ``fork`` is told."""
+        return not self._has_ended.is_set()
 
     def fork(self, arguments: Mapping[str, Any], descriptors: Sequence[int], timeout: float) -> ForkedProcess:
         """A worker with ``arguments``, of JSON, and copies of ``descriptors``. Waits until the server runs.
@@ -134,6 +135,7 @@ class ForkServer:
             process.end(-signal.SIGKILL)
         self._control.close()
         self._output.close()
+        self._has_ended.set()
         self._started.put(self._final_output)
 
     def _take(self, message: dict[str, Any]) -> None:
