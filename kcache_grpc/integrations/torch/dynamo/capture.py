@@ -113,9 +113,9 @@ class _Capture:
             counters["aot_autograd"]["not_ok"] += 1
             raise
         counters["aot_autograd"]["ok"] += 1
-        if _alias_guards() != guards:
-            self._refusal = "AOTAutograd added guards on duplicate or overlapping inputs"
         entry = _entry_of(compiled)
+        if _alias_guards() != guards or (entry is not None and _merges_inputs(entry)):
+            self._refusal = "the graph mutates duplicate or overlapping inputs"
         if entry is None or self._refusal is not None:
             self._report(self._refusal or "AOTAutograd kept no entry")
             entry = None
@@ -239,6 +239,11 @@ def _entry_of(compiled: Any) -> Any | None:
     return None
 
 
+def _merges_inputs(entry: Any) -> bool:
+    """Whether inputs that are the same or overlap were merged: Dynamo does not guard all of these facts."""
+    return any(getattr(wrapper, "needs_post_compile", True) for wrapper in entry.dispatch_wrappers)
+
+
 def _alias_guards() -> list[Any]:
     """Guards on duplicate inputs and overlapping storage that this compilation has so far."""
     context = torch._guards.TracingContext.try_get()
@@ -252,6 +257,8 @@ def _cannot_capture(example_inputs: Sequence[Any]) -> str | None:
         return f"PyTorch {torch.__version__} has no {missing} as PyTorch 2.13 has it"
     if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
         return "the graph has nested inputs"
+    if any(type(value) is int for value in example_inputs):
+        return "the graph has integers as inputs, which AOTAutograd makes symbolic"
     if _private("torch._functorch._aot_autograd.autograd_cache:should_bundle_autograd_cache")():
         return "AOTAutograd bundles Inductor's code (bundled_autograd_cache, caching_precompile)"
     context = torch._guards.TracingContext.try_get()
@@ -264,7 +271,8 @@ def _missing() -> str | None:
     """The first private function of PyTorch that is missing or has other parameters."""
     for path, parameters in _PRIVATE.items():
         try:
-            accepted = inspect.signature(_private(path)).parameters if parameters else ()
+            function = _private(path)
+            accepted = inspect.signature(function).parameters if parameters else ()
         except (ImportError, AttributeError, TypeError, ValueError):
             return path
         if not set(parameters) <= set(accepted):
