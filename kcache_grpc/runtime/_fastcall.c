@@ -1,9 +1,17 @@
-/* The call of a CPU kernel with NumPy arrays, without Python code around it.
+/* Calls of CPU kernels without Python code around them: with NumPy arrays, and with tensors of PyTorch.
  *
  * `FastCall(...).call(arrays)` checks every array against the kernel's signature, allocates the outputs with a
  * Python callable, and calls `kcache_run` without the interpreter's lock. It returns the tuple of outputs, or None
  * for arguments and results that need `Kernel`'s general path: another class, dtype, rank or size, an array that is
  * not contiguous or not aligned, an error code of the kernel. The general path repeats the call and raises the error.
+ *
+ * `TensorCall(...).call(tensors, workspace)` calls `kcache_run` with tensors whose attributes its caller has checked.
+ * It reads their addresses with the C function behind `torch.Tensor.data_ptr`, so that this module is not linked
+ * against PyTorch. It returns None for what is not a tensor or not aligned, and an error code of the kernel as a
+ * number.
+ *
+ * `OPENMP_PARALLEL_FOR` is the address of a `parallel_for` (docs/reference/c-abi.md) on the threads of an OpenMP runtime
+ * that the process has loaded: kernels that run between PyTorch's operations then have no threads of their own.
  *
  * Arrays are read through the buffer protocol, which is part of the limited API from Python 3.11 on; the build
  * defines Py_LIMITED_API there (hatch_build.py). NumPy is not needed to build this module. Objects have no state
@@ -15,7 +23,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define INTERFACE 1            /* Rises when the arguments of FastCall change; fast_call.py has the same number. */
+#define INTERFACE 2            /* Rises when the arguments of a type change; fast_call.py has the same number. */
 #define MAX_BUFFERS 64         /* Inputs, constants and outputs of a call. */
 #define MAX_WORKSPACE (16 << 10) /* Bytes; the workspace is on the stack. */
 #define ALIGNMENT 64           /* Of the workspace; docs/reference/c-abi.md. */
@@ -297,15 +305,391 @@ static PyType_Spec fastcall_spec = {
     .slots = fastcall_slots,
 };
 
-static int
-module_exec(PyObject *module)
+/* A call with tensors. */
+
+typedef PyObject *(*method)(PyObject *self, PyObject *unused);
+
+typedef struct {
+    PyObject_HEAD
+    run_function run;
+    const int64_t *dims;
+    const void *host;
+    int strict;
+    Py_ssize_t input_count, constant_count, output_count;
+    uintptr_t *masks;  /* Of each input: the bits of its address that are 0. */
+    void **constants;
+    method data_ptr;   /* The function of torch.Tensor.data_ptr; its result is an int. */
+    PyObject *tensor_class, *empty, *layouts, *keep;
+} TensorCall;
+
+/* The values of a tuple of addresses, in memory of PyMem_Malloc. */
+static void **
+parse_addresses(PyObject *tuple)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &fastcall_spec, NULL);
+    Py_ssize_t count = PyTuple_Size(tuple);
+    void **values = PyMem_Malloc((count + 1) * sizeof(void *));
+    if (values == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = PyLong_AsVoidPtr(PyTuple_GetItem(tuple, i));
+        if (values[i] == NULL && PyErr_Occurred()) {
+            PyMem_Free(values);
+            return NULL;
+        }
+    }
+    return values;
+}
+
+/* The C function of a bound method without arguments. */
+static method
+function_of(PyObject *bound)
+{
+    if (PyCFunction_Check(bound) && PyCFunction_GetFlags(bound) == METH_NOARGS)
+        return PyCFunction_GetFunction(bound);
+    PyErr_SetString(PyExc_TypeError, "data_ptr is not a method of C without arguments");
+    return NULL;
+}
+
+static int
+tensorcall_parse(TensorCall *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"run",   "dims",      "host",  "strict",  "tensor_class", "data_ptr",
+                            "masks", "constants", "empty", "layouts", "keep",         NULL};
+    PyObject *run, *dims, *host, *tensor_class, *data_ptr, *masks, *constants, *empty, *layouts, *keep;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpO!OO!O!OO!O:TensorCall", names, &run, &dims, &host,
+                                     &self->strict, &PyType_Type, &tensor_class, &data_ptr, &PyTuple_Type, &masks,
+                                     &PyTuple_Type, &constants, &empty, &PyTuple_Type, &layouts, &keep))
+        return -1;
+    self->run = (run_function)(uintptr_t)PyLong_AsVoidPtr(run);
+    self->dims = PyErr_Occurred() ? NULL : PyLong_AsVoidPtr(dims);
+    self->host = PyErr_Occurred() ? NULL : PyLong_AsVoidPtr(host);
+    if (PyErr_Occurred())
+        return -1;
+    if (self->run == NULL) {
+        PyErr_SetString(PyExc_ValueError, "no kernel");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(layouts); i++)
+        if (!PyTuple_Check(PyTuple_GetItem(layouts, i))) {
+            PyErr_SetString(PyExc_TypeError, "a layout is a tuple of arguments of empty");
+            return -1;
+        }
+    if ((self->data_ptr = function_of(data_ptr)) == NULL ||
+        (self->masks = (uintptr_t *)parse_addresses(masks)) == NULL ||
+        (self->constants = parse_addresses(constants)) == NULL)
+        return -1;
+    self->input_count = PyTuple_Size(masks);
+    self->constant_count = PyTuple_Size(constants);
+    self->output_count = PyTuple_Size(layouts);
+    Py_INCREF(self->tensor_class = tensor_class);
+    Py_INCREF(self->empty = empty);
+    Py_INCREF(self->layouts = layouts);
+    Py_INCREF(self->keep = keep);
+    return 0;
+}
+
+static PyObject *
+tensorcall_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
+    TensorCall *self = (TensorCall *)allocate(type, 0);
+    if (self != NULL && tensorcall_parse(self, args, kwargs) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int
+tensorcall_traverse(TensorCall *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->tensor_class);
+    Py_VISIT(self->empty);
+    Py_VISIT(self->layouts);
+    Py_VISIT(self->keep);
+    Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
+    return 0;
+}
+
+static void
+tensorcall_dealloc(TensorCall *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    PyMem_Free(self->masks);
+    PyMem_Free(self->constants);
+    Py_XDECREF(self->tensor_class);
+    Py_XDECREF(self->empty);
+    Py_XDECREF(self->layouts);
+    Py_XDECREF(self->keep);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* The address of a tensor's elements. Returns 1; 0 if `tensor` is none or `mask` has bits of the address; -1 with an
+ * exception. */
+static int
+address_of(const TensorCall *self, PyObject *tensor, uintptr_t mask, void **address)
+{
+    PyTypeObject *type = Py_TYPE(tensor);
+    if ((PyObject *)type != self->tensor_class && !PyType_IsSubtype(type, (PyTypeObject *)self->tensor_class))
+        return 0;
+    PyObject *number = self->data_ptr(tensor, NULL);
+    if (number == NULL)
+        return -1;
+    *address = PyLong_AsVoidPtr(number);
+    Py_DECREF(number);
+    if (*address == NULL && PyErr_Occurred())
+        return -1;
+    return ((uintptr_t)*address & mask) == 0;
+}
+
+/* New outputs, and their addresses. NULL without an exception if one is not aligned. */
+static PyObject *
+new_outputs(const TensorCall *self, void **addresses)
+{
+    PyObject *outputs = PyTuple_New(self->output_count);
+    for (Py_ssize_t i = 0; outputs != NULL && i < self->output_count; i++) {
+        PyObject *output = PyObject_CallObject(self->empty, PyTuple_GetItem(self->layouts, i));
+        if (output == NULL || address_of(self, output, ALIGNMENT - 1, &addresses[i]) < 1) {
+            Py_XDECREF(output);
+            Py_CLEAR(outputs);
+        } else {
+            PyTuple_SetItem(outputs, i, output);
+        }
+    }
+    return outputs;
+}
+
+/* The outputs for a tuple of tensors; a code of the kernel; NULL, also without an exception for the general path. */
+static PyObject *
+run_on_tensors(const TensorCall *self, PyObject *tensors, void *workspace, void **buffers)
+{
+    Py_ssize_t count = self->input_count;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (address_of(self, PyTuple_GetItem(tensors, i), self->masks[i], &buffers[i]) < 1)
+            return NULL;
+    memcpy(buffers + count, self->constants, self->constant_count * sizeof(void *));
+    PyObject *outputs = new_outputs(self, buffers + count + self->constant_count);
+    if (outputs == NULL)
+        return NULL;
+    int32_t code;
+    Py_BEGIN_ALLOW_THREADS
+    code = self->run(buffers, self->dims, workspace, self->host);
+    Py_END_ALLOW_THREADS
+    if (code == 0)
+        return outputs;
+    Py_DECREF(outputs);
+    return PyLong_FromLong(code);
+}
+
+static PyObject *
+tensorcall_call(TensorCall *self, PyObject *const *args, Py_ssize_t count)
+{
+    void *few[256], **buffers = few;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "call(tensors, workspace) takes 2 arguments");
+        return NULL;
+    }
+    void *workspace = PyLong_AsVoidPtr(args[1]);
+    if (workspace == NULL && PyErr_Occurred())
+        return NULL;
+    if (self->strict && flushes_subnormals())
+        Py_RETURN_NONE;
+    PyObject *tensors = PySequence_Tuple(args[0]); /* The caller's list may change while the kernel runs. */
+    if (tensors == NULL)
+        return NULL;
+    size_t total = self->input_count + self->constant_count + self->output_count;
+    PyObject *result = NULL;
+    if (total > sizeof few / sizeof *few && (buffers = PyMem_Malloc(total * sizeof(void *))) == NULL)
+        PyErr_NoMemory();
+    else if (PyTuple_Size(tensors) == self->input_count)
+        result = run_on_tensors(self, tensors, workspace, buffers);
+    if (buffers != few)
+        PyMem_Free(buffers);
+    Py_DECREF(tensors);
+    if (result == NULL && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return result;
+}
+
+static PyMethodDef tensorcall_methods[] = {
+    {"call", (PyCFunction)(void (*)(void))tensorcall_call, METH_FASTCALL,
+     "call(tensors, workspace)\n--\n\nThe outputs for a sequence of tensors and the address of a workspace, a code of "
+     "the kernel, or None where\nthe general path has to do it."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot tensorcall_slots[] = {
+    {Py_tp_doc, "Calls one kernel at one tuple of shapes. `keep` is kept alive: whatever the addresses point into."},
+    {Py_tp_new, tensorcall_new},
+    {Py_tp_traverse, tensorcall_traverse},
+    {Py_tp_dealloc, tensorcall_dealloc},
+    {Py_tp_methods, tensorcall_methods},
+    {0, NULL},
+};
+
+static PyType_Spec tensorcall_spec = {
+    .name = "kcache_grpc.runtime._fastcall.TensorCall",
+    .basicsize = sizeof(TensorCall),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = tensorcall_slots,
+};
+
+/* Launches on the threads of an OpenMP runtime. */
+
+#define RANGES 64 /* Parts of a launch that are handed out apart. */
+#define SLICES 4  /* Slices of a range, if the grain allows them: what is left when one worker is late. */
+
+typedef int32_t (*task_function)(void *closure, int64_t begin, int64_t end, int64_t worker);
+
+/* `ctx` of a host. */
+typedef struct {
+    int64_t workers;
+    void (*parallel)(void (*region)(void *), void *data, unsigned threads, unsigned flags); /* GOMP_parallel */
+    int (*thread_number)(void);                                                           /* omp_get_thread_num */
+} OpenMp;
+
+typedef struct {
+    const OpenMp *openmp;
+    task_function task;
+    void *closure;
+    int64_t extent, step, range, ranges;
+    int32_t code; /* The first code other than 0 that a slice returned. */
+    struct {
+        _Alignas(64) int64_t index; /* The first of a range that was not handed out. */
+    } next[RANGES];
+} Launch;
+
+/* IEEE floating point as kernels expect it: threads inherit flush-to-zero from the thread that starts them. Returns what
+ * was before. */
+#if defined(__x86_64__)
+static uint64_t
+set_floating_point(uint64_t mode)
+{
+    uint64_t before = __builtin_ia32_stmxcsr();
+    if (before != mode)
+        __builtin_ia32_ldmxcsr((uint32_t)mode);
+    return before;
+}
+#define DEFAULT_MODE 0x1F80
+#elif defined(__aarch64__)
+static uint64_t
+set_floating_point(uint64_t mode)
+{
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    if (before != mode)
+        __asm__ volatile("msr fpcr, %0" : : "r"(mode));
+    return before;
+}
+#define DEFAULT_MODE 0
+#else
+#define set_floating_point(mode) (mode)
+#define DEFAULT_MODE 0
+#endif
+
+/* Run slices until none is left or one failed; those of the worker's own range first. */
+static void
+run_slices(Launch *launch, int64_t worker)
+{
+    int64_t at = worker % launch->ranges;
+    for (int64_t tried = 0; tried < launch->ranges; tried++) {
+        int64_t *index = &launch->next[at].index, end = at * launch->range + launch->range, begin;
+        if (end > launch->extent)
+            end = launch->extent;
+        while ((begin = __atomic_fetch_add(index, launch->step, __ATOMIC_RELAXED)) < end) {
+            int64_t stop = begin + launch->step < end ? begin + launch->step : end;
+            int32_t code = __atomic_load_n(&launch->code, __ATOMIC_RELAXED), none = 0;
+            if (code == 0)
+                code = launch->task(launch->closure, begin, stop, worker);
+            if (code != 0) {
+                __atomic_compare_exchange_n(&launch->code, &none, code, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+                return;
+            }
+        }
+        at = at + 1 == launch->ranges ? 0 : at + 1;
+    }
+}
+
+static void
+region(void *data)
+{
+    Launch *launch = data;
+    int64_t worker = launch->openmp->thread_number();
+    uint64_t before = worker ? set_floating_point(DEFAULT_MODE) : 0;
+    run_slices(launch, worker);
+    if (worker)
+        set_floating_point(before);
+}
+
+/* A long slice to a multiple of 64 elements, so that those after it begin where a cache line does. */
+static int64_t
+whole_lines(int64_t count)
+{
+    return count >= 4096 ? (count + 63) & -64 : count;
+}
+
+static int32_t
+openmp_parallel_for(void *ctx, int64_t n, int64_t grain, task_function task, void *closure)
+{
+    const OpenMp *openmp = ctx;
+    Launch launch;
+    if (n < 1)
+        return 0;
+    grain = grain < 1 ? 1 : grain;
+    int64_t workers = n / grain < openmp->workers ? n / grain : openmp->workers;
+    if (workers < 2)
+        return task(closure, 0, n, 0);
+    int64_t ranges = workers < RANGES ? workers : RANGES, range = whole_lines((n - 1 + ranges) / ranges);
+    int64_t sharing = (workers - 1 + ranges) / ranges; /* Workers of a range. */
+    int64_t pieces = range / grain < sharing * SLICES ? range / grain : sharing * SLICES;
+    pieces = pieces < 1 ? 1 : pieces;
+    launch.openmp = openmp;
+    launch.task = task;
+    launch.closure = closure;
+    launch.extent = n;
+    launch.range = range;
+    launch.ranges = ranges;
+    launch.step = whole_lines((range - 1 + pieces) / pieces);
+    launch.code = 0;
+    for (int64_t i = 0; i < ranges; i++)
+        launch.next[i].index = i * range;
+    openmp->parallel(region, &launch, (unsigned)workers, 0);
+    return launch.code;
+}
+
+static int
+add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type == NULL)
         return -1;
     int failed = PyModule_AddType(module, (PyTypeObject *)type);
     Py_DECREF(type);
-    return failed < 0 || PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0 ||
+    return failed;
+}
+
+/* Add the address of a function. */
+static int
+add_address(PyObject *module, const char *name, void *address)
+{
+    PyObject *number = PyLong_FromVoidPtr(address);
+    if (number == NULL)
+        return -1;
+    int failed = PyModule_AddObjectRef(module, name, number);
+    Py_DECREF(number);
+    return failed;
+}
+
+static int
+module_exec(PyObject *module)
+{
+    return add_type(module, &fastcall_spec) < 0 || add_type(module, &tensorcall_spec) < 0 ||
+                   add_address(module, "OPENMP_PARALLEL_FOR", (void *)(uintptr_t)openmp_parallel_for) < 0 ||
+                   PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0 ||
                    PyModule_AddIntConstant(module, "MAX_BUFFERS", MAX_BUFFERS) < 0 ||
                    PyModule_AddIntConstant(module, "MAX_WORKSPACE", MAX_WORKSPACE) < 0
                ? -1
@@ -320,7 +704,7 @@ static PyModuleDef_Slot module_slots[] = {
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "kcache_grpc.runtime._fastcall",
-    .m_doc = "Calls of CPU kernels with NumPy arrays.",
+    .m_doc = "Calls of CPU kernels with NumPy arrays and with tensors of PyTorch.",
     .m_slots = module_slots,
 };
 

@@ -1,6 +1,6 @@
 """The extension module of ``_fastcall.c``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 INTERFACE: int
 MAX_BUFFERS: int
 MAX_WORKSPACE: int
+OPENMP_PARALLEL_FOR: int
 
 class FastCall:
     def __new__(
@@ -25,3 +26,20 @@ class FastCall:
         keep: object,
     ) -> FastCall: ...
     def call(self, arrays: tuple[Any, ...], /) -> tuple[Any, ...] | None: ...
+
+class TensorCall:
+    def __new__(
+        cls,
+        run: int,
+        dims: int,
+        host: int,
+        strict: bool,
+        tensor_class: type,
+        data_ptr: Callable[[], int],
+        masks: tuple[int, ...],
+        constants: tuple[int, ...],
+        empty: Callable[..., Any],
+        layouts: tuple[tuple[Any, ...], ...],
+        keep: object,
+    ) -> TensorCall: ...
+    def call(self, tensors: Sequence[Any], workspace: int, /) -> tuple[Any, ...] | int | None: ...

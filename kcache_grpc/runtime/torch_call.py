@@ -15,15 +15,12 @@ from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.runtime.arrays import Buffer, Refused
 from kcache_grpc.runtime.cpu._abi import ffi
 from kcache_grpc.runtime.cpu.threads import HostThreads, LimitedThreads
-from kcache_grpc.runtime.cpu.torch_run import run_on_cpu
+from kcache_grpc.runtime.cpu.torch_run import Run, run_on_cpu
 from kcache_grpc.runtime.dtypes import names_of_torch, torch_dtypes
 from kcache_grpc.runtime.kernel import Kernel
 
 if TYPE_CHECKING:
     import torch
-
-#: Tensors in, outputs out, at one tuple of sizes.
-Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 _LAZY = "it is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()"
 #: Tuples of sizes, numbers of threads and devices whose plans are kept.

@@ -24,4 +24,4 @@ def built() -> fast_call.Extension:
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
-    return fast_call.Extension(module.FastCall, module.MAX_BUFFERS, module.MAX_WORKSPACE)
+    return fast_call.described(module)

@@ -1,4 +1,4 @@
-"""Calls with NumPy arrays through the extension module ``_fastcall``.
+"""The extension module ``_fastcall``, and calls with NumPy arrays through it.
 
 The module checks the arrays, runs the kernel and returns the outputs without Python code in between. An
 installation may lack it (docs/internals/packaging.md); calls then go through cffi.
@@ -16,10 +16,10 @@ from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
 from kcache_grpc.runtime.cpu.outputs import Outputs
 
 if TYPE_CHECKING:
-    from kcache_grpc.runtime._fastcall import FastCall
+    from kcache_grpc.runtime._fastcall import FastCall, TensorCall
 
 #: ``INTERFACE`` of ``_fastcall.c`` that this module calls: a build of other sources is not used.
-_INTERFACE = 1
+_INTERFACE = 2
 _ADDRESS = ffi.typeof("uintptr_t")
 
 
@@ -31,6 +31,19 @@ class Extension(NamedTuple):
     max_buffers: int
     #: Bytes of workspace, which is on the stack.
     max_workspace: int
+    tensor_call_type: type[TensorCall]
+    #: The address of a ``parallel_for`` on an OpenMP runtime's threads.
+    openmp_parallel_for: int
+
+
+class TensorKind(NamedTuple):
+    """A framework's tensors."""
+
+    tensor_class: type
+    #: A tensor's method that returns the address of its elements.
+    data_ptr: Callable[[], int]
+    #: Makes an uninitialized tensor.
+    empty: Callable[..., Any]
 
 
 @lru_cache(maxsize=1)
@@ -42,7 +55,18 @@ def extension() -> Extension | None:
         return None
     if _fastcall.INTERFACE != _INTERFACE:
         return None
-    return Extension(_fastcall.FastCall, _fastcall.MAX_BUFFERS, _fastcall.MAX_WORKSPACE)
+    return described(_fastcall)
+
+
+def described(module: Any) -> Extension:
+    """What is used of an extension module."""
+    return Extension(
+        module.FastCall,
+        module.MAX_BUFFERS,
+        module.MAX_WORKSPACE,
+        module.TensorCall,
+        module.OPENMP_PARALLEL_FOR,
+    )
 
 
 def fast_call(
@@ -83,6 +107,50 @@ def fast_call(
         allocate=outputs.take_addressed,
         keep=(library, tuple(constants), dims, host, keep),
     )
+    return call.call
+
+
+def tensor_call(
+    library: Library,
+    kind: TensorKind,
+    masks: tuple[int, ...],
+    constants: Sequence[CData],
+    layouts: tuple[tuple[Any, ...], ...],
+    dims: CData,
+    host: CData,
+    *,
+    strict: bool,
+    keep: object,
+) -> Callable[[Sequence[Any], int], Any] | None:
+    """A function of a sequence of tensors and a workspace's address that returns the kernel's outputs.
+
+    It returns the kernel's code if that is not 0. It returns None for another number of tensors, for what is
+    no tensor, for tensors whose addresses have bits of ``masks``, and if an output is not aligned; of a
+    ``strict`` kernel in threads that flush subnormal numbers, too. ``layouts`` are the arguments of
+    ``kind.empty`` for the outputs. ``keep`` is kept alive with ``library``, ``dims`` and ``host``; the memory
+    of ``constants`` is the caller's concern.
+
+    Returns None if the extension module is not installed, or if ``kind.data_ptr`` is no method of C.
+    """
+    module = extension()
+    if module is None:
+        return None
+    try:
+        call = module.tensor_call_type(
+            run=_address(library.kcache_run),
+            dims=_address(dims),
+            host=_address(host),
+            strict=strict,
+            tensor_class=kind.tensor_class,
+            data_ptr=kind.data_ptr,
+            masks=masks,
+            constants=tuple(map(_address, constants)),
+            empty=kind.empty,
+            layouts=layouts,
+            keep=(library, dims, host, keep),
+        )
+    except TypeError:
+        return None
     return call.call
 
 

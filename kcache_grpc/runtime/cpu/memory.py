@@ -21,9 +21,9 @@ Array = NDArray[Any]
 
 
 class AlignedBytes:
-    """``size`` bytes from an aligned address; ``array`` at ``offset`` keeps them alive."""
+    """``size`` bytes from an aligned ``address``; ``array`` at ``offset`` keeps them alive."""
 
-    __slots__ = ("array", "offset", "pointer", "size")
+    __slots__ = ("address", "array", "offset", "pointer", "size")
 
     def __init__(self, size: int) -> None:
         try:
@@ -31,7 +31,9 @@ class AlignedBytes:
         except (MemoryError, ValueError) as error:
             raise ResourceExhausted(f"no memory for a buffer of {size} bytes", limit="memory") from error
         start = ffi.from_buffer(self.array)
-        self.offset = -int(ffi.cast(_ADDRESS, start)) % ALIGNMENT
+        address = int(ffi.cast(_ADDRESS, start))
+        self.offset = -address % ALIGNMENT
+        self.address = address + self.offset
         self.pointer: CData = start + self.offset
         self.size = size
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.expression import evaluate
 from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
-from kcache_grpc.runtime.cpu.fast_call import fast_call
+from kcache_grpc.runtime.cpu.fast_call import TensorKind, fast_call, tensor_call
 from kcache_grpc.runtime.cpu.library import SIZES_DISAGREE, error_of
 from kcache_grpc.runtime.cpu.memory import Workspaces
 from kcache_grpc.runtime.cpu.outputs import Outputs
@@ -44,14 +44,14 @@ class Plan:
         "_shorts",
         "_symbols",
         "_threads",
-        "_workspace_bytes",
-        "_workspaces",
         "constants",
         "input_shapes",
         "manifest",
         "output_shapes",
         "outputs",
         "strict",
+        "workspace_bytes",
+        "workspaces",
     )
 
     def __init__(
@@ -74,10 +74,10 @@ class Plan:
         layout = list(zip(dtypes, self.output_shapes, strict=True))
         self.outputs = Outputs(layout, constants, recycled_outputs())
         self._dims = ffi.new("int64_t[]", list(symbols.values())) if symbols else ffi.NULL
-        self._workspace_bytes = evaluate(manifest.workspace_bytes, {**symbols, "workers": workers})
-        if self._workspace_bytes < 0:  # as some buffer in it has: the kernel would refuse such sizes
+        self.workspace_bytes = evaluate(manifest.workspace_bytes, {**symbols, "workers": workers})
+        if self.workspace_bytes < 0:  # as some buffer in it has: the kernel would refuse such sizes
             raise error_of(manifest, SIZES_DISAGREE, symbols)
-        self._workspaces = workspaces
+        self.workspaces = workspaces
         self._threads = threads
         self._host = threads.host(workers) if workers > 1 else ffi.NULL
         self._symbols = symbols
@@ -103,7 +103,23 @@ class Plan:
             self.constants,
             self._dims,
             self._host,
-            workspace=self._workspace_bytes,
+            workspace=self.workspace_bytes,
+            strict=self.strict,
+            keep=self._threads,
+        )
+
+    def tensor_call(
+        self, kind: TensorKind, masks: tuple[int, ...], layouts: tuple[tuple[Any, ...], ...]
+    ) -> Callable[[Sequence[Any], int], Any] | None:
+        """A call with tensors by the extension module; None without the module or its support."""
+        return tensor_call(
+            self._library,
+            kind,
+            masks,
+            self.constants,
+            layouts,
+            self._dims,
+            self._host,
             strict=self.strict,
             keep=self._threads,
         )
@@ -120,12 +136,12 @@ class Plan:
         """
         if self.flushes:
             raise _flushes()
-        if not self._workspace_bytes:
+        if not self.workspace_bytes:
             code = self._run(buffers, self._dims, _NULL, self._host)
         else:
-            workspace = self._workspaces.borrow(self._workspace_bytes)
+            workspace = self.workspaces.borrow(self.workspace_bytes)
             code = self._run(buffers, self._dims, workspace.pointer, self._host)
-            self._workspaces.give_back(workspace)
+            self.workspaces.give_back(workspace)
         if code:
             raise self.error(code)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import operator
 import sys
 from array import array
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from kcache_grpc.model.manifest import TensorSpec
 from kcache_grpc.runtime.cpu._abi import ffi
+from kcache_grpc.runtime.cpu.fast_call import TensorKind
 from kcache_grpc.runtime.cpu.memory import ALIGNMENT
 from kcache_grpc.runtime.cpu.plan import Plan
 from kcache_grpc.runtime.dtypes import numpy_dtype, torch_dtypes
@@ -19,24 +19,52 @@ from kcache_grpc.runtime.dtypes import numpy_dtype, torch_dtypes
 _ADDRESS = ffi.typeof("uintptr_t")
 _POINTERS = ffi.typeof("void *[]")
 
-_and: Callable[[int, int], int] = operator.and_
-_or: Callable[[int, int], int] = operator.or_
+_and: Callable[[int, int], int] = int.__and__
+_or: Callable[[int, int], int] = int.__or__
 
+#: Tensors in, outputs out, at one tuple of sizes.
+Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 #: Shape, strides and dtype of a new tensor.
 Layout = tuple[tuple[int, ...], tuple[int, ...], Any]
 
 
-def run_on_cpu(plan: Plan) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def run_on_cpu(plan: Plan) -> Run:
     """A function that runs ``plan`` on tensors of its dtypes and shapes, contiguous, on the CPU."""
-    return _through_cffi(plan)
+    masks, layouts, empty = _alignment_masks(plan.manifest.inputs), _layouts(plan), _empty_function()
+    general = _through_cffi(plan, masks, layouts, empty)
+    tensor_class = _torch().Tensor
+    call = plan.tensor_call(TensorKind(tensor_class, tensor_class().data_ptr, empty), masks, layouts)
+    return general if call is None else _through_extension(plan, call, general)
 
 
-def _through_cffi(plan: Plan) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def _through_extension(plan: Plan, call: Callable[[Sequence[Any], int], Any], general: Run) -> Run:
+    """Calls by the extension module; ``general`` copies what is not aligned, and raises errors."""
+    size, workspaces = plan.workspace_bytes, plan.workspaces
+
+    def run(tensors: Sequence[Any]) -> tuple[Any, ...]:
+        outputs = call(tensors, 0)
+        return outputs if outputs.__class__ is tuple else otherwise(tensors, outputs)
+
+    def run_with_workspace(tensors: Sequence[Any]) -> tuple[Any, ...]:
+        workspace = workspaces.borrow(size)
+        outputs = call(tensors, workspace.address)
+        workspaces.give_back(workspace)
+        return outputs if outputs.__class__ is tuple else otherwise(tensors, outputs)
+
+    def otherwise(tensors: Sequence[Any], code: int | None) -> tuple[Any, ...]:
+        if code is not None:
+            raise plan.error(code)
+        return general(tensors)
+
+    return run_with_workspace if size else run
+
+
+def _through_cffi(
+    plan: Plan, masks: tuple[int, ...], layouts: tuple[Layout, ...], empty: Callable[..., Any]
+) -> Run:
     address_of: Callable[[Any], int] = _torch().Tensor.data_ptr
-    masks = _alignment_masks(plan.manifest.inputs)
-    widest = reduce(_or, masks, 0)
+    widest, call = reduce(_or, masks, 0), plan.call
     constants = [int(ffi.cast(_ADDRESS, pointer)) for pointer in plan.constants]
-    layouts, empty, call = _layouts(plan), _empty_function(), plan.call
 
     def run(tensors: Sequence[Any]) -> tuple[Any, ...]:
         addresses = list(map(address_of, tensors))
@@ -62,11 +90,11 @@ def _alignment_masks(inputs: Sequence[TensorSpec]) -> tuple[int, ...]:
     return tuple(numpy_dtype(spec.dtype).alignment - 1 for spec in inputs)
 
 
-def _layouts(plan: Plan) -> list[Layout]:
+def _layouts(plan: Plan) -> tuple[Layout, ...]:
     """The outputs of ``plan``."""
     dtypes = torch_dtypes()
     pairs = zip(plan.manifest.outputs, plan.output_shapes, strict=True)
-    return [(shape, _row_major(shape), dtypes[spec.dtype]) for spec, shape in pairs]
+    return tuple((shape, _row_major(shape), dtypes[spec.dtype]) for spec, shape in pairs)
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -78,7 +106,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _empty_function() -> Callable[[tuple[int, ...], tuple[int, ...], Any], Any]:
+def _empty_function() -> Callable[..., Any]:
     """What makes an uninitialized CPU tensor of a shape, strides and a dtype.
 
     The function that Inductor's code calls costs half of ``torch.empty_strided``; it is private to PyTorch.

@@ -1,0 +1,1 @@
+"""The backend ``kcache`` of ``torch.compile``."""

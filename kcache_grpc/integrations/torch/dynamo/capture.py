@@ -1,0 +1,289 @@
+"""Compilation of a Dynamo graph with AOTAutograd that also returns the metadata of its runtime wrappers.
+
+AOTAutograd collects this metadata (a ``GenericAOTAutogradResult``) for its own cache, which pickles it. Here
+the stages of ``aot_module_simplified`` run with a cache key whose serialization is rejected, so that the
+entry exists in memory and nothing is pickled or written. ``aot_record`` encodes the entry as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+torch: Any = import_module("torch")
+
+#: Compiles an FX graph for example inputs; the result takes a list of arguments (boxed) or the arguments.
+GraphCompiler = Callable[[Any, Sequence[Any]], Callable[..., Any]]
+Compiled = Callable[..., Any]
+
+#: The private functions of PyTorch that the capture calls, with the parameters that it passes by name.
+_PRIVATE = {
+    "torch._functorch.aot_autograd:prepare_aot_module_simplified": (
+        "flatten",
+        "force_non_lazy_backward_lowering",
+    ),
+    "torch._functorch.aot_autograd:create_aot_state": ("stack", "aot_config", "fake_mode", "shape_env"),
+    "torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture": ("aot_state",),
+    "torch._functorch._aot_autograd.graph_compile:aot_stage2_compile": ("fw_compiler", "inference_compiler"),
+    "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache": (),
+    "torch._functorch._aot_autograd.autograd_cache:should_bundle_autograd_cache": (),
+    "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache": (),
+    "torch._functorch._aot_autograd.schemas:AOTAutogradCacheInfo": ("cache_key", "forward_symints"),
+    "torch._functorch._aot_autograd.runtime_wrappers:SerializableCompiledFunction": ("serialize_fn",),
+    "torch._functorch._aot_autograd.utils:make_boxed_func": (),
+    "torch._dynamo.compiled_autograd:_disable": (),
+}
+
+
+class _Key:
+    """A cache key that AOTAutograd accepts and that no pickler takes: the entry stays in memory."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise _private("torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache")(
+            "kcache keeps the entry itself"
+        )
+
+
+def compile_with_aot(
+    gm: Any,
+    example_inputs: Sequence[Any],
+    *,
+    fw_compiler: GraphCompiler,
+    bw_compiler: GraphCompiler,
+    inference_compiler: GraphCompiler,
+    partition_fn: Callable[..., Any],
+    decompositions: Mapping[Any, Callable[..., Any]],
+    keep_inference_input_mutations: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> tuple[Compiled, Any | None]:
+    """Compiles a Dynamo graph as ``aot_module_simplified`` does, and returns AOTAutograd's entry too.
+
+    The backward is compiled at once, not at its first call. The callable takes the inputs of the graph as
+    positional arguments. The entry, a ``GenericAOTAutogradResult``, is ``None`` where the compilation
+    depends on facts that no record states (guards on aliased or duplicate inputs) or where this PyTorch has
+    other private functions; ``report`` is then called with the reason.
+    """
+    compilers = {
+        "fw_compiler": fw_compiler,
+        "bw_compiler": bw_compiler,
+        "inference_compiler": inference_compiler,
+        "partition_fn": partition_fn,
+    }
+    reason = _cannot_capture(example_inputs)
+    if reason is None:
+        return _Capture(compilers, report or _ignore).run(
+            gm, example_inputs, dict(decompositions), keep_inference_input_mutations
+        )
+    if report is not None:
+        report(reason)
+    compile_plain = _private("torch._dynamo.backends.common:aot_autograd")(
+        **compilers,
+        decompositions=dict(decompositions),
+        keep_inference_input_mutations=keep_inference_input_mutations,
+    )
+    return compile_plain(gm, example_inputs), None
+
+
+class _Capture:
+    """One compilation: its compilers and why its entry is not kept, if it is not."""
+
+    def __init__(self, compilers: Mapping[str, Any], report: Callable[[str], None]) -> None:
+        self._compilers = compilers
+        self._report = report
+        self._refusal: str | None = None
+
+    def run(
+        self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
+    ) -> tuple[Compiled, Any | None]:
+        counters = _private("torch._dynamo.utils:counters")
+        enable_aot_logging = _private("torch._inductor.debug:enable_aot_logging")
+        guards = _alias_guards()
+        counters["aot_autograd"]["total"] += 1
+        try:
+            with enable_aot_logging(), torch._functorch.config.patch(strict_autograd_cache=False):
+                compiled, constants = self._stages(gm, example_inputs, decompositions, keep_mutations)
+        except _private("torch._dynamo.exc:TensorifyScalarRestartAnalysis"):
+            raise
+        except Exception:
+            counters["aot_autograd"]["not_ok"] += 1
+            raise
+        counters["aot_autograd"]["ok"] += 1
+        entry = _entry_of(compiled)
+        if _alias_guards() != guards or (entry is not None and _merges_inputs(entry)):
+            self._refusal = "the graph mutates duplicate or overlapping inputs"
+        if entry is None or self._refusal is not None:
+            self._report(self._refusal or "AOTAutograd kept no entry")
+            entry = None
+        return callable_of(compiled, constants), entry
+
+    def _stages(
+        self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
+    ) -> tuple[Compiled, list[Any]]:
+        """The body of ``aot_module_simplified`` without its cache and its options."""
+        with contextlib.ExitStack() as stack:
+            (
+                functional_call,
+                constants,
+                _params,
+                _buffers,
+                fake_args,
+                descriptors,
+                aot_config,
+                fake_mode,
+                shape_env,
+                _in_spec,
+                _out_spec,
+                async_indices,
+            ) = _private("torch._functorch.aot_autograd:prepare_aot_module_simplified")(
+                gm,
+                example_inputs,
+                None,
+                decompositions,
+                keep_mutations,
+                False,
+                flatten=False,
+                force_non_lazy_backward_lowering=True,
+            )
+            aot_config = _with_key(aot_config, fake_args)
+            stack.enter_context(torch._dynamo.compiled_autograd._disable())
+            state = _private("torch._functorch.aot_autograd:create_aot_state")(
+                stack, functional_call, fake_args, descriptors, aot_config, fake_mode, shape_env
+            )
+            state.fw_metadata.act_input_indices = async_indices
+            graph = _private("torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture")(
+                state, functional_call
+            )
+            compiled, _metadata = _private("torch._functorch._aot_autograd.graph_compile:aot_stage2_compile")(
+                state,
+                graph,
+                self._compilers["partition_fn"],
+                self._keyed(self._compilers["fw_compiler"]),
+                self._backward,
+                self._keyed(self._compilers["inference_compiler"]),
+            )
+        return compiled, constants
+
+    def _keyed(self, compiler: GraphCompiler) -> GraphCompiler:
+        def compile_keyed(graph: Any, inputs: Sequence[Any]) -> Compiled:
+            return _boxed(compiler(graph, inputs), _Key())
+
+        return compile_keyed
+
+    def _backward(self, graph: Any, inputs: Sequence[Any]) -> Compiled:
+        """Compiles the backward, which Dynamo traces neither now nor when it runs."""
+        key: _Key | None = _Key()
+        try:
+            graph.__reduce__()
+        except Exception as error:  # noqa: BLE001 - AOTAutograd would fail in the same way
+            self._refusal = f"the backward graph has functions that no name denotes: {error}"
+            key = None
+        disable = torch._dynamo.disable
+        compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")
+        compiled = _boxed(compile_eagerly(graph, inputs), key)
+        return disable(compiled, reason="do not trace generated backwards pass")
+
+
+def callable_of(compiled: Compiled, constants: Sequence[Any]) -> Compiled:
+    """A boxed callable as a function of positional arguments, after the module's parameters and buffers."""
+    if constants:
+
+        def forward_with_constants(*args: Any) -> Any:
+            return compiled([*constants, *args])
+
+        return forward_with_constants
+
+    def forward(*args: Any) -> Any:
+        return compiled(list(args))
+
+    return forward
+
+
+def _boxed(compiled: Compiled, key: _Key | None) -> Compiled:
+    """A new function that takes a list of arguments and carries the key that AOTAutograd asks for."""
+    call: Any = compiled
+    if not getattr(compiled, "_boxed_call", False):
+        call = _private("torch._functorch._aot_autograd.utils:make_boxed_func")(compiled)
+
+    def boxed(args: list[Any]) -> Any:
+        return call(args)
+
+    function: Any = boxed
+    function._boxed_call = True
+    function._fx_graph_cache_key = key
+    return function
+
+
+def _with_key(aot_config: Any, fake_args: Sequence[Any]) -> Any:
+    """``aot_config`` with the cache information that makes AOTAutograd build an entry."""
+    cache = _private("torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache")
+    info = _private("torch._functorch._aot_autograd.schemas:AOTAutogradCacheInfo")(
+        cache_key="kcache",
+        start_time_ns=time.time_ns(),
+        forward_symints=cache._filter_backed_symints(fake_args),
+    )
+    return dataclasses.replace(aot_config, cache_info=info)
+
+
+def _entry_of(compiled: Any) -> Any | None:
+    """The entry in the chain of wrappers around a compiled function."""
+    kind = _private("torch._functorch._aot_autograd.runtime_wrappers:SerializableCompiledFunction")
+    while compiled is not None:
+        if isinstance(compiled, kind):
+            return compiled.serialize()
+        compiled = getattr(compiled, "__wrapped__", None)
+    return None
+
+
+def _merges_inputs(entry: Any) -> bool:
+    """Whether inputs that are the same or overlap were merged: Dynamo does not guard all of these facts."""
+    return any(getattr(wrapper, "needs_post_compile", True) for wrapper in entry.dispatch_wrappers)
+
+
+def _alias_guards() -> list[Any]:
+    """Guards on duplicate inputs and overlapping storage that this compilation has so far."""
+    context = torch._guards.TracingContext.try_get()
+    return [] if context is None else list(context.guards_context.aotautograd_guards)
+
+
+def _cannot_capture(example_inputs: Sequence[Any]) -> str | None:
+    """Why no entry can be captured, or ``None``."""
+    missing = _missing()
+    if missing is not None:
+        return f"PyTorch {torch.__version__} has no {missing} as PyTorch 2.13 has it"
+    if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
+        return "the graph has nested inputs"
+    if any(type(value) is int for value in example_inputs):
+        return "the graph has integers as inputs, which AOTAutograd makes symbolic"
+    if _private("torch._functorch._aot_autograd.autograd_cache:should_bundle_autograd_cache")():
+        return "AOTAutograd bundles Inductor's code (bundled_autograd_cache, caching_precompile)"
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fakify_first_call:
+        return "the first call returns fake tensors (fakify_first_call)"
+    return None
+
+
+def _missing() -> str | None:
+    """The first private function of PyTorch that is missing or has other parameters."""
+    for path, parameters in _PRIVATE.items():
+        try:
+            function = _private(path)
+            accepted = inspect.signature(function).parameters if parameters else ()
+        except (ImportError, AttributeError, TypeError, ValueError):
+            return path
+        if not set(parameters) <= set(accepted):
+            return path
+    return None
+
+
+def _private(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _ignore(reason: str) -> None:
+    """Drops a reason that nobody asked for."""
