@@ -1,4 +1,7 @@
-"""kcache in PyTorch programs: kernels for calls in eager mode, and timeouts of process groups.
+"""kcache in PyTorch programs: a backend of ``torch.compile``, kernels for calls in eager mode, timeouts of
+process groups.
+
+    model = torch.compile(model, backend="kcache")
 
     from kcache_grpc.torch import KernelHolder, register
 
@@ -9,7 +12,7 @@
         y = torch.softmax(x, -1)
 
 Needs ``pip install 'kcache-grpc[torch]'``. PyTorch is imported when a name of this module is first used.
-docs/guide/eager-kernels.md describes the behaviour.
+docs/guide/torch-compile.md describes the backend, docs/guide/eager-kernels.md the kernels of single calls.
 """
 
 from __future__ import annotations
@@ -19,18 +22,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kcache_grpc.integrations.torch.distributed import extend_process_group_timeout
+    from kcache_grpc.integrations.torch.dynamo.backend import kcache as backend
+    from kcache_grpc.integrations.torch.dynamo.decisions import Decision, decisions
     from kcache_grpc.integrations.torch.holder import KernelHolder
     from kcache_grpc.integrations.torch.registration import Registration, register, unregister
 
-__all__ = ["KernelHolder", "Registration", "extend_process_group_timeout", "register", "unregister"]
+__all__ = [
+    "Decision",
+    "KernelHolder",
+    "Registration",
+    "backend",
+    "decisions",
+    "extend_process_group_timeout",
+    "register",
+    "unregister",
+]
 
 _PACKAGE = "kcache_grpc.integrations.torch"
+#: Name -> module, and its name there.
 _HOMES = {
-    "KernelHolder": f"{_PACKAGE}.holder",
-    "Registration": f"{_PACKAGE}.registration",
-    "extend_process_group_timeout": f"{_PACKAGE}.distributed",
-    "register": f"{_PACKAGE}.registration",
-    "unregister": f"{_PACKAGE}.registration",
+    "Decision": (f"{_PACKAGE}.dynamo.decisions", "Decision"),
+    "KernelHolder": (f"{_PACKAGE}.holder", "KernelHolder"),
+    "Registration": (f"{_PACKAGE}.registration", "Registration"),
+    "backend": (f"{_PACKAGE}.dynamo.backend", "kcache"),
+    "decisions": (f"{_PACKAGE}.dynamo.decisions", "decisions"),
+    "extend_process_group_timeout": (f"{_PACKAGE}.distributed", "extend_process_group_timeout"),
+    "register": (f"{_PACKAGE}.registration", "register"),
+    "unregister": (f"{_PACKAGE}.registration", "unregister"),
 }
 
 
@@ -45,7 +63,8 @@ def __getattr__(name: str) -> Any:
             "pip install 'kcache-grpc[torch]'",
             name="torch",
         ) from error
-    value = getattr(import_module(_HOMES[name]), name)
+    module, attribute = _HOMES[name]
+    value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value
 

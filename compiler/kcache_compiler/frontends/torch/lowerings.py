@@ -26,7 +26,7 @@ _Lowering: TypeAlias = "Callable[[TorchOp], Value | Sequence[Value] | None]"
 
 
 def lower_ops(module: Module, registered: bool) -> None:
-    """Lower the ops of ``_LOWERINGS`` in place.
+    """Lower the ops of ``LOWERINGS`` in place.
 
     ``registered``: the ops that torch-mlir has a class for; otherwise those it does not, and those that it
     folds or decomposes (``_BEFORE_CONTRACT``).
@@ -35,7 +35,7 @@ def lower_ops(module: Module, registered: bool) -> None:
     with module.context:
         for operation in mlir.all_operations(module.operation):
             name = name_of(operation)
-            lowering = _LOWERINGS.get(name)
+            lowering = LOWERINGS.get(name)
             if lowering is None or registered == (
                 operation.name == "torch.operator" or name in _BEFORE_CONTRACT
             ):
@@ -220,7 +220,7 @@ def _promote(left: tuple[str, bool], right: tuple[str, bool]) -> str:
 _BEFORE_CONTRACT = frozenset({"torch.aten.eq.Tensor", *CONVERSIONS})
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _SHIFTS = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
-_LOWERINGS: dict[str, _Lowering] = {
+LOWERINGS: dict[str, _Lowering] = {
     "torch.aten.remainder.Scalar": _remainder,
     "torch.aten.remainder.Tensor": _remainder,
     "torch.aten.remainder.Scalar_Tensor": _remainder,
@@ -246,4 +246,4 @@ _LOWERINGS: dict[str, _Lowering] = {
     **LINALG,
 }
 #: Ops that the backend contract must not decompose.
-LOWERED_OPS = frozenset(_LOWERINGS) - frozenset(CONVERSIONS)
+LOWERED_OPS = frozenset(LOWERINGS) - frozenset(CONVERSIONS)

@@ -49,11 +49,11 @@ def decompositions() -> dict[Any, Any]:
     table[aten.diagonal.default] = _diagonal
     table[aten.native_group_norm.default] = _group_norm
     table[aten._native_batch_norm_legit_no_training.default] = _batch_norm
-    table[aten.scaled_dot_product_attention.default] = _attention
+    table[aten.scaled_dot_product_attention.default] = attention
     table[aten.cumprod.default] = _cumprod
     for overload in (aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag.default):
-        table[overload] = _embedding_bag
-    table[aten._embedding_bag_forward_only.default] = _embedding_bag
+        table[overload] = embedding_bag
+    table[aten._embedding_bag_forward_only.default] = embedding_bag
     for packet in (aten.upsample_bilinear2d, aten.upsample_bicubic2d):
         for overload in (packet.default, packet.vec):
             if overload in table:
@@ -93,7 +93,7 @@ def _overload(aten: Any, name: str) -> Any:
     return getattr(getattr(aten, packet), overload)
 
 
-def _attention(
+def attention(
     query: Any,
     key: Any,
     value: Any,
@@ -211,7 +211,7 @@ def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
     return x
 
 
-def _embedding_bag(
+def embedding_bag(
     weight: Any,
     indices: Any,
     offsets: Any,

@@ -1,0 +1,128 @@
+"""Composite functions in Dynamo's graph: written out, so that AOTAutograd traces what kernels fuse.
+
+PyTorch would trace operators of its own for them, whose gradients are opaque.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+from kcache_grpc.programs.torch.decompositions.table import attention, embedding_bag
+
+torch: Any = import_module("torch")
+functional: Any = torch.nn.functional
+
+
+def _embedding_bag(*args: Any, **kwargs: Any) -> Any:
+    """``torch.embedding_bag`` and what it returns beside the sums: nothing reads that here."""
+    results = embedding_bag(*args, **kwargs)
+    return torch.embedding_bag(*args, **kwargs) if results is NotImplemented else results
+
+
+class _Torch:
+    """The module ``torch`` with another ``embedding_bag``."""
+
+    embedding_bag = staticmethod(_embedding_bag)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def _with_globals(function: Any, **names: Any) -> Callable[..., Any]:
+    """A function of the same code, for which some names of its module mean something else.
+
+    It does not hand itself over to ``__torch_function__``, which would call the function that it is a copy of.
+    """
+    names |= dict.fromkeys(("has_torch_function", "has_torch_function_variadic"), lambda *_: False)
+    copy = FunctionType(
+        function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    # FX writes functions of PyTorch by name, and others by reference.
+    copy.__module__ = __name__
+    return copy
+
+
+def _encoder_layer(
+    source: Any,
+    width: int,
+    heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    projection_weight: Any,
+    projection_bias: Any,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Any,
+    norm_bias_1: Any,
+    norm_weight_2: Any,
+    norm_bias_2: Any,
+    ffn_weight_1: Any,
+    ffn_bias_1: Any,
+    ffn_weight_2: Any,
+    ffn_bias_2: Any,
+    mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:
+    """``torch._transformer_encoder_layer_fwd``, which ``nn.TransformerEncoderLayer`` calls out of training.
+
+    A mask is left to PyTorch's own operator, as are nested tensors.
+    """
+    arguments = (source, width, heads, qkv_weight, qkv_bias, projection_weight, projection_bias, use_gelu)
+    arguments += (norm_first, eps, norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2)
+    arguments += (ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, mask, mask_type)
+    if mask is not None or source.is_nested or source.dim() != 3:
+        return torch._transformer_encoder_layer_fwd(*arguments)
+
+    def attended(x: Any) -> Any:
+        batch, length, _ = x.shape
+        projected = functional.linear(x, qkv_weight, qkv_bias).chunk(3, -1)
+        query, key, value = (
+            each.view(batch, length, heads, width // heads).transpose(1, 2) for each in projected
+        )
+        joined = attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+        return functional.linear(joined, projection_weight, projection_bias)
+
+    def fed_forward(x: Any) -> Any:
+        activation = functional.gelu if use_gelu else torch.relu
+        hidden = activation(functional.linear(x, ffn_weight_1, ffn_bias_1))
+        return functional.linear(hidden, ffn_weight_2, ffn_bias_2)
+
+    def first(x: Any) -> Any:
+        return functional.layer_norm(x, (width,), norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Any) -> Any:
+        return functional.layer_norm(x, (width,), norm_weight_2, norm_bias_2, eps)
+
+    if norm_first:
+        x = source + attended(first(source))
+        return x + fed_forward(second(x))
+    x = first(source + attended(source))
+    return second(x + fed_forward(x))
+
+
+#: Function of PyTorch -> what is traced in its place.
+_TRACED: Mapping[Any, Callable[..., Any]] = {
+    torch._C._nn.scaled_dot_product_attention: attention,
+    torch.embedding_bag: _embedding_bag,
+    torch._transformer_encoder_layer_fwd: _encoder_layer,
+    functional.multi_head_attention_forward: _with_globals(
+        functional.multi_head_attention_forward, scaled_dot_product_attention=attention
+    ),
+    functional.embedding_bag: _with_globals(functional.embedding_bag, torch=_Torch()),
+}
+
+
+def expand_composites(graph_module: Any) -> None:
+    """Make composite functions call their definitions, in place."""
+    replaced = False
+    for node in graph_module.graph.nodes:
+        if node.op == "call_function" and node.target in _TRACED:
+            node.target = _TRACED[node.target]
+            replaced = True
+    if replaced:
+        graph_module.recompile()

@@ -1,0 +1,83 @@
+"""The decision log: for each graph what became kernels, what was left to PyTorch and why, and the time."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kcache_grpc.integrations.torch.dynamo.traffic import Cost
+
+#: ``TORCH_LOGS="kcache"`` shows decisions, ``TORCH_LOGS="+kcache"`` each operator that was left out.
+log = logging.getLogger("kcache")
+
+
+class LeftOut(NamedTuple):
+    """An operator that PyTorch runs, and why."""
+
+    operator: str
+    reason: str
+
+
+@dataclass
+class Decision:
+    """What became of one graph."""
+
+    #: "inference", "forward" or "backward".
+    kind: str
+    #: Nodes of each kernel.
+    kernels: list[int]
+    left_out: list[LeftOut]
+    inside: Cost = field(default_factory=Cost)
+    outside: Cost = field(default_factory=Cost)
+    #: Stage -> time.
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    #: "compiled": traced and compiled in this process. "warm": from a record of its source graph. "eager": left to PyTorch.
+    origin: str = "compiled"
+
+    @property
+    def share(self) -> float:
+        """Share of floating-point operations in kernels, 0 to 1."""
+        total = self.inside.operations + self.outside.operations
+        return self.inside.operations / total if total else 1.0
+
+    @property
+    def traffic_share(self) -> float:
+        """Share of memory traffic in kernels, 0 to 1."""
+        total = self.inside.bytes + self.outside.bytes
+        return self.inside.bytes / total if total else 1.0
+
+    def __str__(self) -> str:
+        stages = ", ".join(f"{stage} {seconds * 1e3:.0f} ms" for stage, seconds in self.seconds.items())
+        if self.origin == "warm":
+            return f"{self.kind}: {len(self.kernels)} kernels from the record of the source graph ({stages})"
+        text = (
+            f"{self.kind}: {len(self.kernels)} kernels ({sum(self.kernels)} nodes), "
+            f"{len(self.left_out)} operators left to PyTorch; {self.share:.1%} of operations and "
+            f"{self.traffic_share:.1%} of memory traffic in kernels ({stages})"
+        )
+        counts = Counter(self.left_out)
+        lines = [f"  {count} x {each.operator}: {each.reason}" for each, count in counts.items()]
+        return "\n".join([text, *lines])
+
+
+#: Decisions of this process that are kept.
+_MOST = 1000
+_DECISIONS: deque[Decision] = deque(maxlen=_MOST)
+
+
+def record(decision: Decision) -> None:
+    """Add a decision to those of this process, and to the log."""
+    _DECISIONS.append(decision)
+    log.info("%s", decision)
+
+
+def decisions() -> list[Decision]:
+    """What became of the graphs that this process compiled with the backend, the oldest first; the last 1,000."""
+    return list(_DECISIONS)
+
+
+def forget() -> None:
+    """Empty the list of decisions."""
+    _DECISIONS.clear()

@@ -1,0 +1,358 @@
+"""Lowers an ATen graph to a plan: islands to kernels, the rest to steps that PyTorch runs."""
+
+from __future__ import annotations
+
+import operator
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, cast
+
+from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, InvalidProgram, UnsupportedOp
+from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut
+from kcache_grpc.integrations.torch.dynamo.layout import layout_of
+from kcache_grpc.integrations.torch.dynamo.partition import (
+    VIEWS,
+    Island,
+    Node,
+    Partition,
+    Partitioner,
+    is_tensor,
+    overload_name,
+    packet_name,
+)
+from kcache_grpc.integrations.torch.dynamo.plan import (
+    KernelStep,
+    LayoutLike,
+    OperatorStep,
+    Plan,
+    Program,
+    Register,
+)
+from kcache_grpc.integrations.torch.dynamo.rewrites import drop_empty_operands, sizes_as_tensors
+from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols
+from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
+from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
+from kcache_grpc.programs.torch.graph_text.program import prepare_graph, unsupported_reason, write_program
+
+torch: Any = import_module("torch")
+
+#: Names of operators in messages.
+_NAMED = re.compile(r"torch\.((?:aten|prims)\.\w+(?:\.\w+)?)")
+#: Attempts at a partition whose islands all compile, before the whole graph is left to PyTorch.
+_ATTEMPTS = 8
+
+#: Compiles programs; raises a ``KcacheError``, whose program is ``programs[error.index]`` where that is known.
+Compile = Callable[[Sequence[Program]], Sequence[Callable[[list[Any]], Sequence[Any]]]]
+#: The operators of a program that the service rejects, such as ``aten.nonzero.default``.
+Rejected = Callable[[Program], Sequence[str]]
+
+
+@dataclass
+class Lowered:
+    """A plan and its kernels."""
+
+    plan: Plan
+    kernels: Sequence[Callable[[list[Any]], Sequence[Any]]]
+    decision: Decision
+
+
+class IslandRejected(Exception):
+    """An island of a partition has no kernel."""
+
+    def __init__(self, island: Island, error: Exception, operators: Sequence[str] = ()) -> None:
+        super().__init__(str(error))
+        self.island = island
+        self.error = error
+        self.operators = operators
+
+
+@dataclass
+class Lowering:
+    """Lowers one graph. ``kind`` is "inference", "forward" or "backward"."""
+
+    graph_module: Any
+    kind: str
+    compile: Compile
+    rejected: Rejected
+    #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
+    left_out: dict[Node, str] = field(default_factory=dict)
+    samples: tuple[Sample, Sample] | None = None
+    symbols: set[str] = field(default_factory=set)
+
+    def lower(self) -> Lowered:
+        """The plan with the fewest operators left out for which all kernels compile."""
+        begin = time.perf_counter()
+        graph = self.graph_module.graph
+        self._give_values(graph)
+        drop_empty_operands(graph)
+        prepare_graph(graph)
+        self._choose_samples(graph)
+        for _ in range(_ATTEMPTS):
+            partition = Partitioner(graph, self._unsupported).partition()
+            if self._demote_sizeless(partition):
+                continue
+            try:
+                return self._lowered(partition, begin)
+            except IslandRejected as rejection:
+                self._learn(rejection)
+        for node in graph.nodes:
+            self.left_out.setdefault(node, "no kernel after several attempts")
+        return self._lowered(Partitioner(graph, self._unsupported).partition(), begin)
+
+    def _give_values(self, graph: Any) -> None:
+        """Constants of the graph have no fake value: their own has the same dtype and sizes."""
+        for node in graph.nodes:
+            if node.op == "get_attr" and "val" not in node.meta:
+                value = _attribute(self.graph_module, node.target)
+                if isinstance(value, torch.Tensor):
+                    node.meta["val"] = value
+
+    def _choose_samples(self, graph: Any) -> None:
+        for node in graph.nodes:
+            self.symbols |= free_symbols(node.meta.get("val"))
+        backed = sorted(name for name in self.symbols if not name.startswith(("u", "zu", "zf")))
+        self.samples = choose_samples(graph, backed) if backed else None
+
+    def _unsupported(self, node: Node) -> str | None:
+        reason = self.left_out.get(node)
+        if reason is None:
+            reason = unsupported_reason(node)
+        if reason is None and self.symbols:
+            reason = self._unsupported_sizes(node)
+        if reason is None and any(layout == "copy" for layout in self._layouts(node)):
+            reason = "its result is neither row-major nor a permutation of that"
+        return reason
+
+    def _unsupported_sizes(self, node: Node) -> str | None:
+        names = free_symbols(node.meta.get("val"))
+        for argument in node.all_input_nodes:
+            names |= free_symbols(argument.meta.get("val"))
+        if not names:
+            return None
+        if self.samples is None:
+            return "no sample of its dynamic sizes satisfies the guards"
+        unknown = sorted(names - set(self.samples[0]))
+        return f"its size {unknown[0]} depends on data" if unknown else None
+
+    def _layouts(self, node: Node) -> list[LayoutLike]:
+        """Layouts of the results of a node that computes; none for a view or for several results."""
+        if packet_name(node) == "" or not is_tensor(node) or _is_view(node):
+            return []
+        value = node.meta["val"]
+        return [layout_of(value, self._samples())] if value.layout is torch.strided else []
+
+    def _samples(self) -> Sequence[Sample]:
+        return self.samples or ()
+
+    def _demote_sizeless(self, partition: Partition) -> bool:
+        """Leave out nodes without tensor operands in islands that have a size which no input shows."""
+        demoted = False
+        for island in partition.islands:
+            shown = {
+                str(size.node.expr)
+                for node in island.inputs
+                for size in node.meta["val"].shape
+                if not isinstance(size, int) and size.node.expr.is_Symbol
+            }
+            hidden = {node for node in island.nodes if self._names(node) - shown}
+            creating = [node for node in hidden if not any(map(is_tensor, node.all_input_nodes))]
+            for node in creating or hidden:
+                demoted = demoted or node not in self.left_out
+                self.left_out[node] = "a size of it is that of no tensor among the island's inputs"
+        return demoted
+
+    def _names(self, node: Node) -> set[str]:
+        names = free_symbols(node.meta.get("val"))
+        for argument in node.all_input_nodes:
+            if not is_tensor(argument):
+                names |= free_symbols(argument.meta.get("val"))
+        return names
+
+    def _learn(self, rejection: IslandRejected) -> None:
+        names = {*rejection.operators, *_NAMED.findall(str(rejection.error))}
+        if getattr(rejection.error, "op", "") == "torch.sym_size":
+            tensors = sizes_as_tensors(self.graph_module.graph, rejection.island.nodes)
+            self.left_out.update(dict.fromkeys(tensors, "it makes a size an operand of a kernel"))
+            if tensors:
+                return
+        reason = f"{type(rejection.error).__name__}: {rejection.error}"
+        learned = False
+        for node in rejection.island.nodes:
+            if overload_name(node) in names or f"aten.{packet_name(node)}" in names:
+                learned = learned or node not in self.left_out
+                self.left_out[node] = reason
+        if not learned:
+            for node in rejection.island.nodes:
+                self.left_out.setdefault(node, reason)
+
+    # Plans.
+
+    def _lowered(self, partition: Partition, begin: float) -> Lowered:
+        written = time.perf_counter()
+        programs = [self._program(island) for island in partition.islands]
+        compiling = time.perf_counter()
+        kernels = self._compiled(partition, programs)
+        end = time.perf_counter()
+        plan = _PlanWriter(self, partition, programs).plan()
+        decision = self._decision(partition, {"partition": written - begin, "write": compiling - written})
+        decision.seconds["compile"] = end - compiling
+        return Lowered(plan, kernels, decision)
+
+    def _program(self, island: Island) -> Program:
+        names = set[str]().union(*(self._names(node) for node in (*island.nodes, *island.inputs)))
+        sizes = self._samples() if names else ()
+        text_island = TextIsland(island.nodes, island.inputs, island.outputs)
+        try:
+            text = write_program(
+                text_island,
+                sizes,
+                input_orders=[_order(layout) for layout in self.input_layouts(island)],
+                output_orders=[_order(layout) for layout in self.output_layouts(island)],
+            )
+        except UnsupportedOp as error:
+            raise IslandRejected(island, error, [error.op.removeprefix("torch.")]) from error
+        except ArgumentError as error:
+            raise IslandRejected(island, error) from error
+        return Program(text, bool(names))
+
+    def input_layouts(self, island: Island) -> list[LayoutLike]:
+        return [layout_of(node.meta["val"], self._samples()) for node in island.inputs]
+
+    def output_layouts(self, island: Island) -> list[LayoutLike]:
+        return [layout_of(node.meta["val"], self._samples()) for node in island.outputs]
+
+    def _compiled(
+        self, partition: Partition, programs: Sequence[Program]
+    ) -> Sequence[Callable[[list[Any]], Sequence[Any]]]:
+        if not programs:
+            return ()
+        kernels: list[Callable[[list[Any]], Sequence[Any]]] = []
+        for island, program in zip(partition.islands, programs, strict=True):
+            try:
+                kernels += self.compile([program])
+            except (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError) as error:
+                raise IslandRejected(island, error, self._operators(error, program)) from error
+        return kernels
+
+    def _operators(self, error: Exception, program: Program) -> Sequence[str]:
+        if not isinstance(error, UnsupportedOp):
+            return ()
+        try:
+            return self.rejected(program) or [error.op.removeprefix("torch.")]
+        except Exception:  # noqa: BLE001 - the whole island is left out then
+            return [error.op.removeprefix("torch.")]
+
+    def _decision(self, partition: Partition, seconds: dict[str, float]) -> Decision:
+        inside, outside = Cost(), Cost()
+        left: list[LeftOut] = []
+        for step in partition.steps:
+            if isinstance(step, Island):
+                for node in step.nodes:
+                    inside += cost_of(node, computed=not _is_view(node))
+            elif step.op == "call_function" and step in partition.reasons:
+                outside += cost_of(step, computed=True)
+                left.append(LeftOut(overload_name(step), partition.reasons[step]))
+        sizes = [len(island.nodes) for island in partition.islands]
+        return Decision(self.kind, sizes, left, inside, outside, seconds)
+
+
+class _PlanWriter:
+    """Writes the plan of a partition."""
+
+    def __init__(self, lowering: Lowering, partition: Partition, programs: Sequence[Program]) -> None:
+        self._lowering = lowering
+        self._partition = partition
+        self._programs = programs
+        self._registers: dict[Node, int] = {}
+        self._next = 0
+        self._computed = {node for island in partition.islands for node in island.outputs}
+
+    def plan(self) -> Plan:
+        graph = self._lowering.graph_module.graph
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        attributes = [node for node in graph.nodes if node.op == "get_attr"]
+        for node in (*placeholders, *attributes):
+            self._register(node)
+        constants = tuple(_attribute(self._lowering.graph_module, node.target) for node in attributes)
+        steps: list[OperatorStep | KernelStep] = []
+        kernel = 0
+        for step in self._partition.steps:
+            if isinstance(step, Island):
+                steps.append(self._kernel_step(step, kernel))
+                kernel += 1
+            elif step.op != "get_attr":
+                steps.append(self._operator_step(step))
+        output = next(node for node in reversed(graph.nodes) if node.op == "output")
+        outputs = tuple(self._argument(value) for value in output.args[0])
+        return Plan(len(placeholders), constants, tuple(steps), outputs, tuple(self._programs))
+
+    def _register(self, node: Node) -> int:
+        if node not in self._registers:
+            self._registers[node] = self._next
+            self._next += 1
+        return self._registers[node]
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return Register(self._registers[value])
+        if isinstance(value, (list, tuple)):
+            elements = [self._argument(element) for element in cast("Sequence[Any]", value)]
+            return elements if isinstance(value, list) else tuple(elements)
+        if isinstance(value, slice):
+            return slice(*map(self._argument, (value.start, value.stop, value.step)))
+        return value
+
+    def _operator_step(self, node: Node) -> OperatorStep:
+        args = tuple(self._argument(value) for value in node.args)
+        kwargs = {name: self._argument(value) for name, value in node.kwargs.items()}
+        if node.op != "call_function":
+            raise ArgumentError(f"the graph has a node of kind {node.op}")
+        return OperatorStep(node.target, args, kwargs, self._register(node))
+
+    def _kernel_step(self, island: Island, kernel: int) -> KernelStep:
+        outside = dict(self._registers)
+        fallback: list[OperatorStep] = []
+        scalars: dict[Node, None] = {}
+        for node in island.nodes:
+            fallback.append(self._operator_step(node))
+            for argument in node.all_input_nodes:
+                if argument in outside and argument not in island.inputs:
+                    scalars[argument] = None
+        results = tuple(self._registers[node] for node in island.outputs)
+        # Views inside are computed again where others need them.
+        inner = {node: self._registers[node] for node in island.nodes}
+        self._registers = {**outside, **{node: inner[node] for node in island.outputs}}
+        return KernelStep(
+            kernel,
+            tuple(self._registers[node] for node in island.inputs),
+            tuple(self._input_layouts(island)),
+            results,
+            tuple(self._lowering.output_layouts(island)),
+            tuple(fallback),
+            tuple(self._registers[node] for node in scalars),
+        )
+
+    def _input_layouts(self, island: Island) -> Iterator[LayoutLike]:
+        """Results of operators may be laid out otherwise than their fake tensors were."""
+        for node, layout in zip(island.inputs, self._lowering.input_layouts(island), strict=True):
+            guarded = node.op == "placeholder" or node in self._computed
+            yield layout if guarded or layout is not None else "copy"
+
+
+def _order(layout: LayoutLike) -> tuple[int, ...] | None:
+    return layout.order if layout is not None and not isinstance(layout, str) else None
+
+
+def _is_view(node: Node) -> bool:
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])
+    return packet_name(node) in VIEWS
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module

@@ -1,0 +1,94 @@
+"""Records of source graphs: all that a later process needs to run a graph without tracing it.
+
+A record is UTF-8 JSON: the metadata of AOTAutograd's runtime wrappers, and for the forward and the backward
+graph a plan with the text of its programs. It holds no weights, no names of the user's code and no kernels;
+those come from the service, by the digests of the programs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from kcache_grpc.integrations.torch.dynamo.aot_record import RecordedResult, decode_result, encode_result
+from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.plan import Plan, PlanError, Program, decode_plan, encode_plan
+from kcache_grpc.model.program import Program as SentProgram
+from kcache_grpc.model.program import ProgramFormat
+
+#: Increased when the meaning of a record changes.
+FORMAT = 1
+#: Programs whose text is longer, in bytes, are not recorded: a record would not be small.
+_MOST_TEXT = 64 << 20
+
+
+@dataclass(frozen=True)
+class Record:
+    """``plans``: of "inference", or of "forward" and "backward"."""
+
+    result: RecordedResult
+    plans: Mapping[str, Plan]
+
+    @property
+    def program_digests(self) -> tuple[bytes, ...]:
+        """Digests of the programs of all plans, each once."""
+        programs = [program for plan in self.plans.values() for program in plan.programs]
+        return tuple(dict.fromkeys(map(digest_of, programs)))
+
+
+def digest_of(program: Program) -> bytes:
+    """The program digest, 32 bytes."""
+    return SentProgram(ProgramFormat.TORCH, program.text).digest
+
+
+def encode_record(entry: Any, plans: Mapping[str, Plan]) -> bytes:
+    """Raises ``NotRecordable`` where a later process could not do the same, with the reason."""
+    try:
+        graphs = {kind: _encode_graph(plan) for kind, plan in sorted(plans.items())}
+    except PlanError as error:
+        raise NotRecordable(str(error)) from error
+    data = {"format": FORMAT, "aot": encode_result(entry), "graphs": graphs}
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _encode_graph(plan: Plan) -> dict[str, Any]:
+    return {"plan": encode_plan(plan), "programs": [_encode_program(program) for program in plan.programs]}
+
+
+def _encode_program(program: Program) -> dict[str, Any]:
+    text = base64.b64encode(zlib.compress(program.text, 6)).decode()
+    return {"text": text, "dynamic": program.dynamic}
+
+
+def decode_record(body: bytes) -> Record:
+    """Raises ``InvalidRecord`` for bytes that are no record of this version."""
+    try:
+        data = json.loads(body)
+        if data["format"] != FORMAT:
+            raise InvalidRecord(f"the record has format {data['format']}, this version reads {FORMAT}")
+        result = decode_result(data["aot"])
+        plans = {str(kind): _decode_graph(graph) for kind, graph in data["graphs"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, PlanError, zlib.error) as error:
+        if isinstance(error, InvalidRecord):
+            raise
+        raise InvalidRecord(f"not a record: {type(error).__name__}: {error}") from error
+    if set(plans) != ({"forward", "backward"} if result.has_backward else {"inference"}):
+        raise InvalidRecord(f"the record has the graphs {', '.join(plans)}")
+    return Record(result, plans)
+
+
+def _decode_graph(data: Any) -> Plan:
+    programs = [_decode_program(program) for program in cast("Sequence[Any]", data["programs"])]
+    return decode_plan(data["plan"], programs)
+
+
+def _decode_program(data: Any) -> Program:
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(base64.b64decode(data["text"], validate=True), _MOST_TEXT)
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise InvalidRecord("the text of a program is cut off or too long")
+    return Program(text, bool(data["dynamic"]))

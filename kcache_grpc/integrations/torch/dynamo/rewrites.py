@@ -1,0 +1,69 @@
+"""Rewrites of an ATen graph, in place, that keep what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+torch: Any = import_module("torch")
+aten: Any = torch.ops.aten
+
+#: Operators that take a scalar where another overload takes a tensor, and promote it in the same way.
+_WITH_TENSORS = {
+    aten.add.Tensor: aten.add.Tensor,
+    aten.add.Scalar: aten.add.Tensor,
+    aten.sub.Tensor: aten.sub.Tensor,
+    aten.sub.Scalar: aten.sub.Tensor,
+    aten.mul.Tensor: aten.mul.Tensor,
+    aten.mul.Scalar: aten.mul.Tensor,
+    aten.div.Tensor: aten.div.Tensor,
+    aten.div.Scalar: aten.div.Tensor,
+    aten.lt.Scalar: aten.lt.Tensor,
+    aten.le.Scalar: aten.le.Tensor,
+    aten.gt.Scalar: aten.gt.Tensor,
+    aten.ge.Scalar: aten.ge.Tensor,
+    aten.eq.Scalar: aten.eq.Tensor,
+    aten.ne.Scalar: aten.ne.Tensor,
+    aten.remainder.Scalar: aten.remainder.Tensor,
+    aten.fmod.Scalar: aten.fmod.Tensor,
+}
+
+
+def drop_empty_operands(graph: Any) -> None:
+    """Drop the operands of shape ``[0]`` that ``aten.cat`` ignores among those of another rank."""
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is not aten.cat.default:
+            continue
+        operands = list(node.args[0])
+        ranks = [operand.meta["val"].dim() for operand in operands]
+        kept = [
+            operand
+            for operand, rank in zip(operands, ranks, strict=True)
+            if not (rank == 1 and max(ranks) > 1 and operand.meta["val"].shape[0] == 0)
+        ]
+        if len(kept) < len(operands):
+            node.args = (kept, *node.args[1:])
+
+
+def sizes_as_tensors(graph: Any, nodes: Sequence[Any]) -> list[Any]:
+    """Make the symbolic sizes that ``nodes`` compute with operands: tensors of rank 0.
+
+    A kernel for many sizes has no other way to get them. Returns the nodes that make the tensors.
+    """
+    tensors: list[Any] = []
+    for node in nodes:
+        if node.op != "call_function" or node.target not in _WITH_TENSORS or len(node.args) < 2:
+            continue
+        scalar = node.args[1]
+        value = getattr(scalar, "meta", {}).get("val")
+        if not isinstance(value, (torch.SymInt, torch.SymFloat)) or len(node.args) > 2 or node.kwargs:
+            continue
+        dtype = torch.int64 if isinstance(value, torch.SymInt) else torch.get_default_dtype()
+        with graph.inserting_before(node):
+            tensor = graph.call_function(aten.scalar_tensor.default, (scalar,), {"dtype": dtype})
+        tensor.meta["val"] = node.args[0].meta["val"].new_empty((), dtype=dtype)
+        node.target = _WITH_TENSORS[node.target]
+        node.args = (node.args[0], tensor)
+        tensors.append(tensor)
+    return tensors

@@ -1,0 +1,72 @@
+"""Settings of the backend, from ``mode=`` and ``options=`` of ``torch.compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.schedule import RECORDED
+
+#: ``mode`` -> schedule choices. CUDA graphs are the caller's: kernels are launched on the current stream.
+_SCHEDULES = {
+    "default": "",
+    "reduce-overhead": "",
+    "max-autotune": RECORDED,
+    "max-autotune-no-cudagraphs": RECORDED,
+}
+_FALLBACKS = ("eager", "inductor")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``torch.compile(..., options={...})`` takes.
+
+    ``numerics``, ``opt_level``, ``tuning``, ``schedule`` are those of ``kcache_grpc.Options``; ``target`` is
+    a target's name. ``address`` and ``namespace`` choose the service, as for ``kcache_grpc.Client``.
+    ``fallback``: what runs a graph that has no kernel, "eager" or "inductor". ``strict``: raise instead.
+    ``warm_start``: use and write records of source graphs. ``rederive``: the share of warm starts, 0 to 1,
+    that are compared with a new trace in the background.
+    """
+
+    numerics: str = "default"
+    opt_level: int = 3
+    tuning: str = "generic"
+    schedule: str = ""
+    target: str = "host"
+    address: str | None = None
+    namespace: str | None = None
+    fallback: str = "eager"
+    strict: bool = False
+    warm_start: bool = True
+    rederive: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.fallback not in _FALLBACKS:
+            raise ArgumentError(f"fallback is {self.fallback!r}; use one of {', '.join(_FALLBACKS)}")
+
+    @property
+    def options(self) -> Options:
+        """Those of the compile."""
+        return Options(self.numerics, self.opt_level, self.tuning, self.schedule)
+
+    @property
+    def ingredients(self) -> dict[str, str]:
+        """What changes the record of a source graph."""
+        return {"options": str(self.options), "target": self.target}
+
+
+def settings_from(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
+    """Raises ``ArgumentError`` for a mode or an option that the backend does not have."""
+    if mode is not None and mode not in _SCHEDULES:
+        raise ArgumentError(f"mode is {mode!r}; backend 'kcache' has {', '.join(_SCHEDULES)}")
+    known = [field.name for field in fields(Settings)]
+    unknown = [name for name in options or {} if name not in known]
+    if unknown:
+        raise ArgumentError(f"backend 'kcache' has no option {unknown[0]!r}; it has {', '.join(known)}")
+    settings = Settings(**dict(options or {}))
+    if mode is not None and not settings.schedule:
+        settings = replace(settings, schedule=_SCHEDULES[mode])
+    return settings

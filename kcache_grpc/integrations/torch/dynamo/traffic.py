@@ -1,0 +1,66 @@
+"""Work of the nodes of a graph: floating-point operations and bytes of memory traffic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+torch: Any = import_module("torch")
+
+
+@dataclass
+class Cost:
+    """``operations``: of matrix products and convolutions, a multiply-add counts as two, plus one for each
+    element that another operator computes. ``bytes``: read and written if each node ran alone.
+    """
+
+    operations: float = 0.0
+    bytes: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.operations + other.operations, self.bytes + other.bytes)
+
+
+def cost_of(node: Any, *, computed: bool) -> Cost:
+    """The work of a node; none for a view. Symbolic sizes count with their hints."""
+    if node.op != "call_function" or not computed:
+        return Cost()
+    results = _tensors(node.meta.get("val"))
+    if not results or getattr(node.target, "__module__", "") == "_operator":
+        return Cost()
+    operands = [tensor for each in node.all_input_nodes for tensor in _tensors(each.meta.get("val"))]
+    moved = sum(_elements(tensor) * tensor.dtype.itemsize for tensor in (*results, *operands))
+    return Cost(_operations(node, results), moved)
+
+
+def _operations(node: Any, results: list[Any]) -> float:
+    counter: Any = import_module("torch.utils.flop_counter")
+    formula = counter.flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if formula is not None:
+        values = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda each: each.meta["val"])
+        try:
+            return float(_hint(formula(*values[0], **values[1], out_val=node.meta["val"])))
+        except Exception:  # noqa: BLE001 - a formula that does not take these arguments
+            return float(sum(map(_elements, results)))
+    return float(sum(map(_elements, results)))
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for tensor in value if isinstance(tensor, torch.Tensor)]  # pyright: ignore[reportUnknownVariableType]
+    return []
+
+
+def _elements(tensor: Any) -> int:
+    return math.prod(map(_hint, tensor.shape))
+
+
+def _hint(size: Any) -> int:
+    if isinstance(size, (int, float)):
+        return int(size)
+    hint = getattr(size.node, "hint", None)
+    return 1 if hint is None else int(hint)

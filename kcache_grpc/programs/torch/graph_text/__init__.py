@@ -1,0 +1,1 @@
+"""Parts of FX graphs as TORCH programs: the Torch dialect's text, written without torch-mlir."""

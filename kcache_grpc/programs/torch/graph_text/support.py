@@ -1,0 +1,67 @@
+"""Which nodes of a graph can be written as part of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, cast
+
+from kcache_grpc.programs.torch.graph_text.operations import is_known, operation_name, overload_of
+from kcache_grpc.programs.torch.graph_text.types import ELEMENT_TYPES
+
+torch: Any = import_module("torch")
+
+#: Operators that the dialect defines and that mean something else in a program.
+_REJECTED = {
+    "torch.aten.as_strided": "strides are not part of a program",
+    "torch.aten.copy_": "it writes to an operand",
+    "torch.aten.set_.source_Tensor": "it replaces the memory of an operand",
+    "torch.aten.embedding_bag.padding_idx": "its gradient needs results that programs do not have",
+}
+
+
+def unsupported_reason(node: Any) -> str | None:
+    """Why a node cannot be part of a program; ``None`` if it can."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return "it is no operator of ATen"
+    schema = target._schema
+    name = operation_name(schema)
+    if name in _REJECTED:
+        return _REJECTED[name]
+    if schema.is_mutable:
+        return "it writes to an operand"
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return "it draws random numbers"
+    if not is_known(operation_name(overload_of(node)._schema)):
+        return "kcache does not lower it"
+    return _values_reason(node)
+
+
+def _values_reason(node: Any) -> str | None:
+    value = node.meta.get("val")
+    results = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
+    for result in results:
+        if result is not None and not isinstance(result, torch.Tensor):
+            return "its result is no tensor"
+    operands = [each.meta.get("val") for each in node.all_input_nodes]
+    for tensor in (*results, *operands):
+        reason = _tensor_reason(tensor) if isinstance(tensor, torch.Tensor) else None
+        if reason is not None:
+            return reason
+    return None
+
+
+def _tensor_reason(tensor: Any) -> str | None:
+    """Why a kernel cannot take or make a tensor."""
+    if tensor.layout is not torch.strided:
+        return f"a tensor has the layout {tensor.layout}"
+    if tensor.dtype not in ELEMENT_TYPES:
+        return f"a tensor has the dtype {tensor.dtype}"
+    if tensor.device.type not in ("cpu", "cuda"):
+        return f"a tensor is on the device {tensor.device}"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a tensor is a lazy conjugate or negative"
+    if tensor.is_quantized or tensor.is_nested:
+        return "a tensor is quantized or nested"
+    return None
