@@ -556,7 +556,7 @@ typedef struct {
     const OpenMp *openmp;
     task_function task;
     void *closure;
-    int64_t extent, step, range, ranges;
+    int64_t extent, step, range, ranges, workers;
     int32_t code; /* The first code other than 0 that a slice returned. */
     struct {
         _Alignas(64) int64_t index; /* The first of a range that was not handed out. */
@@ -619,6 +619,8 @@ region(void *data)
 {
     Launch *launch = data;
     int64_t worker = launch->openmp->thread_number();
+    if (worker >= launch->workers)
+        return;
     uint64_t before = worker ? set_floating_point(DEFAULT_MODE) : 0;
     run_slices(launch, worker);
     if (worker)
@@ -653,11 +655,13 @@ openmp_parallel_for(void *ctx, int64_t n, int64_t grain, task_function task, voi
     launch.extent = n;
     launch.range = range;
     launch.ranges = ranges;
+    launch.workers = workers;
     launch.step = whole_lines((range - 1 + pieces) / pieces);
     launch.code = 0;
     for (int64_t i = 0; i < ranges; i++)
         launch.next[i].index = i * range;
-    openmp->parallel(region, &launch, (unsigned)workers, 0);
+    /* All threads of the runtime: GCC's ends and starts threads when regions of different sizes follow each other. */
+    openmp->parallel(region, &launch, 0, 0);
     return launch.code;
 }
 

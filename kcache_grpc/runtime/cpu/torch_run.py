@@ -114,8 +114,11 @@ def _empty_function() -> Callable[..., Any]:
     try:
         return importlib.import_module("torch._C._dynamo.guards")._empty_strided_cpu
     except (ImportError, AttributeError):
-        empty = _torch().empty_strided
-        return lambda shape, strides, dtype: empty(shape, strides, dtype=dtype, device="cpu")
+        return _public_empty
+
+
+def _public_empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+    return _torch().empty_strided(shape, strides, dtype=dtype, device="cpu")
 
 
 def _aligned(tensors: Sequence[Any], masks: Sequence[int]) -> list[Any]:
