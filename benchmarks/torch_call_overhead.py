@@ -105,7 +105,7 @@ def measure(rounds: int, calls: int, *, inductor: bool) -> dict[str, Any]:
         "torch": torch.__version__,
         "extension": fast_call.extension() is not None,
     }
-    found = {
+    arguments = {
         str(count): report(interleave(contenders(count, inductor=inductor), rounds=rounds, calls=calls))
         for count in COUNTS
     }

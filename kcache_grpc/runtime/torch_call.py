@@ -37,9 +37,12 @@ class TorchCall:
     recorded. This is checked once for each new tuple of sizes of symbols, not in each call.
 
     Each call reads the addresses of the tensors, so that ``parameter.data = other`` is noticed, and copies
-    tensors whose elements are not aligned. Outputs are new tensors of PyTorch's allocator. A kernel of
-    numerics ``strict`` raises in threads that flush subnormal numbers, as ``Kernel`` does. The interpreter's
-    lock is released while the kernel runs. Safe from many threads at once.
+    tensors whose elements are not aligned. A kernel of numerics ``strict`` raises in threads that flush
+    subnormal numbers, as ``Kernel`` does. The interpreter's lock is released while the kernel runs. Safe from
+    many threads at once.
+
+    Outputs are new tensors of PyTorch's allocator, and no views. On the CPU those of 1 MiB and more are in
+    memory that earlier outputs had; ``resize_`` cannot enlarge them.
 
     On the CPU as many threads work at most as ``torch.get_num_threads()`` says when the call begins, and as
     the kernel has. They are those of PyTorch's own operations (``cpu/openmp.py``). Where PyTorch has no
@@ -68,7 +71,7 @@ class TorchCall:
         self._prepare = self._prepare_on_gpu if on_gpu else self._prepare_on_cpu
         self._runs: dict[tuple[int, ...], Run] = {}
 
-    def __call__(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs for one tensor for each input, in order.
 
         Raises what ``Kernel`` raises.

@@ -16,10 +16,10 @@ import pytest
 
 import kcache_grpc as kcache
 from kcache_grpc.model.manifest import CountedOutput
-from kcache_grpc.runtime.cpu import fast_call, torch_run
+from kcache_grpc.runtime.cpu import fast_call, torch_outputs
 from kcache_grpc.runtime.cpu.openmp import openmp_of_torch
 from kcache_grpc.runtime.cpu.threads import ThreadPool
-from kcache_grpc.runtime.dtypes import PLAIN
+from kcache_grpc.runtime.dtypes import PLAIN, torch_dtypes
 from kcache_grpc.runtime.torch_call import TorchCall
 from tests.runtime.c_kernels import ADD, copy_of, make
 from tests.runtime.extension import built
@@ -73,6 +73,41 @@ def test_outputs_are_new_tensors(way: str) -> None:
     results[0].resize_(64, 8)  # the memory is PyTorch's own
 
 
+@pytest.mark.parametrize("size", [1 << 10, 1 << 19], ids=["fresh", "recycled"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.usefixtures("way")
+def test_outputs_are_the_callers_own(size: int, dtype: str) -> None:
+    theirs, shape, kept = torch_dtypes()[dtype], (size // 4, 4), list[Any]()
+    bytes_ = size * theirs.itemsize
+    call = TorchCall(make(copy_of(bytes_), [f"{dtype}[{size // 4},4]"], [f"{dtype}[{size // 4},4]"]))
+    for value in range(10):
+        [result] = call([torch.full(shape, value, dtype=theirs)])
+        assert (result.dtype, tuple(result.shape), result.data_ptr() % 64) == (theirs, shape, 0)
+        assert result.is_contiguous()
+        assert not result._is_view()
+        kept.append(result)
+    assert all(bool((result == value).all()) for value, result in enumerate(kept))
+
+
+@pytest.mark.usefixtures("way")
+def test_outputs_of_an_autograd_function_are_updated_in_place() -> None:
+    call = TorchCall(make(copy_of(4 << 20), [f"f32[{1 << 20}]"], [f"f32[{1 << 20}]"]))
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return call([x])[0]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return gradients[0]
+
+    x = torch.ones(1 << 20, requires_grad=True)
+    Copy.apply(x).mul_(3).sum().backward()
+    assert x.grad is not None
+    assert bool((x.grad == 3).all())
+
+
 @pytest.mark.usefixtures("way")
 def test_parameters_subclasses_and_tuples_are_arguments() -> None:
     class Subclass(torch.Tensor):
@@ -87,7 +122,7 @@ def test_parameters_subclasses_and_tuples_are_arguments() -> None:
 @pytest.mark.parametrize("dtype", [*PLAIN, "f8E4M3FN", "f8E5M2"])
 @pytest.mark.usefixtures("way")
 def test_every_dtype(dtype: str) -> None:
-    theirs = torch_run.torch_dtypes()[dtype]
+    theirs = torch_dtypes()[dtype]
     x = torch.tensor([1, 0, 1]).to(theirs)
     [result] = TorchCall(make(copy_of(3 * x.element_size()), [f"{dtype}[3]"], [f"{dtype}[3]"]))([x])
     assert result.dtype == theirs
@@ -226,7 +261,7 @@ def test_an_output_that_is_not_aligned_is_replaced(monkeypatch: pytest.MonkeyPat
         size = torch.Size(shape).numel()
         return torch.empty(size + 1, dtype=dtype)[1:].view(shape)
 
-    monkeypatch.setattr(torch_run, "_empty_function", lambda: empty)
+    monkeypatch.setattr(torch_outputs, "empty_function", lambda: empty)
     x = torch.rand(4, 8)
     [result] = adding()([x, x])
     assert result.data_ptr() % 64 == 0
@@ -235,7 +270,7 @@ def test_an_output_that_is_not_aligned_is_replaced(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("way")
 def test_without_functions_that_are_private_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_run, "_empty_function", lambda: torch_run._public_empty)
+    monkeypatch.setattr(torch_outputs, "empty_function", lambda: torch_outputs.public_empty)
     x = torch.rand(4, 8)
     with torch.device("meta"):
         [result] = adding()([x, x])
@@ -376,8 +411,7 @@ def test_arguments_that_make_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
         "data_ptr": tensor.data_ptr,
         "masks": (3,),
         "constants": (),
-        "empty": torch.empty,
-        "layouts": ((),),
+        "makers": ((torch.empty, ((),)),),
         "keep": None,
     }
     call_type(**good)
@@ -391,22 +425,23 @@ def test_arguments_that_make_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
         ("masks", [3]),
         ("masks", ("x",)),
         ("constants", (1 << 70,)),
-        ("layouts", (1,)),
+        ("makers", (1,)),
+        ("makers", ((torch.empty, 1),)),
         ("other", 1),
     ]:
         with pytest.raises((TypeError, ValueError, OverflowError)):
             call_type(**{**good, name: value})
     with pytest.raises(TypeError):
-        call_type(**good).call([tensor])
+        call_type(**good).call([tensor])  # pyright: ignore[reportCallIssue]
 
 
 def test_a_call_lets_go_of_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_call, "extension", built)
     call, x, odd = adding(), torch.zeros(4, 8), torch.zeros(4, 8, dtype=torch.float64)
-    run = next(iter([call([x, x]), *call._runs.values()][1:]))
-    before = [sys.getrefcount(each) for each in (x, odd, None, torch.float32)][:2]
+    [result] = call([x, x])
+    before = [sys.getrefcount(each) for each in (x, odd)]
     for _ in range(100):
-        [result] = run([x, x])
+        [result] = call([x, x])
     assert [sys.getrefcount(each) for each in (x, odd)] == before
     assert sys.getrefcount(result) == 2
     alive = weakref.ref(result)
