@@ -74,7 +74,8 @@ def inductor_wrapper(tensors: list[Any]) -> Any:
             total = total + argument
         return total
 
-    with torch.no_grad():
+    # A hit of PyTorch's caches would pass `compile_inner` by.
+    with torch.no_grad(), inductor.config.patch(force_disable_caches=True):
         torch.compile(add, backend=capture)(*tensors)
     return compiled[-1]
 

@@ -2,9 +2,13 @@
 
 A thread of OpenMP spins for milliseconds after an operation of PyTorch, and a thread of the kernels' own pool
 (``thread_pool.c``) for up to 100 us after a launch. With as many of both as CPUs each takes time from the
-other where calls of both alternate. Kernels that run between PyTorch's operations therefore use the threads
-that are there. (An OpenMP region waits for all of its threads: beside other busy processes that costs more
-than the own pool, whose launches end without helpers that come late. PyTorch's operations pay the same.)
+other where operations of PyTorch and calls of kernels alternate (``python -m benchmarks.shared_threads``).
+Kernels that are called from PyTorch's graphs therefore use the threads that are there.
+
+What holds for PyTorch's operations holds for such launches. A parallel region waits for all of its threads:
+beside other busy processes that takes longer than a launch on the own pool, which ends without helpers that
+come late. A process that was forked after a region hangs in the next one unless ``torch.set_num_threads(1)``
+was called, which PyTorch's data loaders do.
 """
 
 from __future__ import annotations
