@@ -319,7 +319,7 @@ typedef struct {
     uintptr_t *masks;  /* Of each input: the bits of its address that are 0. */
     void **constants;
     method data_ptr;   /* The function of torch.Tensor.data_ptr; its result is an int. */
-    PyObject *tensor_class, *empty, *layouts, *keep;
+    PyObject *tensor_class, *makers, *keep; /* A maker: a callable that returns a new output, and its arguments. */
 } TensorCall;
 
 /* The values of a tuple of addresses, in memory of PyMem_Malloc. */
@@ -355,12 +355,12 @@ function_of(PyObject *bound)
 static int
 tensorcall_parse(TensorCall *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"run",   "dims",      "host",  "strict",  "tensor_class", "data_ptr",
-                            "masks", "constants", "empty", "layouts", "keep",         NULL};
-    PyObject *run, *dims, *host, *tensor_class, *data_ptr, *masks, *constants, *empty, *layouts, *keep;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpO!OO!O!OO!O:TensorCall", names, &run, &dims, &host,
+    static char *names[] = {"run",   "dims",      "host",   "strict", "tensor_class", "data_ptr",
+                            "masks", "constants", "makers", "keep",   NULL};
+    PyObject *run, *dims, *host, *tensor_class, *data_ptr, *masks, *constants, *makers, *keep;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpO!OO!O!O!O:TensorCall", names, &run, &dims, &host,
                                      &self->strict, &PyType_Type, &tensor_class, &data_ptr, &PyTuple_Type, &masks,
-                                     &PyTuple_Type, &constants, &empty, &PyTuple_Type, &layouts, &keep))
+                                     &PyTuple_Type, &constants, &PyTuple_Type, &makers, &keep))
         return -1;
     self->run = (run_function)(uintptr_t)PyLong_AsVoidPtr(run);
     self->dims = PyErr_Occurred() ? NULL : PyLong_AsVoidPtr(dims);
@@ -371,21 +371,22 @@ tensorcall_parse(TensorCall *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_ValueError, "no kernel");
         return -1;
     }
-    for (Py_ssize_t i = 0; i < PyTuple_Size(layouts); i++)
-        if (!PyTuple_Check(PyTuple_GetItem(layouts, i))) {
-            PyErr_SetString(PyExc_TypeError, "a layout is a tuple of arguments of empty");
+    for (Py_ssize_t i = 0; i < PyTuple_Size(makers); i++) {
+        PyObject *maker = PyTuple_GetItem(makers, i);
+        if (!PyTuple_Check(maker) || PyTuple_Size(maker) != 2 || !PyTuple_Check(PyTuple_GetItem(maker, 1))) {
+            PyErr_SetString(PyExc_TypeError, "a maker is a tuple of a callable and a tuple of its arguments");
             return -1;
         }
+    }
     if ((self->data_ptr = function_of(data_ptr)) == NULL ||
         (self->masks = (uintptr_t *)parse_addresses(masks)) == NULL ||
         (self->constants = parse_addresses(constants)) == NULL)
         return -1;
     self->input_count = PyTuple_Size(masks);
     self->constant_count = PyTuple_Size(constants);
-    self->output_count = PyTuple_Size(layouts);
+    self->output_count = PyTuple_Size(makers);
     Py_INCREF(self->tensor_class = tensor_class);
-    Py_INCREF(self->empty = empty);
-    Py_INCREF(self->layouts = layouts);
+    Py_INCREF(self->makers = makers);
     Py_INCREF(self->keep = keep);
     return 0;
 }
@@ -406,8 +407,7 @@ static int
 tensorcall_traverse(TensorCall *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->tensor_class);
-    Py_VISIT(self->empty);
-    Py_VISIT(self->layouts);
+    Py_VISIT(self->makers);
     Py_VISIT(self->keep);
     Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
     return 0;
@@ -421,8 +421,7 @@ tensorcall_dealloc(TensorCall *self)
     PyMem_Free(self->masks);
     PyMem_Free(self->constants);
     Py_XDECREF(self->tensor_class);
-    Py_XDECREF(self->empty);
-    Py_XDECREF(self->layouts);
+    Py_XDECREF(self->makers);
     Py_XDECREF(self->keep);
     ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -452,7 +451,8 @@ new_outputs(const TensorCall *self, void **addresses)
 {
     PyObject *outputs = PyTuple_New(self->output_count);
     for (Py_ssize_t i = 0; outputs != NULL && i < self->output_count; i++) {
-        PyObject *output = PyObject_CallObject(self->empty, PyTuple_GetItem(self->layouts, i));
+        PyObject *maker = PyTuple_GetItem(self->makers, i);
+        PyObject *output = PyObject_CallObject(PyTuple_GetItem(maker, 0), PyTuple_GetItem(maker, 1));
         if (output == NULL || address_of(self, output, ALIGNMENT - 1, &addresses[i]) < 1) {
             Py_XDECREF(output);
             Py_CLEAR(outputs);
@@ -556,7 +556,7 @@ typedef struct {
     const OpenMp *openmp;
     task_function task;
     void *closure;
-    int64_t extent, step, range, ranges;
+    int64_t extent, step, range, ranges, workers;
     int32_t code; /* The first code other than 0 that a slice returned. */
     struct {
         _Alignas(64) int64_t index; /* The first of a range that was not handed out. */
@@ -619,6 +619,8 @@ region(void *data)
 {
     Launch *launch = data;
     int64_t worker = launch->openmp->thread_number();
+    if (worker >= launch->workers)
+        return;
     uint64_t before = worker ? set_floating_point(DEFAULT_MODE) : 0;
     run_slices(launch, worker);
     if (worker)
@@ -653,11 +655,13 @@ openmp_parallel_for(void *ctx, int64_t n, int64_t grain, task_function task, voi
     launch.extent = n;
     launch.range = range;
     launch.ranges = ranges;
+    launch.workers = workers;
     launch.step = whole_lines((range - 1 + pieces) / pieces);
     launch.code = 0;
     for (int64_t i = 0; i < ranges; i++)
         launch.next[i].index = i * range;
-    openmp->parallel(region, &launch, (unsigned)workers, 0);
+    /* All threads of the runtime: GCC's ends and starts threads when regions of different sizes follow each other. */
+    openmp->parallel(region, &launch, 0, 0);
     return launch.code;
 }
 

@@ -38,8 +38,7 @@ class TensorCall:
         data_ptr: Callable[[], int],
         masks: tuple[int, ...],
         constants: tuple[int, ...],
-        empty: Callable[..., Any],
-        layouts: tuple[tuple[Any, ...], ...],
+        makers: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...],
         keep: object,
     ) -> TensorCall: ...
     def call(self, tensors: Sequence[Any], workspace: int, /) -> tuple[Any, ...] | int | None: ...

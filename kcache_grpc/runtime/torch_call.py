@@ -14,6 +14,8 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.runtime.arrays import Buffer, Refused
 from kcache_grpc.runtime.cpu._abi import ffi
+from kcache_grpc.runtime.cpu.openmp import OpenMpThreads, openmp_of_torch
+from kcache_grpc.runtime.cpu.thread_pool import is_of_process
 from kcache_grpc.runtime.cpu.threads import HostThreads, LimitedThreads
 from kcache_grpc.runtime.cpu.torch_run import Run, run_on_cpu
 from kcache_grpc.runtime.dtypes import names_of_torch, torch_dtypes
@@ -35,21 +37,31 @@ class TorchCall:
     recorded. This is checked once for each new tuple of sizes of symbols, not in each call.
 
     Each call reads the addresses of the tensors, so that ``parameter.data = other`` is noticed, and copies
-    tensors whose elements are not aligned. Outputs are new tensors of PyTorch's allocator. A kernel of
-    numerics ``strict`` raises in threads that flush subnormal numbers, as ``Kernel`` does. The interpreter's
-    lock is released while the kernel runs. Safe from many threads at once.
+    tensors whose elements are not aligned. A kernel of numerics ``strict`` raises in threads that flush
+    subnormal numbers, as ``Kernel`` does. The interpreter's lock is released while the kernel runs. Safe from
+    many threads at once.
 
-    On the CPU as many threads work at most as ``torch.get_num_threads()`` says when the call begins. On a GPU
-    the launches are put on PyTorch's current stream, also while it is captured into a CUDA graph, and nothing
-    waits for them; tests run that part beside a recording driver, with tensors on the CPU.
+    Outputs are new tensors of PyTorch's allocator, and no views. On the CPU those of 1 MiB and more are in
+    memory that earlier outputs had; ``resize_`` cannot enlarge them.
+
+    On the CPU as many threads work at most as ``torch.get_num_threads()`` says when the call begins, and as
+    the kernel has. They are those of PyTorch's own operations (``cpu/openmp.py``). Where PyTorch has no
+    OpenMP runtime, without the extension module, and without ``share_threads`` they are the kernel's own
+    pool, whose threads spin for up to 100 us after a launch and then sleep.
+
+    On a GPU the launches are put on PyTorch's current stream, also while it is captured into a CUDA graph,
+    and nothing waits for them. Tests run that part beside a recording driver, with tensors on the CPU.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        """Raises ``ArgumentError`` for a kernel whose outputs are counted, that takes sizes as arguments, or
+    def __init__(self, kernel: Kernel, *, share_threads: bool = True) -> None:
+        """With ``share_threads`` launches run on the threads of PyTorch's OpenMP runtime, if it has one.
+
+        Raises ``ArgumentError`` for a kernel whose outputs are counted, that takes sizes as arguments, or
         that has a dtype which this PyTorch lacks.
         """
         _require_callable(kernel)
         self.kernel = kernel
+        self._share_threads = share_threads
         manifest = kernel.manifest
         on_gpu = isinstance(manifest.target, GpuTarget)
         self._count = len(manifest.inputs)
@@ -59,7 +71,7 @@ class TorchCall:
         self._prepare = self._prepare_on_gpu if on_gpu else self._prepare_on_cpu
         self._runs: dict[tuple[int, ...], Run] = {}
 
-    def __call__(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs for one tensor for each input, in order.
 
         Raises what ``Kernel`` raises.
@@ -84,14 +96,17 @@ class TorchCall:
         return run
 
     def _prepare_on_cpu(self, tensors: Sequence[Any], threads: int) -> Run:
-        def limited(own: HostThreads) -> HostThreads:
-            return LimitedThreads(own, threads)
+        def threads_for(own: HostThreads) -> HostThreads:
+            shared = openmp_of_torch() if self._share_threads and is_of_process(own) else None
+            if shared is None:
+                return LimitedThreads(own, threads)
+            return OpenMpThreads(shared, min(threads, own.workers))
 
         for index, tensor in enumerate(tensors):
             if not tensor.is_cpu:
                 raise self.kernel.argument_error(index, f"it is on {tensor.device}; pass x.cpu()")
         buffers = [Buffer(ffi.NULL, _dtype(tensor), tuple(tensor.shape), None) for tensor in tensors]
-        return run_on_cpu(self.kernel.plan(buffers, limited))
+        return run_on_cpu(self.kernel.plan(buffers, threads_for))
 
     def _prepare_on_gpu(self, tensors: Sequence[Any], ordinal: int) -> Run:
         from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of

@@ -42,8 +42,10 @@ class TensorKind(NamedTuple):
     tensor_class: type
     #: A tensor's method that returns the address of its elements.
     data_ptr: Callable[[], int]
-    #: Makes an uninitialized tensor.
-    empty: Callable[..., Any]
+
+
+#: A callable that returns a new, uninitialized tensor, and its arguments.
+Maker = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 @lru_cache(maxsize=1)
@@ -115,7 +117,7 @@ def tensor_call(
     kind: TensorKind,
     masks: tuple[int, ...],
     constants: Sequence[CData],
-    layouts: tuple[tuple[Any, ...], ...],
+    makers: tuple[Maker, ...],
     dims: CData,
     host: CData,
     *,
@@ -126,8 +128,8 @@ def tensor_call(
 
     It returns the kernel's code if that is not 0. It returns None for another number of tensors, for what is
     no tensor, for tensors whose addresses have bits of ``masks``, and if an output is not aligned; of a
-    ``strict`` kernel in threads that flush subnormal numbers, too. ``layouts`` are the arguments of
-    ``kind.empty`` for the outputs. ``keep`` is kept alive with ``library``, ``dims`` and ``host``; the memory
+    ``strict`` kernel in threads that flush subnormal numbers, too. ``makers`` make the outputs.
+    ``keep`` is kept alive with ``library``, ``dims`` and ``host``; the memory
     of ``constants`` is the caller's concern.
 
     Returns None if the extension module is not installed, or if ``kind.data_ptr`` is no method of C.
@@ -145,8 +147,7 @@ def tensor_call(
             data_ptr=kind.data_ptr,
             masks=masks,
             constants=tuple(map(_address, constants)),
-            empty=kind.empty,
-            layouts=layouts,
+            makers=makers,
             keep=(library, dims, host, keep),
         )
     except TypeError:

@@ -11,7 +11,7 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.expression import evaluate
 from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
-from kcache_grpc.runtime.cpu.fast_call import TensorKind, fast_call, tensor_call
+from kcache_grpc.runtime.cpu.fast_call import Maker, TensorKind, fast_call, tensor_call
 from kcache_grpc.runtime.cpu.library import SIZES_DISAGREE, error_of
 from kcache_grpc.runtime.cpu.memory import Workspaces
 from kcache_grpc.runtime.cpu.outputs import Outputs
@@ -109,7 +109,7 @@ class Plan:
         )
 
     def tensor_call(
-        self, kind: TensorKind, masks: tuple[int, ...], layouts: tuple[tuple[Any, ...], ...]
+        self, kind: TensorKind, masks: tuple[int, ...], makers: tuple[Maker, ...]
     ) -> Callable[[Sequence[Any], int], Any] | None:
         """A call with tensors by the extension module; None without the module or its support."""
         return tensor_call(
@@ -117,7 +117,7 @@ class Plan:
             kind,
             masks,
             self.constants,
-            layouts,
+            makers,
             self._dims,
             self._host,
             strict=self.strict,

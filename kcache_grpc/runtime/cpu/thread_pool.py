@@ -93,3 +93,8 @@ def _brings_pool(library: Library) -> bool:
 def process_threads() -> ProcessThreads:
     """The threads of this process."""
     return ProcessThreads(thread_count(os.environ))
+
+
+def is_of_process(threads: HostThreads) -> bool:
+    """Whether these are threads that the process shares, not those of one client."""
+    return isinstance(threads, NativeThreads) or threads is shared_pool()

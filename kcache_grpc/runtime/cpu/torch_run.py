@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from array import array
 from collections.abc import Callable, Sequence
@@ -11,10 +10,11 @@ from typing import Any
 
 from kcache_grpc.model.manifest import TensorSpec
 from kcache_grpc.runtime.cpu._abi import ffi
-from kcache_grpc.runtime.cpu.fast_call import TensorKind
+from kcache_grpc.runtime.cpu.fast_call import Maker, TensorKind
 from kcache_grpc.runtime.cpu.memory import ALIGNMENT
 from kcache_grpc.runtime.cpu.plan import Plan
-from kcache_grpc.runtime.dtypes import numpy_dtype, torch_dtypes
+from kcache_grpc.runtime.cpu.torch_outputs import aligned_tensor, tensor_makers
+from kcache_grpc.runtime.dtypes import numpy_dtype
 
 _ADDRESS = ffi.typeof("uintptr_t")
 _POINTERS = ffi.typeof("void *[]")
@@ -24,16 +24,15 @@ _or: Callable[[int, int], int] = int.__or__
 
 #: Tensors in, outputs out, at one tuple of sizes.
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
-#: Shape, strides and dtype of a new tensor.
-Layout = tuple[tuple[int, ...], tuple[int, ...], Any]
 
 
 def run_on_cpu(plan: Plan) -> Run:
     """A function that runs ``plan`` on tensors of its dtypes and shapes, contiguous, on the CPU."""
-    masks, layouts, empty = _alignment_masks(plan.manifest.inputs), _layouts(plan), _empty_function()
-    general = _through_cffi(plan, masks, layouts, empty)
+    masks = _alignment_masks(plan.manifest.inputs)
+    makers = tensor_makers(plan.manifest.outputs, plan.output_shapes)
+    general = _through_cffi(plan, masks, makers)
     tensor_class = _torch().Tensor
-    call = plan.tensor_call(TensorKind(tensor_class, tensor_class().data_ptr, empty), masks, layouts)
+    call = plan.tensor_call(TensorKind(tensor_class, tensor_class().data_ptr), masks, makers)
     return general if call is None else _through_extension(plan, call, general)
 
 
@@ -59,9 +58,7 @@ def _through_extension(plan: Plan, call: Callable[[Sequence[Any], int], Any], ge
     return run_with_workspace if size else run
 
 
-def _through_cffi(
-    plan: Plan, masks: tuple[int, ...], layouts: tuple[Layout, ...], empty: Callable[..., Any]
-) -> Run:
+def _through_cffi(plan: Plan, masks: tuple[int, ...], makers: tuple[Maker, ...]) -> Run:
     address_of: Callable[[Any], int] = _torch().Tensor.data_ptr
     widest, call = reduce(_or, masks, 0), plan.call
     constants = [int(ffi.cast(_ADDRESS, pointer)) for pointer in plan.constants]
@@ -71,10 +68,10 @@ def _through_cffi(
         if reduce(_or, addresses, 0) & widest and any(map(_and, addresses, masks)):
             tensors = _aligned(tensors, masks)
             addresses = list(map(address_of, tensors))
-        outputs = [empty(shape, strides, dtype) for shape, strides, dtype in layouts]
+        outputs = [make(*arguments) for make, arguments in makers]
         results = [output.data_ptr() for output in outputs]
         if reduce(_or, results, 0) & (ALIGNMENT - 1):
-            outputs = [_aligned_output(output) for output in outputs]
+            outputs = [aligned_tensor(output) for output in outputs]
             results = [output.data_ptr() for output in outputs]
         buffers = array("Q", addresses)
         buffers.extend(constants)
@@ -90,48 +87,10 @@ def _alignment_masks(inputs: Sequence[TensorSpec]) -> tuple[int, ...]:
     return tuple(numpy_dtype(spec.dtype).alignment - 1 for spec in inputs)
 
 
-def _layouts(plan: Plan) -> tuple[Layout, ...]:
-    """The outputs of ``plan``."""
-    dtypes = torch_dtypes()
-    pairs = zip(plan.manifest.outputs, plan.output_shapes, strict=True)
-    return tuple((shape, _row_major(shape), dtypes[spec.dtype]) for spec, shape in pairs)
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides in elements of a contiguous tensor."""
-    strides, step = list[int](), 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def _empty_function() -> Callable[..., Any]:
-    """What makes an uninitialized CPU tensor of a shape, strides and a dtype.
-
-    The function that Inductor's code calls costs half of ``torch.empty_strided``; it is private to PyTorch.
-    """
-    try:
-        return importlib.import_module("torch._C._dynamo.guards")._empty_strided_cpu
-    except (ImportError, AttributeError):
-        empty = _torch().empty_strided
-        return lambda shape, strides, dtype: empty(shape, strides, dtype=dtype, device="cpu")
-
-
 def _aligned(tensors: Sequence[Any], masks: Sequence[int]) -> list[Any]:
     """The tensors, those whose elements are not aligned as copies."""
     pairs = zip(tensors, masks, strict=True)
     return [tensor.clone() if tensor.data_ptr() & mask else tensor for tensor, mask in pairs]
-
-
-def _aligned_output(tensor: Any) -> Any:
-    """A tensor like ``tensor`` at an address that the ABI asks for; itself if its own is one."""
-    if not tensor.data_ptr() % ALIGNMENT:
-        return tensor
-    torch, size = _torch(), tensor.numel() * tensor.element_size()
-    memory = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device="cpu")
-    start = -memory.data_ptr() % ALIGNMENT
-    return memory[start : start + size].view(tensor.dtype).view(tensor.shape)
 
 
 def _torch() -> Any:

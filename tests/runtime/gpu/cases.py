@@ -242,6 +242,40 @@ def torch_short_way() -> Any:
     return {"refused": refused, "all": list(other), "x": x.data_ptr(), "y": y.data_ptr(), "like": y.shape}
 
 
+def torch_call() -> Any:
+    """As above; tensors on the CPU themselves are rejected."""
+    import torch
+
+    from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
+    from kcache_grpc.runtime.gpu.torch_run import run_on_gpu
+    from kcache_grpc.runtime.torch_call import TorchCall
+
+    loaded, x = kernel(), torch.nn.Parameter(torch.zeros(256))
+    plan = loaded.gpu_plan([DeviceBuffer(0, "f32", (256,), None)], 0, 0)
+    run = run_on_gpu(plan, torch.device("cpu"), lambda: 77)
+    outputs = [run([x])[0]]
+    x.data = torch.ones(256)
+    outputs.append(run((x,))[0])
+    view = torch.zeros(257)[1:]
+    outputs.append(run([view])[0])
+    empty = loaded.gpu_plan([DeviceBuffer(0, "f32", (0,), None)], 0, 0)
+    (nothing,) = run_on_gpu(empty, torch.device("cpu"), lambda: 77)([torch.zeros(0)])
+    return {
+        "x": x.data_ptr(),
+        "view": view.data_ptr(),
+        "outputs": [output.data_ptr() for output in outputs],
+        "shapes": [tuple(output.shape) for output in (*outputs, nothing)],
+        "sizes": error_of(lambda: loaded.gpu_plan([DeviceBuffer(0, "f32", (1000001,), None)], 0, 0)),
+        "cpu": error_of(lambda: TorchCall(loaded)([x])),
+    }
+
+
+def torch_call_in_a_capture() -> Any:
+    from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
+
+    return error_of(lambda: kernel().gpu_plan([DeviceBuffer(0, "f32", (8,), None)], 0, 0))
+
+
 def loads() -> Any:
     return error_of(lambda: kernel().load())
 

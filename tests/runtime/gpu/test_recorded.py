@@ -188,6 +188,29 @@ def test_the_short_way_of_pytorch_takes_what_it_knows_and_leaves_the_rest(tmp_pa
     assert (values[0], values[2]) == (workspace + 1024, said["y"])
 
 
+def test_checked_tensors_are_launched_on_the_stream_without_waiting(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    said, calls = run("torch_call", tmp_path)
+    first = calls.index(next(call for call in calls if " stream=77 " in call))
+    assert not any("Synchronize" in call or "cuMemcpy" in call for call in calls[first:])
+    scale = [call for call in calls if call.startswith("cuLaunchKernel scale")]
+    assert all(" stream=77 " in call for call in scale)
+    inputs = [int(call.split(" params= ")[1].split()[0]) for call in scale]
+    assert inputs[0] != inputs[1] == said["x"]
+    assert inputs[2] != said["view"]
+    assert inputs[2] % 16 == 0
+    assert [values[2] for values in _launched(calls)][:3] == said["outputs"]
+    assert said["shapes"] == [[256]] * 3 + [[0]]
+    assert "s0 <= 1000000" in said["sizes"][1]
+    assert "it is on cpu, and the kernel runs on a GPU" in said["cpu"][1]
+
+
+def test_a_kernel_is_not_loaded_for_checked_tensors_in_a_capture(tmp_path: Path) -> None:
+    said, _ = run("torch_call_in_a_capture", tmp_path, capturing=1)
+    assert said[0] == "ArgumentError"
+    assert "call it once before the capture" in said[1]
+
+
 def _launched(calls: list[str]) -> list[list[int]]:
     return [
         [int(value) for value in call.split(" params= ")[1].split()]
