@@ -1,0 +1,1 @@
+"""``torch.compile`` with backend kcache beside Inductor and eager mode."""
