@@ -96,6 +96,7 @@ class _Capture:
         self._compilers = compilers
         self._report = report
         self._refusal: str | None = None
+        self._guards = _ShapeGuards()
 
     def run(
         self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
@@ -116,6 +117,8 @@ class _Capture:
         entry = _entry_of(compiled)
         if _alias_guards() != guards or (entry is not None and _merges_inputs(entry)):
             self._refusal = "the graph mutates duplicate or overlapping inputs"
+        if self._guards.lost():
+            self._refusal = "tracing added guards on symbols that are no inputs of the graph"
         if entry is None or self._refusal is not None:
             self._report(self._refusal or "AOTAutograd kept no entry")
             entry = None
@@ -150,6 +153,7 @@ class _Capture:
                 force_non_lazy_backward_lowering=True,
             )
             aot_config = _with_key(aot_config, fake_args)
+            self._guards = _ShapeGuards(shape_env, aot_config.cache_info.forward_symints)
             stack.enter_context(torch._dynamo.compiled_autograd._disable())
             state = _private("torch._functorch.aot_autograd:create_aot_state")(
                 stack, functional_call, fake_args, descriptors, aot_config, fake_mode, shape_env
@@ -186,6 +190,33 @@ class _Capture:
         compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")
         compiled = _boxed(compile_eagerly(graph, inputs), key)
         return disable(compiled, reason="do not trace generated backwards pass")
+
+
+class _ShapeGuards:
+    """The guards of a shape environment that an entry's expression leaves out.
+
+    AOTAutograd writes guards on the symbols that are inputs: guards on floats, and on symbols that tracing
+    replaced by constants, are not among them.
+    """
+
+    def __init__(self, environment: Any = None, inputs: Sequence[Any] = ()) -> None:
+        self._environment = environment
+        self._inputs = inputs
+        self._before = 0 if environment is None else len(environment.guards)
+
+    def lost(self) -> bool:
+        """Whether guards were added that are neither written nor follow from those that are."""
+        if self._environment is None:
+            return False
+        written: set[Any] = set()
+        for value in self._inputs:
+            written |= {value.node.expr} & value.node.expr.free_symbols
+        added = [guard.expr for guard in self._environment.guards[self._before :]]
+        return any(
+            not expression.free_symbols <= written
+            and expression.xreplace(self._environment.replacements) != True  # noqa: E712
+            for expression in added
+        )
 
 
 def callable_of(compiled: Compiled, constants: Sequence[Any]) -> Compiled:
