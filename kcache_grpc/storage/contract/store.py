@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from kcache_grpc.storage.audit.contract import AuditStore
+from kcache_grpc.storage.contract.assertions import AssertionStore
 from kcache_grpc.storage.contract.autotune import AutotuneStore
 from kcache_grpc.storage.contract.blob_cache import BlobCacheStore
 from kcache_grpc.storage.contract.change_notifications import NoticeStore
@@ -439,6 +440,7 @@ class Store(
     AuditStore,
     AutotuneStore,
     BlobCacheStore,
+    AssertionStore,
     NearbyStore,
     LifecycleStore,
 ):
