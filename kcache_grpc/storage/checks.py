@@ -266,8 +266,6 @@ def roles(names: Sequence[str]) -> None:
     """Raises ``InvalidValue`` unless these are at most 32 names of roles."""
     for name in names:
         if not _ROLE.match(name):
-            raise InvalidValue(
-                f"role {name[:80]!r}: use 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
-            )
+            raise InvalidValue(f"role {name[:80]!r}: use 1 to 64 of a-z 0-9 . _ -, a letter or digit first")
     if len(names) > 32:
         raise InvalidValue(f"{len(names)} roles; a namespace trusts at most 32")

@@ -111,11 +111,17 @@ class AssertionStore(ABC):
 
     @abstractmethod
     def find_assertions(
-        self, namespace: Namespace, source_digests: Sequence[bytes], actor: str, roles: Sequence[str] = ()
+        self,
+        namespace: Namespace,
+        source_digests: Sequence[bytes],
+        actor: str,
+        roles: Sequence[str] = (),
+        *,
+        quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
         """What ``actor`` may believe, by source digest: its own first, then those of ``roles``, oldest first.
 
-        Assertions in quarantine are left out.
+        Assertions in quarantine are left out, unless ``quarantined``.
         """
 
     @abstractmethod

@@ -48,14 +48,21 @@ class MemoryAssertions(MemoryPart, AssertionStore):
             return AssertionOutcome(_seen(state, namespace.epoch, namespace.id, held), inserted)
 
     def find_assertions(
-        self, namespace: Namespace, source_digests: Sequence[bytes], actor: str, roles: Sequence[str] = ()
+        self,
+        namespace: Namespace,
+        source_digests: Sequence[bytes],
+        actor: str,
+        roles: Sequence[str] = (),
+        *,
+        quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
         checks.digests("source digest", source_digests)
         wanted = set(source_digests)
         believed: dict[bytes, list[AssertionRecord]] = {}
         for assertion in self._of_epoch(namespace):
             is_believed = assertion.actor == actor or assertion.role in roles
-            if assertion.source_digest in wanted and is_believed and not assertion.quarantined:
+            is_served = quarantined or not assertion.quarantined
+            if assertion.source_digest in wanted and is_believed and is_served:
                 believed.setdefault(assertion.source_digest, []).append(assertion)
         return {
             digest: tuple(sorted(rows, key=lambda row: (row.actor != actor, row.id)))

@@ -85,9 +85,7 @@ assertion_disputes = Table(
 assertion_usage = Table(
     "assertion_usage",
     METADATA,
-    Column(
-        "assertion_id", BigInteger, ForeignKey("assertions.id"), primary_key=True, autoincrement=False
-    ),
+    Column("assertion_id", BigInteger, ForeignKey("assertions.id"), primary_key=True, autoincrement=False),
     int_column("hits"),
     int_column("last_used_at"),
     Index("ix_assertion_usage_last_used_at", "last_used_at", "assertion_id"),

@@ -63,16 +63,11 @@ _COLUMNS = (
     _A.created_at,
 )
 _ALL = select(*_COLUMNS, _DISPUTED.label("quarantined"))
-_FIND = (
-    select(*_COLUMNS)
-    .where(
-        *_HERE,
-        _A.source_digest.in_(bindparam("named", expanding=True)),
-        or_(_A.actor == bindparam("own"), _A.role.in_(bindparam("roles", expanding=True))),
-        ~_DISPUTED,
-    )
-    .order_by(_A.id)
-)
+_FIND = _ALL.where(
+    *_HERE,
+    _A.source_digest.in_(bindparam("named", expanding=True)),
+    or_(_A.actor == bindparam("own"), _A.role.in_(bindparam("roles", expanding=True))),
+).order_by(_A.id)
 _OWN = _ALL.where(*_HERE, _A.source_digest == bindparam("named"), _A.actor == bindparam("own"))
 _LIST = _ALL.where(*_HERE, _A.id > bindparam("after")).order_by(_A.id).limit(bindparam("most"))
 _RECORDS = select(_A.id, _A.record).where(_A.id.in_(bindparam("ids", expanding=True)))
@@ -86,10 +81,7 @@ _CONFLICT = select(_C.id).where(
     _C.offered == bindparam("other"),
 )
 _CONFLICTS = (
-    select(assertion_conflicts)
-    .where(_C.namespace_id == _NS)
-    .order_by(_C.id.desc())
-    .limit(bindparam("most"))
+    select(assertion_conflicts).where(_C.namespace_id == _NS).order_by(_C.id.desc()).limit(bindparam("most"))
 )
 _INSERT_DISPUTE = insert_once(assertion_disputes).returning(_D.id)
 _DISPUTE = select(_D.id).where(
@@ -102,7 +94,9 @@ _DISPUTE = select(_D.id).where(
 _DISPUTES = (
     select(assertion_disputes).where(_D.namespace_id == _NS).order_by(_D.id.desc()).limit(bindparam("most"))
 )
-_TOTALS = select(func.count().label("count"), func.coalesce(func.sum(_A.size), 0).label("bytes")).where(*_HERE)
+_TOTALS = select(func.count().label("count"), func.coalesce(func.sum(_A.size), 0).label("bytes")).where(
+    *_HERE
+)
 _COUNT_CONFLICTS = (
     select(func.count())
     .select_from(assertion_conflicts)
@@ -177,14 +171,21 @@ class SqlAssertions(SqlPart, AssertionStore):
         return self._db.transact(work)
 
     def find_assertions(
-        self, namespace: Namespace, source_digests: Sequence[bytes], actor: str, roles: Sequence[str] = ()
+        self,
+        namespace: Namespace,
+        source_digests: Sequence[bytes],
+        actor: str,
+        roles: Sequence[str] = (),
+        *,
+        quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
         checks.digests("source digest", source_digests)
         believed: dict[bytes, list[AssertionRecord]] = {}
         values = {**_here(namespace), "own": actor, "roles": list(roles)}
         for batch in batches(source_digests):
             for row in self._db.fetch(_FIND, {**values, "named": list(batch)}):
-                believed.setdefault(row.source_digest, []).append(_record(row, quarantined=False))
+                if quarantined or not row.quarantined:
+                    believed.setdefault(row.source_digest, []).append(_record(row))
         return {
             digest: tuple(sorted(rows, key=lambda row: (row.actor != actor, row.id)))
             for digest, rows in believed.items()
@@ -261,7 +262,7 @@ class SqlAssertions(SqlPart, AssertionStore):
     ) -> tuple[AssertionRecord, ...]:
         checks.number("id or limit", after_id, limit)
         rows = self._db.fetch(_LIST, {**_here(namespace), "after": after_id, "most": limit})
-        return tuple(_record(row, quarantined=bool(row.quarantined)) for row in rows)
+        return tuple(map(_record, rows))
 
     def list_assertion_conflicts(
         self, namespace: Namespace, limit: int = 100
@@ -317,7 +318,9 @@ class SqlAssertions(SqlPart, AssertionStore):
             chosen = _until(rows, None if amount is None else amount - size)
             if not chosen:
                 break
-            if not dry_run and not self._collect_assertions(namespace, {row.id: row.size for row in chosen}, reason):
+            if not dry_run and not self._collect_assertions(
+                namespace, {row.id: row.size for row in chosen}, reason
+            ):
                 break
             count, size = count + len(chosen), size + sum(row.size for row in chosen)
             if dry_run or len(rows) < most:
@@ -391,7 +394,7 @@ def _put(
     for _ in range(_TRIES):
         row = connection.execute(_OWN, own).first()
         if row is not None:
-            assertion = _record(row, quarantined=bool(row.quarantined))
+            assertion = _record(row)
             if assertion.record_digest != draft.record_digest:
                 _record_conflict(connection, namespace, draft, assertion.record_digest, now)
             return AssertionOutcome(assertion, inserted)
@@ -420,7 +423,7 @@ def _record_conflict(
         connection.execute(_INSERT_CONFLICT, values)
 
 
-def _record(row: Row, *, quarantined: bool) -> AssertionRecord:
+def _record(row: Row) -> AssertionRecord:
     programs = bytes(row.programs)
     return AssertionRecord(
         row.id,
@@ -433,7 +436,7 @@ def _record(row: Row, *, quarantined: bool) -> AssertionRecord:
         row.toolchain,
         row.size,
         row.created_at,
-        quarantined,
+        bool(row.quarantined),
     )
 
 

@@ -53,7 +53,9 @@ def test_an_assertion_comes_back_as_it_was_put(store: Store, ns: Namespace, reco
     assert record_of(store, ns, "a") == record
 
 
-def test_the_first_record_of_an_actor_stays_and_another_one_is_a_conflict(store: Store, ns: Namespace) -> None:
+def test_the_first_record_of_an_actor_stays_and_another_one_is_a_conflict(
+    store: Store, ns: Namespace
+) -> None:
     assert store.put_assertion(ns, draft("a", b"first")).inserted
     again = store.put_assertion(ns, draft("a", b"first"))
     assert (again.inserted, store.list_assertion_conflicts(ns)) == (False, ())
