@@ -137,7 +137,7 @@ class Stats:
     blob_hits: int = 0
     blob_seconds_saved: float = 0.0
     #: Of the present epoch: assertions of source digests stored now, and their bytes, those in quarantine
-    #: included; records that an actor offered after another one; and assertions that were put into quarantine.
+    #: included; records that an actor offered after another one; and assertions put into quarantine.
     assertions: int = 0
     assertion_bytes: int = 0
     assertion_conflicts: int = 0

@@ -58,8 +58,8 @@ class Principal:
     role: str = ""
 
 
-#: Callers of a server without tokens: on its Unix socket, in whose directory is the server's own user alone, and
-#: by TCP, who may be any user of the machine. ``SHARED``: callers with the token that all share.
+#: Callers of a server without tokens: on its Unix socket, whose directory admits the server's own user alone,
+#: and by TCP, who may be any user of the machine. ``SHARED``: callers with the token that all share.
 LOCAL, ANONYMOUS, SHARED = Principal("local"), Principal("anonymous"), Principal("token")
 
 
@@ -67,8 +67,8 @@ LOCAL, ANONYMOUS, SHARED = Principal("local"), Principal("anonymous"), Principal
 class Caller:
     """Who asks, for the audit log, and in which namespace.
 
-    ``actor`` and ``job`` are what the caller says of itself, ``peer`` is what the server saw, ``principal`` is
-    who it was authenticated as. ``started``: ``time.perf_counter`` when the request came in; 0: unknown.
+    ``actor`` and ``job`` are what the caller says of itself, ``peer`` is what the server saw, ``principal``
+    is who it was authenticated as. ``started``: ``time.perf_counter`` when the request came in; 0: unknown.
     """
 
     namespace: str = "default"

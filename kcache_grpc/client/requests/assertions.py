@@ -23,8 +23,8 @@ from kcache_grpc.errors import ArgumentError, IntegrityError
 class SourceAssertion:
     """What an actor said that a source graph lowers to.
 
-    ``programs``: digests of the programs that the record names, in its order. ``actor``: the principal that the
-    service authenticated, and ``role`` its role, empty for none. ``toolchain``: the actor's, as text.
+    ``programs``: digests of the programs that the record names, in its order. ``actor``: the principal that
+    the service authenticated, and ``role`` its role, empty for none. ``toolchain``: the actor's, as text.
     """
 
     source_digest: bytes

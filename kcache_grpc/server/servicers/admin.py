@@ -194,8 +194,8 @@ def administrator(header: common_pb2.RequestHeader, context: Call, *, guarded: b
         )
     if guarded and caller.principal != SHARED and caller.principal.role != ADMIN_ROLE:
         raise PermissionDenied(
-            f"{caller.principal.name} has the role {caller.principal.role or 'none'!r}: {what} needs the token "
-            f"of the server, or one of a principal with the role {ADMIN_ROLE!r}"
+            f"{caller.principal.name} may not: {what} needs the token of the server (--token-file), or that"
+            f" of a principal with the role {ADMIN_ROLE!r}"
         )
     return caller
 

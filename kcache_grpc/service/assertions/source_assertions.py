@@ -137,7 +137,8 @@ class SourceAssertions:
     ) -> tuple[AssertionOutcome, bytes]:
         """Stores an assertion of the caller unless it has one under this digest; the stored one.
 
-        And its record, which is empty where it is ``record``. Raises ``ArgumentError``, ``ResourceExhausted``.
+        And its record, which is empty where it is ``record``. Raises ``ArgumentError``,
+        ``ResourceExhausted``, and ``Unavailable`` where it was removed meanwhile.
         """
         self._check(source_digest, record, programs, toolchain)
         principal = caller.principal
@@ -170,7 +171,7 @@ class SourceAssertions:
     async def dispute(
         self, caller: Caller, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str
     ) -> int:
-        """Quarantines the assertions that the caller may believe and that say so; how many it was that did it.
+        """Quarantines the assertions with this record that the caller may believe; how many it was.
 
         Raises ``ArgumentError``, and ``NotFound`` where there are none, in quarantine or not.
         """
@@ -235,10 +236,13 @@ class SourceAssertions:
         """Writes the hit counters. Where the store cannot be written they are dropped: they are hints."""
         waiting, self._hits = self._hits, {}
         for namespace, hits in waiting.items():
-            try:
-                await self._threads(self._store.add_assertion_hits, namespace, hits)
-            except StorageError as error:
-                logger.warning("hits of assertions are not counted: %s", error)
+            await self._count(namespace, hits)
+
+    async def _count(self, namespace: Namespace, hits: Mapping[int, int]) -> None:
+        try:
+            await self._threads(self._store.add_assertion_hits, namespace, hits)
+        except StorageError as error:
+            logger.warning("hits of assertions are not counted: %s", error)
 
     async def _run(self) -> None:
         while True:

@@ -134,7 +134,7 @@ class Collector:
     def _assertions(
         self, namespace: Namespace, wish: Wish, quota: Quota | None, report: Report
     ) -> Iterator[Report]:
-        """Assertions of earlier epochs, those that were not used for so long, then what is above the quota."""
+        """Assertions of earlier epochs, those not used for so long, then what is above the quota."""
         freed = self._remove_assertions(namespace, wish, wish.min_age, None, "epoch", report)
         yield report
         if wish.older_than is not None:

@@ -130,7 +130,8 @@ class AssertionStore(ABC):
     ) -> Mapping[int, bytes]:
         """The records by id of the assertion, checked.
 
-        One that is damaged removes its assertion, with an audit event, and is left out, as those that are gone.
+        One that is damaged removes its assertion, with an audit event, and is left out, as are those that are
+        gone.
         """
 
     @abstractmethod

@@ -157,8 +157,8 @@ class State:
         #: Hits of removed values by namespace, and the microseconds that they saved.
         self.removed_value_hits: Counter[int] = Counter()
         self.removed_value_saved_us: Counter[int] = Counter()
-        #: By namespace, epoch, source digest and actor; and the digest of the record that was offered, or that
-        #: is disputed.
+        #: By namespace, epoch, source digest and actor; and the digest of the record that was offered, or is
+        #: disputed.
         self.assertions: dict[tuple[int, int, bytes, str], HeldAssertion] = {}
         self.assertion_conflicts: dict[tuple[int, int, bytes, str, bytes], AssertionConflict] = {}
         self.assertion_disputes: dict[tuple[int, int, bytes, str, bytes], Dispute] = {}

@@ -61,15 +61,19 @@ _COLUMNS = (
     _A.toolchain,
     _A.size,
     _A.created_at,
+    _DISPUTED.label("quarantined"),
 )
-_ALL = select(*_COLUMNS, _DISPUTED.label("quarantined"))
-_FIND = _ALL.where(
-    *_HERE,
-    _A.source_digest.in_(bindparam("named", expanding=True)),
-    or_(_A.actor == bindparam("own"), _A.role.in_(bindparam("roles", expanding=True))),
-).order_by(_A.id)
-_OWN = _ALL.where(*_HERE, _A.source_digest == bindparam("named"), _A.actor == bindparam("own"))
-_LIST = _ALL.where(*_HERE, _A.id > bindparam("after")).order_by(_A.id).limit(bindparam("most"))
+_FIND = (
+    select(*_COLUMNS)
+    .where(
+        *_HERE,
+        _A.source_digest.in_(bindparam("named", expanding=True)),
+        or_(_A.actor == bindparam("own"), _A.role.in_(bindparam("roles", expanding=True))),
+    )
+    .order_by(_A.id)
+)
+_OWN = select(*_COLUMNS).where(*_HERE, _A.source_digest == bindparam("named"), _A.actor == bindparam("own"))
+_LIST = select(*_COLUMNS).where(*_HERE, _A.id > bindparam("after")).order_by(_A.id).limit(bindparam("most"))
 _RECORDS = select(_A.id, _A.record).where(_A.id.in_(bindparam("ids", expanding=True)))
 _INSERT = insert_once(assertions).returning(_A.id)
 _INSERT_CONFLICT = insert_once(assertion_conflicts)
