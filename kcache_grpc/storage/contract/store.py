@@ -92,7 +92,7 @@ class NamespaceStore(ABC):
 
     @abstractmethod
     def raise_epoch(self, namespace: Namespace) -> Namespace:
-        """Disown all mappings and kernels of ``namespace``: give it the next epoch.
+        """Disown all mappings, kernels and assertions of ``namespace``: give it the next epoch.
 
         Done once for equal arguments: when the epoch has moved on from ``namespace.epoch`` already,
         the present one is returned.

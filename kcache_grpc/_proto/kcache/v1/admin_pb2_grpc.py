@@ -142,7 +142,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RaiseEpoch(self, request, context):
-        """Disowns all kernels and mappings of a namespace. Servers notice within a second.
+        """Disowns all kernels, mappings and assertions of a namespace. Servers notice within a second.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
