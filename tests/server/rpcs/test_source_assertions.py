@@ -294,18 +294,22 @@ def test_a_raised_epoch_disowns_assertions(as_: As) -> None:
 
 def test_limits(as_: As) -> None:
     alice = as_("alice")
+    request = kernel_cache_pb2.GetCapabilitiesRequest(header=alice.header)
+    limits = alice.cache.GetCapabilities(request, metadata=alice.metadata).limits
+    assert limits.max_assertion_bytes == 1 << 20
     assert alice.put("a", "r" * (1 << 20)).inserted
     assert error_of(lambda: alice.put("b", "r" * (1 << 20) + "r")) == (
         "RESOURCE_EXHAUSTED",
         f"the record has {(1 << 20) + 1} bytes; one has at most {1 << 20}",
     )
-    for wrong in (
+    rejected: tuple[dict[str, Any], ...] = (
         {"record": ""},
         {"programs": [b"short"]},
         {"programs": [sha("p")] * 4097},
         {"toolchain": "t" * 4097},
         {"toolchain": "a\0b"},
-    ):
+    )
+    for wrong in rejected:
         assert error_of(lambda wrong=wrong: alice.put("b", **wrong))[0] == "INVALID_ARGUMENT"
     assert alice.put("b", programs=[sha("p")] * 4096, toolchain="t" * 4096).inserted
     assert error_of(lambda: alice.get(b"short"))[0] == "INVALID_ARGUMENT"
@@ -381,6 +385,25 @@ def test_without_tokens_the_socket_and_tcp_are_an_actor_each(tmp_path: Path) -> 
             assert socket.actor_of("a") is None
             assert socket.put("a", "of the user").assertion.actor == "local"
             assert (socket.actor_of("a"), tcp.actor_of("a")) == ("local", "anonymous")
+
+
+def test_a_server_with_principals_alone_answers_nobody_else(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "socket": tmp_path / "run" / "s",
+        "principals": principals_file(tmp_path),
+    }
+    with running(config_in(tmp_path, **changes)) as server:
+        assert Calls(server.channel, "default", "token of alice").put("a").assertion.actor == "alice"
+        assert Calls(server.channel, "default", "token of root").trust("ci")
+        with grpc.insecure_channel(f"unix:{tmp_path}/run/s") as channel:
+            for token in ("", "shared", "token of nobody", sha("token of alice").hex()):
+                calls = Calls(channel, "default", token)
+                assert error_of(lambda calls=calls: calls.get(sha("a")))[0] == "PERMISSION_DENIED"
+                assert error_of(lambda calls=calls: calls.trust("ci"))[0] == "PERMISSION_DENIED"
+            calls = Calls(channel, "default", "token of alice")
+            assert calls.actor_of("a") == "alice"
+            calls.metadata = (("authorization", "token of alice"),)
+            assert error_of(lambda: calls.get(sha("a")))[0] == "PERMISSION_DENIED"
 
 
 def test_a_client_verifies_what_it_gets(server: Running, tmp_path: Path) -> None:
