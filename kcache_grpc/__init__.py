@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kcache_grpc.client.bundles.reports import BundleItem, ImportReport, PreloadReport
     from kcache_grpc.client.client import Client
     from kcache_grpc.client.progress import Stage
+    from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAssertion
     from kcache_grpc.client.requests.audit import AuditEvent
     from kcache_grpc.client.requests.support import Support
     from kcache_grpc.client.tuning.timings import ScheduleTiming
@@ -78,9 +79,11 @@ __all__ = [
     "Options",
     "PermissionDenied",
     "PreloadReport",
+    "PutAssertionResult",
     "ResourceExhausted",
     "Saving",
     "ScheduleTiming",
+    "SourceAssertion",
     "Spec",
     "Stage",
     "Stats",
@@ -110,6 +113,8 @@ _HOMES = {
     "Options": "kcache_grpc.model.options",
     "PreloadReport": "kcache_grpc.client.bundles.reports",
     "ScheduleTiming": "kcache_grpc.client.tuning.timings",
+    "PutAssertionResult": "kcache_grpc.client.requests.assertions",
+    "SourceAssertion": "kcache_grpc.client.requests.assertions",
     "Saving": "kcache_grpc.client.values",
     "Spec": "kcache_grpc.client.values",
     "Stage": "kcache_grpc.client.progress",

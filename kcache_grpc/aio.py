@@ -17,6 +17,7 @@ from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, Prelo
 from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
+from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAssertion
 from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.requests.support import Support
 from kcache_grpc.client.transport.asynchronous import AsyncIo
@@ -193,6 +194,26 @@ class Client:
         plan = Plan(choices, sizes, inputs, budget, on_progress)
         shapes = shape_wish(None, symbols, dynamic)
         return await self._core.autotune(program, format, target, options, plan, shapes)
+
+    async def get_assertion(self, source_digest: bytes) -> SourceAssertion | None:
+        """See ``kcache_grpc.Client.get_assertion``."""
+        return (await self._core.get_assertions((source_digest,))).get(source_digest)
+
+    async def get_assertions(self, source_digests: Sequence[bytes]) -> dict[bytes, SourceAssertion]:
+        """See ``kcache_grpc.Client.get_assertions``."""
+        return await self._core.get_assertions(source_digests)
+
+    async def put_assertion(
+        self, source_digest: bytes, record: bytes, programs: Sequence[bytes], *, toolchain: str = ""
+    ) -> PutAssertionResult:
+        """See ``kcache_grpc.Client.put_assertion``."""
+        return await self._core.put_assertion(source_digest, record, programs, toolchain)
+
+    async def dispute_assertion(
+        self, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str = ""
+    ) -> bool:
+        """See ``kcache_grpc.Client.dispute_assertion``."""
+        return await self._core.dispute_assertion(source_digest, record_digest, observed, reason)
 
     async def preload(
         self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None

@@ -69,6 +69,7 @@ def _add_administration(app: typer.Typer) -> None:
     quota.command("set")(lifecycle.quota_set)
     quota.command("remove")(lifecycle.quota_remove)
     quota.command("compatible-targets")(lifecycle.compatible_targets)
+    quota.command("trusted-roles")(lifecycle.trusted_roles)
     app.add_typer(quota, name="quota")
     quarantine = typer.Typer(
         help="Kernels and mappings that verify took out: show, restore.", no_args_is_help=True

@@ -14,6 +14,7 @@ from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, Prelo
 from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
+from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAssertion
 from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.requests.blob_cache import BlobDraft, BlobOutcome, BlobSink
 from kcache_grpc.client.requests.support import Support
@@ -292,6 +293,40 @@ class Client:
         Raises ``ResourceExhausted``, ``Unavailable``.
         """
         return run(self._core.put_blobs(drafts))
+
+    def get_assertion(self, source_digest: bytes) -> SourceAssertion | None:
+        """What the source graph with this digest (32 bytes) lowers to, as an actor asserted that is believed.
+
+        This client's own actor, or else the first one whose role the namespace trusts; ``None`` without one
+        (docs/guide/source-assertions.md). The record matches its digest. Whether it is right is not known:
+        derive a sample of them again, and call ``dispute_assertion`` where that gives another record.
+        """
+        return run(self._core.get_assertions((source_digest,))).get(source_digest)
+
+    def get_assertions(self, source_digests: Sequence[bytes]) -> dict[bytes, SourceAssertion]:
+        """As ``get_assertion`` for many digests in one call, by digest; those without one are left out."""
+        return run(self._core.get_assertions(source_digests))
+
+    def put_assertion(
+        self, source_digest: bytes, record: bytes, programs: Sequence[bytes], *, toolchain: str = ""
+    ) -> PutAssertionResult:
+        """Asserts that a source graph lowers to ``programs`` (digests), as ``record`` says: UTF-8 text.
+
+        The first record of an actor under a digest stays. ``toolchain``: what lowered the graph, as text; it
+        is part of the source digest, and stored for people. Raises ``ResourceExhausted`` for a record of more
+        than ``limits.max_assertion_bytes``, 1 MiB by default.
+        """
+        return run(self._core.put_assertion(source_digest, record, programs, toolchain))
+
+    def dispute_assertion(
+        self, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str = ""
+    ) -> bool:
+        """Says that deriving an assertion again gave a record with another SHA-256, ``observed`` (32 bytes).
+
+        The assertion is in quarantine from then on, and returned to nobody; false where it was before. Raises
+        ``NotFound`` for one that this client would not be given.
+        """
+        return run(self._core.dispute_assertion(source_digest, record_digest, observed, reason))
 
     def preload(
         self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None

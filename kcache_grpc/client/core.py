@@ -20,7 +20,7 @@ from kcache_grpc.client.cache.totals import Totals
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.fetch_kernel import Obtained, Obtainer
-from kcache_grpc.client.requests import audit, blob_cache, graphs
+from kcache_grpc.client.requests import assertions, audit, blob_cache, graphs
 from kcache_grpc.client.requests.estimates import expected_seconds
 from kcache_grpc.client.requests.explain import explain
 from kcache_grpc.client.requests.graphs import with_witnesses
@@ -471,6 +471,31 @@ class Core:
         """Stores values of ``BlobCache`` whose keys are not stored."""
         deadline = self._new_deadline()
         return await self._services.ask(lambda main: blob_cache.put(main, drafts, deadline))
+
+    async def get_assertions(
+        self, source_digests: Sequence[bytes]
+    ) -> dict[bytes, assertions.SourceAssertion]:
+        """See ``Client.get_assertions``."""
+        deadline = self._new_deadline()
+        return await self._services.ask(lambda main: assertions.get(main, source_digests, deadline))
+
+    async def put_assertion(
+        self, source_digest: bytes, record: bytes, programs: Sequence[bytes], toolchain: str
+    ) -> assertions.PutAssertionResult:
+        """See ``Client.put_assertion``."""
+        deadline = self._new_deadline()
+        return await self._services.ask(
+            lambda main: assertions.put(main, source_digest, record, programs, toolchain, deadline)
+        )
+
+    async def dispute_assertion(
+        self, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str
+    ) -> bool:
+        """See ``Client.dispute_assertion``."""
+        deadline = self._new_deadline()
+        return await self._services.ask(
+            lambda main: assertions.dispute(main, source_digest, record_digest, observed, reason, deadline)
+        )
 
     async def autotune(
         self,

@@ -136,6 +136,12 @@ class Stats:
     blob_bytes: int = 0
     blob_hits: int = 0
     blob_seconds_saved: float = 0.0
+    #: Of the present epoch: assertions of source digests stored now, and their bytes, those in quarantine
+    #: included; records that an actor offered after another one; and assertions put into quarantine.
+    assertions: int = 0
+    assertion_bytes: int = 0
+    assertion_conflicts: int = 0
+    assertions_quarantined: int = 0
 
     @property
     def hit_ratio(self) -> float | None:

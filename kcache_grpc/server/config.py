@@ -19,6 +19,8 @@ from kcache_grpc.worker import WorkerSettings, machine
 DEFAULT_PORT = 7420
 #: Bytes: sun_path has 108, one of them a zero.
 MAX_SOCKET_PATH = 107
+#: Bytes of a record that share a message of 4 MB with the rest of its assertion.
+_MOST_ASSERTION_BYTES = 3 << 20
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class ServerConfig:
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
     directory of mode 0700 that is made if need be; ``None``: no socket. ``socket_optional``: while another
     server holds the socket, this one starts without it; so it is for the default path of ``from_env``.
+    ``token``: what every caller shows; ``principals``: file of those who have tokens of their own.
     ``metrics``: ``host:port`` where Prometheus may scrape, in plain HTTP; empty: nowhere.
     ``workers``: compilers at most; 0: as many as processors and memory allow. One more worker only parses.
     ``worker``: how they are started. ``verify_rate``: stored kernels that are verified an hour at most, while
@@ -55,6 +58,7 @@ class ServerConfig:
     socket_optional: bool = False
     key_file: Path | None = None
     token: str = field(default="", repr=False)
+    principals: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     insecure: bool = False
@@ -87,6 +91,17 @@ class ServerConfig:
             raise ArgumentError(
                 f"verify_rate is {self.verify_rate!r}; use a number of kernels an hour from 0"
             )
+
+        if not 0 < self.limits.assertion_bytes <= _MOST_ASSERTION_BYTES:
+            raise ArgumentError(
+                f"the limit of the bytes of an assertion is {self.limits.assertion_bytes}; use 1 to "
+                f"{_MOST_ASSERTION_BYTES}: it travels in one message"
+            )
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether every call shows a token."""
+        return bool(self.token) or self.principals is not None
 
     @property
     def compilers(self) -> int:
@@ -169,6 +184,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "socket": Path,
     "key_file": Path,
     "token": str,
+    "principals": Path,
     "tls_cert": Path,
     "tls_key": Path,
     "insecure": _flag,
@@ -202,6 +218,7 @@ LIMIT_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "KCACHE_COMPILE_TIMEOUT": ("compile_seconds", float),
     "KCACHE_DEFAULT_DEADLINE": ("default_deadline_seconds", float),
     "KCACHE_MAX_NAMESPACES": ("namespaces", int),
+    "KCACHE_MAX_ASSERTION_BYTES": ("assertion_bytes", int),
 }
 
 

@@ -6,6 +6,7 @@ One wrapper for all of it, since each costs every call; the parts are functions 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import inspect
 import itertools
@@ -13,7 +14,7 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import cached_property, lru_cache
 from typing import Any
@@ -29,6 +30,7 @@ from kcache_grpc.server.request_log import Request, RequestLog
 from kcache_grpc.server.request_parsing import Take, checked, each, reader
 from kcache_grpc.server.status import to_status
 from kcache_grpc.service import Caller
+from kcache_grpc.service.values import ANONYMOUS, LOCAL, SHARED, Principal
 
 logger = logging.getLogger("kcache.server")
 
@@ -50,9 +52,12 @@ class Guard(grpc.GenericRpcHandler):
         log: RequestLog,
         metrics: Metrics | None = None,
         replies: Replies | None = None,
+        principals: Mapping[bytes, Principal] | None = None,
     ) -> None:
         self.replies = replies or Replies()
         self._token = f"Bearer {token}".encode() if token else b""
+        #: By SHA-256 of their tokens.
+        self._principals = principals or {}
         self._default_deadline = default_deadline
         self._log = log
         self._metrics = metrics
@@ -145,15 +150,20 @@ class Guard(grpc.GenericRpcHandler):
 
         return guarded
 
-    def check_token(self, context: Any) -> None:
-        """Raises ``PermissionDenied`` unless the call carries the token. Constant time."""
-        if not self._token:
-            return
+    def authenticate(self, context: Any) -> Principal | None:
+        """Whose token the call carries; ``None`` where no call needs one. Raises ``PermissionDenied``.
+
+        Constant time for the token that all share. Those of principals are compared by their digests.
+        """
+        if not self._token and not self._principals:
+            return None
         for name, value in context.invocation_metadata():
             if name == "authorization":
                 given = value if isinstance(value, bytes) else value.encode()
-                if hmac.compare_digest(given, self._token):
-                    return
+                if self._token and hmac.compare_digest(given, self._token):
+                    return SHARED
+                if (principal := self._principals.get(_token_digest(given))) is not None:
+                    return principal
         raise PermissionDenied(
             "the call carries no valid token; give the server's token with --token-file FILE, KCACHE_TOKEN "
             "or Client(token=...); other clients set metadata authorization: Bearer TOKEN"
@@ -197,6 +207,11 @@ class Guard(grpc.GenericRpcHandler):
             self._metrics.observe(request.method, request.outcome, request.milliseconds / 1e3)
 
 
+def _token_digest(authorization: bytes) -> bytes:
+    """SHA-256 of the token in ``Bearer TOKEN``; that of nothing for another form."""
+    return hashlib.sha256(authorization[7:] if authorization.startswith(b"Bearer ") else b"").digest()
+
+
 def _serialized(message: Any) -> bytes:
     """Serializes what is not serialized yet: hits are kept as bytes."""
     return message if type(message) is bytes else message.SerializeToString()
@@ -233,6 +248,7 @@ class Call:
         self._task: asyncio.Task[Any] | None = None
         self._late = False
         self._caller: Caller | None = None
+        self._principal: Principal | None = None
         #: Bytes of the reply that are produced, or about to be, and not sent.
         self._taken = 0
 
@@ -245,14 +261,16 @@ class Call:
             or not said.isascii()
         ):
             _check_header(header)
+        peer = self._context.peer()
         self._caller = Caller(
             header.namespace or "default",
             request or self._guard.new_request_id(),
             client,
-            self._context.peer(),
+            peer,
             actor,
             job,
             self._started,
+            self._principal or (LOCAL if peer.startswith("unix:") else ANONYMOUS),
         )
         return self._caller
 
@@ -311,7 +329,7 @@ class Call:
 
     def begin(self) -> None:
         """Checks the token and sets the default deadline."""
-        self._guard.check_token(self._context)
+        self._principal = self._guard.authenticate(self._context)
         if self._context.time_remaining() is not None:
             return
         self._task = asyncio.current_task()

@@ -24,6 +24,8 @@ from kcache_grpc._proto.kcache.v1 import (
     bundles_pb2_grpc,
     kernel_cache_pb2,
     kernel_cache_pb2_grpc,
+    source_assertions_pb2,
+    source_assertions_pb2_grpc,
 )
 from kcache_grpc.errors import ArgumentError, PermissionDenied
 from kcache_grpc.model.signing import Signer
@@ -32,6 +34,7 @@ from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.health import Health, add_reflection
 from kcache_grpc.server.interceptor import Guard
 from kcache_grpc.server.metrics import Metrics
+from kcache_grpc.server.principals import read_principals
 from kcache_grpc.server.request_log import RequestLog
 from kcache_grpc.server.servicers.admin import AdminServicer
 from kcache_grpc.server.servicers.audit import AuditServicer
@@ -39,6 +42,7 @@ from kcache_grpc.server.servicers.autotune import AutotuneServicer
 from kcache_grpc.server.servicers.blob_cache import BlobCacheServicer
 from kcache_grpc.server.servicers.bundles import BundlesServicer
 from kcache_grpc.server.servicers.kernel_cache import KernelCacheServicer
+from kcache_grpc.server.servicers.source_assertions import SourceAssertionsServicer
 from kcache_grpc.service import KernelService, ServiceConfig
 from kcache_grpc.service.bundles.preload import preload, read_signers
 from kcache_grpc.storage import Store, open_store
@@ -56,6 +60,7 @@ _AUDIT = audit_pb2.DESCRIPTOR.services_by_name["Audit"].full_name
 _AUTOTUNE = autotune_pb2.DESCRIPTOR.services_by_name["Autotune"].full_name
 _BLOBS = blob_cache_pb2.DESCRIPTOR.services_by_name["BlobCache"].full_name
 _BUNDLES = bundles_pb2.DESCRIPTOR.services_by_name["Bundles"].full_name
+_ASSERTIONS = source_assertions_pb2.DESCRIPTOR.services_by_name["SourceAssertions"].full_name
 _SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
 
 
@@ -150,7 +155,14 @@ def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> g
         ),
         maximum_concurrent_rpcs=config.max_concurrent,
     )
-    return guarded(server, Guard(config.token, config.limits.default_deadline_seconds, log, metrics))
+    guard = Guard(
+        config.token,
+        config.limits.default_deadline_seconds,
+        log,
+        metrics,
+        principals=read_principals(config.principals) if config.principals else {},
+    )
+    return guarded(server, guard)
 
 
 class _Beside(TypedDict):
@@ -240,15 +252,18 @@ def _register(server: grpc.aio.Server, service: KernelService, config: ServerCon
         KernelCacheServicer(service, config.heartbeat), server
     )
     admin_pb2_grpc.add_AdminServicer_to_server(
-        AdminServicer(service.admin, guarded=bool(config.token)), server
+        AdminServicer(service.admin, guarded=config.authenticates), server
     )
     audit_pb2_grpc.add_AuditServicer_to_server(AuditServicer(service), server)
     autotune_pb2_grpc.add_AutotuneServicer_to_server(AutotuneServicer(service), server)
     blob_cache_pb2_grpc.add_BlobCacheServicer_to_server(BlobCacheServicer(service), server)
-    bundles_pb2_grpc.add_BundlesServicer_to_server(
-        BundlesServicer(service.bundles, guarded=bool(config.token)), server
+    source_assertions_pb2_grpc.add_SourceAssertionsServicer_to_server(
+        SourceAssertionsServicer(service), server
     )
-    add_reflection(server, _SERVICE, _ADMIN, _AUDIT, _AUTOTUNE, _BLOBS, _BUNDLES)
+    bundles_pb2_grpc.add_BundlesServicer_to_server(
+        BundlesServicer(service.bundles, guarded=config.authenticates), server
+    )
+    add_reflection(server, _SERVICE, _ADMIN, _AUDIT, _AUTOTUNE, _BLOBS, _BUNDLES, _ASSERTIONS)
     return Health(server)
 
 

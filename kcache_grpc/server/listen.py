@@ -66,7 +66,7 @@ def _refusal(family: int, place: tuple[object, ...]) -> str:
 
 def check_safe(address: str, config: ServerConfig) -> None:
     """Raises ``PermissionDenied`` unless it is loopback, has TLS and a token, or insecurity is asked for."""
-    if is_loopback(address) or config.insecure or (config.tls_cert is not None and config.token):
+    if is_loopback(address) or config.insecure or (config.tls_cert is not None and config.authenticates):
         return
     raise PermissionDenied(
         f"{address} can be reached from other machines: give a TLS certificate and key and a token, "
@@ -144,7 +144,9 @@ def optional_socket(config: ServerConfig) -> UnixSocket | None:
         "give it a socket of its own with --socket PATH",
         config.socket,
         ", ".join(config.listen),
-        "" if config.token else " and without the Admin service, which a server without a token has there",
+        ""
+        if config.authenticates
+        else " and without the Admin service, which a server without a token has there",
     )
     return None
 

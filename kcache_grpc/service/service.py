@@ -94,6 +94,7 @@ class KernelService:
         self.audit = AuditLog(store, shared.threads, self._namespaces, self._ledger.flush)
         self.autotune = Autotune(store, shared.threads, self._namespaces, self._ledger)
         self.blobs = wiring.blobs(shared)
+        self.assertions = wiring.assertions(shared)
         self._estimates = Estimates(store, shared.threads, self._toolchains)
         self._background = wiring.background(shared, self._compiles)
         self._asked = 0
@@ -131,6 +132,7 @@ class KernelService:
         if service._background is not None:
             service._background.start()
         service.blobs.start()
+        service.assertions.start()
         return service
 
     async def close(self, grace: float) -> None:
@@ -143,6 +145,7 @@ class KernelService:
         await self._compiles.drain(deadline - time.monotonic())
         await self._estimates.close()
         await self.blobs.close()
+        await self.assertions.close()
         await self._ledger.close()
         await self._seals.close()
         await self._pool.close()
@@ -291,6 +294,7 @@ class KernelService:
             "verification_faults": self._background.faulty if self._background else 0,
             "verifications_preempted": self._background.preempted if self._background else 0,
             **self.blobs.counters(),
+            **self.assertions.counters(),
         }
 
     def check_queries(self, count: int) -> None:

@@ -51,11 +51,24 @@ def source_digest(source: GraphSource) -> bytes:
 
 
 @dataclass(frozen=True)
+class Principal:
+    """Who calls, as the server authenticated it. ``role``: what its token is for; empty for none."""
+
+    name: str
+    role: str = ""
+
+
+#: Callers of a server without tokens: on its Unix socket, whose directory admits the server's own user alone,
+#: and by TCP, who may be any user of the machine. ``SHARED``: callers with the token that all share.
+LOCAL, ANONYMOUS, SHARED = Principal("local"), Principal("anonymous"), Principal("token")
+
+
+@dataclass(frozen=True)
 class Caller:
     """Who asks, for the audit log, and in which namespace.
 
-    ``actor`` and ``job`` are what the caller says of itself, ``peer`` is what the server saw. ``started``:
-    ``time.perf_counter`` when the request came in; 0: unknown.
+    ``actor`` and ``job`` are what the caller says of itself, ``peer`` is what the server saw, ``principal``
+    is who it was authenticated as. ``started``: ``time.perf_counter`` when the request came in; 0: unknown.
     """
 
     namespace: str = "default"
@@ -65,6 +78,7 @@ class Caller:
     actor: str = ""
     job: str = ""
     started: float = 0.0
+    principal: Principal = LOCAL
 
     @property
     def turn(self) -> str:
@@ -86,6 +100,7 @@ class Limits:
     compile_seconds: float = 300.0
     default_deadline_seconds: float = 600.0
     namespaces: int = 1000
+    assertion_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kcache_grpc.model.bypass import BypassReason
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.service.admin.running_service import Admin
+from kcache_grpc.service.assertions.source_assertions import SourceAssertions
 from kcache_grpc.service.audit.recorder import Ledger
 from kcache_grpc.service.blobs.blob_cache import BlobCache
 from kcache_grpc.service.bundles.bundles import Bundles
@@ -171,6 +172,18 @@ def blobs(shared: Shared) -> BlobCache:
         shared.ledger,
         shared.room,
         shared.config.spool_dir / "blobs",
+    )
+
+
+def assertions(shared: Shared) -> SourceAssertions:
+    return SourceAssertions(
+        shared.store,
+        shared.threads,
+        shared.writers,
+        shared.namespaces,
+        shared.ledger,
+        shared.room,
+        shared.config.limits,
     )
 
 

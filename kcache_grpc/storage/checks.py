@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 
+from kcache_grpc.storage.contract.assertions import AssertionDraft
 from kcache_grpc.storage.contract.autotune import Timing
 from kcache_grpc.storage.contract.blob_cache import ValueDraft
 from kcache_grpc.storage.contract.lifecycle import EVICT, PINNABLE, REFUSE, RESOURCES, Step
@@ -22,6 +24,8 @@ from kcache_grpc.storage.records import (
     UsageDelta,
 )
 
+#: A role of a principal.
+_ROLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 #: Keys, counters and sizes are 64-bit signed in every database.
 MAX_INT = 2**63 - 1
 #: Longest namespace name: it is part of an index.
@@ -239,3 +243,29 @@ def values(drafts: Sequence[ValueDraft]) -> None:
         number("size or time", draft.size, draft.saved_us)
     if len({draft.key for draft in drafts}) < len(drafts):
         raise InvalidValue("a key comes twice")
+
+
+def assertion(draft: AssertionDraft) -> None:
+    """Raises ``InvalidValue`` for an assertion that no store keeps."""
+    digest("source digest", draft.source_digest)
+    digests("program digest", draft.programs)
+    indexed("actor", draft.actor, draft.role)
+    text("toolchain", draft.toolchain)
+    if not draft.actor or not draft.record:
+        raise InvalidValue("an assertion has an actor and a record")
+
+
+def dispute(observed: bytes, disputed_by: str, reason: str) -> None:
+    """Raises ``InvalidValue`` for a dispute that no store keeps."""
+    digest("observed digest", observed)
+    indexed("actor", disputed_by)
+    text("reason", reason)
+
+
+def roles(names: Sequence[str]) -> None:
+    """Raises ``InvalidValue`` unless these are at most 32 names of roles."""
+    for name in names:
+        if not _ROLE.match(name):
+            raise InvalidValue(f"role {name[:80]!r}: use 1 to 64 of a-z 0-9 . _ -, a letter or digit first")
+    if len(names) > 32:
+        raise InvalidValue(f"{len(names)} roles; a namespace trusts at most 32")

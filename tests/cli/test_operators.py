@@ -70,6 +70,26 @@ def test_pins_keep_and_what_cannot_be_met_is_a_warning(run: Run, url: str) -> No
     assert run("pin", "mapping", program(0).hex(), "--db", url).code == 0
 
 
+def test_trusted_roles(run: Run, url: str) -> None:
+    def trusted(*arguments: str) -> list[str]:
+        return run("quota", "trusted-roles", *arguments, "--db", url, "--json").json()["trusted_roles"]
+
+    assert trusted("default") == []
+    assert trusted("default", "--role", "ci", "--role", "admin") == ["admin", "ci"]
+    assert trusted("default") == ["admin", "ci"]
+    assert trusted("new") == []
+    assert "trusts assertions of admin, ci" in run("quota", "trusted-roles", "default", "--db", url).out
+    assert run("quota", "trusted-roles", "default", "--role", "CI", "--db", url).code == 5
+    assert run("quota", "trusted-roles", "default", "--role", "ci", "--none", "--db", url).code == 5
+    assert trusted("default", "--none") == []
+    with open_store(url) as store:
+        space = store.find_namespace("default")
+        assert space is not None
+        assert store.find_namespace("new") is None
+        events = [record.event for record in store.list_audit(space, 0, 100)]
+    assert [event.outcome for event in events if event.kind == "admin"] == ["trusted_roles"] * 2
+
+
 def test_quotas(run: Run, url: str) -> None:
     quota = run("quota", "set", "default", "kernels", "2", "--db", url, "--json").json()
     assert (quota["used"], quota["most"], quota["policy"]) == (3, 2, "evict")

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.contract.assertions import AssertionDraft
 from kcache_grpc.storage.contract.blob_cache import ValueDraft
 from kcache_grpc.storage.records import AuditEvent, Failure, UsageDelta
 from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION
@@ -30,6 +31,13 @@ def fill(store: Store) -> None:
     store.record_failure(ns, kernel(3).kernel.kernel_digest, Failure("COMPILE_FAILED", "lower", "no"), 60)
     store.add_usage(ns, [UsageDelta("kernel", kernel(1).kernel.kernel_digest, 3, 4500)])
     store.put_values(ns, [ValueDraft.of(sha256("key"), sha256(b"value"), b"value", "key", 7)])
+    asserted = store.put_assertion(
+        ns, AssertionDraft(sha256("source"), "local", b"{}", (sha256("program"),), "torch 2.13", "ci")
+    ).assertion
+    store.put_assertion(ns, AssertionDraft(sha256("source"), "local", b"[]"))
+    store.dispute_assertion(ns, asserted, sha256("observed"), "local", "another program")
+    store.add_assertion_hits(ns, {asserted.id: 1})
+    store.set_trusted_roles(ns, ["ci"])
     store.raise_epoch(store.get_or_create_namespace("other"))
 
 

@@ -107,11 +107,15 @@ def _stats_page(counted: Stats) -> Group:
         "artifact_bytes",
         "blobs",
         "blob_bytes",
+        "assertions",
+        "assertion_bytes",
+        "assertion_conflicts",
+        "assertions_quarantined",
     )
     running = {name: getattr(counted, name) for name in ("programs_parsed", "memory_hits", "audit_dropped")}
     pages = {
         "service, since the namespace was created": service,
-        "service, stored now (mappings, kernels and failures: of the present epoch)": {
+        "service, stored now (mappings, kernels, failures and assertions: of the present epoch)": {
             name: getattr(counted, name) for name in (*names, "audit_events")
         },
         "service, since it started": running | _bypasses(counted.bypasses),

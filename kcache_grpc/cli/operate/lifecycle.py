@@ -15,7 +15,9 @@ from kcache_grpc.errors import ArgumentError
 
 Subject = Annotated[str, typer.Argument(help="kernel, mapping (of a program) or spec.")]
 Digest = Annotated[str, typer.Argument(help="Its digest: 64 hex digits.")]
-Resource = Annotated[str, typer.Argument(help="kernels, mappings, artifact_bytes, cache_bytes or specs.")]
+Resource = Annotated[
+    str, typer.Argument(help="kernels, mappings, artifact_bytes, cache_bytes, assertion_bytes or specs.")
+]
 
 
 def gc(
@@ -152,6 +154,34 @@ def compatible_targets(
         changed = admin.set_compatible_targets(store.get_or_create_namespace(namespace), allowed)
     described = {"namespace": namespace, "compatible_targets": allowed, "changed": changed}
     text = f"kernels for lower targets {'will do' if allowed else 'will not do'} in {namespace}"
+    output.show(described, json, lambda: text)
+
+
+def trusted_roles(
+    namespace: Annotated[str, typer.Argument(help="Key space; made if need be.")],
+    role: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE", help="A role whose assertions every caller believes; again for more."),
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Trust no role: callers believe their own.")] = False,
+    json: o.Json = False,
+    db: stores.Db = None,
+    debug: o.Debug = False,
+) -> None:
+    """Set whose assertions of source graphs callers believe beside their own; without options, print it."""
+    from kcache_grpc.service.namespaces import check_name
+
+    if role and none:
+        raise ArgumentError("--role and --none contradict each other")
+    check_name(namespace)
+    with stores.administered(db) as (store, admin):
+        space, changed = store.find_namespace(namespace), False
+        if role or none:
+            space = space or store.get_or_create_namespace(namespace)
+            changed = admin.set_trusted_roles(space, role or [])
+        roles = list(store.trusted_roles(space)) if space else []
+    described = {"namespace": namespace, "trusted_roles": roles, "changed": changed}
+    text = f"{namespace} trusts assertions of {', '.join(roles) or 'no role: callers believe their own'}"
     output.show(described, json, lambda: text)
 
 

@@ -50,6 +50,13 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that callers must show.")
     ] = None,
+    principals: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Who has a token of its own: lines of name, role or -, and SHA-256 of the token in hex.",
+        ),
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
     insecure: Annotated[
@@ -118,6 +125,7 @@ def serve(
         "state_dir": state_dir,
         "key_file": key_file,
         "token": o.read_token(token_file),
+        "principals": principals,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "insecure": True if insecure else None,

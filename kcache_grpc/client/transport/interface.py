@@ -21,6 +21,7 @@ from kcache_grpc._proto.kcache.v1 import (
     bundles_pb2,
     estimate_pb2,
     explain_pb2,
+    source_assertions_pb2,
     support_pb2,
 )
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
@@ -80,6 +81,24 @@ LIST_TIMINGS = Method(
 GET_BLOB = Method("GetBlob", blob_cache_pb2.GetBlobRequest, blob_cache_pb2.GetBlobResponse, "BlobCache")
 GET_BLOBS = Method("GetBlobs", blob_cache_pb2.GetBlobsRequest, blob_cache_pb2.GetBlobsResponse, "BlobCache")
 PUT_BLOBS = Method("PutBlobs", blob_cache_pb2.PutBlobsRequest, blob_cache_pb2.PutBlobsResponse, "BlobCache")
+GET_ASSERTIONS = Method(
+    "GetAssertions",
+    source_assertions_pb2.GetAssertionsRequest,
+    source_assertions_pb2.GetAssertionsResponse,
+    "SourceAssertions",
+)
+PUT_ASSERTION = Method(
+    "PutAssertion",
+    source_assertions_pb2.PutAssertionRequest,
+    source_assertions_pb2.PutAssertionResponse,
+    "SourceAssertions",
+)
+DISPUTE_ASSERTION = Method(
+    "DisputeAssertion",
+    source_assertions_pb2.DisputeAssertionRequest,
+    source_assertions_pb2.DisputeAssertionResponse,
+    "SourceAssertions",
+)
 EXPORT_BUNDLE = Method(
     "ExportBundle", bundles_pb2.ExportBundleRequest, bundles_pb2.ExportBundleResponse, "Bundles"
 )

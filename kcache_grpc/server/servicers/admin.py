@@ -17,7 +17,7 @@ from kcache_grpc.server.servicers.translate import timestamp
 from kcache_grpc.service.admin.running_service import Admin
 from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE, Report, Wish
 from kcache_grpc.service.lifecycle.verify import Counts, Fault
-from kcache_grpc.service.values import Caller
+from kcache_grpc.service.values import SHARED, Caller
 from kcache_grpc.storage.contract.lifecycle import EVICT, REFUSE, Quota
 
 _RESOURCES = {
@@ -26,6 +26,7 @@ _RESOURCES = {
     pb.QUOTA_RESOURCE_ARTIFACT_BYTES: "artifact_bytes",
     pb.QUOTA_RESOURCE_SPECS: "specs",
     pb.QUOTA_RESOURCE_CACHE_BYTES: "cache_bytes",
+    pb.QUOTA_RESOURCE_ASSERTION_BYTES: "assertion_bytes",
 }
 _POLICIES = {pb.QUOTA_POLICY_EVICT: EVICT, pb.QUOTA_POLICY_REFUSE: REFUSE}
 _SUBJECTS = {
@@ -33,6 +34,8 @@ _SUBJECTS = {
     pb.PIN_SUBJECT_MAPPING: "mapping",
     pb.PIN_SUBJECT_SPEC: "spec",
 }
+#: The role of principals that may administer a server with tokens.
+ADMIN_ROLE = "admin"
 _MAX_REASON = 800
 #: Seconds: ten thousand years, the most that a Duration may say.
 _MOST_AGE = 315_576_000_000
@@ -149,6 +152,14 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             )
         return pb.SetTargetMatchResponse(changed=await self._admin.set_compatible_targets(caller, allowed))
 
+    async def SetTrustedRoles(  # noqa: N802
+        self, request: pb.SetTrustedRolesRequest, context: Call
+    ) -> pb.SetTrustedRolesResponse:
+        """Says whose assertions are believed."""
+        caller = self._caller(request.header, context)
+        changed = await self._admin.set_trusted_roles(caller, request.roles)
+        return pb.SetTrustedRolesResponse(changed=changed)
+
     async def Verify(  # noqa: N802
         self, request: pb.VerifyRequest, context: Call
     ) -> AsyncIterator[pb.VerifyResponse]:
@@ -171,12 +182,20 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
 
 
 def administrator(header: common_pb2.RequestHeader, context: Call, *, guarded: bool, what: str) -> Caller:
-    """Who calls. Raises ``PermissionDenied`` for who may not; ``what`` is named in its message."""
+    """Who calls. Raises ``PermissionDenied`` for who may not; ``what`` is named in its message.
+
+    With tokens: who has the one that all share, or one of a principal with the role ``ADMIN_ROLE``.
+    """
     caller = context.caller(header)
     if not guarded and not caller.peer.startswith(_SOCKET):
         raise PermissionDenied(
             f"this server has no token: {what} is served on its Unix socket only (address unix:PATH); "
             "start the server with --token-file to administer it over TCP"
+        )
+    if guarded and caller.principal != SHARED and caller.principal.role != ADMIN_ROLE:
+        raise PermissionDenied(
+            f"{caller.principal.name} may not: {what} needs the token of the server (--token-file), or that"
+            f" of a principal with the role {ADMIN_ROLE!r}"
         )
     return caller
 

@@ -116,6 +116,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             await self._service.savings(caller),
             self._service.bypasses(),
             await self._service.blobs.totals(caller),
+            await self._service.assertions.totals(caller),
         )
 
     # gRPC takes both; its type stubs know generators only.

@@ -48,6 +48,7 @@ from kcache_grpc.service.values import (
     Stage,
     StoredSpec,
 )
+from kcache_grpc.storage.contract.assertions import AssertionTotals
 from kcache_grpc.storage.contract.blob_cache import ValueTotals
 from kcache_grpc.storage.contract.saved_time import SavingRecord
 from kcache_grpc.storage.records import FailureRecord, Stats, StoredKernel
@@ -178,6 +179,7 @@ def capabilities(value: Capabilities) -> kernel_cache_pb2.GetCapabilitiesRespons
             normalize_timeout=duration(limits.normalize_seconds),
             compile_timeout=duration(limits.compile_seconds),
             default_deadline=duration(limits.default_deadline_seconds),
+            max_assertion_bytes=limits.assertion_bytes,
         ),
         abis=[1],
         canonicalizer=value.canonicalizer,
@@ -425,6 +427,7 @@ def stats(
     savings: Iterable[SavingRecord],
     bypasses: Mapping[str, int],
     blobs: ValueTotals,
+    assertions: AssertionTotals,
 ) -> kernel_cache_pb2.GetStatsResponse:
     """Counters."""
     return kernel_cache_pb2.GetStatsResponse(
@@ -451,6 +454,10 @@ def stats(
         blob_bytes=blobs.bytes,
         blob_hits=blobs.hits,
         blob_time_saved=duration(blobs.saved_us / 1e6),
+        assertions=assertions.assertions,
+        assertion_bytes=assertions.bytes,
+        assertion_conflicts=assertions.conflicts,
+        assertions_quarantined=assertions.quarantined,
     )
 
 

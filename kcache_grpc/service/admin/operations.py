@@ -63,6 +63,12 @@ class Administration:
         self._note(namespace, "target_match", compatible_targets=allowed)
         return changed
 
+    def set_trusted_roles(self, namespace: Namespace, roles: Sequence[str]) -> bool:
+        """Say whose assertions callers believe beside their own; true if changed."""
+        changed = self._store.set_trusted_roles(namespace, roles)
+        self._note(namespace, "trusted_roles", roles=sorted(set(roles)))
+        return changed
+
     def collect(self, namespace: Namespace, wish: Wish) -> Iterator[Report]:
         """A collection, with what came of it so far after each transaction, and a last time at its end."""
         report = Report(namespace.name, wish.dry_run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from kcache_grpc.errors import ArgumentError
@@ -115,6 +115,12 @@ class Admin:
         changed = await self._threads(self._as(caller).set_compatible_targets, namespace, allowed)
         self._namespaces.forget(namespace.id)
         return changed
+
+    async def set_trusted_roles(self, caller: Caller, roles: Sequence[str]) -> bool:
+        """True when it changed anything, which holds from the next look-up on. Raises ``ArgumentError``."""
+        checks.roles(roles)
+        namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
+        return await self._threads(self._as(caller).set_trusted_roles, namespace, list(roles))
 
     async def verify(
         self,

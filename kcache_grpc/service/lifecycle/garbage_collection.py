@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from kcache_grpc.storage.contract.assertions import ASSERTION_BYTES
 from kcache_grpc.storage.contract.blob_cache import CACHE_BYTES
 from kcache_grpc.storage.contract.lifecycle import Collected, Cursor, Quota, Step, What
 from kcache_grpc.storage.contract.store import Store
@@ -108,6 +109,7 @@ class Collector:
             yield from run.all(what)
         yield from run.shrink(wish.max_bytes, quotas.get("artifact_bytes"))
         yield from self._values(namespace, wish, quotas.get(CACHE_BYTES), report)
+        yield from self._assertions(namespace, wish, quotas.get(ASSERTION_BYTES), report)
 
     def _values(
         self, namespace: Namespace, wish: Wish, quota: Quota | None, report: Report
@@ -129,8 +131,46 @@ class Collector:
                 report.unmet.append(f"quota of {CACHE_BYTES}")
             yield report
 
+    def _assertions(
+        self, namespace: Namespace, wish: Wish, quota: Quota | None, report: Report
+    ) -> Iterator[Report]:
+        """Assertions of earlier epochs, those not used for so long, then what is above the quota."""
+        freed = self._remove_assertions(namespace, wish, wish.min_age, None, "epoch", report)
+        yield report
+        if wish.older_than is not None:
+            age = max(wish.older_than, wish.min_age)
+            freed += self._remove_assertions(namespace, wish, age, None, "idle", report)
+            yield report
+        over = 0 if quota is None else quota.used - freed - quota.most
+        if over > 0:
+            if self._remove_assertions(namespace, wish, wish.min_age, over, "quota", report) < over:
+                report.unmet.append(f"quota of {ASSERTION_BYTES}")
+            yield report
+
+    def _remove_assertions(
+        self, namespace: Namespace, wish: Wish, age: float, amount: int | None, reason: str, report: Report
+    ) -> int:
+        """How many bytes went."""
+        count, size = self._store.remove_assertions(
+            namespace,
+            self._now() - round(age * 1e6),
+            amount,
+            stale=reason == "epoch",
+            reason=reason,
+            dry_run=wish.dry_run,
+        )
+        if count:
+            report.rows["assertions"] = report.rows.get("assertions", 0) + count
+        return size
+
     def evict(self, namespace: Namespace, resource: str, amount: int, min_age: float = MIN_AGE) -> int:
         """Make room for ``amount`` of a resource that is at its quota; how much came of it."""
+        if resource == ASSERTION_BYTES:
+            before = self._now() - round(min_age * 1e6)
+            freed = self._store.remove_assertions(namespace, before, amount, stale=True, reason="epoch")[1]
+            if freed < amount:
+                freed += self._store.remove_assertions(namespace, before, amount - freed, reason="quota")[1]
+            return freed
         if resource == CACHE_BYTES:
             before = self._now() - round(min_age * 1e6)
             return self._store.remove_values(namespace, before, amount, reason="quota")[1]

@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from kcache_grpc.storage.audit.contract import AuditStore
+from kcache_grpc.storage.contract.assertions import AssertionStore
 from kcache_grpc.storage.contract.autotune import AutotuneStore
 from kcache_grpc.storage.contract.blob_cache import BlobCacheStore
 from kcache_grpc.storage.contract.change_notifications import NoticeStore
@@ -91,7 +92,7 @@ class NamespaceStore(ABC):
 
     @abstractmethod
     def raise_epoch(self, namespace: Namespace) -> Namespace:
-        """Disown all mappings and kernels of ``namespace``: give it the next epoch.
+        """Disown all mappings, kernels and assertions of ``namespace``: give it the next epoch.
 
         Done once for equal arguments: when the epoch has moved on from ``namespace.epoch`` already,
         the present one is returned.
@@ -439,6 +440,7 @@ class Store(
     AuditStore,
     AutotuneStore,
     BlobCacheStore,
+    AssertionStore,
     NearbyStore,
     LifecycleStore,
 ):

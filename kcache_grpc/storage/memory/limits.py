@@ -93,6 +93,10 @@ def used(state: State, namespace: Namespace, resource: str) -> int:
         case "cache_bytes":
             mine = (held for name, held in state.cache_values.items() if name[0] == namespace.id)
             return sum(held.record.size for held in mine)
+        case "assertion_bytes":
+            return sum(
+                held.assertion.size for name, held in state.assertions.items() if name[0] == namespace.id
+            )
         case _:
             return sum(held.size for (owner, _), held in state.blobs.items() if owner == namespace.id)
 

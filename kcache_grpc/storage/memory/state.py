@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer
 from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.contract.assertions import AssertionConflict, AssertionRecord, Dispute
 from kcache_grpc.storage.contract.autotune import TimingRecord
 from kcache_grpc.storage.contract.blob_cache import ValueConflict, ValueRecord
 from kcache_grpc.storage.contract.lifecycle import Disowned, Pin, QuarantinedRow
@@ -94,6 +95,16 @@ class HeldValue:
     last_used_at: int = 0
 
 
+@dataclass
+class HeldAssertion:
+    """An assertion with its record and counters."""
+
+    assertion: AssertionRecord
+    record: bytes
+    hits: int = 0
+    last_used_at: int = 0
+
+
 class State:
     """Everything, and the lock that every method takes for as long as it runs."""
 
@@ -146,6 +157,14 @@ class State:
         #: Hits of removed values by namespace, and the microseconds that they saved.
         self.removed_value_hits: Counter[int] = Counter()
         self.removed_value_saved_us: Counter[int] = Counter()
+        #: By namespace, epoch, source digest and actor; and the digest of the record that was offered, or is
+        #: disputed.
+        self.assertions: dict[tuple[int, int, bytes, str], HeldAssertion] = {}
+        self.assertion_conflicts: dict[tuple[int, int, bytes, str, bytes], AssertionConflict] = {}
+        self.assertion_disputes: dict[tuple[int, int, bytes, str, bytes], Dispute] = {}
+        self.last_assertion_id = 0
+        #: By name of the namespace.
+        self.trusted_roles: dict[str, tuple[str, ...]] = {}
 
     def __enter__(self) -> State:
         self.lock.acquire()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract.store import Store
+from kcache_grpc.storage.memory.assertions import MemoryAssertions
 from kcache_grpc.storage.memory.audit import MemoryAudit
 from kcache_grpc.storage.memory.autotune import MemoryAutotune
 from kcache_grpc.storage.memory.blob_cache import MemoryBlobCache
@@ -29,6 +30,7 @@ class MemoryStore(
     MemoryAudit,
     MemoryAutotune,
     MemoryBlobCache,
+    MemoryAssertions,
     MemoryNearby,
     MemoryLifecycle,
     Store,

@@ -5,6 +5,12 @@ Times are UTC microseconds, durations microseconds, sizes bytes, digests 32 byte
 
 from __future__ import annotations
 
+from kcache_grpc.storage.schema.assertions import (
+    assertion_conflicts,
+    assertion_disputes,
+    assertion_usage,
+    assertions,
+)
 from kcache_grpc.storage.schema.blobs import (
     artifact_chunks,
     artifacts,
@@ -54,7 +60,7 @@ from kcache_grpc.storage.schema.namespaces import (
 from kcache_grpc.storage.schema.quarantined import quarantined_blobs, quarantined_rows
 
 #: The Alembic revision that this version reads and writes.
-SCHEMA_REVISION = "0006"
+SCHEMA_REVISION = "0007"
 
 #: ``PRAGMA application_id`` of our SQLite files: "KCCH".
 APPLICATION_ID = 0x4B434348
@@ -67,6 +73,10 @@ __all__ = [
     "SCHEMA_REVISION",
     "artifact_chunks",
     "artifacts",
+    "assertion_conflicts",
+    "assertion_disputes",
+    "assertion_usage",
+    "assertions",
     "audit_checkpoints",
     "audit_days",
     "audit_events",

@@ -24,6 +24,9 @@ IMMUTABLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "cache_values": (("id",), ("namespace_id", "key")),
     "cache_chunks": (("value_id", "seq"),),
     "cache_conflicts": (("id",), ("namespace_id", "key", "offered")),
+    "assertions": (("id",), ("namespace_id", "epoch", "source_digest", "actor")),
+    "assertion_conflicts": (("id",), ("namespace_id", "epoch", "source_digest", "actor", "offered")),
+    "assertion_disputes": (("id",), ("namespace_id", "epoch", "source_digest", "actor", "record_digest")),
 }
 
 #: Never deleted, not even by collection.

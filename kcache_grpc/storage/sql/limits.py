@@ -14,6 +14,7 @@ from kcache_grpc.storage.errors import MissingReference, QuotaExceeded, Toolchai
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import (
     artifacts,
+    assertions,
     cache_values,
     disowned_toolchains,
     graph_mappings,
@@ -61,6 +62,9 @@ _COUNTS = {
     ),
     "cache_bytes": select(func.coalesce(func.sum(cache_values.c.size), 0)).where(
         cache_values.c.namespace_id == bindparam("ns")
+    ),
+    "assertion_bytes": select(func.coalesce(func.sum(assertions.c.size), 0)).where(
+        assertions.c.namespace_id == bindparam("ns")
     ),
 }
 _PINS = (

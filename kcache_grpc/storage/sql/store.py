@@ -14,6 +14,7 @@ from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import CorruptStore
 from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
+from kcache_grpc.storage.sql.assertions import SqlAssertions
 from kcache_grpc.storage.sql.audit.audit import SqlAudit
 from kcache_grpc.storage.sql.audit.usage import SqlLedger
 from kcache_grpc.storage.sql.blobs.blob_cache import SqlBlobCache
@@ -43,6 +44,7 @@ class SqlStore(
     SqlAudit,
     SqlAutotune,
     SqlBlobCache,
+    SqlAssertions,
     SqlNearby,
     SqlLifecycle,
     Store,

@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 
+from kcache_grpc.storage.contract.assertions import AssertionDraft
 from kcache_grpc.storage.contract.blob_cache import ValueDraft
 from kcache_grpc.storage.records import AuditEvent
 from kcache_grpc.storage.schema import IMMUTABLE, METADATA, PERMANENT
@@ -27,6 +28,9 @@ def filled(sqlite):
     sqlite.publish_kernel(ns, kernel(1, so=b"other"))
     sqlite.put_values(ns, [ValueDraft.of(sha256("key"), sha256(b"value"), b"value")])
     sqlite.put_values(ns, [ValueDraft.of(sha256("key"), sha256(b"other"), b"other")])
+    asserted = sqlite.put_assertion(ns, AssertionDraft(sha256("source"), "local", b"{}")).assertion
+    sqlite.put_assertion(ns, AssertionDraft(sha256("source"), "local", b"[]"))
+    sqlite.dispute_assertion(ns, asserted, sha256("observed"), "local")
     path = path_of(sqlite)
     root = "zeroblob(32)"
     with raw(path) as connection:
@@ -127,6 +131,7 @@ def test_every_table_that_only_grows_is_protected():
         "transfers",
         "cache_usage",
         "cache_totals",
+        "assertion_usage",
         # Sums of what is protected: verified against it.
         "audit_days",
         "audit_misses",

@@ -20,6 +20,7 @@ class QuotaResource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     QUOTA_RESOURCE_ARTIFACT_BYTES: _ClassVar[QuotaResource]
     QUOTA_RESOURCE_SPECS: _ClassVar[QuotaResource]
     QUOTA_RESOURCE_CACHE_BYTES: _ClassVar[QuotaResource]
+    QUOTA_RESOURCE_ASSERTION_BYTES: _ClassVar[QuotaResource]
 
 class QuotaPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -39,6 +40,7 @@ QUOTA_RESOURCE_MAPPINGS: QuotaResource
 QUOTA_RESOURCE_ARTIFACT_BYTES: QuotaResource
 QUOTA_RESOURCE_SPECS: QuotaResource
 QUOTA_RESOURCE_CACHE_BYTES: QuotaResource
+QUOTA_RESOURCE_ASSERTION_BYTES: QuotaResource
 QUOTA_POLICY_UNSPECIFIED: QuotaPolicy
 QUOTA_POLICY_EVICT: QuotaPolicy
 QUOTA_POLICY_REFUSE: QuotaPolicy
@@ -228,6 +230,20 @@ class SetTargetMatchRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
 
 class SetTargetMatchResponse(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: bool = ...) -> None: ...
+
+class SetTrustedRolesRequest(_message.Message):
+    __slots__ = ("header", "roles")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    header: _common_pb2.RequestHeader
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetTrustedRolesResponse(_message.Message):
     __slots__ = ("changed",)
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     changed: bool

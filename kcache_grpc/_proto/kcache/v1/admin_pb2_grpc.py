@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class AdminStub(object):
-    """For operators. A server with a token answers callers that show it; a server without one answers on its Unix
-    socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
+    """For operators. A server with a token answers callers that show it, or one of a principal with the role "admin"; a
+    server without one answers on its Unix socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
     """
 
     def __init__(self, channel):
@@ -81,6 +81,11 @@ class AdminStub(object):
                 request_serializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchRequest.SerializeToString,
                 response_deserializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchResponse.FromString,
                 _registered_method=True)
+        self.SetTrustedRoles = channel.unary_unary(
+                '/kcache.v1.Admin/SetTrustedRoles',
+                request_serializer=kcache_dot_v1_dot_admin__pb2.SetTrustedRolesRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_admin__pb2.SetTrustedRolesResponse.FromString,
+                _registered_method=True)
         self.Verify = channel.unary_stream(
                 '/kcache.v1.Admin/Verify',
                 request_serializer=kcache_dot_v1_dot_admin__pb2.VerifyRequest.SerializeToString,
@@ -89,8 +94,8 @@ class AdminStub(object):
 
 
 class AdminServicer(object):
-    """For operators. A server with a token answers callers that show it; a server without one answers on its Unix
-    socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
+    """For operators. A server with a token answers callers that show it, or one of a principal with the role "admin"; a
+    server without one answers on its Unix socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
     """
 
     def Collect(self, request, context):
@@ -137,7 +142,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RaiseEpoch(self, request, context):
-        """Disowns all kernels and mappings of a namespace. Servers notice within a second.
+        """Disowns all kernels, mappings and assertions of a namespace. Servers notice within a second.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,6 +158,13 @@ class AdminServicer(object):
     def SetTargetMatch(self, request, context):
         """Says whether requests that leave it to the namespace (TARGET_MATCH_NAMESPACE) may be answered with kernels for lower
         targets. Servers notice within a second, clients when they ask GetCapabilities again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTrustedRoles(self, request, context):
+        """Says whose assertions (SourceAssertions) every caller of a namespace may believe beside its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -214,6 +226,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchRequest.FromString,
                     response_serializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchResponse.SerializeToString,
             ),
+            'SetTrustedRoles': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTrustedRoles,
+                    request_deserializer=kcache_dot_v1_dot_admin__pb2.SetTrustedRolesRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_admin__pb2.SetTrustedRolesResponse.SerializeToString,
+            ),
             'Verify': grpc.unary_stream_rpc_method_handler(
                     servicer.Verify,
                     request_deserializer=kcache_dot_v1_dot_admin__pb2.VerifyRequest.FromString,
@@ -228,8 +245,8 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
-    """For operators. A server with a token answers callers that show it; a server without one answers on its Unix
-    socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
+    """For operators. A server with a token answers callers that show it, or one of a principal with the role "admin"; a
+    server without one answers on its Unix socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
     """
 
     @staticmethod
@@ -465,6 +482,33 @@ class Admin(object):
             '/kcache.v1.Admin/SetTargetMatch',
             kcache_dot_v1_dot_admin__pb2.SetTargetMatchRequest.SerializeToString,
             kcache_dot_v1_dot_admin__pb2.SetTargetMatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTrustedRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kcache.v1.Admin/SetTrustedRoles',
+            kcache_dot_v1_dot_admin__pb2.SetTrustedRolesRequest.SerializeToString,
+            kcache_dot_v1_dot_admin__pb2.SetTrustedRolesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,7 @@ class AdminStub:
     RaiseEpoch: grpc.UnaryUnaryMultiCallable[admin_pb2.RaiseEpochRequest, admin_pb2.RaiseEpochResponse]
     DisownToolchain: grpc.UnaryUnaryMultiCallable[admin_pb2.DisownToolchainRequest, admin_pb2.DisownToolchainResponse]
     SetTargetMatch: grpc.UnaryUnaryMultiCallable[admin_pb2.SetTargetMatchRequest, admin_pb2.SetTargetMatchResponse]
+    SetTrustedRoles: grpc.UnaryUnaryMultiCallable[admin_pb2.SetTrustedRolesRequest, admin_pb2.SetTrustedRolesResponse]
     Verify: grpc.UnaryStreamMultiCallable[admin_pb2.VerifyRequest, admin_pb2.VerifyResponse]
 
 class AdminAsyncStub:
@@ -34,6 +35,7 @@ class AdminAsyncStub:
     RaiseEpoch: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.RaiseEpochRequest, admin_pb2.RaiseEpochResponse]
     DisownToolchain: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.DisownToolchainRequest, admin_pb2.DisownToolchainResponse]
     SetTargetMatch: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.SetTargetMatchRequest, admin_pb2.SetTargetMatchResponse]
+    SetTrustedRoles: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.SetTrustedRolesRequest, admin_pb2.SetTrustedRolesResponse]
     Verify: grpc.aio.UnaryStreamMultiCallable[admin_pb2.VerifyRequest, admin_pb2.VerifyResponse]
 
 class AdminServicer:
@@ -46,6 +48,7 @@ class AdminServicer:
     def RaiseEpoch(self, request: admin_pb2.RaiseEpochRequest, context: Any) -> admin_pb2.RaiseEpochResponse | Awaitable[admin_pb2.RaiseEpochResponse]: ...
     def DisownToolchain(self, request: admin_pb2.DisownToolchainRequest, context: Any) -> admin_pb2.DisownToolchainResponse | Awaitable[admin_pb2.DisownToolchainResponse]: ...
     def SetTargetMatch(self, request: admin_pb2.SetTargetMatchRequest, context: Any) -> admin_pb2.SetTargetMatchResponse | Awaitable[admin_pb2.SetTargetMatchResponse]: ...
+    def SetTrustedRoles(self, request: admin_pb2.SetTrustedRolesRequest, context: Any) -> admin_pb2.SetTrustedRolesResponse | Awaitable[admin_pb2.SetTrustedRolesResponse]: ...
     def Verify(self, request: admin_pb2.VerifyRequest, context: Any) -> Iterator[admin_pb2.VerifyResponse] | AsyncIterator[admin_pb2.VerifyResponse]: ...
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: grpc.Server | grpc.aio.Server) -> None: ...

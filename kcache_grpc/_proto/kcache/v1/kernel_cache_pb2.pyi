@@ -51,7 +51,7 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ...) -> None: ...
 
 class ServerLimits(_message.Message):
-    __slots__ = ("max_program_bytes", "max_inline_program_bytes", "max_operations", "max_nesting", "max_queries", "max_inline_artifact_bytes", "normalize_timeout", "compile_timeout", "default_deadline")
+    __slots__ = ("max_program_bytes", "max_inline_program_bytes", "max_operations", "max_nesting", "max_queries", "max_inline_artifact_bytes", "normalize_timeout", "compile_timeout", "default_deadline", "max_assertion_bytes")
     MAX_PROGRAM_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_INLINE_PROGRAM_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_OPERATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class ServerLimits(_message.Message):
     NORMALIZE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     COMPILE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    MAX_ASSERTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     max_program_bytes: int
     max_inline_program_bytes: int
     max_operations: int
@@ -70,7 +71,8 @@ class ServerLimits(_message.Message):
     normalize_timeout: _duration_pb2.Duration
     compile_timeout: _duration_pb2.Duration
     default_deadline: _duration_pb2.Duration
-    def __init__(self, max_program_bytes: _Optional[int] = ..., max_inline_program_bytes: _Optional[int] = ..., max_operations: _Optional[int] = ..., max_nesting: _Optional[int] = ..., max_queries: _Optional[int] = ..., max_inline_artifact_bytes: _Optional[int] = ..., normalize_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., compile_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_deadline: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    max_assertion_bytes: int
+    def __init__(self, max_program_bytes: _Optional[int] = ..., max_inline_program_bytes: _Optional[int] = ..., max_operations: _Optional[int] = ..., max_nesting: _Optional[int] = ..., max_queries: _Optional[int] = ..., max_inline_artifact_bytes: _Optional[int] = ..., normalize_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., compile_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_deadline: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_assertion_bytes: _Optional[int] = ...) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
     __slots__ = ("server_version", "server_id", "public_key", "epoch", "toolchain", "toolchain_digest", "formats", "targets", "limits", "abis", "canonicalizer", "toolchain_disowned", "gpu_toolchain", "gpu_toolchain_digest", "gpu_toolchain_disowned", "target_match")
@@ -531,7 +533,7 @@ class BypassCount(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("specs", "mappings", "kernels", "artifacts", "artifact_bytes", "hits", "compiles", "remembered_failures", "time_saved", "programs_parsed", "memory_hits", "audit_events", "audit_dropped", "caller_savings", "bypasses", "blobs", "blob_bytes", "blob_hits", "blob_time_saved")
+    __slots__ = ("specs", "mappings", "kernels", "artifacts", "artifact_bytes", "hits", "compiles", "remembered_failures", "time_saved", "programs_parsed", "memory_hits", "audit_events", "audit_dropped", "caller_savings", "bypasses", "blobs", "blob_bytes", "blob_hits", "blob_time_saved", "assertions", "assertion_bytes", "assertion_conflicts", "assertions_quarantined")
     SPECS_FIELD_NUMBER: _ClassVar[int]
     MAPPINGS_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
@@ -551,6 +553,10 @@ class GetStatsResponse(_message.Message):
     BLOB_BYTES_FIELD_NUMBER: _ClassVar[int]
     BLOB_HITS_FIELD_NUMBER: _ClassVar[int]
     BLOB_TIME_SAVED_FIELD_NUMBER: _ClassVar[int]
+    ASSERTIONS_FIELD_NUMBER: _ClassVar[int]
+    ASSERTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ASSERTION_CONFLICTS_FIELD_NUMBER: _ClassVar[int]
+    ASSERTIONS_QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     specs: int
     mappings: int
     kernels: int
@@ -570,4 +576,8 @@ class GetStatsResponse(_message.Message):
     blob_bytes: int
     blob_hits: int
     blob_time_saved: _duration_pb2.Duration
-    def __init__(self, specs: _Optional[int] = ..., mappings: _Optional[int] = ..., kernels: _Optional[int] = ..., artifacts: _Optional[int] = ..., artifact_bytes: _Optional[int] = ..., hits: _Optional[int] = ..., compiles: _Optional[int] = ..., remembered_failures: _Optional[int] = ..., time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., programs_parsed: _Optional[int] = ..., memory_hits: _Optional[int] = ..., audit_events: _Optional[int] = ..., audit_dropped: _Optional[int] = ..., caller_savings: _Optional[_Iterable[_Union[CallerSavings, _Mapping]]] = ..., bypasses: _Optional[_Iterable[_Union[BypassCount, _Mapping]]] = ..., blobs: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., blob_hits: _Optional[int] = ..., blob_time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    assertions: int
+    assertion_bytes: int
+    assertion_conflicts: int
+    assertions_quarantined: int
+    def __init__(self, specs: _Optional[int] = ..., mappings: _Optional[int] = ..., kernels: _Optional[int] = ..., artifacts: _Optional[int] = ..., artifact_bytes: _Optional[int] = ..., hits: _Optional[int] = ..., compiles: _Optional[int] = ..., remembered_failures: _Optional[int] = ..., time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., programs_parsed: _Optional[int] = ..., memory_hits: _Optional[int] = ..., audit_events: _Optional[int] = ..., audit_dropped: _Optional[int] = ..., caller_savings: _Optional[_Iterable[_Union[CallerSavings, _Mapping]]] = ..., bypasses: _Optional[_Iterable[_Union[BypassCount, _Mapping]]] = ..., blobs: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., blob_hits: _Optional[int] = ..., blob_time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., assertions: _Optional[int] = ..., assertion_bytes: _Optional[int] = ..., assertion_conflicts: _Optional[int] = ..., assertions_quarantined: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""Assertions of clients: which programs a source graph lowers to."""
