@@ -67,7 +67,9 @@ def warm(model: str, rounds: int, calls: int, folder: Path, address: str) -> dic
     return {
         "first": {name: [each["first"] for each in values] for name, values in results.items()},
         "cpu": {name: [each["cpu"] for each in values] for name, values in results.items()},
-        "call": {name: [statistics.median(each["calls"]) for each in values] for name, values in results.items()},
+        "call": {
+            name: [statistics.median(each["calls"]) for each in values] for name, values in results.items()
+        },
         "error": max(each["error"] for each in results["kcache"]),
         "decisions": results["kcache"][0]["decisions"],
     }
@@ -117,7 +119,10 @@ def main() -> None:
     arguments = parser.parse_args()
     clear_and_restart("benchmarks.torch_compile")
     report: dict[str, Any] = {"machine": description(), "models": {}}
-    print("| model | kcache s | Inductor s | Dynamo alone s | kcache / Inductor | kcache / Dynamo alone | ", end="")
+    print(
+        "| model | kcache s | Inductor s | Dynamo alone s | kcache / Inductor | kcache / Dynamo alone | ",
+        end="",
+    )
     print("kcache ms | Inductor ms | eager ms | Inductor / kcache |\n" + "| --- " * 10 + "|", flush=True)
     with tempfile.TemporaryDirectory(prefix="kcache-bench-") as name:
         folder = Path(name)

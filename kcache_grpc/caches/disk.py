@@ -148,6 +148,24 @@ class OnDiskCache(AsyncCache[Key, Value]):
                 return False
             return self._publish(digest, content)
 
+    def set_aside(self, key: Key, value: Value) -> bool:
+        """Moves the entry of ``key`` to ``corrupt/`` if it has this value, which proved wrong; whether it had.
+
+        Raises ``CacheError`` if that is not possible; the message names the key.
+        """
+        digest = key_digest(key)
+        with self._named_errors(key, "set aside"):
+            self._files.check_directory(self.base_dir)
+            if self._read(digest) is None:
+                return False
+            with self._files.locked(self.base_dir / "lock"):
+                entry = self._read(digest)
+                if entry is None or entry.value != value:
+                    return False
+                self._files.make_directory(self.base_dir / "corrupt")
+                self._files.rename(self._path(digest), self._corrupt_path(digest))
+                return True
+
     def _publish(self, digest: bytes, content: bytes) -> bool:
         temporary = self._files.write_temporary(self.base_dir / "tmp", content)
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.errors import KcacheError
+from kcache_grpc.errors import IntegrityError, KcacheError
 from kcache_grpc.integrations.torch.dynamo import decisions
 from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
@@ -88,12 +89,18 @@ class _Compilation:
             return self._traced()[0]
         store = RecordStore(self._source.client)
         found = store.find(digest)
-        compiled = None if found is None else self._warm(found)
+        derive_again = found is not None and random.random() < self._settings.rederive  # noqa: S311
+        compiled = None if found is None or derive_again else self._warm(found)
         if compiled is not None:
             return compiled
         compiled, entry = self._traced()
-        if entry is not None:
-            self._record(store, digest, entry)
+        body = None if entry is None else self._body(entry)
+        if body is not None and found is not None and derive_again and body != found.body:
+            store.dispute(digest, found, body)
+            error = IntegrityError(f"the {found.origin} record {digest.hex()} of a source graph is wrong")
+            FAILURES.add("record: another one was derived", error, "a graph was traced again")
+        if body is not None and (found is None or body != found.body):
+            store.add(digest, body, decode_record(body).program_digests)
         return compiled
 
     def _digest(self) -> bytes | None:
@@ -124,12 +131,12 @@ class _Compilation:
             decisions.record(Decision(kind, kernels, [], seconds=seconds, origin="warm"))
         return compiled
 
-    def _record(self, store: RecordStore, digest: bytes, entry: Any) -> None:
+    def _body(self, entry: Any) -> bytes | None:
         try:
-            body = encode_record(entry, self._plans)
-            store.add(digest, body, decode_record(body).program_digests)
-        except (NotRecordable, InvalidRecord) as error:
+            return encode_record(entry, self._plans)
+        except NotRecordable as error:
             log.info("no record of the source graph: %s", error)
+            return None
 
     def _traced(self) -> tuple[Callable[..., Any], Any]:
         expand_composites(self._graph_module)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+from kcache_grpc.client.version import package_version
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import RECORDED
@@ -28,7 +32,7 @@ class Settings:
     a target's name. ``address`` and ``namespace`` choose the service, as for ``kcache_grpc.Client``.
     ``fallback``: what runs a graph that has no kernel, "eager" or "inductor". ``strict``: raise instead.
     ``warm_start``: use and write records of source graphs. ``rederive``: the share of warm starts, 0 to 1,
-    that are compared with a new trace in the background.
+    chosen at random, that trace the graph all the same and compare the result with the record.
     """
 
     numerics: str = "default"
@@ -41,9 +45,11 @@ class Settings:
     fallback: str = "eager"
     strict: bool = False
     warm_start: bool = True
-    rederive: float = 0.0
+    rederive: float = 0.01
 
     def __post_init__(self) -> None:
+        if not 0 <= self.rederive <= 1:
+            raise ArgumentError(f"rederive is {self.rederive!r}; use a share from 0 to 1")
         if self.fallback not in _FALLBACKS:
             raise ArgumentError(f"fallback is {self.fallback!r}; use one of {', '.join(_FALLBACKS)}")
 
@@ -55,7 +61,18 @@ class Settings:
     @property
     def ingredients(self) -> dict[str, str]:
         """What changes the record of a source graph."""
-        return {"options": str(self.options), "target": self.target}
+        return {"options": str(self.options), "target": self.target, "lowering": _lowering_digest()}
+
+
+@functools.cache
+def _lowering_digest() -> str:
+    """A digest of the code that lowers graphs: a record of other code may differ."""
+    packages = (Path(__file__).parent, Path(__file__).parents[3] / "programs" / "torch")
+    files = sorted(path for package in packages for path in package.rglob("*.py"))
+    content = hashlib.sha256(package_version().encode())
+    for path in files:
+        content.update(hashlib.sha256(path.read_bytes()).digest())
+    return content.hexdigest()
 
 
 def settings_from(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
