@@ -31,7 +31,11 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Program,
     Register,
 )
-from kcache_grpc.integrations.torch.dynamo.rewrites import drop_empty_operands, sizes_as_tensors
+from kcache_grpc.integrations.torch.dynamo.rewrites import (
+    drop_empty_operands,
+    sizes_as_tensors,
+    sizes_of_inputs,
+)
 from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols
 from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
@@ -88,6 +92,7 @@ class Lowering:
         graph = self.graph_module.graph
         self._give_values(graph)
         drop_empty_operands(graph)
+        sizes_of_inputs(graph)
         prepare_graph(graph)
         self._choose_samples(graph)
         for _ in range(_ATTEMPTS):
@@ -169,6 +174,9 @@ class Lowering:
         for argument in node.all_input_nodes:
             if not is_tensor(argument):
                 names |= free_symbols(argument.meta.get("val"))
+        if self.samples is not None:
+            first, second = self.samples
+            names = {name for name in names if first.get(name) != second.get(name)}
         return names
 
     def _learn(self, rejection: IslandRejected) -> None:

@@ -172,6 +172,15 @@ class Partitioner:
             node = node.args[0]
         return node
 
+    def _values_of(self, node: Node) -> Iterator[Node]:
+        """The values that a node reads: for a view what it aliases, and the sizes that the view is made with."""
+        for operand in operands(node):
+            value = operand
+            while value in self._views:
+                yield from (each for each in operands(value) if each is not value.args[0])
+                value = value.args[0]
+            yield value
+
     def _assign_levels(self) -> None:
         """The level of an island, or for other nodes that of the island before which they run."""
         levels = self._levels = {}
@@ -180,10 +189,9 @@ class Partitioner:
             if node in self._views:
                 continue
             level = 0
-            for operand in operands(node):
-                root = self._root(operand)
-                before = levels.get(root, 0)
-                level = max(level, before + (root in self._supported and node not in self._supported))
+            for value in self._values_of(node):
+                before = levels.get(value, 0)
+                level = max(level, before + (value in self._supported and node not in self._supported))
             if node not in self._supported and _is_impure(node):
                 level = impure = max(level, impure)
             levels[node] = level

@@ -67,3 +67,30 @@ def sizes_as_tensors(graph: Any, nodes: Sequence[Any]) -> list[Any]:
         node.args = (node.args[0], tensor)
         tensors.append(tensor)
     return tensors
+
+
+def sizes_of_inputs(graph: Any) -> None:
+    """Take sizes of results that are also sizes of inputs from the inputs, so that they need no kernel."""
+    known: dict[Any, tuple[Any, int | None]] = {}
+    for node in graph.nodes:
+        if node.op != "placeholder":
+            break
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            known.setdefault(value.node.expr, (node, None))
+        elif isinstance(value, torch.Tensor):
+            for axis, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt):
+                    known.setdefault(size.node.expr, (node, axis))
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not aten.sym_size.int:
+            continue
+        value = node.meta.get("val")
+        source, axis = (
+            known.get(value.node.expr, (None, None)) if isinstance(value, torch.SymInt) else (None, None)
+        )
+        if source is not None and axis is None:
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+        elif source is not None and source is not node.args[0]:
+            node.args = (source, axis)

@@ -68,17 +68,31 @@ def _symbolic(value: Any) -> Iterator[Any]:
 
 
 def choose_samples(graph: Any, names: Sequence[str]) -> tuple[Sample, Sample] | None:
-    """Two samples of symbols that satisfy the graph's guards; ``None`` where there are none among many tried."""
+    """Two samples of symbols that satisfy the graph's guards; ``None`` where there are none among many tried.
+
+    Symbols that guards leave no other size have the size of the traced call in both.
+    """
     environment = shape_environment(graph)
     ranges = {str(symbol): limits for symbol, limits in environment.var_to_range.items()}
+    hints = {str(symbol): int(value) for symbol, value in environment.backed_var_to_val.items()}
     guards = [guard.expr for guard in environment.guards]
-    accepted: list[Sample] = []
-    for factor in _FACTORS:
-        for sample in _candidates(graph, names, ranges, factor):
-            if sample not in accepted and _satisfies(guards, sample):
-                accepted.append(sample)
-            if len(accepted) == 2:
-                return accepted[0], accepted[1]
+    fixed: dict[str, int] = {}
+    while len(fixed) < len(names):
+        accepted: list[Sample] = []
+        violated: set[str] = set()
+        for factor in _FACTORS:
+            for sample in _candidates(graph, names, ranges, factor):
+                sample = {**sample, **fixed}
+                failed = _violated(guards, sample)
+                violated |= failed
+                if not failed and sample not in accepted:
+                    accepted.append(sample)
+                if len(accepted) == 2:
+                    return accepted[0], accepted[1]
+        added = {name: hints[name] for name in violated if name in hints and name not in fixed}
+        if not added:
+            return None
+        fixed |= added
     return None
 
 
@@ -100,13 +114,15 @@ def _symbol(name: str, limits: Any, factor: int) -> Symbol:
     return Symbol(name, max(_LEAST, -(-low // factor)), high)
 
 
-def _satisfies(guards: Sequence[Any], sample: Sample) -> bool:
+def _violated(guards: Sequence[Any], sample: Sample) -> set[str]:
+    """The symbols of the guards that a sample violates."""
     sympy: Any = import_module("sympy")
+    names: set[str] = set()
     for guard in guards:
         symbols = getattr(guard, "free_symbols", ())
         if any(str(symbol) not in sample for symbol in symbols):
             continue
         value = guard.xreplace({symbol: _integer(sample[str(symbol)]) for symbol in symbols})
         if value not in (True, sympy.true):
-            return False
-    return True
+            names |= set(map(str, symbols))
+    return names
