@@ -37,7 +37,8 @@ class PlanError(Exception):
     """A plan cannot be encoded, or JSON is no plan; the text says why."""
 
 
-class Register(NamedTuple):
+@dataclass(frozen=True)
+class Register:
     """The value of an input or of an earlier step."""
 
     index: int
@@ -45,7 +46,7 @@ class Register(NamedTuple):
 
 @dataclass(frozen=True)
 class OperatorStep:
-    """``result = target(*args, **kwargs)``; values in ``args`` and ``kwargs`` may be registers, also nested."""
+    """``result = target(*args, **kwargs)``; values in ``args`` and ``kwargs`` may be or contain registers."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...]
@@ -106,6 +107,11 @@ class Plan:
     programs: tuple[Program, ...]
 
 
+def is_slice(value: Any) -> bool:
+    """Whether an argument is a slice."""
+    return isinstance(value, slice)
+
+
 def registers_in(value: Any) -> Iterator[int]:
     """Numbers of the registers in an argument, nested as it is."""
     if isinstance(value, Register):
@@ -113,7 +119,7 @@ def registers_in(value: Any) -> Iterator[int]:
     elif isinstance(value, (list, tuple)):
         for element in cast("Sequence[Any]", value):
             yield from registers_in(element)
-    elif isinstance(value, slice):
+    elif is_slice(value):
         yield from registers_in((value.start, value.stop, value.step))
 
 
@@ -171,7 +177,7 @@ class _Writer:
             return f"v{value.index}"
         if not any(True for _ in registers_in(value)):
             return self._constant(value)
-        if isinstance(value, slice):
+        if is_slice(value):
             return f"slice({self._value(value.start)}, {self._value(value.stop)}, {self._value(value.step)})"
         elements = "".join(f"{self._value(element)}, " for element in value)
         return f"[{elements}]" if isinstance(value, list) else f"({elements})"
@@ -249,7 +255,7 @@ def _renumbered(value: Any, numbers: Mapping[int, int]) -> Any:
     if isinstance(value, (list, tuple)):
         elements = [_renumbered(element, numbers) for element in cast("Sequence[Any]", value)]
         return elements if isinstance(value, list) else tuple(elements)
-    if isinstance(value, slice):
+    if is_slice(value):
         return slice(*(_renumbered(part, numbers) for part in (value.start, value.stop, value.step)))
     return value
 
@@ -309,8 +315,9 @@ def _encode_layout(layout: LayoutLike) -> Any:
 
 def target_name(target: Callable[..., Any]) -> str:
     """The name of a step's target. Raises ``PlanError`` where another process might not have it."""
-    if isinstance(target, torch._ops.OpOverload):
-        if target.namespace not in ("aten", "prims"):
+    overload: Any = target
+    if isinstance(overload, torch._ops.OpOverload):
+        if overload.namespace not in ("aten", "prims"):
             raise PlanError(f"{target} is a custom operator")
         return str(target)
     name = getattr(target, "__name__", "")
@@ -334,7 +341,7 @@ def _encode(value: Any) -> Any:
         return {"torch": str(value)}
     if isinstance(value, torch.device):
         return {"device": str(value)}
-    if isinstance(value, slice):
+    if is_slice(value):
         return {"slice": [_encode(part) for part in (value.start, value.stop, value.step)]}
     if isinstance(value, (list, tuple)):
         elements = [_encode(element) for element in cast("Sequence[Any]", value)]
@@ -343,7 +350,7 @@ def _encode(value: Any) -> Any:
 
 
 def decode_plan(data: Any, programs: Sequence[Program]) -> Plan:
-    """The plan of JSON values. Raises ``PlanError`` for anything else, and for targets that it may not have."""
+    """The plan of JSON values. Raises ``PlanError`` for anything else, and for targets that are not allowed."""
     try:
         if data["version"] != VERSION:
             raise PlanError(f"version {data['version']} of plans")
