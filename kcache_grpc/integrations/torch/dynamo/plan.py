@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NamedTuple, cast
 
 torch: Any = import_module("torch")
@@ -31,6 +32,10 @@ _DTYPES = {
 }
 #: Operators of ``aten`` that a plan from elsewhere may not name: they read or write files.
 _FORBIDDEN = frozenset({"aten::from_file", "aten::_load_for_lite_interpreter"})
+
+
+#: A plan from elsewhere with more inputs is none.
+_MOST_INPUTS = 1 << 20
 
 
 class PlanError(Exception):
@@ -350,13 +355,16 @@ def _encode(value: Any) -> Any:
 
 
 def decode_plan(data: Any, programs: Sequence[Program]) -> Plan:
-    """The plan of JSON values. Raises ``PlanError`` for anything else, and for targets that are not allowed."""
+    """The plan of JSON values. Raises ``PlanError`` for anything else, and for forbidden targets."""
     try:
         if data["version"] != VERSION:
             raise PlanError(f"version {data['version']} of plans")
         steps = tuple(_decode_step(step, len(programs)) for step in data["steps"])
-        plan = Plan(int(data["inputs"]), (), steps, tuple(map(_decode, data["outputs"])), tuple(programs))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        inputs = _index(data["inputs"])
+        if inputs > _MOST_INPUTS:
+            raise PlanError(f"a plan with {inputs} inputs")
+        plan = Plan(inputs, (), steps, tuple(map(_decode, data["outputs"])), tuple(programs))
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
         raise PlanError(f"not a plan: {type(error).__name__}: {error}") from error
     _require_defined(plan)
     return plan
@@ -366,12 +374,14 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
     if data[0] == "operator":
         _, name, args, kwargs, result = data
         decoded = {str(key): _decode(value) for key, value in kwargs.items()}
-        if not all(key.isidentifier() for key in decoded):
+        if any(not key.isidentifier() or iskeyword(key) for key in decoded):
             raise PlanError("a keyword is no identifier")
-        return OperatorStep(_target(name), _decode(args), decoded, _index(result))
+        return OperatorStep(_target(name), _positional(args), decoded, _index(result))
     _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars = data
     if data[0] != "kernel" or not 0 <= _index(kernel) < programs:
         raise PlanError(f"no step: {data[0]!r}")
+    if len(inputs) != len(input_layouts) or len(results) != len(result_layouts):
+        raise PlanError("a kernel's tensors and their layouts differ in number")
     operations = tuple(_decode_step(operation, 0) for operation in fallback)
     return KernelStep(
         kernel,
@@ -382,6 +392,13 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
         cast("tuple[OperatorStep, ...]", operations),
         tuple(map(_index, scalars)),
     )
+
+
+def _positional(data: Any) -> tuple[Any, ...]:
+    args = _decode(data)
+    if not isinstance(args, tuple):
+        raise PlanError("the arguments of an operator are no tuple")
+    return cast("tuple[Any, ...]", args)
 
 
 def _index(value: Any) -> int:
@@ -410,6 +427,8 @@ def _target(name: str) -> Callable[..., Any]:
     if module not in ("aten", "prims") or not packet.isidentifier() or not overload.isidentifier():
         raise PlanError(f"{name} is no target of a plan")
     target = getattr(getattr(getattr(torch.ops, module), packet), overload)
+    if not isinstance(target, torch._ops.OpOverload):
+        raise PlanError(f"{name} is no target of a plan")
     mutates = target._schema.is_mutable and target is not torch.ops.aten.copy_.default
     if mutates or target._schema.name in _FORBIDDEN:
         raise PlanError(f"{name} is no target of a plan")
