@@ -25,7 +25,7 @@ from kcache_grpc.programs.torch.decompositions.table import decompositions
 
 torch: Any = import_module("torch")
 
-#: Composite operators that random numbers are drawn in: PyTorch's own kernels draw those that eager mode draws.
+#: Composite operators that draw random numbers: PyTorch's own kernels draw those that eager mode draws.
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")

@@ -30,6 +30,7 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Plan,
     Program,
     Register,
+    is_slice,
 )
 from kcache_grpc.integrations.torch.dynamo.rewrites import (
     drop_empty_operands,
@@ -47,8 +48,10 @@ torch: Any = import_module("torch")
 _NAMED = re.compile(r"torch\.((?:aten|prims)\.\w+(?:\.\w+)?)")
 #: Attempts at a partition whose islands all compile, before the whole graph is left to PyTorch.
 _ATTEMPTS = 8
+#: Errors after which an island is partitioned again.
+_REJECTIONS = (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError)
 
-#: Compiles programs; raises a ``KcacheError``, whose program is ``programs[error.index]`` where that is known.
+#: Compiles programs; raises a ``KcacheError``.
 Compile = Callable[[Sequence[Program]], Sequence[Callable[[list[Any]], Sequence[Any]]]]
 #: The operators of a program that the service rejects, such as ``aten.nonzero.default``.
 Rejected = Callable[[Program], Sequence[str]]
@@ -82,9 +85,9 @@ class Lowering:
     compile: Compile
     rejected: Rejected
     #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
-    left_out: dict[Node, str] = field(default_factory=dict)
+    left_out: dict[Node, str] = field(default_factory=dict[Node, str])
     samples: tuple[Sample, Sample] | None = None
-    symbols: set[str] = field(default_factory=set)
+    symbols: set[str] = field(default_factory=set[str])
 
     def lower(self) -> Lowered:
         """The plan with the fewest operators left out for which all kernels compile."""
@@ -241,7 +244,7 @@ class Lowering:
         for island, program in zip(partition.islands, programs, strict=True):
             try:
                 kernels += self.compile([program])
-            except (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError) as error:
+            except _REJECTIONS as error:  # noqa: PERF203 - the error is that of one island
                 raise IslandRejected(island, error, self._operators(error, program)) from error
         return kernels
 
@@ -309,7 +312,7 @@ class _PlanWriter:
         if isinstance(value, (list, tuple)):
             elements = [self._argument(element) for element in cast("Sequence[Any]", value)]
             return elements if isinstance(value, list) else tuple(elements)
-        if isinstance(value, slice):
+        if is_slice(value):
             return slice(*map(self._argument, (value.start, value.stop, value.step)))
         return value
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.integrations.torch.dynamo.plan import is_slice
+
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
 
@@ -51,9 +53,9 @@ LEAST_OPERATORS = 2
 class Island:
     """Nodes that become one kernel. ``nodes`` are in topological order and include the views inside."""
 
-    nodes: list[Node] = field(default_factory=list)
-    inputs: list[Node] = field(default_factory=list)
-    outputs: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list[Node])
+    inputs: list[Node] = field(default_factory=list[Node])
+    outputs: list[Node] = field(default_factory=list[Node])
 
 
 @dataclass
@@ -95,7 +97,7 @@ def tensors_in(value: Any) -> Iterator[Node]:
     elif isinstance(value, dict):
         for element in value.values():  # pyright: ignore[reportUnknownVariableType]
             yield from tensors_in(element)
-    elif isinstance(value, slice):
+    elif is_slice(value):
         yield from tensors_in([value.start, value.stop, value.step])
 
 

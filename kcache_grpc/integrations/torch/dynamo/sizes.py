@@ -68,7 +68,7 @@ def _symbolic(value: Any) -> Iterator[Any]:
 
 
 def choose_samples(graph: Any, names: Sequence[str]) -> tuple[Sample, Sample] | None:
-    """Two samples of symbols that satisfy the graph's guards; ``None`` where there are none among many tried.
+    """Two samples of symbols that satisfy the graph's guards; ``None`` if none of those tried does.
 
     Symbols that guards leave no other size have the size of the traced call in both.
     """

@@ -21,6 +21,7 @@ from kcache_grpc.programs.torch.decompositions import (
     sorting,
     window_extremes,
 )
+from kcache_grpc.programs.torch.decompositions.base import base_decompositions
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
 _KEPT = ("linear.default", "matmul.default")
@@ -38,11 +39,10 @@ _ADDED = (
 @functools.cache
 def decompositions() -> dict[Any, Any]:
     """torch-mlir's table, with our own rows for what it takes apart badly."""
-    util: Any = import_module("torch_mlir.extras.fx_decomp_util")
     aten: Any = import_module("torch").ops.aten
     decomp: Any = import_module("torch._decomp")
     kept = {_overload(aten, name) for name in _KEPT}
-    table = {op: how for op, how in util.get_decomposition_table().items() if op not in kept}
+    table = {op: how for op, how in base_decompositions().items() if op not in kept}
     table.update(decomp.get_decompositions([getattr(aten, name) for name in _ADDED]))
     table.update({op: how for op, how in _default_rows().items() if _is_added(str(op))})
     table[aten.roll.default] = _roll

@@ -24,8 +24,8 @@ Sample = Mapping[str, int]
 class Island:
     """Nodes of one graph such that no path between two of them leaves it.
 
-    ``nodes``: calls, in topological order. ``inputs``: tensors from outside that they read. ``outputs``: tensors
-    of the nodes that are results.
+    ``nodes``: calls, in topological order. ``inputs``: tensors from outside that they read. ``outputs``:
+    tensors of the nodes that are results.
     """
 
     nodes: Sequence[Node]
