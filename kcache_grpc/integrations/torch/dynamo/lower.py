@@ -32,7 +32,7 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Register,
 )
 from kcache_grpc.integrations.torch.dynamo.rewrites import drop_empty_operands, sizes_as_tensors
-from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols
+from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols, size_symbols
 from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
 from kcache_grpc.programs.torch.graph_text.program import prepare_graph, unsupported_reason, write_program
@@ -165,7 +165,8 @@ class Lowering:
         return demoted
 
     def _names(self, node: Node) -> set[str]:
-        names = free_symbols(node.meta.get("val"))
+        """Symbols that a program with the node depends on; it has no strides."""
+        names = size_symbols(node.meta.get("val"))
         for argument in node.all_input_nodes:
             if not is_tensor(argument):
                 names |= free_symbols(argument.meta.get("val"))

@@ -37,6 +37,11 @@ def free_symbols(value: Any) -> set[str]:
     return set()
 
 
+def size_symbols(value: Any) -> set[str]:
+    """Names of the symbols in a size or in the sizes of a tensor: those that a program depends on."""
+    return free_symbols(list(value.shape) if isinstance(value, torch.Tensor) else value)
+
+
 def evaluated(size: Any, sample: Sample) -> int:
     """A size at a sample of the symbols."""
     formula = expression(size)
