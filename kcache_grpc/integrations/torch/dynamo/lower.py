@@ -37,7 +37,13 @@ from kcache_grpc.integrations.torch.dynamo.rewrites import (
     sizes_as_tensors,
     sizes_of_inputs,
 )
-from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols
+from kcache_grpc.integrations.torch.dynamo.sizes import (
+    Sample,
+    choose_samples,
+    free_symbols,
+    size_formulas,
+    size_symbols,
+)
 from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
 from kcache_grpc.programs.torch.graph_text.program import prepare_graph, unsupported_reason, write_program
@@ -46,8 +52,10 @@ torch: Any = import_module("torch")
 
 #: Names of operators in messages.
 _NAMED = re.compile(r"torch\.((?:aten|prims)\.\w+(?:\.\w+)?)")
+#: Why a node that makes a tensor of a symbolic size stays with PyTorch.
+_SIZE_OPERAND = "it makes a size an operand of a kernel"
 #: Attempts at a partition whose islands all compile, before the whole graph is left to PyTorch.
-_ATTEMPTS = 8
+_ATTEMPTS = 16
 #: Errors after which an island is partitioned again.
 _REJECTIONS = (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError)
 
@@ -143,7 +151,7 @@ class Lowering:
         if self.samples is None:
             return "no sample of its dynamic sizes satisfies the guards"
         unknown = sorted(names - set(self.samples[0]))
-        return f"its size {unknown[0]} depends on data" if unknown else None
+        return f"its size {unknown[0]} depends on data" if unknown else partial_reason(node)
 
     def _layouts(self, node: Node) -> list[LayoutLike]:
         """Layouts of the results of a node that computes; none for a view or for several results."""
@@ -159,34 +167,57 @@ class Lowering:
         """Leave out nodes without tensor operands in islands that have a size which no input shows."""
         demoted = False
         for island in partition.islands:
-            shown = {
-                str(size.node.expr)
-                for node in island.inputs
-                for size in node.meta["val"].shape
-                if not isinstance(size, int) and size.node.expr.is_Symbol
-            }
-            hidden = {node for node in island.nodes if self._names(node) - shown}
+            inputs = [node.meta["val"] for node in island.inputs]
+            shown = {formula for value in inputs for formula in size_formulas(value)}
+            hidden = [node for node in island.nodes if not self._is_shown(node, shown)]
+            tensors = sizes_as_tensors(self.graph_module.graph, hidden)
+            if tensors:
+                self.left_out.update(dict.fromkeys(tensors, _SIZE_OPERAND))
+                return True
             creating = [node for node in hidden if not any(map(is_tensor, node.all_input_nodes))]
             for node in creating or hidden:
                 demoted = demoted or node not in self.left_out
                 self.left_out[node] = "a size of it is that of no tensor among the island's inputs"
         return demoted
 
+    def _is_shown(self, node: Node, shown: set[Any]) -> bool:
+        """Whether the sizes of a node are those of tensors, or, where it has operands, computed from such."""
+        formulas = self._varying(node.meta.get("val"))
+        if not any(map(is_tensor, node.all_input_nodes)):
+            return shown.issuperset(formulas)
+        for argument in node.all_input_nodes:
+            if not is_tensor(argument):
+                formulas += self._varying(argument.meta.get("val"))
+        return all(formula in shown or formula.free_symbols <= shown for formula in formulas)
+
+    def _varying(self, value: Any) -> list[Any]:
+        """The formulas of sizes that differ between the samples."""
+        return [
+            formula
+            for formula in size_formulas(value)
+            if self._vary({str(symbol) for symbol in formula.free_symbols})
+        ]
+
+    def _vary(self, names: set[str]) -> set[str]:
+        """The symbols among ``names`` to which guards leave more than one size."""
+        if self.samples is None:
+            return names
+        first, second = self.samples
+        return {name for name in names if first.get(name) != second.get(name)}
+
     def _names(self, node: Node) -> set[str]:
-        names = free_symbols(node.meta.get("val"))
+        """Symbols that a program with the node depends on; it has no strides."""
+        names = size_symbols(node.meta.get("val"))
         for argument in node.all_input_nodes:
             if not is_tensor(argument):
                 names |= free_symbols(argument.meta.get("val"))
-        if self.samples is not None:
-            first, second = self.samples
-            names = {name for name in names if first.get(name) != second.get(name)}
-        return names
+        return self._vary(names)
 
     def _learn(self, rejection: IslandRejected) -> None:
         names = {*rejection.operators, *_NAMED.findall(str(rejection.error))}
         if getattr(rejection.error, "op", "") == "torch.sym_size":
             tensors = sizes_as_tensors(self.graph_module.graph, rejection.island.nodes)
-            self.left_out.update(dict.fromkeys(tensors, "it makes a size an operand of a kernel"))
+            self.left_out.update(dict.fromkeys(tensors, _SIZE_OPERAND))
             if tensors:
                 return
         reason = f"{type(rejection.error).__name__}: {rejection.error}"
@@ -355,6 +386,23 @@ class _PlanWriter:
 
 def _order(layout: LayoutLike) -> tuple[int, ...] | None:
     return layout.order if layout is not None and not isinstance(layout, str) else None
+
+
+def partial_reason(node: Node) -> str | None:
+    """Why a kernel for many sizes cannot compute a node that takes or makes a part of a dynamic dimension."""
+    name = packet_name(node)
+    if name == "cat":
+        operand, position = node, node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    elif name in ("slice", "select"):
+        operand, position = node.args[0], node.args[1] if len(node.args) > 1 else 0
+    else:
+        return None
+    whole, part = operand.meta["val"], node.meta["val"]
+    if isinstance(whole.shape[position], int):
+        return None
+    if name == "slice" and size_formulas(whole.shape[position]) == size_formulas(part.shape[position]):
+        return None
+    return "it concatenates along a dynamic dimension" if name == "cat" else "a part of a dynamic dimension"
 
 
 def _is_view(node: Node) -> bool:

@@ -175,7 +175,7 @@ class Partitioner:
         return node
 
     def _values_of(self, node: Node) -> Iterator[Node]:
-        """The values that a node reads: for a view what it aliases, and the sizes that the view is made with."""
+        """The values that a node reads: for a view what it aliases, and the sizes that it is made with."""
         for operand in operands(node):
             value = operand
             while value in self._views:

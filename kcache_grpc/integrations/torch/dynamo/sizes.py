@@ -37,6 +37,16 @@ def free_symbols(value: Any) -> set[str]:
     return set()
 
 
+def size_symbols(value: Any) -> set[str]:
+    """Names of the symbols in a size or in the sizes of a tensor: those that a program depends on."""
+    return free_symbols(list(value.shape) if isinstance(value, torch.Tensor) else value)
+
+
+def size_formulas(value: Any) -> list[Any]:
+    """The SymPy expressions of a symbolic size, or of the symbolic sizes of a tensor."""
+    return [size.node.expr for size in _symbolic(value)]
+
+
 def evaluated(size: Any, sample: Sample) -> int:
     """A size at a sample of the symbols."""
     formula = expression(size)

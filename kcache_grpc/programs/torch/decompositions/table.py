@@ -10,6 +10,7 @@ from typing import Any
 from kcache_grpc.errors import UnsupportedOp
 from kcache_grpc.programs.torch.decompositions import (
     average_pool,
+    convolution_gradients,
     core_operations,
     element_types,
     functions,
@@ -18,6 +19,7 @@ from kcache_grpc.programs.torch.decompositions import (
     linalg,
     resize,
     scatter,
+    slices,
     sorting,
     window_extremes,
 )
@@ -59,7 +61,16 @@ def decompositions() -> dict[Any, Any]:
             if overload in table:
                 table[overload] = element_types.not_of_bytes(table[overload])
     for rows in (
-        *(functions, average_pool, window_extremes, grid_sample, scatter, sorting),
+        *(
+            functions,
+            average_pool,
+            convolution_gradients,
+            window_extremes,
+            grid_sample,
+            scatter,
+            slices,
+            sorting,
+        ),
         *(element_types, core_operations, resize, linalg, incomplete_gamma),
     ):
         for operation, row in rows.rows().items():
