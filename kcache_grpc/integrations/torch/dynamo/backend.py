@@ -147,7 +147,9 @@ class _Compilation:
 
     def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
-            lowered = Lowering(graph_module, kind, self._source.compile, self._source.rejected).lower()
+            source, least_operators = self._source, self._settings.least_operators
+            lowering = Lowering(graph_module, kind, source.compile, source.rejected, least_operators)
+            lowered = lowering.lower()
             self._plans[kind] = lowered.plan
             decisions.record(lowered.decision)
             run = executable(lowered.plan, lowered.kernels)

@@ -14,6 +14,7 @@ from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, Inv
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut
 from kcache_grpc.integrations.torch.dynamo.layout import layout_of
 from kcache_grpc.integrations.torch.dynamo.partition import (
+    LEAST_OPERATORS,
     VIEWS,
     Island,
     Node,
@@ -77,6 +78,7 @@ class Lowering:
     kind: str
     compile: Compile
     rejected: Rejected
+    least_operators: int = LEAST_OPERATORS
     #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
     left_out: dict[Node, str] = field(default_factory=dict)
     samples: tuple[Sample, Sample] | None = None
@@ -91,7 +93,7 @@ class Lowering:
         prepare_graph(graph)
         self._choose_samples(graph)
         for _ in range(_ATTEMPTS):
-            partition = Partitioner(graph, self._unsupported).partition()
+            partition = Partitioner(graph, self._unsupported, self.least_operators).partition()
             if self._demote_sizeless(partition):
                 continue
             try:
@@ -100,7 +102,7 @@ class Lowering:
                 self._learn(rejection)
         for node in graph.nodes:
             self.left_out.setdefault(node, "no kernel after several attempts")
-        return self._lowered(Partitioner(graph, self._unsupported).partition(), begin)
+        return self._lowered(Partitioner(graph, self._unsupported, self.least_operators).partition(), begin)
 
     def _give_values(self, graph: Any) -> None:
         """Constants of the graph have no fake value: their own has the same dtype and sizes."""

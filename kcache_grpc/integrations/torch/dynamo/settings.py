@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.integrations.torch.dynamo.partition import LEAST_OPERATORS
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import RECORDED
 
@@ -28,7 +29,8 @@ class Settings:
     a target's name. ``address`` and ``namespace`` choose the service, as for ``kcache_grpc.Client``.
     ``fallback``: what runs a graph that has no kernel, "eager" or "inductor". ``strict``: raise instead.
     ``warm_start``: use and write records of source graphs. ``rederive``: the share of warm starts, 0 to 1,
-    that are compared with a new trace in the background.
+    that are compared with a new trace in the background. ``least_operators``: a kernel with fewer operators
+    that compute is left to PyTorch, as it has nothing to fuse; 0 for all that can be kernels, for tests.
     """
 
     numerics: str = "default"
@@ -42,6 +44,7 @@ class Settings:
     strict: bool = False
     warm_start: bool = True
     rederive: float = 0.0
+    least_operators: int = LEAST_OPERATORS
 
     def __post_init__(self) -> None:
         if self.fallback not in _FALLBACKS:
@@ -55,7 +58,11 @@ class Settings:
     @property
     def ingredients(self) -> dict[str, str]:
         """What changes the record of a source graph."""
-        return {"options": str(self.options), "target": self.target}
+        return {
+            "options": str(self.options),
+            "target": self.target,
+            "least_operators": str(self.least_operators),
+        }
 
 
 def settings_from(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
