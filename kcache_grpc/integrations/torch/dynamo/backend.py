@@ -28,6 +28,8 @@ torch: Any = import_module("torch")
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+#: Definitions whose results have other strides than those of eager mode.
+_OTHER_STRIDES = ("as_strided_copy",)
 
 
 def kcache(
@@ -164,5 +166,5 @@ def _decompositions() -> dict[Any, Any]:
     return {
         operator: decomposition
         for operator, decomposition in decompositions().items()
-        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY)
+        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_STRIDES)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import time
@@ -335,6 +336,26 @@ class _PlanWriter:
             tuple(self._lowering.output_layouts(island)),
             tuple(fallback),
             tuple(self._registers[node] for node in scalars),
+            tuple(self._registers[node] for node in island.inputs if self._may_be_lazy(node)),
+        )
+
+    def _may_be_lazy(self, node: Node) -> bool:
+        """Whether a value may be a lazy conjugate or negative although its fake tensor is none.
+
+        Dynamo guards arguments of the forward; gradients that arrive and results of operators are not guarded.
+        """
+        if node in self._computed or (node.op == "placeholder" and self._lowering.kind != "backward"):
+            return False
+        dtype = node.meta["val"].dtype
+        return dtype.is_complex or (dtype.is_floating_point and self._has_complex)
+
+    @functools.cached_property
+    def _has_complex(self) -> bool:
+        """Whether the graph has complex numbers: only of them are lazy negatives made."""
+        return any(
+            tensor.dtype.is_complex
+            for node in self._lowering.graph_module.graph.nodes
+            for tensor in _tensors(node.meta.get("val"))
         )
 
     def _input_layouts(self, island: Island) -> Iterator[LayoutLike]:
@@ -352,6 +373,11 @@ def _is_view(node: Node) -> bool:
     if node.target is operator.getitem:
         return _is_view(node.args[0])
     return packet_name(node) in VIEWS
+
+
+def _tensors(value: Any) -> list[Any]:
+    values: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]
 
 
 def _attribute(module: Any, path: str) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 torch: Any = import_module("torch")
 
 #: Increased when the JSON of plans changes: plans of other versions are not read.
-VERSION = 1
+VERSION = 2
 _PYTHON = {
     name: getattr(operator, name)
     for name in ("add", "eq", "floordiv", "ge", "getitem", "gt", "le", "lt", "mod", "mul", "ne", "neg", "pow")
@@ -80,6 +80,8 @@ class KernelStep:
     fallback: tuple[OperatorStep, ...]
     #: Sizes and scalars that only the fallback reads.
     scalars: tuple[int, ...] = ()
+    #: Those of ``inputs`` that may be lazy conjugates or negatives, which nothing guards.
+    lazy: tuple[int, ...] = ()
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -185,7 +187,7 @@ class _Writer:
     def _kernel(self, step: KernelStep) -> None:
         run = self._constant(self._kernels[step.kernel])
         inputs = [
-            self._as_row_major(f"v{index}", layout)
+            self._as_row_major(self._resolved(index, step), layout)
             for index, layout in zip(step.inputs, step.input_layouts, strict=True)
         ]
         results = "".join(f"v{index}, " for index in step.results)
@@ -204,6 +206,9 @@ class _Writer:
             f"    failed({run}, error)",
             f"    {results}= {fallback}([{arguments}])",
         ]
+
+    def _resolved(self, index: int, step: KernelStep) -> str:
+        return f"v{index}.resolve_conj().resolve_neg()" if index in step.lazy else f"v{index}"
 
     def _as_row_major(self, name: str, layout: LayoutLike) -> str:
         if isinstance(layout, Layout):
@@ -299,7 +304,7 @@ def _encode_step(step: OperatorStep | KernelStep) -> list[Any]:
         *(step.inputs, [_encode_layout(layout) for layout in step.input_layouts]),
         *(step.results, [_encode_layout(layout) for layout in step.result_layouts]),
         [_encode_step(operation) for operation in step.fallback],
-        step.scalars,
+        *(step.scalars, step.lazy),
     ]
 
 
@@ -362,7 +367,7 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
         if not all(key.isidentifier() for key in decoded):
             raise PlanError("a keyword is no identifier")
         return OperatorStep(_target(name), _decode(args), decoded, _index(result))
-    _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars = data
+    _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars, lazy = data
     if data[0] != "kernel" or not 0 <= _index(kernel) < programs:
         raise PlanError(f"no step: {data[0]!r}")
     operations = tuple(_decode_step(operation, 0) for operation in fallback)
@@ -374,6 +379,7 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
         tuple(map(_decode_layout, result_layouts)),
         cast("tuple[OperatorStep, ...]", operations),
         tuple(map(_index, scalars)),
+        tuple(map(_index, lazy)),
     )
 
 
