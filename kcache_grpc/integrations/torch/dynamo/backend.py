@@ -29,6 +29,8 @@ torch: Any = import_module("torch")
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+#: Definitions whose results have other strides than those of eager mode.
+_OTHER_STRIDES = ("as_strided_copy",)
 
 
 def kcache(
@@ -154,7 +156,9 @@ class _Compilation:
 
     def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
-            lowered = Lowering(graph_module, kind, self._source.compile, self._source.rejected).lower()
+            source, least_operators = self._source, self._settings.least_operators
+            lowering = Lowering(graph_module, kind, source.compile, source.rejected, least_operators)
+            lowered = lowering.lower()
             self._plans[kind] = lowered.plan
             decisions.record(lowered.decision)
             run = executable(lowered.plan, lowered.kernels)
@@ -169,5 +173,5 @@ def _decompositions() -> dict[Any, Any]:
     return {
         operator: decomposition
         for operator, decomposition in decompositions().items()
-        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY)
+        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_STRIDES)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import time
@@ -14,6 +15,7 @@ from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, Inv
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut
 from kcache_grpc.integrations.torch.dynamo.layout import layout_of
 from kcache_grpc.integrations.torch.dynamo.partition import (
+    LEAST_OPERATORS,
     VIEWS,
     Island,
     Node,
@@ -92,6 +94,7 @@ class Lowering:
     kind: str
     compile: Compile
     rejected: Rejected
+    least_operators: int = LEAST_OPERATORS
     #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
     left_out: dict[Node, str] = field(default_factory=dict[Node, str])
     samples: tuple[Sample, Sample] | None = None
@@ -107,7 +110,7 @@ class Lowering:
         prepare_graph(graph)
         self._choose_samples(graph)
         for _ in range(_ATTEMPTS):
-            partition = Partitioner(graph, self._unsupported).partition()
+            partition = Partitioner(graph, self._unsupported, self.least_operators).partition()
             if self._demote_sizeless(partition):
                 continue
             try:
@@ -116,7 +119,7 @@ class Lowering:
                 self._learn(rejection)
         for node in graph.nodes:
             self.left_out.setdefault(node, "no kernel after several attempts")
-        return self._lowered(Partitioner(graph, self._unsupported).partition(), begin)
+        return self._lowered(Partitioner(graph, self._unsupported, self.least_operators).partition(), begin)
 
     def _give_values(self, graph: Any) -> None:
         """Constants of the graph have no fake value: their own has the same dtype and sizes."""
@@ -375,6 +378,26 @@ class _PlanWriter:
             tuple(self._lowering.output_layouts(island)),
             tuple(fallback),
             tuple(self._registers[node] for node in scalars),
+            tuple(self._registers[node] for node in island.inputs if self._may_be_lazy(node)),
+        )
+
+    def _may_be_lazy(self, node: Node) -> bool:
+        """Whether a value may be a lazy conjugate or negative although its fake tensor is none.
+
+        Dynamo guards arguments of the forward; gradients that arrive and results of operators are not guarded.
+        """
+        if node in self._computed or (node.op == "placeholder" and self._lowering.kind != "backward"):
+            return False
+        dtype = node.meta["val"].dtype
+        return dtype.is_complex or (dtype.is_floating_point and self._has_complex)
+
+    @functools.cached_property
+    def _has_complex(self) -> bool:
+        """Whether the graph has complex numbers: only of them are lazy negatives made."""
+        return any(
+            tensor.dtype.is_complex
+            for node in self._lowering.graph_module.graph.nodes
+            for tensor in _tensors(node.meta.get("val"))
         )
 
     def _input_layouts(self, island: Island) -> Iterator[LayoutLike]:
@@ -409,6 +432,11 @@ def _is_view(node: Node) -> bool:
     if node.target is operator.getitem:
         return _is_view(node.args[0])
     return packet_name(node) in VIEWS
+
+
+def _tensors(value: Any) -> list[Any]:
+    values: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]
 
 
 def _attribute(module: Any, path: str) -> Any:

@@ -114,11 +114,18 @@ def is_tensor(node: Node) -> bool:
 class Partitioner:
     """Partitions one graph.
 
-    ``unsupported(node)`` returns why a kernel cannot compute a node, or ``None``.
+    ``unsupported(node)`` returns why a kernel cannot compute a node, or ``None``. ``least_operators``: as in
+    ``Settings``.
     """
 
-    def __init__(self, graph: Any, unsupported: Callable[[Node], str | None]) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        unsupported: Callable[[Node], str | None],
+        least_operators: int = LEAST_OPERATORS,
+    ) -> None:
         self._graph = graph
+        self._least_operators = least_operators
         self._unsupported = unsupported
         self._nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
         self._rank = {node: index for index, node in enumerate(graph.nodes)}
@@ -141,7 +148,7 @@ class Partitioner:
             for island in useless:
                 for node in island.nodes:
                     if node in self._supported:
-                        self._leave_out(node, "no benefit: fewer than two operators that compute")
+                        self._leave_out(node, "no benefit: too few operators that compute")
 
     def _leave_out(self, node: Node, reason: str) -> None:
         self._supported.discard(node)
@@ -243,7 +250,7 @@ class Partitioner:
             and node.target is not operator.getitem
             and packet_name(node) not in _TRIVIAL_NAMES
         )
-        return computing >= LEAST_OPERATORS and bool(island.outputs)
+        return computing >= self._least_operators and bool(island.outputs)
 
     def _steps(self, islands: dict[int, Island]) -> list[Node | Island]:
         by_level: dict[int, list[Node]] = {}

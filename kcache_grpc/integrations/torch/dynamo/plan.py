@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 torch: Any = import_module("torch")
 
 #: Increased when the JSON of plans changes: plans of other versions are not read.
-VERSION = 1
+VERSION = 2
 _PYTHON = {
     name: getattr(operator, name)
     for name in ("add", "eq", "floordiv", "ge", "getitem", "gt", "le", "lt", "mod", "mul", "ne", "neg", "pow")
@@ -86,6 +86,8 @@ class KernelStep:
     fallback: tuple[OperatorStep, ...]
     #: Sizes and scalars that only the fallback reads.
     scalars: tuple[int, ...] = ()
+    #: Those of ``inputs`` that may be lazy conjugates or negatives, which nothing guards.
+    lazy: tuple[int, ...] = ()
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -196,7 +198,7 @@ class _Writer:
     def _kernel(self, step: KernelStep) -> None:
         run = self._constant(self._kernels[step.kernel])
         inputs = [
-            self._as_row_major(f"v{index}", layout)
+            self._as_row_major(self._resolved(index, step), layout)
             for index, layout in zip(step.inputs, step.input_layouts, strict=True)
         ]
         results = "".join(f"v{index}, " for index in step.results)
@@ -215,6 +217,9 @@ class _Writer:
             f"    failed({run}, error)",
             f"    {results}= {fallback}([{arguments}])",
         ]
+
+    def _resolved(self, index: int, step: KernelStep) -> str:
+        return f"v{index}.resolve_conj().resolve_neg()" if index in step.lazy else f"v{index}"
 
     def _as_row_major(self, name: str, layout: LayoutLike) -> str:
         if isinstance(layout, Layout):
@@ -310,7 +315,7 @@ def _encode_step(step: OperatorStep | KernelStep) -> list[Any]:
         *(step.inputs, [_encode_layout(layout) for layout in step.input_layouts]),
         *(step.results, [_encode_layout(layout) for layout in step.result_layouts]),
         [_encode_step(operation) for operation in step.fallback],
-        step.scalars,
+        *(step.scalars, step.lazy),
     ]
 
 
@@ -377,7 +382,7 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
         if any(not key.isidentifier() or iskeyword(key) for key in decoded):
             raise PlanError("a keyword is no identifier")
         return OperatorStep(_target(name), _positional(args), decoded, _index(result))
-    _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars = data
+    _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars, lazy = data
     if data[0] != "kernel" or not 0 <= _index(kernel) < programs:
         raise PlanError(f"no step: {data[0]!r}")
     if len(inputs) != len(input_layouts) or len(results) != len(result_layouts):
@@ -391,6 +396,7 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
         tuple(map(_decode_layout, result_layouts)),
         cast("tuple[OperatorStep, ...]", operations),
         tuple(map(_index, scalars)),
+        tuple(map(_index, lazy)),
     )
 
 
