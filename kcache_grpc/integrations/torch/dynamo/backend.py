@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.errors import IntegrityError, KcacheError
+from kcache_grpc.errors import IntegrityError
 from kcache_grpc.integrations.torch.dynamo import decisions
 from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.plan import KernelStep, Plan, executable
@@ -52,9 +52,13 @@ def kcache(
     except Exception as error:
         if settings.strict:
             raise
-        FAILURES.add(f"compile: {type(error).__name__}", error, "a graph was left to PyTorch")
+        _count("compile", error, "a graph was left to PyTorch")
         decisions.record(Decision("graph", [], [], origin="eager"))
         return _fallback(graph_module, example_inputs, settings, eager)
+
+
+def _count(stage: str, error: Exception, consequence: str) -> None:
+    FAILURES.add(f"{stage}: {type(error).__name__}", error, consequence)
 
 
 def _restarts() -> tuple[type[BaseException], ...]:
@@ -67,8 +71,13 @@ def _fallback(
     graph_module: Any, example_inputs: Sequence[Any], settings: Settings, eager: Callable[..., Any]
 ) -> Callable[..., Any]:
     if settings.fallback == "inductor":
-        inductor: Any = import_module("torch._inductor.compile_fx")
-        return inductor.compile_fx(graph_module, example_inputs)
+        try:
+            inductor: Any = import_module("torch._inductor.compile_fx")
+            return inductor.compile_fx(graph_module, example_inputs)
+        except _restarts():
+            raise
+        except Exception as error:  # noqa: BLE001 - such as a machine without a compiler of C++
+            _count("fallback", error, "a graph was left to eager mode")
     return eager
 
 
@@ -81,6 +90,8 @@ class _Compilation:
         self._settings = settings
         self._source = KernelSource(settings)
         self._plans: dict[str, Plan] = {}
+        #: A graph of AOTAutograd failed here, and PyTorch runs it.
+        self._incomplete = False
 
     def function(self) -> Callable[..., Any]:
         """From the record of the source graph, else by tracing it."""
@@ -94,14 +105,23 @@ class _Compilation:
         if compiled is not None:
             return compiled
         compiled, entry = self._traced()
+        try:
+            self._remember(store, digest, entry, found, derive_again)
+        except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is compiled
+            _count("record", error, "a graph has no record")
+        return compiled
+
+    def _remember(
+        self, store: RecordStore, digest: bytes, entry: Any, found: Found | None, derived_again: bool
+    ) -> None:
         body = None if entry is None else self._body(entry)
-        if body is not None and found is not None and derive_again and body != found.body:
+        if body is None or (found is not None and body == found.body):
+            return
+        if found is not None and derived_again:
             store.dispute(digest, found, body)
             error = IntegrityError(f"the {found.origin} record {digest.hex()} of a source graph is wrong")
             FAILURES.add("record: another one was derived", error, "a graph was traced again")
-        if body is not None and (found is None or body != found.body):
-            store.add(digest, body, decode_record(body).program_digests)
-        return compiled
+        store.add(digest, body, decode_record(body).program_digests)
 
     def _digest(self) -> bytes | None:
         try:
@@ -122,8 +142,8 @@ class _Compilation:
             }
             forward = runners.get("inference") or runners["forward"]
             compiled = record.result.wrap(forward, runners.get("backward"), self._inputs, self._graph_module)
-        except (InvalidRecord, KcacheError) as error:
-            log.info("a record of the source graph is not used: %s", error)
+        except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is traced
+            _count("record", error, "a record was not used, and its graph was traced")
             return None
         seconds = {found.origin: time.perf_counter() - begin}
         for kind, plan in record.plans.items():
@@ -132,6 +152,8 @@ class _Compilation:
         return compiled
 
     def _body(self, entry: Any) -> bytes | None:
+        if self._incomplete:
+            return None
         try:
             return encode_record(entry, self._plans)
         except NotRecordable as error:
@@ -154,10 +176,20 @@ class _Compilation:
 
     def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
-            lowered = Lowering(graph_module, kind, self._source.compile, self._source.rejected).lower()
+            try:
+                lowered = Lowering(graph_module, kind, self._source.compile, self._source.rejected).lower()
+                run = executable(lowered.plan, lowered.kernels)
+            except Exception as error:
+                # AOTAutograd may compile a backward when it runs, where nobody else catches the error.
+                if self._settings.strict or kind != "backward":
+                    raise
+                _count("compile", error, "a backward graph was left to PyTorch")
+                decisions.record(Decision(kind, [], [], origin="eager"))
+                self._incomplete = True
+                utils: Any = import_module("torch._functorch._aot_autograd.utils")
+                return utils.make_boxed_func(graph_module)
             self._plans[kind] = lowered.plan
             decisions.record(lowered.decision)
-            run = executable(lowered.plan, lowered.kernels)
             run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
             return run
 
