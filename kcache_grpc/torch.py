@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kcache_grpc.integrations.torch.distributed import extend_process_group_timeout
     from kcache_grpc.integrations.torch.dynamo.backend import kcache as backend
     from kcache_grpc.integrations.torch.dynamo.decisions import Decision, decisions
+    from kcache_grpc.integrations.torch.dynamo.kernels import failures
     from kcache_grpc.integrations.torch.holder import KernelHolder
     from kcache_grpc.integrations.torch.registration import Registration, register, unregister
 
@@ -34,6 +35,7 @@ __all__ = [
     "backend",
     "decisions",
     "extend_process_group_timeout",
+    "failures",
     "register",
     "unregister",
 ]
@@ -47,6 +49,7 @@ _HOMES = {
     "backend": (f"{_PACKAGE}.dynamo.backend", "kcache"),
     "decisions": (f"{_PACKAGE}.dynamo.decisions", "decisions"),
     "extend_process_group_timeout": (f"{_PACKAGE}.distributed", "extend_process_group_timeout"),
+    "failures": (f"{_PACKAGE}.dynamo.kernels", "failures"),
     "register": (f"{_PACKAGE}.registration", "register"),
     "unregister": (f"{_PACKAGE}.registration", "unregister"),
 }

@@ -384,7 +384,7 @@ class _PlanWriter:
     def _may_be_lazy(self, node: Node) -> bool:
         """Whether a value may be a lazy conjugate or negative although its fake tensor is none.
 
-        Dynamo guards arguments of the forward; gradients that arrive and results of operators are not guarded.
+        Dynamo guards arguments of the forward, not gradients that arrive nor results of operators.
         """
         if node in self._computed or (node.op == "placeholder" and self._lowering.kind != "backward"):
             return False
@@ -435,7 +435,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _tensors(value: Any) -> list[Any]:
-    values: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
+    values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
     return [each for each in values if isinstance(each, torch.Tensor)]
 
 

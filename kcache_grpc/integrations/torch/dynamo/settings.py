@@ -30,7 +30,8 @@ class Settings:
     """What ``torch.compile(..., options={...})`` takes.
 
     ``numerics``, ``opt_level``, ``tuning``, ``schedule`` are those of ``kcache_grpc.Options``; ``target`` is
-    a target's name. ``address`` and ``namespace`` choose the service, as for ``kcache_grpc.Client``.
+    a target's name. ``address`` and ``namespace`` choose the service, as for ``kcache_grpc.Client``;
+    ``timeout`` is the number of seconds after which a request to it fails, retries included (600).
     ``fallback``: what runs a graph that has no kernel, "eager" or "inductor". ``strict``: raise instead.
     ``warm_start``: use and write records of source graphs. ``rederive``: the share of warm starts, 0 to 1,
     chosen at random, that trace the graph all the same and compare the result with the record.
@@ -45,6 +46,7 @@ class Settings:
     target: str = "host"
     address: str | None = None
     namespace: str | None = None
+    timeout: float | None = None
     fallback: str = "eager"
     strict: bool = False
     warm_start: bool = True

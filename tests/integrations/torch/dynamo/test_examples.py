@@ -18,7 +18,7 @@ def fresh(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A process as it starts, whose client is that of the server."""
     monkeypatch.setenv("KCACHE_ADDR", address)
     monkeypatch.setenv("KCACHE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels, "_CLIENTS", {})
+    monkeypatch.setattr(kernels, "_CLIENTS", kernels._Clients())
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -47,5 +47,5 @@ def test_the_second_worker_of_a_fleet_starts_from_the_record(
     assert fleet.main() == "compiled"
     torch._dynamo.reset()
     monkeypatch.setenv("KCACHE_CACHE_DIR", str(tmp_path / "another machine"))
-    monkeypatch.setattr(kernels, "_CLIENTS", {})
+    monkeypatch.setattr(kernels, "_CLIENTS", kernels._Clients())
     assert fleet.main() == "warm"
