@@ -151,6 +151,12 @@ MODELS: dict[str, Model] = {
     "transformers Mixtral": _transformers(
         "Mixtral", "ForCausalLM", {**_NO_CACHE, "num_local_experts": 4}, input_ids=_ids
     ),
+    "transformers Mixtral, batched experts": _transformers(
+        "Mixtral",
+        "ForCausalLM",
+        {**_NO_CACHE, "num_local_experts": 4, "experts_implementation": "batched_mm"},
+        input_ids=_ids,
+    ),
     "transformers Mamba": _transformers(
         "Mamba",
         "ForCausalLM",

@@ -1,6 +1,7 @@
 """``python -m tests.conformance.torch_compile.page FILE...``: writes docs/results/torch-compile.md.
 
-The files are what ``python -m tests.conformance.torch_compile`` printed, of all models or of some each.
+The files are what ``python -m tests.conformance.torch_compile`` printed, of all models or of some each; rows
+of the others stay as they are.
 """
 
 from __future__ import annotations
@@ -70,20 +71,22 @@ def _short(reason: str) -> str:
 
 
 def write(lines: Iterable[str]) -> None:
-    """Write the tables. Raises ``SystemExit`` where a row is missing."""
-    rows = [line for line in lines if line.startswith("| ")]
-    names = {_name(line) for line in rows}
-    missing = [name for name in (*MODELS, *LOOPS) if name not in names]
-    if missing:
-        raise SystemExit(f"no rows: {', '.join(missing)}")
+    """Write the tables, in the order of the models."""
     text = PAGE.read_text()
+    rows = {_case(line): line for line in (*text.splitlines(), *lines) if line.startswith("| ")}
     for heading, known in ((_MODELS, list(MODELS)), (_LOOPS, list(LOOPS))):
-        text = _with_rows(text, heading, [line for name in known for line in rows if _name(line) == name])
+        chosen = [line for name in known for (each, _), line in sorted(rows.items()) if each == name]
+        text = _with_rows(text, heading, chosen)
     PAGE.write_text(text)
+    missing = {*MODELS, *LOOPS} - {name for name, _ in rows}
+    if missing:
+        sys.stderr.write(f"no rows: {', '.join(sorted(missing))}\n")
 
 
-def _name(line: str) -> str:
-    return line.split(" | ")[0].removeprefix("| ")
+def _case(line: str) -> tuple[str, str]:
+    """The name of a row, and its mode if it has one."""
+    name, second = line.removeprefix("| ").split(" | ")[:2]
+    return name, second if name in MODELS else ""
 
 
 def _with_rows(text: str, heading: str, rows: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ PyTorch would trace operators of its own for them, whose gradients are opaque.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import FunctionType
@@ -50,6 +51,11 @@ def _with_globals(function: Any, **names: Any) -> Callable[..., Any]:
     return copy
 
 
+#: Kind of a mask -> the index that makes it ``[batch, heads, length, length]``, or of sizes 1: of positions,
+#: of keys, of both.
+_MASK_SHAPES = {0: (None, None), 1: (slice(None), None, None), 2: ()}
+
+
 def _encoder_layer(
     source: Any,
     width: int,
@@ -74,13 +80,15 @@ def _encoder_layer(
 ) -> Any:
     """``torch._transformer_encoder_layer_fwd``, which ``nn.TransformerEncoderLayer`` calls out of training.
 
-    A mask is left to PyTorch's own operator, as are nested tensors.
+    Nested tensors are left to PyTorch's own operator.
     """
     arguments = (source, width, heads, qkv_weight, qkv_bias, projection_weight, projection_bias, use_gelu)
     arguments += (norm_first, eps, norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2)
     arguments += (ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, mask, mask_type)
-    if mask is not None or source.is_nested or source.dim() != 3:
+    if source.is_nested or source.dim() != 3 or (mask is not None and mask_type not in _MASK_SHAPES):
         return torch._transformer_encoder_layer_fwd(*arguments)
+    # The operator excludes what is not zero in a mask of any dtype, and returns NaN where that is all.
+    excluded = None if mask is None else mask.to(torch.bool)[_MASK_SHAPES[mask_type or 0]]
 
     def attended(x: Any) -> Any:
         batch, length, _ = x.shape
@@ -88,7 +96,10 @@ def _encoder_layer(
         query, key, value = (
             each.view(batch, length, heads, width // heads).transpose(1, 2) for each in projected
         )
-        joined = attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+        scores = query @ key.transpose(2, 3) * (width // heads) ** -0.5
+        if excluded is not None:
+            scores = torch.where(excluded, -math.inf, scores)
+        joined = (torch.softmax(scores, -1) @ value).transpose(1, 2).reshape(batch, length, width)
         return functional.linear(joined, projection_weight, projection_bias)
 
     def fed_forward(x: Any) -> Any:

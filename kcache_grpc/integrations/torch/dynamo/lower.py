@@ -247,7 +247,8 @@ class Lowering:
         return Lowered(plan, kernels, decision)
 
     def _program(self, island: Island) -> Program:
-        names = set[str]().union(*(self._names(node) for node in (*island.nodes, *island.inputs)))
+        names = size_symbols([node.meta["val"] for node in island.inputs])
+        names = names.union(*(self._names(node) for node in island.nodes))
         sizes = self._samples() if names else ()
         text_island = TextIsland(island.nodes, island.inputs, island.outputs)
         try:

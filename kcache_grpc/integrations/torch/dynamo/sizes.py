@@ -38,8 +38,8 @@ def free_symbols(value: Any) -> set[str]:
 
 
 def size_symbols(value: Any) -> set[str]:
-    """Names of the symbols in a size or in the sizes of a tensor: those that a program depends on."""
-    return free_symbols(list(value.shape) if isinstance(value, torch.Tensor) else value)
+    """Names of the symbols in sizes and in the sizes of tensors: those that a program depends on."""
+    return {str(symbol) for formula in size_formulas(value) for symbol in formula.free_symbols}
 
 
 def size_formulas(value: Any) -> list[Any]:

@@ -13,13 +13,11 @@ from tests.conformance.torch_compile.corpus import MODELS
 from tests.conformance.torch_compile.run import outcome
 from tests.conformance.torch_compile.training import LOOPS, difference
 
-#: Name, whether in training: buffers that are updated in place, sizes that grow, gradients of grouped
-#: convolutions and of slices, scatter, bags.
+#: Name, whether in training: buffers that are updated in place, sizes that grow, top-k, scatter, bags.
 SAMPLE = (
     ("decoder, static cache", False),
     ("decoder, dynamic cache", False),
     ("mixture of experts", False),
-    ("ConvNeXt", True),
     ("graph convolution", True),
     ("DLRM", True),
 )

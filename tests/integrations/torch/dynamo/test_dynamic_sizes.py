@@ -59,3 +59,22 @@ def test_a_growing_cache(address: str) -> None:
     assert dynamic.kernels
     names = {each.operator for each in dynamic.left_out}
     assert names <= {"aten.cat.default", "aten.arange.start_step", "aten.scalar_tensor.default"}
+
+
+def test_a_size_as_the_only_dynamic_operand(address: str) -> None:
+    """A tensor that holds a size has no dynamic size itself."""
+
+    def function(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x * 2 + keys.shape[0]) * x
+
+    torch.compiler.reset()
+    decisions.forget()
+    compiled = torch.compile(
+        function, backend=kcache, options={"strict": True, "address": address, "warm_start": False}
+    )
+    x = torch.randn(3, 4)
+    for count in (3, 5, 7):
+        keys = torch.zeros(count, 2)
+        torch.testing.assert_close(compiled(x, keys), function(x, keys))
+    dynamic = decisions.decisions()[-1]
+    assert [each.operator for each in dynamic.left_out] == ["aten.scalar_tensor.default"]
