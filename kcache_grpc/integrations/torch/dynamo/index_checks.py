@@ -16,10 +16,11 @@ aten: Any = torch.ops.aten
 
 Node = Any
 
-#: Operators between an input and an index that keep its elements.
-_KEEPING = ("_to_copy", "view", "unsqueeze", "squeeze", "expand", "permute", "slice", "select", "alias") + (
-    "clone", "transpose", "detach", "reshape", "_unsafe_view", "t"
+#: Operators between an input and an index that keep all elements, and those that keep some.
+_KEEPING = ("_to_copy", "view", "unsqueeze", "squeeze", "expand", "permute", "alias", "clone", "detach") + (
+    "reshape", "transpose", "_unsafe_view", "t"
 )  # fmt: skip
+_SELECTING = ("slice", "select")
 _MESSAGE = "index out of range"
 
 
@@ -70,16 +71,20 @@ def _advanced(source: Node, indices: Sequence[Any]) -> Iterator[Indexing]:
 
 
 def _input_of(index: Node) -> Node | None:
-    """The graph's input that an index is a view or a copy of."""
+    """The input of the graph, or the part of it, that an index is; ``None`` for one that is computed."""
+    part: Node | None = None
     while index.op == "call_function":
         target: Any = index.target
         name = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
-        if name not in _KEEPING:
+        if name in _SELECTING:
+            part = part or index
+        elif name not in _KEEPING:
             return None
         index = index.args[0]
     value = index.meta.get("val")
-    integers = (torch.int64, torch.int32)
-    return index if index.op == "placeholder" and value is not None and value.dtype in integers else None
+    if index.op != "placeholder" or value is None or value.dtype not in (torch.int64, torch.int32):
+        return None
+    return part or index
 
 
 def _check(graph: Any, use: Indexing, index: Node, size: Any) -> list[Node]:

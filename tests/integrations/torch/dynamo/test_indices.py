@@ -38,6 +38,11 @@ def selected(table: Tensor, index: Tensor) -> Tensor:
     return table.index_select(0, index).sin() * 2 + 1
 
 
+def partly_embedded(table: Tensor, index: Tensor) -> Tensor:
+    """The last index is not used, so that it may have any value."""
+    return torch.nn.functional.embedding(index[:-1], table).sin() * 2 + 1
+
+
 def scattered(table: Tensor, index: Tensor) -> Tensor:
     return table.sin().index_put((index,), torch.ones(4)) * 2 + 1
 
@@ -59,3 +64,9 @@ def test_indices(function: Callable[..., Any], dynamic: bool, address: str) -> N
             function(*inputs(*values))
         with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
             compiled(*inputs(*values))
+
+
+def test_indices_that_are_not_used_are_not_checked(address: str) -> None:
+    check(partly_embedded, lambda: (tensor(5, 4), torch.tensor([0, 4, -100])), address)
+    with pytest.raises(RuntimeError, match="out of range"):
+        compile_with(partly_embedded, address)(tensor(5, 4), torch.tensor([0, 5, 1]))
