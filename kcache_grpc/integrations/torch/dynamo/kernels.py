@@ -142,7 +142,7 @@ class KernelSource:
     def rejected(self, program: Program) -> list[str]:
         """Operators of a program that the service rejects, such as ``aten.nonzero.default``."""
         settings = self._settings
-        support = self.client.support(program.text, "torch", settings.target, settings.numerics)
+        support = self.client.support(program.text, "torch", settings.target, numerics=settings.numerics)
         return [each.op.removeprefix("torch.") for each in support.refusals]
 
 
