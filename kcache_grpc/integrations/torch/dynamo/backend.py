@@ -33,8 +33,14 @@ def kcache(
 ) -> Callable[..., Any]:
     """The backend: a function that computes what ``graph_module`` does.
 
-    Whatever fails here leaves the graph to PyTorch, with a warning once for each reason; with
-    ``options={"strict": True}`` it raises.
+    Whatever fails here leaves the graph to PyTorch, is counted (``kcache_grpc.torch.failures()``), and is
+    reported once for each reason: as a ``KcacheWarning``, or in the log where filters make that an error.
+    With ``options={"strict": True}`` it raises.
+
+    A service that refuses connections is given up after 8 seconds, at once if it never answered; the embedded
+    service, where it is installed, compiles instead, and the service is asked again within 30 seconds.
+    Kernels that were compiled need no service. A graph that was left to PyTorch stays so until Dynamo
+    compiles it again.
     """
     settings = settings_from(mode, options)
     eager = graph_module.forward

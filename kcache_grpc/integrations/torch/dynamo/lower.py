@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, InvalidProgram, UnsupportedOp
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut
+from kcache_grpc.integrations.torch.dynamo.index_checks import check_indices
 from kcache_grpc.integrations.torch.dynamo.layout import layout_of
 from kcache_grpc.integrations.torch.dynamo.partition import (
     LEAST_OPERATORS,
@@ -107,6 +108,8 @@ class Lowering:
         self._give_values(graph)
         drop_empty_operands(graph)
         sizes_of_inputs(graph)
+        if self.kind != "backward":  # whose indices the forward has checked
+            self.left_out.update(dict.fromkeys(check_indices(graph), "it checks indices"))
         prepare_graph(graph)
         self._choose_samples(graph)
         for _ in range(_ATTEMPTS):

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ import kcache_grpc as kcache
 from kcache_grpc import embedded, errors
 from kcache_grpc.integrations.torch.dynamo import decisions, kernels
 from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
+from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.runtime.torch_call import TorchCall
 from kcache_grpc.torch import failures
 from tests.integrations.torch.dynamo.compiled import kernel_count, tensor
@@ -149,7 +150,7 @@ def test_an_error_of_the_program_itself_is_raised(address: str) -> None:
         return torch.linalg.cholesky(-z @ z.t()).cos() * 2
 
     call: Any = torch.compile(fails, backend="kcache", options={"address": address})
-    with pytest.raises(torch.linalg.LinAlgError):
+    with pytest.raises(torch._C._LinAlgError):
         call(tensor(4, 6), tensor(4, 6))
     assert failures() == {}
 
@@ -206,6 +207,30 @@ def test_another_compiler_as_fallback(address: str, monkeypatch: pytest.MonkeyPa
     with pytest.warns(kcache.KcacheWarning, match="no compiler of C"):
         agree(compiled(address, fallback="inductor"))
     assert failures()["fallback: RuntimeError"] == 1
+
+
+def test_all_operators_that_the_service_rejects_are_learned_at_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs: list[Any] = []
+    original = kernels.KernelSource.compile
+
+    def keep(self: Any, several: Any) -> Any:
+        programs.extend(several)
+        return original(self, several)
+
+    monkeypatch.setattr(kernels.KernelSource, "compile", keep)
+    agree(compiled(address, warm_start=False))
+    source = kernels.KernelSource(Settings(address=address))
+    assert source.rejected(programs[0]) == []
+    monkeypatch.setattr(kcache.Client, "support", lambda *_, **__: Answer)
+    assert source.rejected(programs[0]) == ["aten.first", "aten.second"]
+
+
+class Answer:
+    """What ``Client.support`` returns, as far as it is read."""
+
+    refusals = (SimpleNamespace(op="torch.aten.first"), SimpleNamespace(op="torch.aten.second"))
 
 
 def test_no_server_and_no_embedded_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,7 +213,7 @@ def resized(x: Tensor, y: Tensor) -> Tensor:
 
 def set_to(x: Tensor, y: Tensor) -> Tensor:
     z = x.clone()
-    z.set_(y.clone())
+    z.set_(y.clone())  # pyright: ignore[reportArgumentType]
     return wave(z, y)
 
 

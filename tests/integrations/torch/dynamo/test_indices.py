@@ -1,0 +1,72 @@
+"""Indices out of bounds: a compiled program raises, as eager mode does; others give the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from tests.integrations.torch.dynamo.compiled import check, compile_with, kernel_count, tensor
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def embedded(table: Tensor, index: Tensor) -> Tensor:
+    return torch.nn.functional.embedding(index, table).sin() * 2 + 1
+
+
+def indexed(table: Tensor, index: Tensor) -> Tensor:
+    return table[index].sin() * 2 + 1
+
+
+def gathered(table: Tensor, index: Tensor) -> Tensor:
+    return table.gather(0, index.unsqueeze(-1).expand(3, 4)).sin() * 2 + 1
+
+
+def selected(table: Tensor, index: Tensor) -> Tensor:
+    return table.index_select(0, index).sin() * 2 + 1
+
+
+def partly_embedded(table: Tensor, index: Tensor) -> Tensor:
+    """The last index is not used, so that it may have any value."""
+    return torch.nn.functional.embedding(index[:-1], table).sin() * 2 + 1
+
+
+def scattered(table: Tensor, index: Tensor) -> Tensor:
+    return table.sin().index_put((index,), torch.ones(4)) * 2 + 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("function", [embedded, indexed, gathered, selected, scattered])
+def test_indices(function: Callable[..., Any], dynamic: bool, address: str) -> None:
+    def inputs(*values: int) -> tuple[Tensor, Tensor]:
+        return tensor(5, 4, grad=True), torch.tensor(values)
+
+    check(function, lambda: inputs(0, 4, 2), address, dynamic=dynamic)
+    compiled = compile_with(function, address, dynamic=dynamic)
+    torch.testing.assert_close(compiled(*inputs(0, 4, 2)), function(*inputs(0, 4, 2)))
+    assert kernel_count() > 0
+    if function in (indexed, scattered):
+        torch.testing.assert_close(compiled(*inputs(0, -5, 2)), function(*inputs(0, -5, 2)))
+    for values in ((0, 5, 1), (-6, 0, 0), (0, 2**40, 0)):
+        with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+            function(*inputs(*values))
+        with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+            compiled(*inputs(*values))
+
+
+def test_indices_that_are_not_used_are_not_checked(address: str) -> None:
+    check(partly_embedded, lambda: (tensor(5, 4), torch.tensor([0, 4, -100])), address)
+    with pytest.raises(RuntimeError, match="out of range"):
+        compile_with(partly_embedded, address)(tensor(5, 4), torch.tensor([0, 5, 1]))
