@@ -20,6 +20,7 @@ from kcache_grpc.integrations.torch.dynamo.record import decode_record, encode_r
 from kcache_grpc.integrations.torch.dynamo.record_store import Found, RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings, settings_from
 from kcache_grpc.integrations.torch.dynamo.source_digest import NotDigestible, source_digest
+from kcache_grpc.integrations.torch.dynamo.strides import keep_strides
 from kcache_grpc.programs.torch.decompositions.table import decompositions
 
 torch: Any = import_module("torch")
@@ -28,8 +29,6 @@ torch: Any = import_module("torch")
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-#: Definitions whose results have other strides than those of eager mode.
-_OTHER_STRIDES = ("as_strided_copy",)
 
 
 def kcache(
@@ -162,9 +161,9 @@ class _Compilation:
 
 
 def _decompositions() -> dict[Any, Any]:
-    """Those of exported programs that keep random numbers and gradients."""
+    """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
     return {
-        operator: decomposition
+        operator: keep_strides(operator, decomposition)
         for operator, decomposition in decompositions().items()
-        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_STRIDES)
+        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY)
     }

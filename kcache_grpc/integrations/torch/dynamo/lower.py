@@ -33,7 +33,7 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Program,
     Register,
 )
-from kcache_grpc.integrations.torch.dynamo.rewrites import drop_empty_operands, sizes_as_tensors
+from kcache_grpc.integrations.torch.dynamo.rewrites import bound_slices, drop_empty_operands, sizes_as_tensors
 from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols
 from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
@@ -91,6 +91,7 @@ class Lowering:
         graph = self.graph_module.graph
         self._give_values(graph)
         drop_empty_operands(graph)
+        bound_slices(graph)
         prepare_graph(graph)
         self._choose_samples(graph)
         for _ in range(_ATTEMPTS):

@@ -1,0 +1,44 @@
+"""Strides of what decompositions compute: those of the operator, where they are known to differ."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, cast
+
+torch: Any = import_module("torch")
+
+#: Operators whose decompositions give other strides than their kernels.
+_OTHER_STRIDES = (
+    *("as_strided_copy", "narrow_copy", "linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex"),
+    *("max_unpool2d", "max_unpool3d"),
+)
+
+
+def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition whose results have the strides that ``operator`` gives."""
+    if operator._schema.name.partition("::")[2] not in _OTHER_STRIDES:
+        return decomposition
+
+    @functools.wraps(decomposition)
+    def with_strides(*args: Any, **kwargs: Any) -> Any:
+        proxies: Any = import_module("torch.fx.experimental.proxy_tensor")
+        results = decomposition(*args, **kwargs)
+        with proxies.disable_proxy_modes_tracing():
+            examples = operator(*args, **kwargs)
+        if isinstance(results, torch.Tensor):
+            return _restrided(results, examples)
+        pairs = zip(cast("Sequence[Any]", results), examples, strict=True)
+        return tuple(_restrided(result, example) for result, example in pairs)
+
+    return with_strides
+
+
+def _restrided(result: Any, example: Any) -> Any:
+    """A tensor with the strides of another of its shape, if those are a permutation of row-major ones."""
+    if not isinstance(result, torch.Tensor) or result.stride() == example.stride():
+        return result
+    order = sorted(range(example.dim()), key=lambda axis: (-example.stride(axis), axis))
+    inverse = sorted(range(example.dim()), key=order.__getitem__)
+    return result.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)
