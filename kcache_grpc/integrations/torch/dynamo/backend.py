@@ -12,6 +12,7 @@ from kcache_grpc.integrations.torch.dynamo import decisions
 from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
+from kcache_grpc.integrations.torch.dynamo.factors import keep_factors
 from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lower import Lowering
@@ -29,6 +30,9 @@ torch: Any = import_module("torch")
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+
+#: Definitions whose results do not have the memory format of their operands.
+_OTHER_FORMATS = ("max_unpool2d", "max_unpool3d")
 
 
 def kcache(
@@ -162,8 +166,9 @@ class _Compilation:
 
 def _decompositions() -> dict[Any, Any]:
     """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
+    left_out = (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_FORMATS)
     return {
-        operator: keep_strides(operator, decomposition)
+        operator: keep_strides(operator, keep_factors(operator, decomposition))
         for operator, decomposition in decompositions().items()
-        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY)
+        if operator._schema.name.partition("::")[2] not in left_out
     }

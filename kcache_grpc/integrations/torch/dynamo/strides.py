@@ -10,15 +10,15 @@ from typing import Any, cast
 torch: Any = import_module("torch")
 
 #: Operators whose decompositions give other strides than their kernels.
-_OTHER_STRIDES = (
-    *("as_strided_copy", "narrow_copy", "linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex"),
-    *("max_unpool2d", "max_unpool3d"),
-)
+_OTHER_STRIDES = ("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex")
+#: Copies that are no copies of views.
+_PLAIN_COPIES = ("_to_copy", "lift_fresh_copy", "_conj_copy", "_neg_view_copy", "alias_copy", "detach_copy")
 
 
 def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
     """A decomposition whose results have the strides that ``operator`` gives."""
-    if operator._schema.name.partition("::")[2] not in _OTHER_STRIDES:
+    name = operator._schema.name.partition("::")[2]
+    if name not in _OTHER_STRIDES and (not name.endswith("_copy") or name in _PLAIN_COPIES):
         return decomposition
 
     @functools.wraps(decomposition)
@@ -30,7 +30,8 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
         if isinstance(results, torch.Tensor):
             return _restrided(results, examples)
         pairs = zip(cast("Sequence[Any]", results), examples, strict=True)
-        return tuple(_restrided(result, example) for result, example in pairs)
+        restrided = [_restrided(result, example) for result, example in pairs]
+        return restrided if isinstance(results, list) else tuple(restrided)
 
     return with_strides
 

@@ -1,13 +1,13 @@
-"""``python -m tests.integrations.torch.dynamo.inductor_suite FILE``: PyTorch's tests of its compiler, CPU cases.
+"""``python -m tests.integrations.torch.dynamo.inductor_suite FILE``: PyTorch's tests of ``torch.compile``.
 
-FILE is ``test/inductor/test_torchinductor.py`` of a checkout of PyTorch, which its licence lets you fetch; none
-of it is part of this repository. The cases of its class ``CommonTemplate`` run on the CPU with backend
-``kcache`` in place of Inductor, in strict mode and with kernels of a single operator. Cases that examine
-generated source code, or Inductor's own configuration and passes, are excluded.
+FILE is ``test/inductor/test_torchinductor.py`` of a checkout of PyTorch: none of it is part of this
+repository. The cases of its class ``CommonTemplate`` run on the CPU with backend ``kcache`` in place of
+Inductor, in strict mode and with kernels of a single operator. Cases that examine generated source code, or
+Inductor's own configuration and passes, are excluded.
 
 ``--part I/N`` takes the I-th of N parts, ``--test`` chooses, ``--seconds`` begins no batch after so many,
-``--record FILE`` keeps a line of JSON for each case and leaves out what is kept there. ``--page FILE...`` writes
-records to docs/results/torch-compile-suite.md. Status 1 when a case fails or ends its process.
+``--record FILE`` keeps a line of JSON for each case and leaves out what is kept there. ``--page FILE...``
+writes records to docs/results/torch-compile-suite.md. Status 1 when a case fails or ends its process.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _EXCLUDED = {
 }
 _HEAD = """# `torch.compile`: PyTorch's tests of its compiler
 
-The CPU cases of `test/inductor/test_torchinductor.py` with `torch.compile(backend="kcache", options={"strict":
-True, "least_operators": 0})` in place of Inductor. *Skipped*: by the case itself. *Excluded*: cases that
+The CPU cases of `test/inductor/test_torchinductor.py` with `torch.compile(backend="kcache",
+options={"strict": True, "least_operators": 0})` in place of Inductor. *Skipped*: by the case itself.
+*Excluded*: cases that
 examine what Inductor generates or how it is configured. Commands:
 
 ```
@@ -226,8 +227,8 @@ def page(judged: Sequence[Case]) -> str:
         if case.outcome != "pass":
             reasons[case.outcome, case.reason.replace("|", "\\|")].append(f"`{case.op}`")
     lines = [
-        f"Of {len(judged)} cases {counts['excluded']} are excluded and {counts['skipped']} skipped; of the other "
-        f"{ran}, {counts['pass']} pass ({counts['pass'] / max(ran, 1):.1%}), {counts['fail']} fail, "
+        f"Of {len(judged)} cases {counts['excluded']} are excluded and {counts['skipped']} skipped; of the "
+        f"other {ran}, {counts['pass']} pass ({counts['pass'] / max(ran, 1):.1%}), {counts['fail']} fail, "
         f"{counts['crash']} end their process.",
         "",
         "| outcome | reason | cases |",

@@ -1,4 +1,4 @@
-"""Operators whose kernels, or results beside kernels, were not those of eager mode: strict, of one operator."""
+"""Operators whose results were not those of eager mode, each as a kernel of its own."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
     [
         (lambda x: torch.as_strided_copy(x, (2, 2), (1, 2), 0), (3, 3)),
         (lambda x: torch.narrow_copy(x, 1, 2, 2), (5, 5, 5)),
+        (lambda x: torch.permute_copy(x, (0, 2, 3, 1)), (1, 2, 3, 4)),
         (lambda x: torch.linalg.qr(x)[1], (4, 4)),
         (lambda x: torch.linalg.solve(x, x[:, 0]), (2, 5, 5)),
     ],
@@ -88,3 +89,30 @@ def test_strides(function: Callable[[Tensor], Tensor], sizes: tuple[int, ...]) -
 
 def test_determinant_of_an_empty_matrix() -> None:
     assert compiled(torch.linalg.det)(torch.ones(2, 0, 0)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("function", [torch.linalg.det, torch.linalg.slogdet])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradient_of_a_determinant(function: Callable[[Tensor], Any], transposed: bool) -> None:
+    """It reads the factors, which are those of the transpose for a row-major matrix."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 5)
+    gradients: list[Tensor] = []
+    for run in (compiled(function), function):
+        operand = (x.mT if transposed else x).clone().requires_grad_()
+        result = run(operand)
+        (result if isinstance(result, Tensor) else result[1]).backward()
+        assert operand.grad is not None
+        gradients.append(operand.grad)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+def test_memory_format_of_unpooling() -> None:
+    def function(x: Tensor, indices: Tensor) -> Tensor:
+        return torch.nn.functional.max_unpool2d(x, indices, 2)
+
+    x = torch.randn(1, 2, 1, 3).to(memory_format=torch.channels_last)
+    indices = torch.tensor([[[[0, 2, 4]], [[1, 3, 5]]]])
+    ours, theirs = compiled(function)(x, indices), function(x, indices)
+    torch.testing.assert_close(ours, theirs)
+    assert ours.stride() == theirs.stride()
