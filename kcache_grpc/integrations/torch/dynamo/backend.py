@@ -21,7 +21,7 @@ from kcache_grpc.integrations.torch.dynamo.record import decode_record, encode_r
 from kcache_grpc.integrations.torch.dynamo.record_store import Found, RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings, settings_from
 from kcache_grpc.integrations.torch.dynamo.source_digest import NotDigestible, source_digest
-from kcache_grpc.integrations.torch.dynamo.strides import keep_strides
+from kcache_grpc.integrations.torch.dynamo.strides import keep_strides, whole_where_it_fails
 from kcache_grpc.programs.torch.decompositions.table import decompositions
 
 torch: Any = import_module("torch")
@@ -168,7 +168,7 @@ def _decompositions() -> dict[Any, Any]:
     """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
     left_out = (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_FORMATS)
     return {
-        operator: keep_strides(operator, keep_factors(operator, decomposition))
+        operator: whole_where_it_fails(keep_strides(operator, keep_factors(operator, decomposition)))
         for operator, decomposition in decompositions().items()
         if operator._schema.name.partition("::")[2] not in left_out
     }

@@ -1,4 +1,4 @@
-"""Strides of what decompositions compute: those of the operator, where they are known to differ."""
+"""Decompositions beside eager mode: their strides, and operands that they do not take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any, cast
 torch: Any = import_module("torch")
 
 #: Operators whose decompositions give other strides than their kernels.
-_OTHER_STRIDES = ("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex")
+_OTHER_STRIDES = (
+    *("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex"),
+    *("kthvalue", "median", "mode", "nanmedian", "topk"),
+)
 #: Copies that are no copies of views.
 _PLAIN_COPIES = ("_to_copy", "lift_fresh_copy", "_conj_copy", "_neg_view_copy", "alias_copy", "detach_copy")
 
@@ -25,6 +28,8 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
     def with_strides(*args: Any, **kwargs: Any) -> Any:
         proxies: Any = import_module("torch.fx.experimental.proxy_tensor")
         results = decomposition(*args, **kwargs)
+        if results is NotImplemented:
+            return results
         with proxies.disable_proxy_modes_tracing():
             examples = operator(*args, **kwargs)
         if isinstance(results, torch.Tensor):
@@ -34,6 +39,19 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
         return restrided if isinstance(results, list) else tuple(restrided)
 
     return with_strides
+
+
+def whole_where_it_fails(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves the operator whole where it does not take the operands."""
+
+    @functools.wraps(decomposition)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return decomposition(*args, **kwargs)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return NotImplemented
+
+    return decomposed
 
 
 def _restrided(result: Any, example: Any) -> Any:

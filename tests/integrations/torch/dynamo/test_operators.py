@@ -75,6 +75,7 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         (lambda x: torch.as_strided_copy(x, (2, 2), (1, 2), 0), (3, 3)),
         (lambda x: torch.narrow_copy(x, 1, 2, 2), (5, 5, 5)),
         (lambda x: torch.permute_copy(x, (0, 2, 3, 1)), (1, 2, 3, 4)),
+        (lambda x: torch.kthvalue(x, 2, -1, True)[0], (5, 5, 5)),
         (lambda x: torch.linalg.qr(x)[1], (4, 4)),
         (lambda x: torch.linalg.solve(x, x[:, 0]), (2, 5, 5)),
     ],
@@ -116,3 +117,22 @@ def test_memory_format_of_unpooling() -> None:
     ours, theirs = compiled(function)(x, indices), function(x, indices)
     torch.testing.assert_close(ours, theirs)
     assert ours.stride() == theirs.stride()
+
+
+def test_operands_that_a_decomposition_does_not_take() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.nn.functional.adaptive_avg_pool2d(x, (2, 0))
+
+    x = torch.randn(2, 3, 4, 5)
+    torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+def test_version_of_an_updated_buffer() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.add_(1) * 2
+
+    operands = [torch.ones(3), torch.ones(3)]
+    results = [run(x) for run, x in zip((compiled(function), function), operands, strict=True)]
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*operands)
+    assert operands[0]._version == operands[1]._version
