@@ -36,6 +36,7 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     is_slice,
 )
 from kcache_grpc.integrations.torch.dynamo.rewrites import (
+    bound_slices,
     drop_empty_operands,
     sizes_as_tensors,
     sizes_of_inputs,
@@ -107,6 +108,7 @@ class Lowering:
         graph = self.graph_module.graph
         self._give_values(graph)
         drop_empty_operands(graph)
+        bound_slices(graph)
         sizes_of_inputs(graph)
         if self.kind != "backward":  # whose indices the forward has checked
             self.left_out.update(dict.fromkeys(check_indices(graph), "it checks indices"))

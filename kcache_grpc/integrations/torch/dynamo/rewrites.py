@@ -29,6 +29,9 @@ _WITH_TENSORS = {
     aten.fmod.Scalar: aten.fmod.Tensor,
 }
 
+#: Ends of slices that mean the end of an axis.
+_UNBOUNDED = (1 << 63) - 1
+
 
 def drop_empty_operands(graph: Any) -> None:
     """Drop the operands of shape ``[0]`` that ``aten.cat`` ignores among those of another rank."""
@@ -48,6 +51,35 @@ def drop_empty_operands(graph: Any) -> None:
 
 #: Operators that create tensors -> arguments that are values of their elements; others are sizes of them.
 _CREATING = {aten.arange.start: (0,), aten.arange.start_step: (0, 2), aten.full.default: (1,)}
+
+
+def bound_slices(graph: Any) -> None:
+    """Bound the ends of ``aten.slice_scatter``: the gradient of ``x[1:]`` has 2^63 - 1 as its end.
+
+    The compiler would count the indices up to there.
+    """
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is not aten.slice_scatter.default:
+            continue
+        shape = node.args[0].meta["val"].shape
+        dim, start, end, step = _argument_values(node, ("dim", "start", "end", "step"))
+        size = shape[dim] if shape else 0
+        start = 0 if start is None else start
+        if isinstance(size, int) and all(bound is None or isinstance(bound, int) for bound in (start, end)):
+            start, end, _ = slice(start, end).indices(size)
+            end = max(start, end)
+        elif isinstance(end, int) and end >= _UNBOUNDED:
+            end = None
+        node.args, node.kwargs = (*node.args[:2], dim, start, end, step), {}
+
+
+def _argument_values(node: Any, names: Sequence[str]) -> list[Any]:
+    """Arguments of a call by name, defaults included."""
+    values: dict[str, Any] = {}
+    for position, parameter in enumerate(node.target._schema.arguments):
+        value = node.args[position] if position < len(node.args) else parameter.default_value
+        values[parameter.name] = node.kwargs.get(parameter.name, value)
+    return [values[name] for name in names]
 
 
 def sizes_as_tensors(graph: Any, nodes: Sequence[Any]) -> list[Any]:

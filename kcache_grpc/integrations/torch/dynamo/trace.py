@@ -9,12 +9,14 @@ from typing import Any
 from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
+from kcache_grpc.integrations.torch.dynamo.factors import keep_factors
 from kcache_grpc.integrations.torch.dynamo.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.plan import Plan, executable
 from kcache_grpc.integrations.torch.dynamo.record import encode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
+from kcache_grpc.integrations.torch.dynamo.strides import keep_strides, whole_where_it_fails
 from kcache_grpc.programs.torch.decompositions.table import decompositions as all_decompositions
 
 torch: Any = import_module("torch")
@@ -23,8 +25,8 @@ torch: Any = import_module("torch")
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-#: Definitions whose results have other strides than those of eager mode.
-_OTHER_STRIDES = ("as_strided_copy",)
+#: Definitions whose results do not have the memory format of their operands.
+_OTHER_FORMATS = ("max_unpool2d", "max_unpool3d")
 
 
 class Trace:
@@ -93,9 +95,10 @@ class Trace:
 
 
 def decompositions() -> dict[Any, Any]:
-    """Those of exported programs that keep random numbers, gradients and strides."""
+    """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
+    left_out = (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_FORMATS)
     return {
-        operator: decomposition
+        operator: whole_where_it_fails(keep_strides(operator, keep_factors(operator, decomposition)))
         for operator, decomposition in all_decompositions().items()
-        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_STRIDES)
+        if operator._schema.name.partition("::")[2] not in left_out
     }

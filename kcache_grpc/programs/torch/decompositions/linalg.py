@@ -193,6 +193,8 @@ def _det(x: Any) -> tuple[Any, Any, Any]:
 def _product(numbers: Any) -> Any:
     """Of the last axis; halves times halves, which complex numbers can be."""
     torch: Any = import_module("torch")
+    if numbers.shape[-1] == 0:
+        return numbers.new_ones(numbers.shape[:-1])
     while numbers.shape[-1] > 1:
         half = numbers.shape[-1] // 2
         rest = numbers[..., 2 * half :]

@@ -1,0 +1,63 @@
+"""Decompositions beside eager mode: their strides, and operands that they do not take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, cast
+
+torch: Any = import_module("torch")
+
+#: Operators whose decompositions give other strides than their kernels.
+_OTHER_STRIDES = (
+    *("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex"),
+    *("kthvalue", "median", "mode", "nanmedian", "topk"),
+)
+#: Copies that are no copies of views.
+_PLAIN_COPIES = ("_to_copy", "lift_fresh_copy", "_conj_copy", "_neg_view_copy", "alias_copy", "detach_copy")
+
+
+def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition whose results have the strides that ``operator`` gives."""
+    name = operator._schema.name.partition("::")[2]
+    if name not in _OTHER_STRIDES and (not name.endswith("_copy") or name in _PLAIN_COPIES):
+        return decomposition
+
+    @functools.wraps(decomposition)
+    def with_strides(*args: Any, **kwargs: Any) -> Any:
+        proxies: Any = import_module("torch.fx.experimental.proxy_tensor")
+        results = decomposition(*args, **kwargs)
+        if results is NotImplemented:
+            return results
+        with proxies.disable_proxy_modes_tracing():
+            examples = operator(*args, **kwargs)
+        if isinstance(results, torch.Tensor):
+            return _restrided(results, examples)
+        pairs = zip(cast("Sequence[Any]", results), examples, strict=True)
+        restrided = [_restrided(result, example) for result, example in pairs]
+        return restrided if isinstance(results, list) else tuple(restrided)
+
+    return with_strides
+
+
+def whole_where_it_fails(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves the operator whole where it does not take the operands."""
+
+    @functools.wraps(decomposition)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return decomposition(*args, **kwargs)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return NotImplemented
+
+    return decomposed
+
+
+def _restrided(result: Any, example: Any) -> Any:
+    """A tensor with the strides of another of its shape, if those are a permutation of row-major ones."""
+    if not isinstance(result, torch.Tensor) or result.stride() == example.stride():
+        return result
+    order = sorted(range(example.dim()), key=lambda axis: (-example.stride(axis), axis))
+    inverse = sorted(range(example.dim()), key=order.__getitem__)
+    return result.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)

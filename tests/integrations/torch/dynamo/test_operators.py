@@ -1,0 +1,138 @@
+"""Operators whose results were not those of eager mode, each as a kernel of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from kcache_grpc.integrations.torch.dynamo.decisions import decisions, forget
+
+_OPTIONS = {"strict": True, "least_operators": 0, "warm_start": False}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    forget()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return torch.compile(function, backend="kcache", options=_OPTIONS, fullgraph=True, **options)
+
+
+def kernels() -> int:
+    return sum(len(decision.kernels) for decision in decisions())
+
+
+def test_gradient_of_a_slice_without_end() -> None:
+    """Its end is 2^63 - 1: the compiler ran out of memory."""
+    x = torch.randn(2, 3, requires_grad=True)
+    compiled(lambda x: x[:, 1:] * 2)(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.tensor([[0.0, 2.0, 2.0]] * 2))
+    assert kernels() == 2
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(1, 100, 1), (-2, -1, 1), (0, None, 2), (-9, 9, 3)])
+def test_bounds_of_slice_scatter(start: int, end: int | None, step: int) -> None:
+    x = torch.randn(2, 5)
+    y = torch.randn(2, len(range(5)[start:end:step]))
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.slice_scatter(x, y, 1, start, end, step)
+
+    torch.testing.assert_close(compiled(function)(x, y), function(x, y))
+
+
+def test_gradient_that_is_a_lazy_conjugate() -> None:
+    def gradient(function: Callable[..., Any], seed: Tensor) -> Tensor:
+        z = torch.view_as_complex(torch.arange(12.0).reshape(3, 2, 2)).clone().requires_grad_()
+        function(z).backward(seed)
+        assert z.grad is not None
+        return z.grad
+
+    def function(z: Tensor) -> Tensor:
+        return z * z + z
+
+    seed = torch.view_as_complex(torch.linspace(-1, 1, 12).reshape(3, 2, 2))
+    run = compiled(function)
+    for each in (seed, seed.conj()):
+        torch.testing.assert_close(gradient(run, each), gradient(function, each))
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes"),
+    [
+        (lambda x: torch.as_strided_copy(x, (2, 2), (1, 2), 0), (3, 3)),
+        (lambda x: torch.narrow_copy(x, 1, 2, 2), (5, 5, 5)),
+        (lambda x: torch.permute_copy(x, (0, 2, 3, 1)), (1, 2, 3, 4)),
+        (lambda x: torch.kthvalue(x, 2, -1, True)[0], (5, 5, 5)),
+        (lambda x: torch.linalg.qr(x)[1], (4, 4)),
+        (lambda x: torch.linalg.solve(x, x[:, 0]), (2, 5, 5)),
+    ],
+)
+def test_strides(function: Callable[[Tensor], Tensor], sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(sizes)
+    ours, theirs = compiled(function)(x), function(x)
+    torch.testing.assert_close(ours, theirs)
+    assert ours.stride() == theirs.stride()
+
+
+def test_determinant_of_an_empty_matrix() -> None:
+    assert compiled(torch.linalg.det)(torch.ones(2, 0, 0)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("function", [torch.linalg.det, torch.linalg.slogdet])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradient_of_a_determinant(function: Callable[[Tensor], Any], transposed: bool) -> None:
+    """It reads the factors, which are those of the transpose for a row-major matrix."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 5)
+    gradients: list[Tensor] = []
+    for run in (compiled(function), function):
+        operand = (x.mT if transposed else x).clone().requires_grad_()
+        result = run(operand)
+        (result if isinstance(result, Tensor) else result[1]).backward()
+        assert operand.grad is not None
+        gradients.append(operand.grad)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+def test_memory_format_of_unpooling() -> None:
+    def function(x: Tensor, indices: Tensor) -> Tensor:
+        return torch.nn.functional.max_unpool2d(x, indices, 2)
+
+    x = torch.randn(1, 2, 1, 3).to(memory_format=torch.channels_last)
+    indices = torch.tensor([[[[0, 2, 4]], [[1, 3, 5]]]])
+    ours, theirs = compiled(function)(x, indices), function(x, indices)
+    torch.testing.assert_close(ours, theirs)
+    assert ours.stride() == theirs.stride()
+
+
+def test_operands_that_a_decomposition_does_not_take() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.nn.functional.adaptive_avg_pool2d(x, (2, 0))
+
+    x = torch.randn(2, 3, 4, 5)
+    torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+def test_version_of_an_updated_buffer() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.add_(1) * 2
+
+    operands = [torch.ones(3), torch.ones(3)]
+    results = [run(x) for run, x in zip((compiled(function), function), operands, strict=True)]
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*operands)
+    assert operands[0]._version == operands[1]._version
