@@ -72,7 +72,15 @@ def decode_record(body: bytes) -> Record:
             raise InvalidRecord(f"the record has format {data['format']}, this version reads {FORMAT}")
         result = decode_result(data["aot"])
         plans = {str(kind): _decode_graph(graph) for kind, graph in data["graphs"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError, PlanError, zlib.error) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        PlanError,
+        zlib.error,
+    ) as error:
         if isinstance(error, InvalidRecord):
             raise
         raise InvalidRecord(f"not a record: {type(error).__name__}: {error}") from error

@@ -1,0 +1,99 @@
+"""Kernels of islands: compiled and called, rejected operators, failures."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import kcache_grpc as kcache
+from kcache_grpc.errors import ArgumentError, KcacheError, UnsupportedOp
+from kcache_grpc.integrations.torch.dynamo import kernels
+from kcache_grpc.integrations.torch.dynamo.kernels import Failures, IslandKernel, KernelSource
+from kcache_grpc.integrations.torch.dynamo.lower import Lowering
+from kcache_grpc.integrations.torch.dynamo.plan import Program, executable
+from kcache_grpc.integrations.torch.dynamo.settings import Settings
+from kcache_grpc.local_files import KcacheWarning
+from kcache_grpc.programs.torch.graph_text.program import Island, write_program
+
+
+@pytest.fixture
+def source(client: kcache.Client, monkeypatch: pytest.MonkeyPatch) -> KernelSource:
+    """A source whose client is that of the test."""
+    monkeypatch.setattr(kernels, "client_of", lambda _: client)
+    return KernelSource(Settings())
+
+
+def program(function: Any, *inputs: Any) -> Program:
+    graph = make_fx(lambda *values: (function(*values),), tracing_mode="fake")(*inputs).graph
+    nodes = list(graph.nodes)
+    calls = [node for node in nodes if node.op == "call_function"]
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    return Program(write_program(Island(calls, placeholders, list(nodes[-1].args[0]))), False)
+
+
+COMPLEX = torch.ones(3, dtype=torch.complex64)
+
+
+def test_a_kernel_computes_an_island(source: KernelSource) -> None:
+    x = torch.randn(3, 4)
+    [kernel] = source.compile([program(lambda x: torch.tanh(x) * 2, x)])
+    [result] = kernel([x])
+    torch.testing.assert_close(result, torch.tanh(x) * 2)
+
+
+def test_rejected_operators_are_all_named(source: KernelSource) -> None:
+    rejected = program(lambda x: torch.exp(x) + torch.sinh(x), COMPLEX)
+    with pytest.raises(UnsupportedOp):
+        source.compile([rejected])
+    assert set(source.rejected(rejected)) == {"aten.exp", "aten.sinh"}
+    assert source.rejected(program(lambda x: x * 2, torch.ones(3))) == []
+
+
+def test_only_rejected_operators_are_left_to_pytorch(source: KernelSource) -> None:
+    def function(x: Any) -> Any:
+        y = torch.exp(x + x * x)
+        return (torch.sin(y.abs()) * 2 + 1,)
+
+    module = make_fx(function, tracing_mode="fake")(COMPLEX)
+    lowered = Lowering(module, "inference", source.compile, source.rejected).lower()
+    assert [each.operator for each in lowered.decision.left_out] == ["aten.exp.default"]
+    assert sum(lowered.decision.kernels) == 6
+    [result] = executable(lowered.plan, lowered.kernels)([COMPLEX])
+    torch.testing.assert_close(result, function(COMPLEX)[0])
+
+
+class Call:
+    """A call that fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __call__(self, tensors: list[Any]) -> Any:
+        raise self.error
+
+
+def test_a_failed_call_is_counted_and_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = Failures()
+    monkeypatch.setattr(kernels, "FAILURES", failures)
+    call: Any = Call(ArgumentError("another size"))
+    kernel = IslandKernel(call, strict=False)
+    with pytest.warns(KcacheWarning, match="operators of PyTorch ran in place of a kernel"):
+        kernel.failed(call.error)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel.failed(call.error)
+    assert failures.counts == {"call: ArgumentError": 2}
+
+
+@pytest.mark.parametrize(("error", "strict"), [(ValueError("broken"), False), (KcacheError("broken"), True)])
+def test_other_errors_are_raised_and_all_are_if_strict(error: Exception, strict: bool) -> None:
+    call: Any = Call(error)
+    with pytest.raises(type(error), match="broken"):
+        IslandKernel(call, strict=strict).failed(error)

@@ -1,0 +1,71 @@
+"""Rewrites of ATen graphs keep what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from kcache_grpc.integrations.torch.dynamo.rewrites import drop_empty_operands, sizes_as_tensors
+
+aten: Any = torch.ops.aten
+
+
+def calls(graph: Any) -> list[Any]:
+    return [node for node in graph.nodes if node.op == "call_function"]
+
+
+def test_empty_operands_of_another_rank_are_dropped() -> None:
+    empty, x = torch.empty(0), torch.ones(2, 3)
+    module = make_fx(lambda empty, x: aten.cat.default([empty, x, x]), tracing_mode="fake")(empty, x)
+    drop_empty_operands(module.graph)
+    module.recompile()
+    [node] = calls(module.graph)
+    assert len(node.args[0]) == 2
+    assert torch.equal(module(empty, x), torch.cat([x, x]))
+
+
+@pytest.mark.parametrize("shapes", [[(0,), (3,)], [(0, 3), (2, 3)], [(0,), (0,)]])
+def test_empty_operands_of_the_same_rank_stay(shapes: Any) -> None:
+    operands = [torch.empty(shape) for shape in shapes]
+    graph = make_fx(lambda *values: aten.cat.default(list(values)), tracing_mode="fake")(*operands).graph
+    drop_empty_operands(graph)
+    assert len(calls(graph)[0].args[0]) == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: aten.add.Tensor(x, x.shape[0]),
+        lambda x: aten.mul.Tensor(x, x.shape[0]),
+        lambda x: aten.div.Scalar(x, x.shape[0] + 1),
+        lambda x: aten.sub.Scalar(x, x.shape[1] * 2),
+        lambda x: aten.lt.Scalar(x, x.shape[1]),
+        lambda x: aten.remainder.Scalar(x, x.shape[1]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_sizes_become_tensors(function: Callable[..., Any], dtype: torch.dtype) -> None:
+    module = make_fx(function, tracing_mode="symbolic")(torch.ones(5, 7, dtype=dtype))
+    tensors = sizes_as_tensors(module.graph, calls(module.graph))
+    module.graph.lint()
+    module.recompile()
+    [tensor] = tensors
+    assert tensor.target is aten.scalar_tensor.default
+    assert tensor.meta["val"].dtype is torch.int64
+    x = torch.arange(35).view(5, 7).to(dtype)
+    result = module(x)
+    assert result.dtype is function(x).dtype
+    assert torch.equal(result, function(x))
+
+
+def test_constants_stay() -> None:
+    graph = make_fx(lambda x: aten.add.Tensor(x, 3), tracing_mode="symbolic")(torch.ones(5)).graph
+    assert sizes_as_tensors(graph, calls(graph)) == []
+    assert calls(graph)[0].args[1] == 3
