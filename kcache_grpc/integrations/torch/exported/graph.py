@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,12 +87,18 @@ def _decomposed(exported: Any, strict: bool) -> Any:
             f"exported programs need torch-mlir's decompositions, and it cannot be imported ({error}): {_INSTALL}"
         ) from error
     try:
-        return exported.run_decompositions(table)
+        return _run_decompositions(exported, table)
     except Exception as error:
         if strict:
             raise ArgumentError(f"PyTorch cannot decompose this program: {error}") from error
         FAILURES.add("load: decompositions", error, "an exported program was not decomposed")
-        return exported.run_decompositions({})
+        return _run_decompositions(exported, {})
+
+
+def _run_decompositions(exported: Any, table: Mapping[Any, Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch about its own code
+        return exported.run_decompositions(table)
 
 
 def _decompositions() -> dict[Any, Any]:
