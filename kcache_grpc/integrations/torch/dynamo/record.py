@@ -83,7 +83,7 @@ def decode_record(body: bytes) -> Record:
 
 
 def decode_graph(data: Any) -> Plan:
-    """The plan of ``encode_graph``. Raises ``PlanError``, ``InvalidRecord``, or what JSON of other kinds raises."""
+    """The plan of ``encode_graph``. Raises ``PlanError``, ``InvalidRecord``, or as other JSON values do."""
     programs = [_decode_program(program) for program in cast("Sequence[Any]", data["programs"])]
     return decode_plan(data["plan"], programs)
 

@@ -42,7 +42,7 @@ class Convention:
     def _sorted(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments that were exported by position back in their positions, the others in the order of the export."""
+        """Arguments exported by position in their positions, the others in the order of the export."""
         positional, named = children(self.arguments)
         missing = self.positional[len(args) : len(children(positional))]
         if missing and all(name in kwargs for name in missing):
@@ -97,4 +97,4 @@ def decode_convention(data: Any) -> Convention:
         trees = [_pytree.treespec_loads(text) for text in texts]
     except (NotImplementedError, AttributeError, AssertionError) as error:
         raise ValueError(f"containers of arguments: {error}") from error
-    return Convention(*trees, tuple(map(str, data["positional"])))
+    return Convention(trees[0], trees[1], tuple(map(str, data["positional"])))

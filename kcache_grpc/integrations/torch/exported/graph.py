@@ -1,4 +1,4 @@
-"""The graph of an exported program as a plan, and the record by which a later process has it without tracing."""
+"""The graph of an exported program as a plan, and the record that saves a later process the tracing."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ Kernels = Sequence[Callable[[list[Any]], Sequence[Any]]]
 
 @dataclass(frozen=True)
 class Graph:
-    """``plan`` takes inputs of the exported program, and returns the new values of updated ones, then the results.
+    """``plan`` takes inputs of the exported program, and returns new values of updated ones, then results.
 
-    ``feeds``: for each input of the plan the position of the program's input. ``updates``: for each update the
-    position of the program's input that takes the new value.
+    ``feeds``: for each input of the plan the position of the program's input. ``updates``: for each update
+    the position of the program's input that takes the new value.
     """
 
     plan: Plan
@@ -62,7 +62,7 @@ class Graph:
 def lower(exported: Any, compile: Compile, rejected: Rejected, strict: bool) -> tuple[Graph, Kernels]:
     """The graph of an exported program, with kernels for what they can compute.
 
-    Without ``strict``, where compiling fails as a whole, the plan has operators of PyTorch only, with a warning.
+    Without ``strict``, where compiling fails as a whole, PyTorch runs all operators, with a warning.
     """
     program = _decomposed(exported, strict)
     try:
@@ -84,7 +84,7 @@ def _decomposed(exported: Any, strict: bool) -> Any:
         table = _decompositions()
     except ImportError as error:
         raise ArgumentError(
-            f"exported programs need torch-mlir's decompositions, and it cannot be imported ({error}): {_INSTALL}"
+            f"exported programs need torch-mlir, which cannot be imported ({error}): {_INSTALL}"
         ) from error
     try:
         return _run_decompositions(exported, table)
@@ -151,8 +151,8 @@ def _positions(exported: Any) -> dict[tuple[str, str], int]:
     for spec in specs:
         if spec.kind.name not in _INPUTS:
             raise ArgumentError(
-                f"input {spec.arg.name} of the exported program is of kind {spec.kind.name.lower()}; kcache takes "
-                "tensors, integers and constants"
+                f"input {spec.arg.name} of the exported program is of kind {spec.kind.name.lower()}; kcache "
+                "takes tensors, integers and constants"
             )
     return {_input_key(spec): position for position, spec in enumerate(specs)}
 

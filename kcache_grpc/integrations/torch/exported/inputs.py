@@ -19,7 +19,7 @@ torch: Any = import_module("torch")
 _DTYPES = {str(value): value for name in dir(torch) if isinstance(value := getattr(torch, name), torch.dtype)}
 _SIZE = re.compile(r"\bL_t([0-9]+)\b")
 _READABLE = re.compile(r"L\['t([0-9]+)'\]")
-#: torch.export's modules accept smaller sizes where this is the lower bound: it is that of every dynamic size.
+#: The lower bound of every dynamic size, which modules of torch.export do not check.
 _LEAST = 2
 
 
@@ -47,9 +47,9 @@ Input = TensorInput | ScalarInput
 
 @dataclass(frozen=True)
 class Inputs:
-    """The leaves of a call's arguments, in order. ``guards``: expressions of the dynamic sizes, numbered in order.
+    """The leaves of a call's arguments, in order.
 
-    ``L['t0']`` is the first dynamic size.
+    ``guards``: expressions of the dynamic sizes, numbered in order: ``L['t0']`` is the first.
     """
 
     inputs: tuple[Input, ...]
@@ -149,8 +149,8 @@ def _predicate(guard: str) -> Callable[[Sequence[int]], bool]:
 def inputs_of(placeholders: Sequence[Any], constants: Mapping[str, Any], ranges: Mapping[Any, Any]) -> Inputs:
     """The inputs of an exported program.
 
-    ``placeholders``: nodes of the user's inputs, in order. ``constants``: values of those that are no tensors,
-    by name. ``ranges``: symbol -> its limits. Raises ``ArgumentError`` for a guard that has no text.
+    ``placeholders``: nodes of the user's inputs, in order. ``constants``: values of those that are no
+    tensors, by name. ``ranges``: symbol -> its limits. Raises ``ArgumentError`` for a guard without a text.
     """
     sizes: list[Any] = []
     inputs: list[Input] = []
@@ -168,8 +168,8 @@ def inputs_of(placeholders: Sequence[Any], constants: Mapping[str, Any], ranges:
             inputs.append(ScalarInput(node.name, constants[node.name], False))
         else:
             raise ArgumentError(
-                f"input {node.name} of the exported program is a {type(value).__name__}; kcache takes tensors, "
-                "integers and constants"
+                f"input {node.name} of the exported program is a {type(value).__name__}; kcache takes "
+                "tensors, integers and constants"
             )
     return Inputs(tuple(inputs), _guards(sizes, ranges))
 
@@ -268,7 +268,7 @@ def decode_inputs(data: Any) -> Inputs:
 
 def _decode_input(data: Any) -> Input:
     match data:
-        case ["tensor", str() as name, str() as dtype, str() as device, list() as sizes]:
+        case ["tensor", str() as name, str() as dtype, str() as device, sizes]:
             shape = tuple(cast("list[int | None]", sizes))
             if not all(size is None or (type(size) is int and size >= 0) for size in shape):
                 raise ValueError("a size of an input is no integer")

@@ -50,8 +50,8 @@ def load(
     """A module that computes what an exported program does, with kernels for what they can compute.
 
     ``exported``: a ``torch.export.ExportedProgram``, the path of one (``.pt2``), or the path of a file that
-    ``package`` wrote. The module shares the program's parameters, buffers and constants, and takes the arguments
-    of the export. Operators without kernels are run by PyTorch.
+    ``package`` wrote. The module shares the program's parameters, buffers and constants, and takes the
+    arguments of the export. Operators without kernels are run by PyTorch.
 
     ``client``: in place of one for ``$KCACHE_ADDR``; ``target`` and ``options`` as in ``Client.compile``.
     ``strict``: raise where compiling or a kernel's call fails, in place of running PyTorch's operators.

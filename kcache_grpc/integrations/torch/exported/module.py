@@ -21,7 +21,7 @@ _MOST_ACCEPTED = 256
 
 
 class Feed(NamedTuple):
-    """An input of the exported program: a tensor of the module by name, or a leaf of the arguments by number."""
+    """An input of the program: a tensor of the module by name, or a leaf of the arguments by number."""
 
     name: str
     leaf: int | None
@@ -94,7 +94,7 @@ class Runner:
         return convention.unflatten(results)
 
     def _check(self, leaves: Sequence[Any]) -> None:
-        key = tuple(
+        key: tuple[Any, ...] = tuple(
             [
                 (leaf.shape, leaf.dtype, leaf.device)
                 if isinstance(leaf, torch.Tensor)
@@ -124,8 +124,8 @@ class Runner:
             if actual != Expected(expected.dtype, expected.device, tuple(expected.shape)):
                 raise ArgumentError(
                     f"{name} is of {actual.dtype}, {actual.shape} on {actual.device}, and the program was "
-                    f"exported for {expected.dtype}, {tuple(expected.shape)} on {expected.device}: convert the "
-                    "module before the export",
+                    f"exported for {expected.dtype}, {tuple(expected.shape)} on {expected.device}: convert "
+                    "the module before the export",
                     argument=name,
                 )
 
@@ -184,7 +184,7 @@ class LoadedModule(torch.nn.Module):
     """
 
     def __init__(self, state: Sequence[StateTensor], runner: Runner) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         register(self, state)
         self._kcache_runner = runner
         self._kcache_slots: list[Slot] = [slot_of(self, name) for name in runner.names]
@@ -193,8 +193,8 @@ class LoadedModule(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the exported module returns.
 
-        Raises ``ArgumentError`` for arguments that the program was not exported for, and where a parameter or an
-        argument requires grad in grad mode.
+        Raises ``ArgumentError`` for arguments that the program was not exported for, and where a parameter or
+        an argument requires grad in grad mode.
         """
         state = [table[name] for table, name in self._kcache_slots]
         return self._kcache_runner(state, args, kwargs)

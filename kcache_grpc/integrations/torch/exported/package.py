@@ -37,7 +37,7 @@ class Packaged:
     size: int
     #: SHA-256 of the header, which has the digests of all parts: it names the package. In hex.
     digest: str
-    #: Identity that signed the kernels, to be named as ``trust`` where it is not known; empty without kernels.
+    #: Identity that signed the kernels: the ``trust`` of ``load``. Empty without kernels.
     signer: str
     targets: tuple[str, ...]
     #: Programs of the graph that became kernels.
@@ -55,11 +55,11 @@ def package(
     client: Client | None = None,
     options: Options | None = None,
 ) -> Packaged:
-    """Write a model to one file that ``load`` runs on another machine without a compiler and without a service.
+    """Write a model to one file that ``load`` runs elsewhere, without a compiler and without a service.
 
-    ``model``: a ``torch.export.ExportedProgram``, or a ``torch.nn.Module``, which is exported with the example
-    arguments and ``dynamic_shapes`` as ``torch.export.export`` takes them. ``targets``: machines that the file
-    has kernels for. The file appears whole, in place of one that was there.
+    ``model``: a ``torch.export.ExportedProgram``, or a ``torch.nn.Module``, which is exported with the
+    example arguments and ``dynamic_shapes`` as ``torch.export.export`` takes them. ``targets``: machines that
+    the file has kernels for. The file appears whole, in place of one that was there.
 
     Raises ``ArgumentError`` for a graph that has no form in a file, and what ``Client.compile`` and
     ``Client.export_bundle`` raise.

@@ -1,8 +1,8 @@
 """The file of a package: named parts behind a header with their digests.
 
-Integers are little endian. Magic (8 bytes), size of the header (8), header (JSON), SHA-256 of all before it (32),
-then the parts, in order, each at the next multiple of 64 bytes. The header has the version, and for each part its
-name, size and SHA-256. The last part ends the file.
+Integers are little endian. Magic (8 bytes), size of the header (8), header (JSON), SHA-256 of all before it
+(32), then the parts, in order, each at the next multiple of 64 bytes. The header has the version, and for
+each part its name, size and SHA-256. The last part ends the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -50,7 +50,7 @@ class PackageFile:
     """An open package. Every read is compared with the digest in the header."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ``NotFound``, ``PermissionDenied``, ``ArgumentError`` for no regular file, ``IntegrityError``."""
+        """Raises ``NotFound``, ``PermissionDenied``, ``IntegrityError``, ``ArgumentError``."""
         self.path = path
         self._file = _open(path)
         try:
@@ -148,8 +148,8 @@ def _open(path: Path) -> BinaryIO:
 def write_package(path: Path, parts: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     """Write a package of parts, each in pieces of bytes; the SHA-256 of its header.
 
-    The file appears whole, durably, in place of one that was there. Raises ``NotFound`` for a folder that is not
-    there, ``ArgumentError`` where it cannot be written.
+    The file appears whole, durably, in place of one that was there. Raises ``NotFound`` for a folder that is
+    not there, ``ArgumentError`` where it cannot be written.
     """
     listed = [[name, sum(map(_size, pieces)), _digest(pieces).hex()] for name, pieces in parts]
     header = json.dumps({"version": VERSION, "parts": listed}, separators=(",", ":")).encode()
@@ -170,7 +170,7 @@ def write_package(path: Path, parts: Sequence[tuple[str, Sequence[Any]]]) -> byt
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def _replacing(path: Path) -> Generator[BinaryIO]:
     """A new file that takes the name ``path`` once it is on disk as a whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)

@@ -100,8 +100,8 @@ def _machine(path: Path, name: str, targets: Sequence[str]) -> Target:
         if str(candidate) in targets:
             return candidate
     raise ArgumentError(
-        f"{path} has kernels for {', '.join(targets)}, and none of them runs on {wanted}: package the model with "
-        f"targets=({str(wanted)!r},)",
+        f"{path} has kernels for {', '.join(targets)}, and none of them runs on {wanted}: package the model "
+        f"with targets=({str(wanted)!r},)",
         path=str(path),
     )
 

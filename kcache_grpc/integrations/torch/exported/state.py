@@ -41,7 +41,7 @@ def state_of(exported: Any) -> list[StateTensor]:
 
 
 def register(module: Any, state: Sequence[StateTensor]) -> None:
-    """Give a module tensors under their names, with a module for each part of a name. Parameters stay shared."""
+    """Give a module tensors under their names, with a module for each part of a name."""
     for tensor in state:
         *path, name = tensor.name.split(".")
         owner = module

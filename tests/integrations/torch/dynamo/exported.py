@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 class Counting(torch.nn.Module):
-    """Nested arguments, a keyword, constants, a buffer and an input that are updated, and a size as a result."""
+    """Nested arguments, a keyword, constants, a buffer and an input that are updated, a size as a result."""
+
+    total: Tensor
+    shift: Tensor
 
     def __init__(self) -> None:
         super().__init__()

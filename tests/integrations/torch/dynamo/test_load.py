@@ -108,7 +108,7 @@ def test_gradients_are_refused(client: kcache.Client) -> None:
 
 def test_converted_modules_are_refused(counted: Any) -> None:
     args, kwargs = counting_call(6)
-    with pytest.raises(kcache.ArgumentError, match="linear.weight is of torch.float64"):
+    with pytest.raises(kcache.ArgumentError, match=r"linear\.weight is of torch\.float64"):
         counted.double()(*args, **kwargs)
 
 
@@ -194,7 +194,7 @@ def test_a_file_of_torch_export(client: kcache.Client, tmp_path: Path) -> None:
     (tmp_path / "damaged.pt2").write_bytes(path.read_bytes()[:100])
     with pytest.raises(kcache.ArgumentError, match="no exported program"):
         load(tmp_path / "damaged.pt2")
-    with pytest.raises(kcache.ArgumentError, match="takes a torch.export.ExportedProgram"):
+    with pytest.raises(kcache.ArgumentError, match=r"takes a torch\.export\.ExportedProgram"):
         load(counting())
 
 
