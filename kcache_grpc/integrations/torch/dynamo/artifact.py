@@ -1,0 +1,82 @@
+"""Graphs compiled ahead of time: ``torch.compile(...).aot_compile`` saves them as records, without weights.
+
+PyTorch pickles its own part of such a file, guards and bytecode; that of kcache is UTF-8 JSON: the settings and a
+record. Loading gets kernels as the settings say: from the disk, a bundle or the service.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.errors import ArgumentError, IntegrityError
+from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord
+from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
+from kcache_grpc.integrations.torch.dynamo.plan import executable
+from kcache_grpc.integrations.torch.dynamo.record import decode_record
+from kcache_grpc.integrations.torch.dynamo.settings import Settings
+
+torch: Any = import_module("torch")
+_types: Any = import_module("torch._dynamo.aot_compile_types")
+
+_FORMAT = 1
+
+
+def is_ahead_of_time() -> bool:
+    """Whether PyTorch compiles to save the result, and takes only a callable that says how."""
+    config: Any = torch._functorch.config
+    return bool(config.bundled_autograd_cache and config.force_autograd_cache)
+
+
+class CompiledGraph(_types.SerializableCallable):
+    """A compiled graph with its record. ``body``: ``None`` where the graph has none."""
+
+    def __init__(self, run: Callable[..., Any], body: bytes | None, settings: Settings) -> None:
+        self._run = run
+        self._body = body
+        self._settings = settings
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes the graph, for its inputs as positional arguments."""
+        return self._run(*args, **kwargs)
+
+    @classmethod
+    def serialize_compile_artifacts(cls, fn: CompiledGraph) -> bytes:
+        """The settings and the record. Raises ``ArgumentError`` for a graph without a record."""
+        if fn._body is None:
+            raise ArgumentError(
+                "the graph was compiled, and it cannot be saved: it has no record (TORCH_LOGS=kcache says why)"
+            )
+        if decode_record(fn._body).result.aot_config.num_params_buffers:
+            raise ArgumentError("the graph cannot be saved: it holds parameters itself")
+        data = {
+            "format": _FORMAT,
+            "settings": dataclasses.asdict(fn._settings),
+            "record": base64.b64encode(fn._body).decode(),
+        }
+        return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def deserialize_compile_artifacts(cls, data: bytes) -> CompiledGraph:
+        """The graph with its kernels. Raises ``IntegrityError`` for other bytes, and as ``Client.compile``."""
+        try:
+            values = json.loads(data)
+            if values["format"] != _FORMAT:
+                raise ValueError(f"format {values['format']!r}")
+            settings = Settings(**values["settings"])
+            body = base64.b64decode(values["record"], validate=True)
+            record = decode_record(body)
+        except (InvalidRecord, KeyError, TypeError, ValueError) as error:
+            raise IntegrityError(f"a graph that was compiled ahead of time cannot be read: {error}") from error
+        source = KernelSource(settings)
+        runners = {
+            kind: executable(plan, source.compile(plan.programs)) for kind, plan in record.plans.items()
+        }
+        # Dynamo's guards, which PyTorch saves, include those of the record.
+        result = dataclasses.replace(record.result, guards=None)
+        forward = runners.get("inference") or runners["forward"]
+        return cls(result.wrap(forward, runners.get("backward"), ()), body, settings)
