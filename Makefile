@@ -55,6 +55,8 @@ check: $(DEV) $(PROTO) ## format, lint, types, import contracts, generated code,
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(PROTO_BIN)/python scripts/generate_protos.py check
+	$(BIN)/python -m scripts.generate_torch_operations check
+	$(BIN)/python -m scripts.generate_torch_decompositions check
 	$(BUILD_SITE)
 
 .PHONY: docs

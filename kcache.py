@@ -1,4 +1,4 @@
-"""The name of the log of ``torch.compile``'s backend: PyTorch takes names of modules, as in ``TORCH_LOGS="kcache"``.
+"""The name of the backend's log: PyTorch takes names of modules, as in ``TORCH_LOGS="kcache"``.
 
 The package is ``kcache_grpc``.
 """

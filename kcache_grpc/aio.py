@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
-from kcache_grpc.client.bundles.exchange import BundleChoice, When
 from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
 from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
@@ -21,7 +20,6 @@ from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAss
 from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.requests.support import Support
 from kcache_grpc.client.transport.asynchronous import AsyncIo
-from kcache_grpc.client.tuning.tuner import Choices, Plan, Sizes, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
@@ -29,6 +27,10 @@ from kcache_grpc.programs.source import ProgramLike, bound_program, traced_progr
 from kcache_grpc.runtime import Kernel
 
 __all__ = ["Client"]
+
+if TYPE_CHECKING:
+    from kcache_grpc.client.bundles.exchange import When
+    from kcache_grpc.client.tuning.tuner import Choices, Sizes, TuneProgress, Tuning
 
 
 class Client:
@@ -191,6 +193,8 @@ class Client:
         dynamic: Dynamic = False,
     ) -> Tuning:
         """See ``kcache_grpc.Client.autotune``. Kernels are timed in a thread beside the event loop."""
+        from kcache_grpc.client.tuning.tuner import Plan
+
         plan = Plan(choices, sizes, inputs, budget, on_progress)
         shapes = shape_wish(None, symbols, dynamic)
         return await self._core.autotune(program, format, target, options, plan, shapes)
@@ -243,6 +247,8 @@ class Client:
         on_progress: Callable[[int], None] | None = None,
     ) -> ExportReport:
         """See ``kcache_grpc.Client.export_bundle``."""
+        from kcache_grpc.client.bundles.exchange import BundleChoice
+
         choice = BundleChoice(
             keys, job, since, until, filter, targets, programs, everything, blobs, on_progress
         )

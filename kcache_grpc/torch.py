@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kcache_grpc.integrations.torch.distributed import extend_process_group_timeout
     from kcache_grpc.integrations.torch.dynamo.backend import kcache as backend
     from kcache_grpc.integrations.torch.dynamo.decisions import Decision, decisions
+    from kcache_grpc.integrations.torch.dynamo.kernels import failures
     from kcache_grpc.integrations.torch.exported.load import load
     from kcache_grpc.integrations.torch.exported.package import Packaged, package
     from kcache_grpc.integrations.torch.holder import KernelHolder
@@ -42,6 +43,7 @@ __all__ = [
     "backend",
     "decisions",
     "extend_process_group_timeout",
+    "failures",
     "load",
     "package",
     "register",
@@ -58,6 +60,7 @@ _HOMES = {
     "backend": (f"{_PACKAGE}.dynamo.backend", "kcache"),
     "decisions": (f"{_PACKAGE}.dynamo.decisions", "decisions"),
     "extend_process_group_timeout": (f"{_PACKAGE}.distributed", "extend_process_group_timeout"),
+    "failures": (f"{_PACKAGE}.dynamo.kernels", "failures"),
     "load": (f"{_PACKAGE}.exported.load", "load"),
     "package": (f"{_PACKAGE}.exported.package", "package"),
     "register": (f"{_PACKAGE}.registration", "register"),

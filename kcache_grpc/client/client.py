@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
-from kcache_grpc.client.bundles.exchange import BundleChoice, When
 from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
 from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
@@ -19,12 +18,15 @@ from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.requests.blob_cache import BlobDraft, BlobOutcome, BlobSink
 from kcache_grpc.client.requests.support import Support
 from kcache_grpc.client.transport.blocking import BlockingIo, run
-from kcache_grpc.client.tuning.tuner import Choices, Plan, Sizes, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
 from kcache_grpc.programs.source import ProgramLike, bound_program, traced_program
 from kcache_grpc.runtime import Kernel
+
+if TYPE_CHECKING:
+    from kcache_grpc.client.bundles.exchange import When
+    from kcache_grpc.client.tuning.tuner import Choices, Sizes, TuneProgress, Tuning
 
 
 class Client:
@@ -270,6 +272,8 @@ class Client:
         From then on ``Options(schedule="recorded")`` gives everybody on such a machine the winner. Timings
         that are there stay as they are.
         """
+        from kcache_grpc.client.tuning.tuner import Plan
+
         plan = Plan(choices, sizes, inputs, budget, on_progress)
         shapes = shape_wish(None, symbols, dynamic)
         return run(self._core.autotune(program, format, target, options, plan, shapes))
@@ -386,6 +390,8 @@ class Client:
         The file appears whole, durably, in place of one that was there; after an error nothing has changed.
         Raises ``NotFound`` where nothing is selected, ``ArgumentError``, ``IntegrityError``.
         """
+        from kcache_grpc.client.bundles.exchange import BundleChoice
+
         choice = BundleChoice(
             keys, job, since, until, filter, targets, programs, everything, blobs, on_progress
         )

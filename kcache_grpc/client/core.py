@@ -9,10 +9,11 @@ import weakref
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kcache_grpc.client.bundles.exchange import BundleChoice, Used, export_bundle, upload_bundle
 from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
+from kcache_grpc.client.bundles.used import Used
 from kcache_grpc.client.cache.kernels import AskKey, KernelTable, ask_key
 from kcache_grpc.client.cache.memory import Abandoned, Flight, Flights, Progress
 from kcache_grpc.client.cache.program_history import SeenPrograms, witness_of
@@ -32,7 +33,6 @@ from kcache_grpc.client.transport.endpoint import EMBEDDED, Place, RemotePlace
 from kcache_grpc.client.transport.interface import Io
 from kcache_grpc.client.trust.server_state import Generation
 from kcache_grpc.client.trust.verification import KernelRequest
-from kcache_grpc.client.tuning import tuner
 from kcache_grpc.client.tuning.recorded_schedules import REFUSALS, RecordedSchedules, plain
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.errors import ArgumentError, KcacheError
@@ -49,6 +49,10 @@ from kcache_grpc.programs.source import ProgramLike, Source, read_one, read_sour
 from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.bound_kernel import BoundKernel
 from kcache_grpc.runtime.cpu.library import require_understood
+
+if TYPE_CHECKING:
+    from kcache_grpc.client.bundles.exchange import BundleChoice
+    from kcache_grpc.client.tuning import tuner
 
 
 class Core:
@@ -376,6 +380,8 @@ class Core:
 
     async def export_bundle(self, path: str | os.PathLike[str], choice: BundleChoice) -> ExportReport:
         """See ``Client.export_bundle``."""
+        from kcache_grpc.client.bundles.exchange import export_bundle
+
         deadline = self._new_deadline()
         selection = choice.selection(self._used)
         return await self._services.ask(
@@ -390,6 +396,8 @@ class Core:
         on_progress: Callable[[int], None] | None,
     ) -> UploadReport:
         """See ``Client.upload_bundle``."""
+        from kcache_grpc.client.bundles.exchange import upload_bundle
+
         deadline = self._new_deadline()
         return await self._services.ask(
             lambda main: upload_bundle(main, Path(path), trust, targets, on_progress, deadline)
@@ -507,6 +515,8 @@ class Core:
         shapes: ShapeWish = EXACT,
     ) -> tuner.Tuning:
         """See ``Client.autotune``."""
+        from kcache_grpc.client.tuning import tuner
+
         self._require_open()
         machine, plain = (
             parse_target(target),

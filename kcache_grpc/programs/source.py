@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
-from kcache_grpc.graph import Graph
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.programs.bytecode_constants import lift_bytecode
 from kcache_grpc.programs.jax.export import (
@@ -32,7 +31,6 @@ from kcache_grpc.programs.onnx.tensors import map_file
 from kcache_grpc.programs.onnx.weights import LiftedModel, lift_weights
 from kcache_grpc.programs.origins import Origins
 from kcache_grpc.programs.text_constants import lift_constants
-from kcache_grpc.programs.torch.export import located_program
 from kcache_grpc.runtime.bound_kernel import BoundArguments
 
 #: What ``Client`` takes as a program; objects of frameworks are told by their type, which imports none.
@@ -258,6 +256,8 @@ def _lifted(program: Any) -> Source | None:
     """A framework's object as a program whose weights are arguments; ``None`` for all else."""
     cls = cast("type[object]", type(program))
     if cls.__name__ == "ExportedProgram" and cls.__module__.partition(".")[0] == "torch":
+        from kcache_grpc.programs.torch.export import located_program
+
         body, arguments, located = located_program(program)
         return Source(Program(ProgramFormat.TORCH, body), arguments, origins=Origins(located, shown=False))
     if cls.__module__.partition(".")[0] == "jax" and cls.__name__ == "Exported":
@@ -275,9 +275,9 @@ def _lifted(program: Any) -> Source | None:
 
 
 def _object_body(program: Any) -> bytes:
-    if isinstance(program, Graph):
-        return program.to_bytes()
     cls = cast("type[object]", type(program))
+    if cls.__module__.startswith("kcache_grpc.graph"):
+        return _graph_body(program)
     package = cls.__module__.partition(".")[0]
     if is_jitted(program):
         raise ArgumentError(
@@ -295,6 +295,14 @@ def _object_body(program: Any) -> bytes:
         "torch.export.ExportedProgram, a jax.export.Exported, a jax.stages.Lowered, or a list of these, "
         f"not {cls.__module__}.{cls.__qualname__}"
     )
+
+
+def _graph_body(program: Any) -> bytes:
+    from kcache_grpc.graph import Graph
+
+    if not isinstance(program, Graph):
+        raise ArgumentError(f"a {type(program).__qualname__} is no program: pass the kcache.Graph")
+    return program.to_bytes()
 
 
 def _bytecode_format(body: bytes) -> ProgramFormat:

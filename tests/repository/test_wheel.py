@@ -16,6 +16,7 @@ from tests.repository.sources import PACKAGES, ROOT
 
 pytest.importorskip("hatchling", reason="builds a wheel")
 EXTENSION = "kcache_grpc/runtime/_fastcall"
+_SHIPPED = {".py", ".pyi", ".typed", ".mako", ".sql", ".h", ".c", ".ll", ".txt"}
 has_lock = pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="no extension module for this interpreter"
 )
@@ -115,9 +116,9 @@ def test_an_editable_installation_builds_it_in_place(tmp_path):
         assert len(list(built.parent.iterdir())) == 3
 
 
-def test_three_packages_and_nothing_else(wheel):
+def test_three_packages_the_module_of_the_log_and_nothing_else(wheel):
     tops = {name.partition("/")[0] for name in wheel.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
+    assert {top for top in tops if not top.endswith(".dist-info")} == {*PACKAGES, "kcache.py"}
 
 
 def test_every_module_is_in_it(wheel):
@@ -125,7 +126,7 @@ def test_every_module_is_in_it(wheel):
         f"{package}/{path.relative_to(folder).as_posix()}"
         for package, folder in PACKAGES.items()
         for path in folder.rglob("*")
-        if path.is_file() and path.suffix in {".py", ".pyi", ".typed", ".mako", ".sql", ".h", ".c", ".ll"}
+        if path.is_file() and path.suffix in _SHIPPED
     }
     assert wanted <= set(wheel.namelist())
 
@@ -135,9 +136,11 @@ def test_protos_travel_with_the_code_made_from_them(wheel):
     assert {f"kcache_grpc/_proto/{source}" for source in sources} <= set(wheel.namelist())
 
 
-def test_command_line_and_license(wheel):
+def test_entry_points_and_license(wheel):
     entry_points = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     parsed = configparser.ConfigParser()
     parsed.read_string(wheel.read(entry_points).decode())
     assert parsed["console_scripts"]["kcache"] == "kcache_grpc.cli:main"
+    backend = parsed["torch_dynamo_backends"]["kcache"]
+    assert backend == "kcache_grpc.integrations.torch.dynamo.backend:kcache"
     assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())

@@ -16,37 +16,20 @@ from kcache_grpc.bundle import Bundle, EntryKind, open_bundle
 from kcache_grpc.client.bundles.reports import ExportReport, Tally, UploadReport
 from kcache_grpc.client.bundles.signers import read_identities
 from kcache_grpc.client.bundles.tier import Trust
+from kcache_grpc.client.bundles.used import MOST_USED, Used
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import EXPORT_BUNDLE, IMPORT_BUNDLE, Io, Wire
-from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound, Unavailable
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.model.wire import target_to_proto
-from kcache_grpc.runtime import Kernel
 
 #: Bytes of one message of an upload.
 _PART_BYTES = 256 << 10
-#: Programs and kernels that a client remembers to have used, each.
-MOST_USED = 10_000
 
 #: Hears how many bytes went over the wire so far.
 Bytes = Callable[[int], None]
 When = datetime | str | None
-
-
-class Used:
-    """Programs and kernels that a client has used, by digest: what it exports where nothing is named."""
-
-    def __init__(self) -> None:
-        self.programs: dict[bytes, None] = {}
-        self.kernels: dict[bytes, None] = {}
-
-    def add(self, ask: KernelRequest, kernel: Kernel) -> None:
-        """A kernel was handed out. Programs that were its evidence belong to it."""
-        self.kernels[kernel.manifest.kernel_digest] = None
-        for digest in (ask.program.digest, *ask.shapes.evidence):
-            self.programs[digest] = None
 
 
 @dataclass(frozen=True)

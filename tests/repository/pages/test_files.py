@@ -35,6 +35,7 @@ def test_everything_that_the_wheel_needs_enters_the_image_build():
         "hatch_build.py",
         "README.md",
         "LICENSE",
+        "kcache.py",
         "kcache_grpc",
         "compiler",
         "migrations",

@@ -6,29 +6,22 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.errors import IntegrityError, KcacheError
+from kcache_grpc.errors import IntegrityError
 from kcache_grpc.integrations.torch.dynamo import decisions
-from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
-from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
-from kcache_grpc.integrations.torch.dynamo.lower import Lowering
-from kcache_grpc.integrations.torch.dynamo.plan import KernelStep, Plan, executable
-from kcache_grpc.integrations.torch.dynamo.record import decode_record, encode_record
+from kcache_grpc.integrations.torch.dynamo.plan import KernelStep, executable
+from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record
 from kcache_grpc.integrations.torch.dynamo.record_store import Found, RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings, settings_from
 from kcache_grpc.integrations.torch.dynamo.source_digest import NotDigestible, source_digest
-from kcache_grpc.programs.torch.decompositions.table import decompositions
+
+if TYPE_CHECKING:
+    from kcache_grpc.integrations.torch.dynamo.trace import Trace
 
 torch: Any = import_module("torch")
-
-#: Composite operators that random numbers are drawn in: PyTorch's own kernels draw those that eager mode draws.
-_RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
-#: Definitions that leave out what a backward graph reads.
-_INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 
 
 def kcache(
@@ -52,9 +45,13 @@ def kcache(
     except Exception as error:
         if settings.strict:
             raise
-        FAILURES.add(f"compile: {type(error).__name__}", error, "a graph was left to PyTorch")
+        _count("compile", error, "a graph was left to PyTorch")
         decisions.record(Decision("graph", [], [], origin="eager"))
         return _fallback(graph_module, example_inputs, settings, eager)
+
+
+def _count(stage: str, error: Exception, consequence: str) -> None:
+    FAILURES.add(f"{stage}: {type(error).__name__}", error, consequence)
 
 
 def _restarts() -> tuple[type[BaseException], ...]:
@@ -67,8 +64,13 @@ def _fallback(
     graph_module: Any, example_inputs: Sequence[Any], settings: Settings, eager: Callable[..., Any]
 ) -> Callable[..., Any]:
     if settings.fallback == "inductor":
-        inductor: Any = import_module("torch._inductor.compile_fx")
-        return inductor.compile_fx(graph_module, example_inputs)
+        try:
+            inductor: Any = import_module("torch._inductor.compile_fx")
+            return inductor.compile_fx(graph_module, example_inputs)
+        except _restarts():
+            raise
+        except Exception as error:  # noqa: BLE001 - such as a machine without a compiler of C++
+            _count("fallback", error, "a graph was left to eager mode")
     return eager
 
 
@@ -80,28 +82,44 @@ class _Compilation:
         self._inputs = example_inputs
         self._settings = settings
         self._source = KernelSource(settings)
-        self._plans: dict[str, Plan] = {}
 
     def function(self) -> Callable[..., Any]:
         """From the record of the source graph, else by tracing it."""
         digest = self._digest() if self._settings.warm_start else None
         if digest is None:
-            return self._traced()[0]
+            return self._trace().function()
         store = RecordStore(self._source.client)
         found = store.find(digest)
-        derive_again = found is not None and random.random() < self._settings.rederive  # noqa: S311
-        compiled = None if found is None or derive_again else self._warm(found)
-        if compiled is not None:
-            return compiled
-        compiled, entry = self._traced()
-        body = None if entry is None else self._body(entry)
-        if body is not None and found is not None and derive_again and body != found.body:
-            store.dispute(digest, found, body)
-            error = IntegrityError(f"the {found.origin} record {digest.hex()} of a source graph is wrong")
-            FAILURES.add("record: another one was derived", error, "a graph was traced again")
-        if body is not None and (found is None or body != found.body):
-            store.add(digest, body, decode_record(body).program_digests)
+        record = None if found is None else self._decoded(found)
+        derive_again = random.random() < self._settings.rederive  # noqa: S311 - a sample, no secret
+        if found is not None and record is not None and not derive_again:
+            compiled = self._warm(found, record)
+            if compiled is not None:
+                return compiled
+        trace = self._trace()
+        compiled = trace.function()
+        try:
+            body = trace.record()
+            if body is not None:
+                self._keep(store, digest, body, found if record is not None and derive_again else None)
+        except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is compiled
+            _count("record", error, "a graph has no record")
         return compiled
+
+    def _trace(self) -> Trace:
+        # Imports what a warm start does not need.
+        from kcache_grpc.integrations.torch.dynamo.trace import Trace
+
+        return Trace(self._graph_module, self._inputs, self._settings)
+
+    def _keep(self, store: RecordStore, digest: bytes, body: bytes, compared: Found | None) -> None:
+        """Keep a record; ``compared`` is that which it has to be equal to."""
+        if compared is not None and body != compared.body:
+            store.dispute(digest, compared, body)
+            error = IntegrityError(f"the {compared.origin} record {digest.hex()} of a source graph is wrong")
+            FAILURES.add("record: another one was derived", error, "a graph was traced again")
+        if compared is None or body != compared.body:
+            store.add(digest, body, decode_record(body).program_digests)
 
     def _digest(self) -> bytes | None:
         try:
@@ -110,64 +128,29 @@ class _Compilation:
             log.info("no warm start: %s", error)
             return None
 
-    def _warm(self, found: Found) -> Callable[..., Any] | None:
-        begin = time.perf_counter()
+    def _decoded(self, found: Found) -> Record | None:
+        """The record, if it is one, and its guards hold: sizes are not part of a source digest."""
         try:
             record = decode_record(found.body)
-            if not record.result.matches(self._inputs):
-                return None
+            return record if record.result.matches(self._inputs) else None
+        except Exception as error:  # noqa: BLE001 - as in ``_warm``
+            _count("record", error, "a record was not used, and its graph was traced")
+            return None
+
+    def _warm(self, found: Found, record: Record) -> Callable[..., Any] | None:
+        begin = time.perf_counter()
+        try:
             runners = {
                 kind: executable(plan, self._source.compile(plan.programs))
                 for kind, plan in record.plans.items()
             }
             forward = runners.get("inference") or runners["forward"]
             compiled = record.result.wrap(forward, runners.get("backward"), self._inputs, self._graph_module)
-        except (InvalidRecord, KcacheError) as error:
-            log.info("a record of the source graph is not used: %s", error)
+        except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is traced
+            _count("record", error, "a record was not used, and its graph was traced")
             return None
         seconds = {found.origin: time.perf_counter() - begin}
         for kind, plan in record.plans.items():
             kernels = [len(step.fallback) for step in plan.steps if isinstance(step, KernelStep)]
             decisions.record(Decision(kind, kernels, [], seconds=seconds, origin="warm"))
         return compiled
-
-    def _body(self, entry: Any) -> bytes | None:
-        try:
-            return encode_record(entry, self._plans)
-        except NotRecordable as error:
-            log.info("no record of the source graph: %s", error)
-            return None
-
-    def _traced(self) -> tuple[Callable[..., Any], Any]:
-        expand_composites(self._graph_module)
-        partitioners: Any = import_module("torch._functorch.partitioners")
-        return compile_with_aot(
-            self._graph_module,
-            self._inputs,
-            fw_compiler=self._compiler("forward"),
-            bw_compiler=self._compiler("backward"),
-            inference_compiler=self._compiler("inference"),
-            partition_fn=partitioners.min_cut_rematerialization_partition,
-            decompositions=_decompositions(),
-            keep_inference_input_mutations=True,
-        )
-
-    def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
-        def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
-            lowered = Lowering(graph_module, kind, self._source.compile, self._source.rejected).lower()
-            self._plans[kind] = lowered.plan
-            decisions.record(lowered.decision)
-            run = executable(lowered.plan, lowered.kernels)
-            run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
-            return run
-
-        return compile
-
-
-def _decompositions() -> dict[Any, Any]:
-    """Those of exported programs that keep random numbers and gradients."""
-    return {
-        operator: decomposition
-        for operator, decomposition in decompositions().items()
-        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY)
-    }

@@ -31,12 +31,16 @@ class _Torch:
         return getattr(torch, name)
 
 
+def _never(*_: Any) -> bool:
+    return False
+
+
 def _with_globals(function: Any, **names: Any) -> Callable[..., Any]:
     """A function of the same code, for which some names of its module mean something else.
 
-    It does not hand itself over to ``__torch_function__``, which would call the function that it is a copy of.
+    It does not hand itself over to ``__torch_function__``, which would call the original function.
     """
-    names |= dict.fromkeys(("has_torch_function", "has_torch_function_variadic"), lambda *_: False)
+    names |= dict.fromkeys(("has_torch_function", "has_torch_function_variadic"), _never)
     copy = FunctionType(
         function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__
     )

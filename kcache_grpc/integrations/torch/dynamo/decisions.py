@@ -33,7 +33,8 @@ class Decision:
     outside: Cost = field(default_factory=Cost)
     #: Stage -> time.
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    #: "compiled": traced and compiled in this process. "warm": from a record of its source graph. "eager": left to PyTorch.
+    #: "compiled": traced and compiled in this process. "warm": from a record of its source graph.
+    #: "eager": left to PyTorch.
     origin: str = "compiled"
 
     @property
@@ -74,7 +75,7 @@ def record(decision: Decision) -> None:
 
 
 def decisions() -> list[Decision]:
-    """What became of the graphs that this process compiled with the backend, the oldest first; the last 1,000."""
+    """What became of the graphs that the backend compiled in this process: the last 1,000, oldest first."""
     return list(_DECISIONS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections import Counter
@@ -10,7 +11,6 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.client.client import Client
-from kcache_grpc.errors import KcacheError
 from kcache_grpc.integrations.torch.dynamo.decisions import log
 from kcache_grpc.integrations.torch.dynamo.plan import Program
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
@@ -21,25 +21,70 @@ torch: Any = import_module("torch")
 
 
 class Failures:
-    """Counts failures by reason, and warns of each reason once in a process."""
+    """Counts failures by reason, and warns of each reason once in a process.
+
+    A warning that a filter turns into an error is logged instead: filters are for the program's own warnings,
+    and ``options={"strict": True}`` is the way to fail.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Reason -> failures in this process."""
+        with self._lock:
+            return dict(self._counts)
 
     def add(self, reason: str, error: Exception, consequence: str) -> None:
-        """Count one; ``consequence`` says what runs instead."""
+        """Count a failure; ``consequence`` says what runs instead. Raises nothing."""
         with self._lock:
-            self.counts[reason] += 1
-            first = self.counts[reason] == 1
+            self._counts[reason] += 1
+            first = self._counts[reason] == 1
         utils: Any = import_module("torch._dynamo.utils")
         utils.counters["kcache"][reason] += 1
         log.info("%s: %s: %s", consequence, reason, error)
         if first:
-            warnings.warn(f"kcache: {consequence} ({reason}): {error}", KcacheWarning, stacklevel=2)
+            _warn(f"kcache: {consequence} ({reason}): {error}")
+
+    def forget(self) -> None:
+        """Forget the counts, and which reasons were warned of."""
+        with self._lock:
+            self._counts.clear()
+
+    def after_fork(self) -> None:
+        """In a child: another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+
+
+def _warn(text: str) -> None:
+    try:
+        warnings.warn(text, KcacheWarning, stacklevel=4)
+    except KcacheWarning:
+        log.warning("%s", text)
 
 
 FAILURES = Failures()
+os.register_at_fork(after_in_child=FAILURES.after_fork)
+
+
+def failures() -> dict[str, int]:
+    """How often the backend left work to PyTorch because of a failure in this process, by reason.
+
+    Reasons name the stage and the error: ``"compile: Unavailable"``, ``"call: ArgumentError"``,
+    ``"record: InvalidRecord"``. ``torch._dynamo.utils.counters["kcache"]`` has the same counts, until Dynamo
+    clears them.
+    """
+    return FAILURES.counts
+
+
+#: The number of active modes of ``__torch_dispatch__``, such as ``FakeTensorMode`` and ``FlopCounterMode``.
+_active_modes = torch._C._len_torch_dispatch_stack
+
+
+class ModeActive(Exception):
+    """A mode of dispatch is active: the operators run, which is no failure."""
 
 
 class IslandKernel:
@@ -48,14 +93,22 @@ class IslandKernel:
     def __init__(self, call: TorchCall, strict: bool) -> None:
         self._call = call
         self._strict = strict
-        self.__call__ = call.__call__
 
     def __call__(self, tensors: list[Any]) -> tuple[Any, ...]:
+        """The outputs. Raises ``ModeActive`` where a mode of dispatch has to see the operators."""
+        if _active_modes():
+            raise ModeActive
         return self._call(tensors)
 
     def failed(self, error: Exception) -> None:
-        """Raise what is no failure of kcache, or all with ``strict``; else count it."""
-        if self._strict or not isinstance(error, KcacheError):
+        """Count a failed call; raise its error with ``strict``.
+
+        The operators run after every error: one that is not kcache's, such as that of a full memory, they
+        raise again.
+        """
+        if isinstance(error, ModeActive):
+            return
+        if self._strict:
             raise error
         FAILURES.add(f"call: {type(error).__name__}", error, "operators of PyTorch ran in place of a kernel")
 
@@ -71,7 +124,7 @@ class KernelSource:
     @property
     def client(self) -> Client:
         """The client of the settings, shared by all graphs of this process, if no other one was passed."""
-        return self._client or client_of(self._settings)
+        return self._client or _CLIENTS.of(self._settings)
 
     def compile(self, programs: Sequence[Program]) -> list[IslandKernel]:
         """A kernel for each program. Raises ``KcacheError``."""
@@ -91,19 +144,31 @@ class KernelSource:
     def rejected(self, program: Program) -> list[str]:
         """Operators of a program that the service rejects, such as ``aten.nonzero.default``."""
         settings = self._settings
-        support = self.client.support(program.text, "torch", settings.target, settings.numerics)
+        support = self.client.support(program.text, "torch", settings.target, numerics=settings.numerics)
         return [each.op.removeprefix("torch.") for each in support.refusals]
 
 
-_CLIENTS: dict[tuple[str | None, str | None], Client] = {}
-_LOCK = threading.Lock()
+class _Clients:
+    """The clients of this process, by their settings."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clients: dict[tuple[str | None, str | None, float | None], Client] = {}
+
+    def of(self, settings: Settings) -> Client:
+        """The client for an address, a namespace and a timeout. Raises ``KcacheError``."""
+        key = (settings.address, settings.namespace, settings.timeout)
+        with self._lock:
+            client = self._clients.get(key)
+            if client is None:
+                client = Client(settings.address, namespace=settings.namespace, timeout=settings.timeout)
+                self._clients[key] = client
+            return client
+
+    def after_fork(self) -> None:
+        """In a child: another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
 
 
-def client_of(settings: Settings) -> Client:
-    """The process's client for an address and a namespace."""
-    place = (settings.address, settings.namespace)
-    with _LOCK:
-        client = _CLIENTS.get(place)
-        if client is None:
-            client = _CLIENTS[place] = Client(settings.address, namespace=settings.namespace)
-        return client
+_CLIENTS = _Clients()
+os.register_at_fork(after_in_child=_CLIENTS.after_fork)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import time
@@ -14,6 +15,7 @@ from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, Inv
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut
 from kcache_grpc.integrations.torch.dynamo.layout import layout_of
 from kcache_grpc.integrations.torch.dynamo.partition import (
+    LEAST_OPERATORS,
     VIEWS,
     Island,
     Node,
@@ -30,9 +32,20 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Plan,
     Program,
     Register,
+    is_slice,
 )
-from kcache_grpc.integrations.torch.dynamo.rewrites import drop_empty_operands, sizes_as_tensors
-from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols
+from kcache_grpc.integrations.torch.dynamo.rewrites import (
+    drop_empty_operands,
+    sizes_as_tensors,
+    sizes_of_inputs,
+)
+from kcache_grpc.integrations.torch.dynamo.sizes import (
+    Sample,
+    choose_samples,
+    free_symbols,
+    size_formulas,
+    size_symbols,
+)
 from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
 from kcache_grpc.programs.torch.graph_text.program import prepare_graph, unsupported_reason, write_program
@@ -41,10 +54,14 @@ torch: Any = import_module("torch")
 
 #: Names of operators in messages.
 _NAMED = re.compile(r"torch\.((?:aten|prims)\.\w+(?:\.\w+)?)")
+#: Why a node that makes a tensor of a symbolic size stays with PyTorch.
+_SIZE_OPERAND = "it makes a size an operand of a kernel"
 #: Attempts at a partition whose islands all compile, before the whole graph is left to PyTorch.
-_ATTEMPTS = 8
+_ATTEMPTS = 16
+#: Errors after which an island is partitioned again.
+_REJECTIONS = (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError)
 
-#: Compiles programs; raises a ``KcacheError``, whose program is ``programs[error.index]`` where that is known.
+#: Compiles programs; raises a ``KcacheError``.
 Compile = Callable[[Sequence[Program]], Sequence[Callable[[list[Any]], Sequence[Any]]]]
 #: The operators of a program that the service rejects, such as ``aten.nonzero.default``.
 Rejected = Callable[[Program], Sequence[str]]
@@ -77,10 +94,11 @@ class Lowering:
     kind: str
     compile: Compile
     rejected: Rejected
+    least_operators: int = LEAST_OPERATORS
     #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
-    left_out: dict[Node, str] = field(default_factory=dict)
+    left_out: dict[Node, str] = field(default_factory=dict[Node, str])
     samples: tuple[Sample, Sample] | None = None
-    symbols: set[str] = field(default_factory=set)
+    symbols: set[str] = field(default_factory=set[str])
 
     def lower(self) -> Lowered:
         """The plan with the fewest operators left out for which all kernels compile."""
@@ -88,10 +106,11 @@ class Lowering:
         graph = self.graph_module.graph
         self._give_values(graph)
         drop_empty_operands(graph)
+        sizes_of_inputs(graph)
         prepare_graph(graph)
         self._choose_samples(graph)
         for _ in range(_ATTEMPTS):
-            partition = Partitioner(graph, self._unsupported).partition()
+            partition = Partitioner(graph, self._unsupported, self.least_operators).partition()
             if self._demote_sizeless(partition):
                 continue
             try:
@@ -100,7 +119,7 @@ class Lowering:
                 self._learn(rejection)
         for node in graph.nodes:
             self.left_out.setdefault(node, "no kernel after several attempts")
-        return self._lowered(Partitioner(graph, self._unsupported).partition(), begin)
+        return self._lowered(Partitioner(graph, self._unsupported, self.least_operators).partition(), begin)
 
     def _give_values(self, graph: Any) -> None:
         """Constants of the graph have no fake value: their own has the same dtype and sizes."""
@@ -135,7 +154,7 @@ class Lowering:
         if self.samples is None:
             return "no sample of its dynamic sizes satisfies the guards"
         unknown = sorted(names - set(self.samples[0]))
-        return f"its size {unknown[0]} depends on data" if unknown else None
+        return f"its size {unknown[0]} depends on data" if unknown else partial_reason(node)
 
     def _layouts(self, node: Node) -> list[LayoutLike]:
         """Layouts of the results of a node that computes; none for a view or for several results."""
@@ -151,31 +170,57 @@ class Lowering:
         """Leave out nodes without tensor operands in islands that have a size which no input shows."""
         demoted = False
         for island in partition.islands:
-            shown = {
-                str(size.node.expr)
-                for node in island.inputs
-                for size in node.meta["val"].shape
-                if not isinstance(size, int) and size.node.expr.is_Symbol
-            }
-            hidden = {node for node in island.nodes if self._names(node) - shown}
+            inputs = [node.meta["val"] for node in island.inputs]
+            shown = {formula for value in inputs for formula in size_formulas(value)}
+            hidden = [node for node in island.nodes if not self._is_shown(node, shown)]
+            tensors = sizes_as_tensors(self.graph_module.graph, hidden)
+            if tensors:
+                self.left_out.update(dict.fromkeys(tensors, _SIZE_OPERAND))
+                return True
             creating = [node for node in hidden if not any(map(is_tensor, node.all_input_nodes))]
             for node in creating or hidden:
                 demoted = demoted or node not in self.left_out
                 self.left_out[node] = "a size of it is that of no tensor among the island's inputs"
         return demoted
 
+    def _is_shown(self, node: Node, shown: set[Any]) -> bool:
+        """Whether the sizes of a node are those of tensors, or, where it has operands, computed from such."""
+        formulas = self._varying(node.meta.get("val"))
+        if not any(map(is_tensor, node.all_input_nodes)):
+            return shown.issuperset(formulas)
+        for argument in node.all_input_nodes:
+            if not is_tensor(argument):
+                formulas += self._varying(argument.meta.get("val"))
+        return all(formula in shown or formula.free_symbols <= shown for formula in formulas)
+
+    def _varying(self, value: Any) -> list[Any]:
+        """The formulas of sizes that differ between the samples."""
+        return [
+            formula
+            for formula in size_formulas(value)
+            if self._vary({str(symbol) for symbol in formula.free_symbols})
+        ]
+
+    def _vary(self, names: set[str]) -> set[str]:
+        """The symbols among ``names`` to which guards leave more than one size."""
+        if self.samples is None:
+            return names
+        first, second = self.samples
+        return {name for name in names if first.get(name) != second.get(name)}
+
     def _names(self, node: Node) -> set[str]:
-        names = free_symbols(node.meta.get("val"))
+        """Symbols that a program with the node depends on; it has no strides."""
+        names = size_symbols(node.meta.get("val"))
         for argument in node.all_input_nodes:
             if not is_tensor(argument):
                 names |= free_symbols(argument.meta.get("val"))
-        return names
+        return self._vary(names)
 
     def _learn(self, rejection: IslandRejected) -> None:
         names = {*rejection.operators, *_NAMED.findall(str(rejection.error))}
         if getattr(rejection.error, "op", "") == "torch.sym_size":
             tensors = sizes_as_tensors(self.graph_module.graph, rejection.island.nodes)
-            self.left_out.update(dict.fromkeys(tensors, "it makes a size an operand of a kernel"))
+            self.left_out.update(dict.fromkeys(tensors, _SIZE_OPERAND))
             if tensors:
                 return
         reason = f"{type(rejection.error).__name__}: {rejection.error}"
@@ -233,7 +278,7 @@ class Lowering:
         for island, program in zip(partition.islands, programs, strict=True):
             try:
                 kernels += self.compile([program])
-            except (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError) as error:
+            except _REJECTIONS as error:  # noqa: PERF203 - the error is that of one island
                 raise IslandRejected(island, error, self._operators(error, program)) from error
         return kernels
 
@@ -301,7 +346,7 @@ class _PlanWriter:
         if isinstance(value, (list, tuple)):
             elements = [self._argument(element) for element in cast("Sequence[Any]", value)]
             return elements if isinstance(value, list) else tuple(elements)
-        if isinstance(value, slice):
+        if is_slice(value):
             return slice(*map(self._argument, (value.start, value.stop, value.step)))
         return value
 
@@ -333,6 +378,26 @@ class _PlanWriter:
             tuple(self._lowering.output_layouts(island)),
             tuple(fallback),
             tuple(self._registers[node] for node in scalars),
+            tuple(self._registers[node] for node in island.inputs if self._may_be_lazy(node)),
+        )
+
+    def _may_be_lazy(self, node: Node) -> bool:
+        """Whether a value may be a lazy conjugate or negative although its fake tensor is none.
+
+        Dynamo guards arguments of the forward, not gradients that arrive nor results of operators.
+        """
+        if node in self._computed or (node.op == "placeholder" and self._lowering.kind != "backward"):
+            return False
+        dtype = node.meta["val"].dtype
+        return dtype.is_complex or (dtype.is_floating_point and self._has_complex)
+
+    @functools.cached_property
+    def _has_complex(self) -> bool:
+        """Whether the graph has complex numbers: only of them are lazy negatives made."""
+        return any(
+            tensor.dtype.is_complex
+            for node in self._lowering.graph_module.graph.nodes
+            for tensor in _tensors(node.meta.get("val"))
         )
 
     def _input_layouts(self, island: Island) -> Iterator[LayoutLike]:
@@ -346,10 +411,32 @@ def _order(layout: LayoutLike) -> tuple[int, ...] | None:
     return layout.order if layout is not None and not isinstance(layout, str) else None
 
 
+def partial_reason(node: Node) -> str | None:
+    """Why a kernel for many sizes cannot compute a node that takes or makes a part of a dynamic dimension."""
+    name = packet_name(node)
+    if name == "cat":
+        operand, position = node, node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    elif name in ("slice", "select"):
+        operand, position = node.args[0], node.args[1] if len(node.args) > 1 else 0
+    else:
+        return None
+    whole, part = operand.meta["val"], node.meta["val"]
+    if isinstance(whole.shape[position], int):
+        return None
+    if name == "slice" and size_formulas(whole.shape[position]) == size_formulas(part.shape[position]):
+        return None
+    return "it concatenates along a dynamic dimension" if name == "cat" else "a part of a dynamic dimension"
+
+
 def _is_view(node: Node) -> bool:
     if node.target is operator.getitem:
         return _is_view(node.args[0])
     return packet_name(node) in VIEWS
+
+
+def _tensors(value: Any) -> list[Any]:
+    values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]
 
 
 def _attribute(module: Any, path: str) -> Any:

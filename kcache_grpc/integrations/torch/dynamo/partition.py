@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.integrations.torch.dynamo.plan import is_slice
+
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
 
@@ -51,9 +53,9 @@ LEAST_OPERATORS = 2
 class Island:
     """Nodes that become one kernel. ``nodes`` are in topological order and include the views inside."""
 
-    nodes: list[Node] = field(default_factory=list)
-    inputs: list[Node] = field(default_factory=list)
-    outputs: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list[Node])
+    inputs: list[Node] = field(default_factory=list[Node])
+    outputs: list[Node] = field(default_factory=list[Node])
 
 
 @dataclass
@@ -95,7 +97,7 @@ def tensors_in(value: Any) -> Iterator[Node]:
     elif isinstance(value, dict):
         for element in value.values():  # pyright: ignore[reportUnknownVariableType]
             yield from tensors_in(element)
-    elif isinstance(value, slice):
+    elif is_slice(value):
         yield from tensors_in([value.start, value.stop, value.step])
 
 
@@ -112,11 +114,18 @@ def is_tensor(node: Node) -> bool:
 class Partitioner:
     """Partitions one graph.
 
-    ``unsupported(node)`` returns why a kernel cannot compute a node, or ``None``.
+    ``unsupported(node)`` returns why a kernel cannot compute a node, or ``None``. ``least_operators``: as in
+    ``Settings``.
     """
 
-    def __init__(self, graph: Any, unsupported: Callable[[Node], str | None]) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        unsupported: Callable[[Node], str | None],
+        least_operators: int = LEAST_OPERATORS,
+    ) -> None:
         self._graph = graph
+        self._least_operators = least_operators
         self._unsupported = unsupported
         self._nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
         self._rank = {node: index for index, node in enumerate(graph.nodes)}
@@ -139,7 +148,7 @@ class Partitioner:
             for island in useless:
                 for node in island.nodes:
                     if node in self._supported:
-                        self._leave_out(node, "no benefit: fewer than two operators that compute")
+                        self._leave_out(node, "no benefit: too few operators that compute")
 
     def _leave_out(self, node: Node, reason: str) -> None:
         self._supported.discard(node)
@@ -172,6 +181,15 @@ class Partitioner:
             node = node.args[0]
         return node
 
+    def _values_of(self, node: Node) -> Iterator[Node]:
+        """The values that a node reads: for a view what it aliases, and the sizes that it is made with."""
+        for operand in operands(node):
+            value = operand
+            while value in self._views:
+                yield from (each for each in operands(value) if each is not value.args[0])
+                value = value.args[0]
+            yield value
+
     def _assign_levels(self) -> None:
         """The level of an island, or for other nodes that of the island before which they run."""
         levels = self._levels = {}
@@ -180,10 +198,9 @@ class Partitioner:
             if node in self._views:
                 continue
             level = 0
-            for operand in operands(node):
-                root = self._root(operand)
-                before = levels.get(root, 0)
-                level = max(level, before + (root in self._supported and node not in self._supported))
+            for value in self._values_of(node):
+                before = levels.get(value, 0)
+                level = max(level, before + (value in self._supported and node not in self._supported))
             if node not in self._supported and _is_impure(node):
                 level = impure = max(level, impure)
             levels[node] = level
@@ -233,7 +250,7 @@ class Partitioner:
             and node.target is not operator.getitem
             and packet_name(node) not in _TRIVIAL_NAMES
         )
-        return computing >= LEAST_OPERATORS and bool(island.outputs)
+        return computing >= self._least_operators and bool(island.outputs)
 
     def _steps(self, islands: dict[int, Island]) -> list[Node | Island]:
         by_level: dict[int, list[Node]] = {}

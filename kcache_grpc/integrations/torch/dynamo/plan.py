@@ -11,12 +11,13 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NamedTuple, cast
 
 torch: Any = import_module("torch")
 
 #: Increased when the JSON of plans changes: plans of other versions are not read.
-VERSION = 1
+VERSION = 2
 _PYTHON = {
     name: getattr(operator, name)
     for name in ("add", "eq", "floordiv", "ge", "getitem", "gt", "le", "lt", "mod", "mul", "ne", "neg", "pow")
@@ -33,11 +34,16 @@ _DTYPES = {
 _FORBIDDEN = frozenset({"aten::from_file", "aten::_load_for_lite_interpreter"})
 
 
+#: A plan from elsewhere with more inputs is none.
+_MOST_INPUTS = 1 << 20
+
+
 class PlanError(Exception):
     """A plan cannot be encoded, or JSON is no plan; the text says why."""
 
 
-class Register(NamedTuple):
+@dataclass(frozen=True)
+class Register:
     """The value of an input or of an earlier step."""
 
     index: int
@@ -45,7 +51,7 @@ class Register(NamedTuple):
 
 @dataclass(frozen=True)
 class OperatorStep:
-    """``result = target(*args, **kwargs)``; values in ``args`` and ``kwargs`` may be registers, also nested."""
+    """``result = target(*args, **kwargs)``; values in ``args`` and ``kwargs`` may be or contain registers."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...]
@@ -80,6 +86,8 @@ class KernelStep:
     fallback: tuple[OperatorStep, ...]
     #: Sizes and scalars that only the fallback reads.
     scalars: tuple[int, ...] = ()
+    #: Those of ``inputs`` that may be lazy conjugates or negatives, which nothing guards.
+    lazy: tuple[int, ...] = ()
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -106,6 +114,11 @@ class Plan:
     programs: tuple[Program, ...]
 
 
+def is_slice(value: Any) -> bool:
+    """Whether an argument is a slice."""
+    return isinstance(value, slice)
+
+
 def registers_in(value: Any) -> Iterator[int]:
     """Numbers of the registers in an argument, nested as it is."""
     if isinstance(value, Register):
@@ -113,7 +126,7 @@ def registers_in(value: Any) -> Iterator[int]:
     elif isinstance(value, (list, tuple)):
         for element in cast("Sequence[Any]", value):
             yield from registers_in(element)
-    elif isinstance(value, slice):
+    elif is_slice(value):
         yield from registers_in((value.start, value.stop, value.step))
 
 
@@ -171,7 +184,7 @@ class _Writer:
             return f"v{value.index}"
         if not any(True for _ in registers_in(value)):
             return self._constant(value)
-        if isinstance(value, slice):
+        if is_slice(value):
             return f"slice({self._value(value.start)}, {self._value(value.stop)}, {self._value(value.step)})"
         elements = "".join(f"{self._value(element)}, " for element in value)
         return f"[{elements}]" if isinstance(value, list) else f"({elements})"
@@ -185,7 +198,7 @@ class _Writer:
     def _kernel(self, step: KernelStep) -> None:
         run = self._constant(self._kernels[step.kernel])
         inputs = [
-            self._as_row_major(f"v{index}", layout)
+            self._as_row_major(self._resolved(index, step), layout)
             for index, layout in zip(step.inputs, step.input_layouts, strict=True)
         ]
         results = "".join(f"v{index}, " for index in step.results)
@@ -204,6 +217,9 @@ class _Writer:
             f"    failed({run}, error)",
             f"    {results}= {fallback}([{arguments}])",
         ]
+
+    def _resolved(self, index: int, step: KernelStep) -> str:
+        return f"v{index}.resolve_conj().resolve_neg()" if index in step.lazy else f"v{index}"
 
     def _as_row_major(self, name: str, layout: LayoutLike) -> str:
         if isinstance(layout, Layout):
@@ -249,7 +265,7 @@ def _renumbered(value: Any, numbers: Mapping[int, int]) -> Any:
     if isinstance(value, (list, tuple)):
         elements = [_renumbered(element, numbers) for element in cast("Sequence[Any]", value)]
         return elements if isinstance(value, list) else tuple(elements)
-    if isinstance(value, slice):
+    if is_slice(value):
         return slice(*(_renumbered(part, numbers) for part in (value.start, value.stop, value.step)))
     return value
 
@@ -299,7 +315,7 @@ def _encode_step(step: OperatorStep | KernelStep) -> list[Any]:
         *(step.inputs, [_encode_layout(layout) for layout in step.input_layouts]),
         *(step.results, [_encode_layout(layout) for layout in step.result_layouts]),
         [_encode_step(operation) for operation in step.fallback],
-        step.scalars,
+        *(step.scalars, step.lazy),
     ]
 
 
@@ -309,8 +325,9 @@ def _encode_layout(layout: LayoutLike) -> Any:
 
 def target_name(target: Callable[..., Any]) -> str:
     """The name of a step's target. Raises ``PlanError`` where another process might not have it."""
-    if isinstance(target, torch._ops.OpOverload):
-        if target.namespace not in ("aten", "prims"):
+    overload: Any = target
+    if isinstance(overload, torch._ops.OpOverload):
+        if overload.namespace not in ("aten", "prims"):
             raise PlanError(f"{target} is a custom operator")
         return str(target)
     name = getattr(target, "__name__", "")
@@ -334,7 +351,7 @@ def _encode(value: Any) -> Any:
         return {"torch": str(value)}
     if isinstance(value, torch.device):
         return {"device": str(value)}
-    if isinstance(value, slice):
+    if is_slice(value):
         return {"slice": [_encode(part) for part in (value.start, value.stop, value.step)]}
     if isinstance(value, (list, tuple)):
         elements = [_encode(element) for element in cast("Sequence[Any]", value)]
@@ -343,13 +360,16 @@ def _encode(value: Any) -> Any:
 
 
 def decode_plan(data: Any, programs: Sequence[Program]) -> Plan:
-    """The plan of JSON values. Raises ``PlanError`` for anything else, and for targets that it may not have."""
+    """The plan of JSON values. Raises ``PlanError`` for anything else, and for forbidden targets."""
     try:
         if data["version"] != VERSION:
             raise PlanError(f"version {data['version']} of plans")
         steps = tuple(_decode_step(step, len(programs)) for step in data["steps"])
-        plan = Plan(int(data["inputs"]), (), steps, tuple(map(_decode, data["outputs"])), tuple(programs))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        inputs = _index(data["inputs"])
+        if inputs > _MOST_INPUTS:
+            raise PlanError(f"a plan with {inputs} inputs")
+        plan = Plan(inputs, (), steps, tuple(map(_decode, data["outputs"])), tuple(programs))
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
         raise PlanError(f"not a plan: {type(error).__name__}: {error}") from error
     _require_defined(plan)
     return plan
@@ -359,12 +379,14 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
     if data[0] == "operator":
         _, name, args, kwargs, result = data
         decoded = {str(key): _decode(value) for key, value in kwargs.items()}
-        if not all(key.isidentifier() for key in decoded):
+        if any(not key.isidentifier() or iskeyword(key) for key in decoded):
             raise PlanError("a keyword is no identifier")
-        return OperatorStep(_target(name), _decode(args), decoded, _index(result))
-    _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars = data
+        return OperatorStep(_target(name), _positional(args), decoded, _index(result))
+    _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars, lazy = data
     if data[0] != "kernel" or not 0 <= _index(kernel) < programs:
         raise PlanError(f"no step: {data[0]!r}")
+    if len(inputs) != len(input_layouts) or len(results) != len(result_layouts):
+        raise PlanError("a kernel's tensors and their layouts differ in number")
     operations = tuple(_decode_step(operation, 0) for operation in fallback)
     return KernelStep(
         kernel,
@@ -374,7 +396,15 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
         tuple(map(_decode_layout, result_layouts)),
         cast("tuple[OperatorStep, ...]", operations),
         tuple(map(_index, scalars)),
+        tuple(map(_index, lazy)),
     )
+
+
+def _positional(data: Any) -> tuple[Any, ...]:
+    args = _decode(data)
+    if not isinstance(args, tuple):
+        raise PlanError("the arguments of an operator are no tuple")
+    return cast("tuple[Any, ...]", args)
 
 
 def _index(value: Any) -> int:
@@ -403,6 +433,8 @@ def _target(name: str) -> Callable[..., Any]:
     if module not in ("aten", "prims") or not packet.isidentifier() or not overload.isidentifier():
         raise PlanError(f"{name} is no target of a plan")
     target = getattr(getattr(getattr(torch.ops, module), packet), overload)
+    if not isinstance(target, torch._ops.OpOverload):
+        raise PlanError(f"{name} is no target of a plan")
     mutates = target._schema.is_mutable and target is not torch.ops.aten.copy_.default
     if mutates or target._schema.name in _FORBIDDEN:
         raise PlanError(f"{name} is no target of a plan")

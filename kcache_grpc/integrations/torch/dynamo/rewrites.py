@@ -46,12 +46,17 @@ def drop_empty_operands(graph: Any) -> None:
             node.args = (kept, *node.args[1:])
 
 
+#: Operators that create tensors -> arguments that are values of their elements; others are sizes of them.
+_CREATING = {aten.arange.start: (0,), aten.arange.start_step: (0, 2), aten.full.default: (1,)}
+
+
 def sizes_as_tensors(graph: Any, nodes: Sequence[Any]) -> list[Any]:
     """Make the symbolic sizes that ``nodes`` compute with operands: tensors of rank 0.
 
-    A kernel for many sizes has no other way to get them. Returns the nodes that make the tensors.
+    A kernel for many sizes has no other way to get them. Returns the nodes that make the tensors, and those
+    of ``nodes`` that create a tensor of such values.
     """
-    tensors: list[Any] = []
+    tensors = [node for node in nodes if _creates_from_sizes(node)]
     for node in nodes:
         if node.op != "call_function" or node.target not in _WITH_TENSORS or len(node.args) < 2:
             continue
@@ -67,3 +72,39 @@ def sizes_as_tensors(graph: Any, nodes: Sequence[Any]) -> list[Any]:
         node.args = (node.args[0], tensor)
         tensors.append(tensor)
     return tensors
+
+
+def _creates_from_sizes(node: Any) -> bool:
+    positions = _CREATING.get(node.target, ()) if node.op == "call_function" else ()
+    arguments = [node.args[position] for position in positions if position < len(node.args)]
+    return any(
+        isinstance(getattr(argument, "meta", {}).get("val"), (torch.SymInt, torch.SymFloat))
+        for argument in arguments
+    )
+
+
+def sizes_of_inputs(graph: Any) -> None:
+    """Take sizes of results that are also sizes of inputs from the inputs, so that they need no kernel."""
+    known: dict[Any, tuple[Any, int | None]] = {}
+    for node in graph.nodes:
+        if node.op != "placeholder":
+            break
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            known.setdefault(value.node.expr, (node, None))
+        elif isinstance(value, torch.Tensor):
+            for axis, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt):
+                    known.setdefault(size.node.expr, (node, axis))
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not aten.sym_size.int:
+            continue
+        value = node.meta.get("val")
+        source, axis = (
+            known.get(value.node.expr, (None, None)) if isinstance(value, torch.SymInt) else (None, None)
+        )
+        if source is not None and axis is None:
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+        elif source is not None and source is not node.args[0]:
+            node.args = (source, axis)

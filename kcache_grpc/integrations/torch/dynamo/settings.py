@@ -11,6 +11,7 @@ from typing import Any
 
 from kcache_grpc.client.version import package_version
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.integrations.torch.dynamo.partition import LEAST_OPERATORS
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import RECORDED
 
@@ -29,10 +30,13 @@ class Settings:
     """What ``torch.compile(..., options={...})`` takes.
 
     ``numerics``, ``opt_level``, ``tuning``, ``schedule`` are those of ``kcache_grpc.Options``; ``target`` is
-    a target's name. ``address`` and ``namespace`` choose the service, as for ``kcache_grpc.Client``.
+    a target's name. ``address`` and ``namespace`` choose the service, as for ``kcache_grpc.Client``;
+    ``timeout`` is the number of seconds after which a request to it fails, retries included (600).
     ``fallback``: what runs a graph that has no kernel, "eager" or "inductor". ``strict``: raise instead.
     ``warm_start``: use and write records of source graphs. ``rederive``: the share of warm starts, 0 to 1,
     chosen at random, that trace the graph all the same and compare the result with the record.
+    ``least_operators``: a kernel with fewer operators that compute is left to PyTorch, as it has nothing to
+    fuse; 0 for all that can be kernels, for tests.
     """
 
     numerics: str = "default"
@@ -42,10 +46,12 @@ class Settings:
     target: str = "host"
     address: str | None = None
     namespace: str | None = None
+    timeout: float | None = None
     fallback: str = "eager"
     strict: bool = False
     warm_start: bool = True
     rederive: float = 0.01
+    least_operators: int = LEAST_OPERATORS
 
     def __post_init__(self) -> None:
         if not 0 <= self.rederive <= 1:
@@ -61,7 +67,12 @@ class Settings:
     @property
     def ingredients(self) -> dict[str, str]:
         """What changes the record of a source graph."""
-        return {"options": str(self.options), "target": self.target, "lowering": _lowering_digest()}
+        return {
+            "options": str(self.options),
+            "target": self.target,
+            "least_operators": str(self.least_operators),
+            "lowering": _lowering_digest(),
+        }
 
 
 @functools.cache

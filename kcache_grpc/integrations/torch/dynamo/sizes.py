@@ -37,6 +37,16 @@ def free_symbols(value: Any) -> set[str]:
     return set()
 
 
+def size_symbols(value: Any) -> set[str]:
+    """Names of the symbols in a size or in the sizes of a tensor: those that a program depends on."""
+    return free_symbols(list(value.shape) if isinstance(value, torch.Tensor) else value)
+
+
+def size_formulas(value: Any) -> list[Any]:
+    """The SymPy expressions of a symbolic size, or of the symbolic sizes of a tensor."""
+    return [size.node.expr for size in _symbolic(value)]
+
+
 def evaluated(size: Any, sample: Sample) -> int:
     """A size at a sample of the symbols."""
     formula = expression(size)
@@ -68,17 +78,31 @@ def _symbolic(value: Any) -> Iterator[Any]:
 
 
 def choose_samples(graph: Any, names: Sequence[str]) -> tuple[Sample, Sample] | None:
-    """Two samples of symbols that satisfy the graph's guards; ``None`` where there are none among many tried."""
+    """Two samples of symbols that satisfy the graph's guards; ``None`` if none of those tried does.
+
+    Symbols that guards leave no other size have the size of the traced call in both.
+    """
     environment = shape_environment(graph)
     ranges = {str(symbol): limits for symbol, limits in environment.var_to_range.items()}
+    hints = {str(symbol): int(value) for symbol, value in environment.backed_var_to_val.items()}
     guards = [guard.expr for guard in environment.guards]
-    accepted: list[Sample] = []
-    for factor in _FACTORS:
-        for sample in _candidates(graph, names, ranges, factor):
-            if sample not in accepted and _satisfies(guards, sample):
-                accepted.append(sample)
-            if len(accepted) == 2:
-                return accepted[0], accepted[1]
+    fixed: dict[str, int] = {}
+    while len(fixed) < len(names):
+        accepted: list[Sample] = []
+        violated: set[str] = set()
+        for factor in _FACTORS:
+            for sample in _candidates(graph, names, ranges, factor):
+                sample = {**sample, **fixed}
+                failed = _violated(guards, sample)
+                violated |= failed
+                if not failed and sample not in accepted:
+                    accepted.append(sample)
+                if len(accepted) == 2:
+                    return accepted[0], accepted[1]
+        added = {name: hints[name] for name in violated if name in hints and name not in fixed}
+        if not added:
+            return None
+        fixed |= added
     return None
 
 
@@ -100,13 +124,15 @@ def _symbol(name: str, limits: Any, factor: int) -> Symbol:
     return Symbol(name, max(_LEAST, -(-low // factor)), high)
 
 
-def _satisfies(guards: Sequence[Any], sample: Sample) -> bool:
+def _violated(guards: Sequence[Any], sample: Sample) -> set[str]:
+    """The symbols of the guards that a sample violates."""
     sympy: Any = import_module("sympy")
+    names: set[str] = set()
     for guard in guards:
         symbols = getattr(guard, "free_symbols", ())
         if any(str(symbol) not in sample for symbol in symbols):
             continue
         value = guard.xreplace({symbol: _integer(sample[str(symbol)]) for symbol in symbols})
         if value not in (True, sympy.true):
-            return False
-    return True
+            names |= set(map(str, symbols))
+    return names

@@ -69,6 +69,8 @@ def value_text(value: Any, node: Callable[[Any], str], symbolic: Callable[[Any],
         return "slice" + value_text((value.start, value.stop, value.step), node, symbolic)
     if isinstance(value, enum.Enum):
         return f"{function_text(kind)}.{value.name}"
+    if kind.__hash__ is None:
+        raise NotDigestible(f"a constant of type {_type_name(value)} in the graph")
     return function_text(value)
 
 

@@ -39,12 +39,16 @@ def _operations(node: Any, results: list[Any]) -> float:
     counter: Any = import_module("torch.utils.flop_counter")
     formula = counter.flop_registry.get(getattr(node.target, "overloadpacket", None))
     if formula is not None:
-        values = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda each: each.meta["val"])
+        values = torch.fx.node.map_arg((node.args, dict(node.kwargs)), _value)
         try:
             return float(_hint(formula(*values[0], **values[1], out_val=node.meta["val"])))
         except Exception:  # noqa: BLE001 - a formula that does not take these arguments
             return float(sum(map(_elements, results)))
     return float(sum(map(_elements, results)))
+
+
+def _value(node: Any) -> Any:
+    return node.meta["val"]
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from kcache_grpc.errors import UnsupportedOp
 from kcache_grpc.programs.torch.decompositions import (
     average_pool,
+    convolution_gradients,
     core_operations,
     element_types,
     functions,
@@ -18,9 +19,11 @@ from kcache_grpc.programs.torch.decompositions import (
     linalg,
     resize,
     scatter,
+    slices,
     sorting,
     window_extremes,
 )
+from kcache_grpc.programs.torch.decompositions.base import base_decompositions
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
 _KEPT = ("linear.default", "matmul.default")
@@ -38,11 +41,10 @@ _ADDED = (
 @functools.cache
 def decompositions() -> dict[Any, Any]:
     """torch-mlir's table, with our own rows for what it takes apart badly."""
-    util: Any = import_module("torch_mlir.extras.fx_decomp_util")
     aten: Any = import_module("torch").ops.aten
     decomp: Any = import_module("torch._decomp")
     kept = {_overload(aten, name) for name in _KEPT}
-    table = {op: how for op, how in util.get_decomposition_table().items() if op not in kept}
+    table = {op: how for op, how in base_decompositions().items() if op not in kept}
     table.update(decomp.get_decompositions([getattr(aten, name) for name in _ADDED]))
     table.update({op: how for op, how in _default_rows().items() if _is_added(str(op))})
     table[aten.roll.default] = _roll
@@ -59,7 +61,16 @@ def decompositions() -> dict[Any, Any]:
             if overload in table:
                 table[overload] = element_types.not_of_bytes(table[overload])
     for rows in (
-        *(functions, average_pool, window_extremes, grid_sample, scatter, sorting),
+        *(
+            functions,
+            average_pool,
+            convolution_gradients,
+            window_extremes,
+            grid_sample,
+            scatter,
+            slices,
+            sorting,
+        ),
         *(element_types, core_operations, resize, linalg, incomplete_gamma),
     ):
         for operation, row in rows.rows().items():

@@ -10,8 +10,8 @@ from typing import Any
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
 
-#: Written by ``scripts/generate_torch_operations.py``: a name a line; "+" before those that torch-mlir does not
-#: define and that the service lowers all the same.
+#: Written by ``scripts/generate_torch_operations.py``: a name a line; "+" before those that torch-mlir does
+#: not define and that the service lowers all the same.
 _FILE = Path(__file__).with_name("torch_operations.txt")
 #: Overloads that take a tensor and are called with a scalar -> the overload for scalars.
 _SCALAR = {
@@ -51,7 +51,7 @@ def is_known(name: str) -> bool:
 def overload_of(node: Any) -> Any:
     """The overload that is written for a node: that for scalars where PyTorch traced that for tensors."""
     target = node.target
-    if target in (aten.lift_fresh_copy.default,):
+    if target is aten.lift_fresh_copy.default:
         return aten.clone.default
     if target is aten._unsafe_index_put.default:
         return aten.index_put.default

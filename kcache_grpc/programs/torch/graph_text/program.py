@@ -24,8 +24,8 @@ Sample = Mapping[str, int]
 class Island:
     """Nodes of one graph such that no path between two of them leaves it.
 
-    ``nodes``: calls, in topological order. ``inputs``: tensors from outside that they read. ``outputs``: tensors
-    of the nodes that are results.
+    ``nodes``: calls, in topological order. ``inputs``: tensors from outside that they read. ``outputs``:
+    tensors of the nodes that are results.
     """
 
     nodes: Sequence[Node]
@@ -58,7 +58,7 @@ def write_program(
         _function(name, island, sample, ins, outs)
         for name, sample in zip(("main", "main_at_other_sizes"), samples or ({},), strict=False)
     ]
-    axes = _open_axes(island, ins) if samples else []
+    axes = _open_axes(island, ins, samples) if samples else []
     attributes = f" attributes {{kcache.open_axes = [{', '.join(axes)}]}}" if axes else ""
     return f"module{attributes} {{\n{''.join(functions)}}}\n".encode()
 
@@ -98,14 +98,15 @@ class _Sizes:
         return int(value) if value.is_Integer else float(value)
 
 
-def _open_axes(island: Island, orders: Sequence[Order]) -> list[str]:
-    """Each axis of an argument whose size is symbolic, as ``[argument, axis, "name of its size"]``."""
+def _open_axes(island: Island, orders: Sequence[Order], samples: Sequence[Sample]) -> list[str]:
+    """Each axis of an argument whose size differs between samples: ``[argument, axis, "name of its size"]``."""
     axes: list[str] = []
+    first, second = map(_Sizes, samples)
     names: dict[str, str] = {}
     for position, (node, order) in enumerate(zip(island.inputs, orders, strict=True)):
         shape = node.meta["val"].shape
         for axis, source in enumerate(order or range(len(shape))):
-            if not isinstance(shape[source], int):
+            if first(shape[source]) != second(shape[source]):
                 name = names.setdefault(str(shape[source].node.expr), f"axis {axis} of input {position}")
                 axes.append(f'[{position}, {axis}, "{name}"]')
     return axes

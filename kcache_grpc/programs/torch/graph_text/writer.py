@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.programs.torch.graph_text.operations import is_defined, operation_name, overload_of
-from kcache_grpc.programs.torch.graph_text.types import ELEMENT_TYPES, NUMBERS, tensor_type
+from kcache_grpc.programs.torch.graph_text.types import NUMBERS, tensor_type
 
 torch: Any = import_module("torch")
 
@@ -215,8 +215,3 @@ def _float(value: float) -> str:
     if math.isfinite(value):
         return format(value, ".17e")
     return f"0x{struct.unpack('>Q', struct.pack('>d', value))[0]:016X}"
-
-
-def dtype_is_written(dtype: Any) -> bool:
-    """Whether tensors of a dtype can be part of a program."""
-    return dtype in ELEMENT_TYPES

@@ -67,6 +67,11 @@ def _database() -> dict[str, Any]:
     }
 
 
+def info(name: str) -> Any:
+    """PyTorch's description of an operation."""
+    return _database()[name]
+
+
 def pairs() -> list[tuple[str, str]]:
     """Operation and dtype, of all that PyTorch says it has on a CPU."""
     return [

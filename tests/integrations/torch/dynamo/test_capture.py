@@ -103,3 +103,40 @@ def test_errors_of_compilers_propagate() -> None:
 
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="no kernel"):
         torch.compile(double, backend=backend)(torch.ones(3))
+
+
+def test_guards_that_the_entry_leaves_out_leave_no_entry() -> None:
+    def positive(x: Tensor) -> Tensor:
+        node = x.sum()
+        return node * 2
+
+    def backend(graph: Any, inputs: Sequence[Any]) -> Any:
+        def compile_with_guard(module: Any, values: Sequence[Any]) -> Any:
+            item = graph_scalar(graph)
+            assert item > 2.0
+            return module
+
+        compiled, entry = capture.compile_with_aot(
+            graph,
+            inputs,
+            fw_compiler=compile_with_guard,
+            bw_compiler=compile_with_guard,
+            inference_compiler=compile_with_guard,
+            partition_fn=compile_with_guard,
+            decompositions={},
+            report=reasons.append,
+        )
+        entries.append(entry)
+        return compiled
+
+    entries: list[Any] = []
+    reasons: list[str] = []
+    torch.compile(lambda x, scale: positive(x * scale), backend=backend, dynamic=True)(torch.ones(3), 2.5)
+    assert entries[-1] is None
+    assert "guards on symbols" in reasons[-1]
+
+
+def graph_scalar(graph: Any) -> Any:
+    """The symbolic float of a graph whose input is a Python float."""
+    values = [node.meta.get("example_value") for node in graph.graph.nodes]
+    return next(value for value in values if isinstance(value, torch.SymFloat))

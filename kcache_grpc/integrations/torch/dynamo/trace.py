@@ -1,0 +1,102 @@
+"""Cold starts: graphs of Dynamo are traced by AOTAutograd, and what it gives is lowered to plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.integrations.torch.dynamo import decisions
+from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
+from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
+from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
+from kcache_grpc.integrations.torch.dynamo.json_codec import NotRecordable
+from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
+from kcache_grpc.integrations.torch.dynamo.lower import Lowering
+from kcache_grpc.integrations.torch.dynamo.plan import Plan, executable
+from kcache_grpc.integrations.torch.dynamo.record import encode_record
+from kcache_grpc.integrations.torch.dynamo.settings import Settings
+from kcache_grpc.programs.torch.decompositions.table import decompositions as all_decompositions
+
+torch: Any = import_module("torch")
+
+#: Composite operators that draw random numbers: PyTorch's own kernels draw those that eager mode draws.
+_RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
+#: Definitions that leave out what a backward graph reads.
+_INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+#: Definitions whose results have other strides than those of eager mode.
+_OTHER_STRIDES = ("as_strided_copy",)
+
+
+class Trace:
+    """The trace of one graph of Dynamo, and the kernels of it."""
+
+    def __init__(self, graph_module: Any, example_inputs: Sequence[Any], settings: Settings) -> None:
+        self._graph_module = graph_module
+        self._inputs = example_inputs
+        self._settings = settings
+        self._source = KernelSource(settings)
+        self._plans: dict[str, Plan] = {}
+        #: Whether a graph was left to PyTorch because of a failure that may not last.
+        self._incomplete = False
+        self._entry: Any = None
+
+    def function(self) -> Callable[..., Any]:
+        """What computes the graph. Raises whatever AOTAutograd and the service raise."""
+        expand_composites(self._graph_module)
+        partitioners: Any = import_module("torch._functorch.partitioners")
+        compiled, self._entry = compile_with_aot(
+            self._graph_module,
+            self._inputs,
+            fw_compiler=self._compiler("forward"),
+            bw_compiler=self._compiler("backward"),
+            inference_compiler=self._compiler("inference"),
+            partition_fn=partitioners.min_cut_rematerialization_partition,
+            decompositions=decompositions(),
+            keep_inference_input_mutations=True,
+        )
+        return compiled
+
+    def record(self) -> bytes | None:
+        """What a later process needs to do the same; ``None`` where there is no such record."""
+        if self._entry is None or self._incomplete:
+            return None
+        try:
+            return encode_record(self._entry, self._plans)
+        except NotRecordable as error:
+            log.info("no record of the source graph: %s", error)
+            return None
+
+    def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
+        def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
+            source, least_operators = self._source, self._settings.least_operators
+            lowering = Lowering(graph_module, kind, source.compile, source.rejected, least_operators)
+            try:
+                lowered = lowering.lower()
+                run = executable(lowered.plan, lowered.kernels)
+            except Exception as error:
+                # AOTAutograd may compile a backward when it runs, where nobody else catches the error.
+                if self._settings.strict or kind != "backward":
+                    raise
+                FAILURES.add(
+                    f"compile: {type(error).__name__}", error, "a backward graph was left to PyTorch"
+                )
+                decisions.record(Decision(kind, [], [], origin="eager"))
+                self._incomplete = True
+                utils: Any = import_module("torch._functorch._aot_autograd.utils")
+                return utils.make_boxed_func(graph_module)
+            self._plans[kind] = lowered.plan
+            decisions.record(lowered.decision)
+            run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
+            return run
+
+        return compile
+
+
+def decompositions() -> dict[Any, Any]:
+    """Those of exported programs that keep random numbers, gradients and strides."""
+    return {
+        operator: decomposition
+        for operator, decomposition in all_decompositions().items()
+        if operator._schema.name.partition("::")[2] not in (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_STRIDES)
+    }

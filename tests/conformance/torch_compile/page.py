@@ -1,0 +1,100 @@
+"""``python -m tests.conformance.torch_compile.page FILE...``: writes docs/results/torch-compile.md.
+
+The files are what ``python -m tests.conformance.torch_compile`` printed, of all models or of some each.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.conformance.torch_compile.corpus import MODELS
+from tests.conformance.torch_compile.run import Outcome
+from tests.conformance.torch_compile.training import LOOPS, Loop
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "torch-compile.md"
+FAILED = "**failed**"
+_MODELS = (
+    "| model | mode | outputs | gradients | graphs | kernels | operations | traffic | left to PyTorch |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+)
+_LOOPS = (
+    "| loop | first loss | last loss | largest difference | tolerance |\n| --- | --- | --- | --- | --- |\n"
+)
+
+
+def row(name: str, train: bool, result: Outcome) -> str:
+    """The row of a model."""
+    graphs = str(result.graphs)
+    share, traffic = f"{result.share:.1%}", f"{result.traffic_share:.1%}"
+    left = "; ".join(f"{count} x {_short(reason)}" for reason, count in result.left_out.items())
+    if not result.graphs:
+        share, traffic, left = "-", "-", "Dynamo does not trace it"
+    gradients = f"{result.gradient_error:.1e}" if train else ""
+    if result.wrong:
+        left = f"{FAILED}: {result.wrong}; {left}"
+    cells = (
+        name,
+        _mode(train),
+        f"{result.error:.1e}",
+        gradients,
+        graphs,
+        str(result.kernels),
+        share,
+        traffic,
+    )
+    return f"| {' | '.join(cells)} | {left} |"
+
+
+def failure(name: str, train: bool, error: Exception) -> str:
+    """The row of a model for which something raised."""
+    text = " ".join(str(error).split())[:200].replace("|", "/")
+    return f"| {name} | {_mode(train)} | | | | | | | {FAILED}: {type(error).__name__}: {text} |"
+
+
+def loop_row(name: str, loop: Loop, apart: float, losses: Sequence[float]) -> str:
+    """The row of a training loop."""
+    verdict = "" if apart <= loop.tolerance else f" {FAILED}"
+    return f"| {name} | {losses[0]:.4f} | {losses[-1]:.4f} | {apart:.1e}{verdict} | {loop.tolerance:.0e} |"
+
+
+def _mode(train: bool) -> str:
+    return "training" if train else "inference"
+
+
+def _short(reason: str) -> str:
+    operator, _, why = reason.partition(": ")
+    return f"`{operator}`: {why.replace('|', '/')[:80]}"
+
+
+def write(lines: Iterable[str]) -> None:
+    """Write the tables. Raises ``SystemExit`` where a row is missing."""
+    rows = [line for line in lines if line.startswith("| ")]
+    names = {_name(line) for line in rows}
+    missing = [name for name in (*MODELS, *LOOPS) if name not in names]
+    if missing:
+        raise SystemExit(f"no rows: {', '.join(missing)}")
+    text = PAGE.read_text()
+    for heading, known in ((_MODELS, list(MODELS)), (_LOOPS, list(LOOPS))):
+        text = _with_rows(text, heading, [line for name in known for line in rows if _name(line) == name])
+    PAGE.write_text(text)
+
+
+def _name(line: str) -> str:
+    return line.split(" | ")[0].removeprefix("| ")
+
+
+def _with_rows(text: str, heading: str, rows: Sequence[str]) -> str:
+    pattern = re.escape(heading) + r"(\|.*\n)*"
+    return re.sub(pattern, lambda _: heading + "".join(f"{row}\n" for row in rows), text)
+
+
+def main() -> None:
+    """Run the command line."""
+    write(line for name in sys.argv[1:] for line in Path(name).read_text().splitlines())
+
+
+if __name__ == "__main__":
+    main()

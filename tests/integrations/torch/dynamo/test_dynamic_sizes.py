@@ -1,0 +1,61 @@
+"""Operands whose sizes or strides are dynamic."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torch_mlir")
+
+import torch
+
+from kcache_grpc.integrations.torch.dynamo import decisions
+from kcache_grpc.integrations.torch.dynamo.backend import kcache
+
+
+def test_static_sizes_with_dynamic_strides(address: str) -> None:
+    """A view of one column has the strides of its base, which no program has as sizes."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x * 2 + 1).sum(0)
+
+    torch.compiler.reset()
+    decisions.forget()
+    compiled = torch.compile(
+        function, backend=kcache, options={"strict": True, "address": address, "warm_start": False}
+    )
+    base = torch.arange(24.0).view(3, 8) - 9
+    for view in (base[:, :4], base[:, 4:5], base.repeat(1, 2)[:, 4:5]):
+        torch.testing.assert_close(compiled(view), function(view))
+    assert [decision.left_out for decision in decisions.decisions()] == [[]] * len(decisions.decisions())
+    assert len(decisions.decisions()) >= 2
+
+
+def test_a_growing_cache(address: str) -> None:
+    """Kernels compute all but the concatenation, which no program for many sizes has."""
+
+    def function(query: torch.Tensor, keys: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        count = keys.shape[1]
+        keys = torch.cat([keys, new], 1)
+        position = torch.arange(count, count + 1)
+        mask = torch.arange(count + 1) <= position[:, None]
+        scores = torch.where(mask, query @ keys.transpose(1, 2) * 0.5 + count, -1e9)
+        return torch.softmax(scores, -1) @ keys, keys
+
+    torch.compiler.reset()
+    decisions.forget()
+    compiled = torch.compile(
+        function, backend=kcache, options={"strict": True, "address": address, "warm_start": False}
+    )
+    keys = torch.randn(2, 3, 4)
+    for _ in range(4):
+        query, new = torch.randn(2, 1, 4), torch.randn(2, 1, 4)
+        expected = function(query, keys, new)
+        for actual, each in zip(compiled(query, keys, new), expected, strict=True):
+            torch.testing.assert_close(actual, each)
+        keys = expected[1]
+    dynamic = decisions.decisions()[-1]
+    assert len(decisions.decisions()) == 2
+    assert dynamic.kernels
+    names = {each.operator for each in dynamic.left_out}
+    assert names <= {"aten.cat.default", "aten.arange.start_step", "aten.scalar_tensor.default"}

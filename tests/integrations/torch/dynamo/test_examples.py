@@ -1,0 +1,51 @@
+"""The programs of docs/guide/torch-compile.md run, against a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from examples.torch_compile import dynamic_batch, fleet, inference, training
+from kcache_grpc.integrations.torch.dynamo import kernels
+from kcache_grpc.torch import decisions
+
+
+@pytest.fixture(autouse=True)
+def fresh(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process as it starts, whose client is that of the server."""
+    monkeypatch.setenv("KCACHE_ADDR", address)
+    monkeypatch.setenv("KCACHE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernels, "_CLIENTS", kernels._Clients())
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_inference() -> None:
+    assert inference.main() < 1e-5
+    assert decisions()[-1].share == 1
+
+
+def test_training() -> None:
+    losses = training.main()
+    assert losses[-1] < losses[0] / 2
+    assert {decision.kind for decision in decisions()[-2:]} == {"forward", "backward"}
+
+
+def test_dynamic_batch() -> None:
+    before = len(decisions())
+    assert max(dynamic_batch.main().values()) < 1e-5
+    assert len(decisions()) == before + 1
+
+
+def test_the_second_worker_of_a_fleet_starts_from_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fleet.main() == "compiled"
+    torch._dynamo.reset()
+    monkeypatch.setenv("KCACHE_CACHE_DIR", str(tmp_path / "another machine"))
+    monkeypatch.setattr(kernels, "_CLIENTS", kernels._Clients())
+    assert fleet.main() == "warm"

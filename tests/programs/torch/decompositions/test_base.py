@@ -1,0 +1,50 @@
+"""The table of decompositions without torch-mlir equals torch-mlir's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from kcache_grpc.programs.torch.decompositions.base import base_decompositions
+from scripts.generate_torch_decompositions import FILE, generated
+from scripts.generate_torch_operations import not_comparable
+
+
+def comparable(decomposition: Any) -> Any:
+    """PyTorch makes the functions that decompose composite operators anew for each table."""
+    if isinstance(decomposition, partial):
+        return decomposition.func.__qualname__, decomposition.args, decomposition.keywords
+    return decomposition
+
+
+def test_the_file_of_operators_is_fresh() -> None:
+    if reason := not_comparable():
+        pytest.skip(reason)
+    assert FILE.read_text() == generated(), "run: python -m scripts.generate_torch_decompositions write"
+
+
+def test_the_table_is_that_of_torch_mlir() -> None:
+    util = pytest.importorskip("torch_mlir.extras.fx_decomp_util")
+    table = {operator: comparable(row) for operator, row in base_decompositions().items()}
+    assert table == {operator: comparable(row) for operator, row in util.get_decomposition_table().items()}
+
+
+_WITHOUT = """
+import sys
+sys.modules["torch_mlir"] = None
+from kcache_grpc.programs.torch.decompositions.table import decompositions
+print(len(decompositions()))
+"""
+
+
+def test_it_needs_no_torch_mlir() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _WITHOUT], capture_output=True, text=True, timeout=240, check=True
+    )
+    assert int(ran.stdout) >= len(base_decompositions())
