@@ -1,7 +1,7 @@
 """Graphs compiled ahead of time: ``torch.compile(...).aot_compile`` saves them as records, without weights.
 
-PyTorch pickles its own part of such a file, guards and bytecode; that of kcache is UTF-8 JSON: the settings and a
-record. Loading gets kernels as the settings say: from the disk, a bundle or the service.
+PyTorch pickles its own part of such a file, guards and bytecode; that of kcache is UTF-8 JSON: the settings
+and a record. Loading gets kernels as the settings say: from the disk, a bundle or the service.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -24,12 +24,6 @@ torch: Any = import_module("torch")
 _types: Any = import_module("torch._dynamo.aot_compile_types")
 
 _FORMAT = 1
-
-
-def is_ahead_of_time() -> bool:
-    """Whether PyTorch compiles to save the result, and takes only a callable that says how."""
-    config: Any = torch._functorch.config
-    return bool(config.bundled_autograd_cache and config.force_autograd_cache)
 
 
 class CompiledGraph(_types.SerializableCallable):
@@ -49,7 +43,7 @@ class CompiledGraph(_types.SerializableCallable):
         """The settings and the record. Raises ``ArgumentError`` for a graph without a record."""
         if fn._body is None:
             raise ArgumentError(
-                "the graph was compiled, and it cannot be saved: it has no record (TORCH_LOGS=kcache says why)"
+                "the graph was compiled, and cannot be saved: it has no record (TORCH_LOGS=kcache says why)"
             )
         if decode_record(fn._body).result.aot_config.num_params_buffers:
             raise ArgumentError("the graph cannot be saved: it holds parameters itself")
@@ -62,7 +56,7 @@ class CompiledGraph(_types.SerializableCallable):
 
     @classmethod
     def deserialize_compile_artifacts(cls, data: bytes) -> CompiledGraph:
-        """The graph with its kernels. Raises ``IntegrityError`` for other bytes, and as ``Client.compile``."""
+        """The graph with its kernels. Raises ``IntegrityError``, and what ``Client.compile`` raises."""
         try:
             values = json.loads(data)
             if values["format"] != _FORMAT:
@@ -71,7 +65,7 @@ class CompiledGraph(_types.SerializableCallable):
             body = base64.b64decode(values["record"], validate=True)
             record = decode_record(body)
         except (InvalidRecord, KeyError, TypeError, ValueError) as error:
-            raise IntegrityError(f"a graph that was compiled ahead of time cannot be read: {error}") from error
+            raise IntegrityError(f"a graph compiled ahead of time cannot be read: {error}") from error
         source = KernelSource(settings)
         runners = {
             kind: executable(plan, source.compile(plan.programs)) for kind, plan in record.plans.items()
@@ -80,3 +74,19 @@ class CompiledGraph(_types.SerializableCallable):
         result = dataclasses.replace(record.result, guards=None)
         forward = runners.get("inference") or runners["forward"]
         return cls(result.wrap(forward, runners.get("backward"), ()), body, settings)
+
+
+def compile_ahead_of_time(
+    graph_module: Any, example_inputs: Sequence[Any], settings: Settings
+) -> CompiledGraph:
+    """The graph as a callable that PyTorch can save. Raises whatever fails: a saved graph has to be whole."""
+    # Imports what loading does not need.
+    from kcache_grpc.integrations.torch.dynamo.trace import Trace
+
+    trace = Trace(graph_module, example_inputs, settings)
+    # These make AOTAutograd pickle its entry, which the record is in place of.
+    with torch._functorch.config.patch(
+        bundled_autograd_cache=False, force_autograd_cache=False, bypass_autograd_cache_key=False
+    ):
+        run = trace.function()
+    return CompiledGraph(run, trace.record(), settings)

@@ -73,7 +73,7 @@ def lower(exported: Any, compile: Compile, rejected: Rejected, strict: bool) -> 
         FAILURES.add(f"load: {type(error).__name__}", error, "an exported program was left to PyTorch")
         program = _decomposed(exported, strict)
         left_out = dict.fromkeys(program.graph_module.graph.nodes, f"{type(error).__name__}: {error}")
-        lowered = Lowering(program.graph_module, "inference", compile, rejected, left_out).lower()
+        lowered = Lowering(program.graph_module, "inference", compile, rejected, left_out=left_out).lower()
     decisions.record(lowered.decision)
     return _graph(exported, program, lowered.plan), lowered.kernels
 
