@@ -50,6 +50,12 @@ ProgramFile = Annotated[
         metavar="FILE", help="Program: MLIR text or bytecode, or a graph; - reads standard input."
     ),
 ]
+OptionalProgramFile = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE", help="Program: MLIR text or bytecode, or a graph; - reads standard input."
+    ),
+]
 Format = Annotated[
     str | None,
     typer.Option(

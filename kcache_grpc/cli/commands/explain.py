@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
+from kcache_grpc.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,8 +21,14 @@ if TYPE_CHECKING:
 Neighbours = Annotated[int, typer.Option(min=1, max=20, help="Stored kernels to compare a miss with.")]
 
 
+Torch = Annotated[
+    bool, typer.Option("--torch", help="Show what became of the graphs of torch.compile, instead of FILE.")
+]
+Last = Annotated[int, typer.Option(min=1, help="With --torch: how many graphs, the last ones.")]
+
+
 def explain(
-    file: o.ProgramFile,
+    file: o.OptionalProgramFile = None,
     format: o.Format = None,
     target: o.TargetName = "host",
     numerics: o.Numerics = "default",
@@ -31,6 +39,8 @@ def explain(
     symbols: o.Symbols = None,
     evidence: o.Evidence = None,
     neighbours: Neighbours = 3,
+    torch: Torch = False,
+    last: Last = 20,
     json: o.Json = False,
     addr: o.Addr = None,
     namespace: o.Namespace = None,
@@ -40,7 +50,16 @@ def explain(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> None:
-    """Say why compiling a program hits or misses at the service; nothing is stored or compiled."""
+    """Say why compiling a program hits or misses at the service; nothing is stored or compiled.
+
+    With --torch: what became of the graphs that torch.compile(backend="kcache") compiled with this cache
+    directory, what was left to PyTorch and why.
+    """
+    if torch == (file is not None):
+        raise ArgumentError("pass a FILE, or --torch")
+    if file is None:
+        _explain_torch(cache_dir, last, json)
+        return
     sizes = o.sizes(dynamic, symbols)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         found = client.explain(
@@ -52,6 +71,31 @@ def explain(
             **sizes,
         )
     output.show(_described(found), json, lambda: _page(found))
+
+
+def _explain_torch(cache_dir: Path | None, last: int, json: bool) -> None:
+    from kcache_grpc.client import decision_log
+    from kcache_grpc.client.config import from_environment
+
+    decisions = decision_log.read(from_environment(None, cache_dir=cache_dir).cache_dir, last)
+    output.show(decisions, json, lambda: _torch_page(decisions))
+
+
+def _torch_page(decisions: list[dict[str, Any]]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    if not decisions:
+        return Text("no graph of torch.compile was compiled with this cache directory")
+    lines: list[Any] = []
+    for each in decisions:
+        head = f"{each['time']}  {each['kind']} ({each['origin']}): {len(each['kernels'])} kernels"
+        if each["origin"] == "compiled":
+            head += f", {each['operations_share']:.1%} of operations, {each['traffic_share']:.1%} of traffic"
+        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in each["seconds"].items())
+        lines.append(Text(f"{head}; {stages}" if stages else head))
+        lines += [Text(f"  {count} x {name}: {reason}") for name, reason, count in each["left_out"]]
+    return Group(*lines)
 
 
 def _described(found: Explanation) -> dict[str, Any]:

@@ -162,5 +162,5 @@ class _Compilation:
         seconds = {found.origin: time.perf_counter() - begin}
         for kind, plan in record.plans.items():
             kernels = [len(step.fallback) for step in plan.steps if isinstance(step, KernelStep)]
-            decisions.record(Decision(kind, kernels, [], seconds=seconds, origin="warm"))
+            self._source.decided(Decision(kind, kernels, [], seconds=seconds, origin="warm"))
         return compiled

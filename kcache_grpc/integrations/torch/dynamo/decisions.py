@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
 
 from kcache_grpc.integrations.torch.dynamo.traffic import Cost
 
@@ -48,6 +49,19 @@ class Decision:
         """Share of memory traffic in kernels, 0 to 1."""
         total = self.inside.bytes + self.outside.bytes
         return self.inside.bytes / total if total else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, with the time in UTC, for ``kcache explain --torch``."""
+        return {
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "kind": self.kind,
+            "origin": self.origin,
+            "kernels": self.kernels,
+            "left_out": [[*left, count] for left, count in Counter(self.left_out).items()],
+            "operations_share": round(self.share, 4),
+            "traffic_share": round(self.traffic_share, 4),
+            "seconds": {stage: round(seconds, 4) for stage, seconds in self.seconds.items()},
+        }
 
     def __str__(self) -> str:
         stages = ", ".join(f"{stage} {seconds * 1e3:.0f} ms" for stage, seconds in self.seconds.items())

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.client import decision_log
 from kcache_grpc.client.client import Client
-from kcache_grpc.integrations.torch.dynamo.decisions import log
+from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log, record
 from kcache_grpc.integrations.torch.dynamo.plan import Program
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
@@ -125,6 +126,11 @@ class KernelSource:
     def client(self) -> Client:
         """The client of the settings, shared by all graphs of this process, if no other one was passed."""
         return self._client or _CLIENTS.of(self._settings)
+
+    def decided(self, decision: Decision) -> None:
+        """Record a decision in this process, and in the log of the client's cache directory."""
+        record(decision)
+        decision_log.append(self.client.cache_dir, decision.to_json())
 
     def compile(self, programs: Sequence[Program]) -> list[IslandKernel]:
         """A kernel for each program. Raises ``KcacheError``."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo import decisions
 from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
@@ -81,12 +80,12 @@ class Trace:
                 FAILURES.add(
                     f"compile: {type(error).__name__}", error, "a backward graph was left to PyTorch"
                 )
-                decisions.record(Decision(kind, [], [], origin="eager"))
+                source.decided(Decision(kind, [], [], origin="eager"))
                 self._incomplete = True
                 utils: Any = import_module("torch._functorch._aot_autograd.utils")
                 return utils.make_boxed_func(graph_module)
             self._plans[kind] = lowered.plan
-            decisions.record(lowered.decision)
+            source.decided(lowered.decision)
             run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
             return run
 

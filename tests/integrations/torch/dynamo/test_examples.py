@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from examples.torch_compile import dynamic_batch, fleet, inference, training
+from kcache_grpc.cli import main
 from kcache_grpc.integrations.torch.dynamo import kernels
 from kcache_grpc.torch import decisions
 
@@ -29,10 +31,15 @@ def test_inference() -> None:
     assert decisions()[-1].share == 1
 
 
-def test_training() -> None:
+def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     losses = training.main()
     assert losses[-1] < losses[0] / 2
     assert {decision.kind for decision in decisions()[-2:]} == {"forward", "backward"}
+    capsys.readouterr()
+    assert main(["explain", "--torch", "--cache-dir", str(tmp_path), "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    assert {decision["kind"] for decision in explained} == {"forward", "backward"}
+    assert all(decision["origin"] == "compiled" for decision in explained)
 
 
 def test_dynamic_batch() -> None:
