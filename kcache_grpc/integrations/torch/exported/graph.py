@@ -32,7 +32,6 @@ torch: Any = import_module("torch")
 FORMAT = 1
 _INPUTS = ("USER_INPUT", "PARAMETER", "BUFFER", "CONSTANT_TENSOR")
 _UPDATES = ("BUFFER_MUTATION", "USER_INPUT_MUTATION", "PARAMETER_MUTATION")
-_INSTALL = "pip install 'kcache-grpc[torch]'"
 
 Kernels = Sequence[Callable[[list[Any]], Sequence[Any]]]
 
@@ -80,12 +79,7 @@ def lower(exported: Any, compile: Compile, rejected: Rejected, strict: bool) -> 
 
 def _decomposed(exported: Any, strict: bool) -> Any:
     """The program without updates in place, in operators that kernels compute."""
-    try:
-        table = _decompositions()
-    except ImportError as error:
-        raise ArgumentError(
-            f"exported programs need torch-mlir, which cannot be imported ({error}): {_INSTALL}"
-        ) from error
+    table = _decompositions()
     try:
         return _run_decompositions(exported, table)
     except Exception as error:

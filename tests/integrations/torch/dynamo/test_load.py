@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("torch_mlir")
 
 import torch
 from torch import Tensor

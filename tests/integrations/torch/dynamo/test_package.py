@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("torch_mlir")
 
 import torch
 from torch import Tensor
