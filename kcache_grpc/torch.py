@@ -1,7 +1,12 @@
-"""kcache in PyTorch programs: a backend of ``torch.compile``, kernels for calls in eager mode, timeouts of
-process groups.
+"""kcache in PyTorch programs: a backend of ``torch.compile``, exported programs, kernels for calls in eager
+mode, timeouts of process groups.
 
     model = torch.compile(model, backend="kcache")
+
+    from kcache_grpc.torch import load, package
+
+    module = load(torch.export.export(model, (x,)))
+    package(model, "model.kcpkg", (x,))
 
     from kcache_grpc.torch import KernelHolder, register
 
@@ -25,17 +30,22 @@ if TYPE_CHECKING:
     from kcache_grpc.integrations.torch.dynamo.backend import kcache as backend
     from kcache_grpc.integrations.torch.dynamo.decisions import Decision, decisions
     from kcache_grpc.integrations.torch.dynamo.kernels import failures
+    from kcache_grpc.integrations.torch.exported.load import load
+    from kcache_grpc.integrations.torch.exported.package import Packaged, package
     from kcache_grpc.integrations.torch.holder import KernelHolder
     from kcache_grpc.integrations.torch.registration import Registration, register, unregister
 
 __all__ = [
     "Decision",
     "KernelHolder",
+    "Packaged",
     "Registration",
     "backend",
     "decisions",
     "extend_process_group_timeout",
     "failures",
+    "load",
+    "package",
     "register",
     "unregister",
 ]
@@ -45,11 +55,14 @@ _PACKAGE = "kcache_grpc.integrations.torch"
 _HOMES = {
     "Decision": (f"{_PACKAGE}.dynamo.decisions", "Decision"),
     "KernelHolder": (f"{_PACKAGE}.holder", "KernelHolder"),
+    "Packaged": (f"{_PACKAGE}.exported.package", "Packaged"),
     "Registration": (f"{_PACKAGE}.registration", "Registration"),
     "backend": (f"{_PACKAGE}.dynamo.backend", "kcache"),
     "decisions": (f"{_PACKAGE}.dynamo.decisions", "decisions"),
     "extend_process_group_timeout": (f"{_PACKAGE}.distributed", "extend_process_group_timeout"),
     "failures": (f"{_PACKAGE}.dynamo.kernels", "failures"),
+    "load": (f"{_PACKAGE}.exported.load", "load"),
+    "package": (f"{_PACKAGE}.exported.package", "package"),
     "register": (f"{_PACKAGE}.registration", "register"),
     "unregister": (f"{_PACKAGE}.registration", "unregister"),
 }

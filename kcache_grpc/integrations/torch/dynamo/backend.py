@@ -43,6 +43,10 @@ def kcache(
     compiles it again.
     """
     settings = settings_from(mode, options)
+    if _is_ahead_of_time():
+        from kcache_grpc.integrations.torch.dynamo.artifact import compile_ahead_of_time
+
+        return compile_ahead_of_time(graph_module, example_inputs, settings)
     eager = graph_module.forward
     try:
         return _Compilation(graph_module, example_inputs, settings).function()
@@ -54,6 +58,12 @@ def kcache(
         _count("compile", error, "a graph was left to PyTorch")
         decisions.record(Decision("graph", [], [], origin="eager"))
         return _fallback(graph_module, example_inputs, settings, eager)
+
+
+def _is_ahead_of_time() -> bool:
+    """Whether ``aot_compile`` asks: PyTorch takes only a callable then that can be saved."""
+    config: Any = import_module("torch._functorch.config")
+    return bool(config.bundled_autograd_cache and config.force_autograd_cache)
 
 
 def _count(stage: str, error: Exception, consequence: str) -> None:

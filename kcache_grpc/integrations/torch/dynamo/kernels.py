@@ -117,13 +117,15 @@ class IslandKernel:
 class KernelSource:
     """Compiles programs for one set of settings."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, client: Client | None = None) -> None:
+        """``client``: in place of that of the settings."""
         self._settings = settings
+        self._client = client
 
     @property
     def client(self) -> Client:
-        """The client of the settings, shared by all graphs of this process."""
-        return _CLIENTS.of(self._settings)
+        """The client of the settings, shared by all graphs of this process, if no other one was passed."""
+        return self._client or _CLIENTS.of(self._settings)
 
     def decided(self, decision: Decision) -> None:
         """Record a decision in this process, and in the log of the client's cache directory."""

@@ -48,14 +48,15 @@ def digest_of(program: Program) -> bytes:
 def encode_record(entry: Any, plans: Mapping[str, Plan]) -> bytes:
     """Raises ``NotRecordable`` where a later process could not do the same, with the reason."""
     try:
-        graphs = {kind: _encode_graph(plan) for kind, plan in sorted(plans.items())}
+        graphs = {kind: encode_graph(plan) for kind, plan in sorted(plans.items())}
     except PlanError as error:
         raise NotRecordable(str(error)) from error
     data = {"format": FORMAT, "aot": encode_result(entry), "graphs": graphs}
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _encode_graph(plan: Plan) -> dict[str, Any]:
+def encode_graph(plan: Plan) -> dict[str, Any]:
+    """A plan and its programs as JSON values. Raises ``PlanError``."""
     return {"plan": encode_plan(plan), "programs": [_encode_program(program) for program in plan.programs]}
 
 
@@ -71,7 +72,7 @@ def decode_record(body: bytes) -> Record:
         if data["format"] != FORMAT:
             raise InvalidRecord(f"the record has format {data['format']}, this version reads {FORMAT}")
         result = decode_result(data["aot"])
-        plans = {str(kind): _decode_graph(graph) for kind, graph in data["graphs"].items()}
+        plans = {str(kind): decode_graph(graph) for kind, graph in data["graphs"].items()}
     except (
         LookupError,
         TypeError,
@@ -89,7 +90,8 @@ def decode_record(body: bytes) -> Record:
     return Record(result, plans)
 
 
-def _decode_graph(data: Any) -> Plan:
+def decode_graph(data: Any) -> Plan:
+    """The plan of ``encode_graph``. Raises ``PlanError``, ``InvalidRecord``, or as other JSON values do."""
     programs = [_decode_program(program) for program in cast("Sequence[Any]", data["programs"])]
     return decode_plan(data["plan"], programs)
 

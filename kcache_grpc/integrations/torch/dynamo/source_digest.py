@@ -30,13 +30,14 @@ __all__ = ["NotDigestible", "canonical_text", "source_digest"]
 _VERSION = 1
 #: Metadata of nodes that describes where a node is from, or what follows from its arguments.
 _IGNORED_META = frozenset(
-    ("arg_kwarg_vals", "creation_timestamp", "example_value", "from_node", "fwd_nn_module_stack")
-    + ("fwd_source_fn_stack", "grapharg", "nn_module_stack", "original_aten", "source_fn_stack")
-    + ("stack_trace", "steal_arg", "tensor_dict", "torch_fn", "unbacked_bindings", "val")
+    ("arg_kwarg_vals", "creation_timestamp", "desc", "example_value", "from_node", "fwd_nn_module_stack")
+    + ("fwd_source_fn_stack", "grapharg", "nn_module_stack", "original_aten", "seq_nr", "source_fn_stack")
+    + ("stack_trace", "steal_arg", "tensor_dict", "tensor_meta", "torch_fn", "unbacked_bindings", "val")
 )
-#: Metadata of graphs that Dynamo keeps for itself.
+#: Metadata of graphs that Dynamo and ``torch.export`` keep for themselves.
 _IGNORED_GRAPH_META = frozenset(
-    ("backend_id", "dynamo_compile_id", "dynamo_flat_name_to_original_fqn", "module_call_specs")
+    ("backend_id", "dynamo_compile_id", "dynamo_flat_name_to_original_fqn", "inline_constraints")
+    + ("module_call_specs", "treespec_namedtuple_fields")
 )
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -154,7 +155,9 @@ def _meta(node: Any) -> str:
         return ""
     if meta.get("is_wrapped"):
         raise NotDigestible("a function that torch.fx.wrap wraps")
-    fields = {name: meta[name] for name in sorted(meta) if name not in _IGNORED_META}
+    fields = {name: meta[name] for name in sorted(meta) if name not in _IGNORED_META and meta[name] != {}}
+    if not fields:
+        return ""
     return f" meta {value_text(fields, _no_node, _no_symbol)}"
 
 

@@ -1,0 +1,92 @@
+"""Graphs compiled ahead of time: ``torch.compile(...).aot_compile`` saves them as records, without weights.
+
+PyTorch pickles its own part of such a file, guards and bytecode; that of kcache is UTF-8 JSON: the settings
+and a record. Loading gets kernels as the settings say: from the disk, a bundle or the service.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.errors import ArgumentError, IntegrityError
+from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord
+from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
+from kcache_grpc.integrations.torch.dynamo.plan import executable
+from kcache_grpc.integrations.torch.dynamo.record import decode_record
+from kcache_grpc.integrations.torch.dynamo.settings import Settings
+
+torch: Any = import_module("torch")
+_types: Any = import_module("torch._dynamo.aot_compile_types")
+
+_FORMAT = 1
+
+
+class CompiledGraph(_types.SerializableCallable):
+    """A compiled graph with its record. ``body``: ``None`` where the graph has none."""
+
+    def __init__(self, run: Callable[..., Any], body: bytes | None, settings: Settings) -> None:
+        self._run = run
+        self._body = body
+        self._settings = settings
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes the graph, for its inputs as positional arguments."""
+        return self._run(*args, **kwargs)
+
+    @classmethod
+    def serialize_compile_artifacts(cls, fn: CompiledGraph) -> bytes:
+        """The settings and the record. Raises ``ArgumentError`` for a graph without a record."""
+        if fn._body is None:
+            raise ArgumentError(
+                "the graph was compiled, and cannot be saved: it has no record (TORCH_LOGS=kcache says why)"
+            )
+        if decode_record(fn._body).result.aot_config.num_params_buffers:
+            raise ArgumentError("the graph cannot be saved: it holds parameters itself")
+        data = {
+            "format": _FORMAT,
+            "settings": dataclasses.asdict(fn._settings),
+            "record": base64.b64encode(fn._body).decode(),
+        }
+        return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def deserialize_compile_artifacts(cls, data: bytes) -> CompiledGraph:
+        """The graph with its kernels. Raises ``IntegrityError``, and what ``Client.compile`` raises."""
+        try:
+            values = json.loads(data)
+            if values["format"] != _FORMAT:
+                raise ValueError(f"format {values['format']!r}")
+            settings = Settings(**values["settings"])
+            body = base64.b64decode(values["record"], validate=True)
+            record = decode_record(body)
+        except (InvalidRecord, KeyError, TypeError, ValueError) as error:
+            raise IntegrityError(f"a graph compiled ahead of time cannot be read: {error}") from error
+        source = KernelSource(settings)
+        runners = {
+            kind: executable(plan, source.compile(plan.programs)) for kind, plan in record.plans.items()
+        }
+        # Dynamo's guards, which PyTorch saves, include those of the record.
+        result = dataclasses.replace(record.result, guards=None)
+        forward = runners.get("inference") or runners["forward"]
+        return cls(result.wrap(forward, runners.get("backward"), ()), body, settings)
+
+
+def compile_ahead_of_time(
+    graph_module: Any, example_inputs: Sequence[Any], settings: Settings
+) -> CompiledGraph:
+    """The graph as a callable that PyTorch can save. Raises whatever fails: a saved graph has to be whole."""
+    # Imports what loading does not need.
+    from kcache_grpc.integrations.torch.dynamo.trace import Trace
+
+    trace = Trace(graph_module, example_inputs, settings)
+    # These make AOTAutograd pickle its entry, which the record is in place of.
+    with torch._functorch.config.patch(
+        bundled_autograd_cache=False, force_autograd_cache=False, bypass_autograd_cache_key=False
+    ):
+        run = trace.function()
+    return CompiledGraph(run, trace.record(), settings)

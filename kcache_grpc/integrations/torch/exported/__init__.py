@@ -1,0 +1,1 @@
+"""Exported programs as callable modules: ``kcache_grpc.torch.load`` and ``package``."""

@@ -1,0 +1,238 @@
+"""Exported programs as modules: the calling convention, state, updates, guards, and the warm start."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+from torch.export import Dim, export
+
+import kcache_grpc as kcache
+from kcache_grpc.integrations.torch.dynamo.decisions import decisions
+from kcache_grpc.integrations.torch.exported import graph
+from kcache_grpc.torch import load
+from tests.integrations.torch.dynamo.exported import counting, counting_call, export_counting
+
+
+@pytest.fixture
+def counted(client: kcache.Client) -> Any:
+    return load(export_counting(counting()), client=client, strict=True)
+
+
+@pytest.mark.parametrize("rows", [6, 2, 64])
+def test_calls_do_what_the_module_does(counted: Any, rows: int) -> None:
+    module = counting()
+    (args, kwargs), (own_args, own_kwargs) = counting_call(rows), counting_call(rows)
+    expected, actual = module(*args, **kwargs), counted(*own_args, **own_kwargs)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(own_args[1]["a"], args[1]["a"])
+    torch.testing.assert_close(counted.total, module.total)
+    assert actual[0]["total"] is counted.total
+    assert actual[0]["rows"] == rows
+    assert actual[1][0] is own_kwargs["extra"]
+    assert decisions()[-1].share == 1
+
+
+def test_arguments_by_position_may_be_named(counted: Any) -> None:
+    (x, scales), extra = counting_call(6)
+    expected = counting()(x, {"a": scales["a"].clone()}, **extra)
+    torch.testing.assert_close(counted(scales=scales, x=x, **extra), expected)
+
+
+def test_state_has_its_names_and_is_read_in_each_call(counted: Any) -> None:
+    assert set(counted.state_dict()) == {"linear.weight", "linear.bias", "total"}
+    other = counting(seed=1)
+    counted.load_state_dict(other.state_dict())
+    args, kwargs = counting_call(6)
+    expected = other(args[0], {"a": args[1]["a"].clone()}, **kwargs)
+    torch.testing.assert_close(counted(*args, **kwargs), expected)
+    counted.linear.weight = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
+    other.linear.weight.zero_()
+    args, kwargs = counting_call(6)
+    expected = other(args[0], {"a": args[1]["a"].clone()}, **kwargs)
+    torch.testing.assert_close(counted(*args, **kwargs)[0]["y"], expected[0]["y"])
+
+
+def test_a_copy_has_state_of_its_own(counted: Any) -> None:
+    other = copy.deepcopy(counted)
+    args, kwargs = counting_call(6)
+    other(*args, **kwargs)
+    assert other.total.abs().sum() > 0
+    assert counted.total.abs().sum() == 0
+
+
+class Call(NamedTuple):
+    change: Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    message: str
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(lambda args, kwargs: ((torch.ones(65, 4), args[1]), kwargs), r"x\.shape\[0\] <= 64"),
+        Call(lambda args, kwargs: ((torch.ones(6, 5), args[1]), kwargs), r"exported for \(\*, 4\)"),
+        Call(lambda args, kwargs: ((args[0].double(), args[1]), kwargs), "exported for torch.float32"),
+        Call(lambda args, kwargs: ((args[0], {"b": args[1]["a"]}), kwargs), "nested as"),
+        Call(lambda args, kwargs: (args, {"other": kwargs["extra"]}), "by name are other"),
+        Call(lambda args, kwargs: ((args[0], {"a": args[0][0]}), kwargs), "shares memory"),
+        Call(lambda args, kwargs: ((args[0].requires_grad_(), args[1]), kwargs), "input x requires grad"),
+    ],
+    ids=lambda call: call.message,
+)
+def test_other_arguments_are_errors(counted: Any, call: Call) -> None:
+    args, kwargs = call.change(*counting_call(6))
+    with pytest.raises(kcache.ArgumentError, match=call.message):
+        counted(*args, **kwargs)
+
+
+def test_gradients_are_refused(client: kcache.Client) -> None:
+    exported = export(torch.nn.Linear(4, 4), (torch.ones(2, 4),))
+    module = load(exported, client=client)
+    with pytest.raises(kcache.ArgumentError, match="requires grad and grad mode is on"):
+        module(torch.ones(2, 4))
+    with torch.no_grad():
+        torch.testing.assert_close(module(torch.ones(2, 4)), exported.module()(torch.ones(2, 4)))
+    with pytest.raises(kcache.ArgumentError, match="training mode"):
+        module.train()
+    assert not module.eval().training
+
+
+def test_converted_modules_are_refused(counted: Any) -> None:
+    args, kwargs = counting_call(6)
+    with pytest.raises(kcache.ArgumentError, match=r"linear\.weight is of torch\.float64"):
+        counted.double()(*args, **kwargs)
+
+
+def test_other_strides_are_copied(counted: Any) -> None:
+    args, kwargs = counting_call(6)
+    transposed = args[0].t().contiguous().t()
+    expected = counting()(args[0], {"a": args[1]["a"].clone()}, **kwargs)
+    torch.testing.assert_close(counted(transposed, args[1], **kwargs)[0]["y"], expected[0]["y"])
+
+
+class Mixed(torch.nn.Module):
+    """An operator without a kernel between two parts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        positions = torch.nonzero(torch.relu(x) + x.abs())
+        return (x.exp() + 1).sum() * positions.shape[0]
+
+
+def test_operators_without_kernels_run_in_pytorch(client: kcache.Client) -> None:
+    x = torch.tensor([[1.0, 0.0], [2.0, -3.0]])
+    module = load(export(Mixed(), (x,)), client=client, strict=True)
+    torch.testing.assert_close(module(x), Mixed()(x))
+    assert any("nonzero" in each.operator for each in decisions()[-1].left_out)
+
+
+class Swap(torch.nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        old = x.clone()
+        x.copy_(y)
+        y.copy_(old)
+        return x + y
+
+
+def test_exchanged_inputs(client: kcache.Client) -> None:
+    module = load(export(Swap(), (torch.ones(3), torch.zeros(3))), client=client)
+    x, y = torch.arange(3.0), torch.full((3,), 7.0)
+    assert module(x, y).tolist() == [7.0, 8.0, 9.0]
+    assert (x.tolist(), y.tolist()) == ([7.0] * 3, [0.0, 1.0, 2.0])
+
+
+class Halves(torch.nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.tanh(x[::2] + y) * 2
+
+
+def test_relations_between_sizes_are_guards(client: kcache.Client) -> None:
+    half = Dim("half", min=2, max=40)
+    exported = export(
+        Halves(), (torch.ones(8), torch.ones(4)), dynamic_shapes={"x": {0: 2 * half}, "y": {0: half}}
+    )
+    module = load(exported, client=client)
+    for size in (4, 7):
+        x, y = torch.randn(2 * size), torch.randn(size)
+        torch.testing.assert_close(module(x, y), Halves()(x, y))
+    for sizes in ((9, 4), (8, 5), (90, 45)):
+        with pytest.raises(kcache.ArgumentError, match="guard of the exported program"):
+            module(*map(torch.ones, sizes))
+
+
+class Power(torch.nn.Module):
+    def forward(self, x: Tensor, exponent: int, mode: str) -> Tensor:
+        return (x + 1) ** exponent if mode == "plus" else x**exponent
+
+
+def test_constants_among_the_arguments(client: kcache.Client) -> None:
+    module = load(export(Power(), (torch.ones(3), 2, "plus")), client=client)
+    assert module(torch.ones(3), 2, "plus").tolist() == [4.0] * 3
+    with pytest.raises(kcache.ArgumentError, match="exported for 2 only"):
+        module(torch.ones(3), 3, "plus")
+    with pytest.raises(kcache.ArgumentError, match="exported for 'plus' only"):
+        module(torch.ones(3), 2, "minus")
+
+
+def test_a_file_of_torch_export(client: kcache.Client, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    torch.export.save(export_counting(counting()), path)
+    module = load(path, client=client, strict=True)
+    args, kwargs = counting_call(5)
+    expected = counting()(args[0], {"a": args[1]["a"].clone()}, **kwargs)
+    torch.testing.assert_close(module(*args, **kwargs), expected)
+    with pytest.raises(kcache.NotFound):
+        load(tmp_path / "other.pt2")
+    (tmp_path / "damaged.pt2").write_bytes(path.read_bytes()[:100])
+    with pytest.raises(kcache.ArgumentError, match="no exported program"):
+        load(tmp_path / "damaged.pt2")
+    with pytest.raises(kcache.ArgumentError, match=r"takes a torch\.export\.ExportedProgram"):
+        load(counting())
+
+
+class Renamed(torch.nn.Module):
+    """The same computation as ``Counting`` would be under other names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+
+    def forward(self, source: Tensor) -> Tensor:
+        return torch.relu(self.first(source)).sin()
+
+
+class Named(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.layer(x)).sin()
+
+
+def test_a_known_graph_is_not_decomposed(client: kcache.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(3, 4)
+    load(export(Named().requires_grad_(False), (x,)), client=client, strict=True)
+    monkeypatch.setattr(graph, "_decompositions", lambda: pytest.fail("the program was decomposed"))
+    renamed = Renamed().requires_grad_(False)
+    module = load(export(renamed, (x,)), client=client, strict=True)
+    torch.testing.assert_close(module(x), renamed(x))
+    assert decisions()[-1].origin == "warm"
+
+
+def test_without_a_service_pytorch_runs_the_program(tmp_path: Path) -> None:
+    exported = export(Named().requires_grad_(False), (torch.ones(3, 4),))
+    with kcache.Client("127.0.0.1:1", cache_dir=tmp_path / "c", strict=True, timeout=5) as away:
+        with pytest.raises(kcache.Unavailable):
+            load(exported, client=away, strict=True)
+        with pytest.warns(kcache.KcacheWarning, match="left to PyTorch"):
+            module = load(exported, client=away)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(module(x), exported.module()(x))
