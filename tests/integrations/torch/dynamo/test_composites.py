@@ -62,6 +62,7 @@ def normal(*sizes: int, grad: bool = True, seed: int = 0, dtype: torch.dtype = t
 
 
 PRODUCT = functional.scaled_dot_product_attention
+ENCODER_LAYER = getattr(torch, "_transformer_encoder_layer_fwd")  # noqa: B009 - not among PyTorch's public names
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_the_encoder_layer(gelu: bool, norm_first: bool) -> None:
         normal(*sizes, grad=False) * 0.5 for sizes in ((8,), (8,), (8,), (8,), (16, 8), (16,), (8, 16), (8,))
     ]
     check(
-        torch._transformer_encoder_layer_fwd,
+        ENCODER_LAYER,
         *(normal(2, 5, 8, grad=False), 8, 2, normal(24, 8, grad=False), normal(24, grad=False)),
         *(normal(8, 8, grad=False), normal(8, grad=False), gelu, norm_first, 1e-5, *weights),
     )
@@ -149,7 +150,7 @@ def test_the_encoder_layer_with_a_mask_is_pytorchs() -> None:
         normal(*sizes, grad=False) for sizes in ((8,), (8,), (8,), (8,), (16, 8), (16,), (8, 16), (8,))
     ]
     check(
-        torch._transformer_encoder_layer_fwd,
+        ENCODER_LAYER,
         *(normal(2, 5, 8, grad=False), 8, 2, normal(24, 8, grad=False), normal(24, grad=False)),
         *(normal(8, 8, grad=False), normal(8, grad=False), True, False, 1e-5, *weights),
         *(torch.ones(5, 5, dtype=torch.bool).triu(1), 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -20,7 +20,9 @@ from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
 from tests.integrations.torch.dynamo.graphs import lowered
 
 
-def costs(function: Callable[..., Any], *inputs: Any, mode: str = "fake") -> list[Cost]:
+def costs(
+    function: Callable[..., Any], *inputs: Any, mode: Literal["fake", "symbolic"] = "fake"
+) -> list[Cost]:
     graph = make_fx(function, tracing_mode=mode)(*inputs).graph
     return [cost_of(node, computed=True) for node in graph.nodes if node.op == "call_function"]
 

@@ -344,7 +344,7 @@ def test_a_plan_without_inputs_and_results() -> None:
 
 
 def test_registers_are_freed_after_their_last_use() -> None:
-    freed: list[bool] = []
+    freed: list[list[bool]] = []
     references: list[Any] = []
 
     def observe(value: Any) -> Any:
