@@ -1,4 +1,4 @@
-"""One process of the benchmark: ``python -m benchmarks.torch_compile.child MODEL BACKEND CALLS`` prints JSON."""
+"""One process of the benchmark: ``python -m benchmarks.torch_compile.child MODEL BACKEND CALLS``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A training loop: ``python -m examples.torch_compile.training``."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 
 def main(steps: int = 20) -> list[float]:
@@ -16,7 +16,7 @@ def main(steps: int = 20) -> list[float]:
     losses: list[float] = []
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = F.cross_entropy(compiled(x), target)
+        loss = functional.cross_entropy(compiled(x), target)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

@@ -149,7 +149,7 @@ class OnDiskCache(AsyncCache[Key, Value]):
             return self._publish(digest, content)
 
     def set_aside(self, key: Key, value: Value) -> bool:
-        """Moves the entry of ``key`` to ``corrupt/`` if it has this value, which proved wrong; whether it had.
+        """Moves the entry of ``key`` to ``corrupt/`` if it has this value; whether it had.
 
         Raises ``CacheError`` if that is not possible; the message names the key.
         """

@@ -142,7 +142,8 @@ def _require_plain(kernel: Kernel, index: int, tensor: Any) -> None:
     torch: Any = sys.modules["torch"]
     if not isinstance(tensor, torch.Tensor):
         raise kernel.argument_error(index, f"got a {type(tensor).__name__}; pass a PyTorch tensor")
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    kind: Any = type(tensor)  # pyright: ignore[reportUnknownVariableType]
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise kernel.argument_error(index, f"a {type(tensor).__name__} has no memory; pass a plain tensor")
     if tensor.layout is not torch.strided:
         raise kernel.argument_error(index, f"its layout is {tensor.layout}; pass x.to_dense()")

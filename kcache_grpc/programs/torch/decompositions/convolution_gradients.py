@@ -1,5 +1,5 @@
-"""Gradients of convolutions that torch-mlir does not lower: of grouped and of transposed ones, and of those over
-one or three dimensions.
+"""Gradients of convolutions that torch-mlir does not lower: of grouped and of transposed ones, and of those
+over one or three dimensions.
 
 Each gradient is a convolution too.
 """

@@ -99,7 +99,7 @@ class _Sizes:
 
 
 def _open_axes(island: Island, orders: Sequence[Order], samples: Sequence[Sample]) -> list[str]:
-    """Each axis of an argument whose size differs between samples: ``[argument, axis, "name of its size"]``."""
+    """Each axis of an argument whose size differs between samples: ``[argument, axis, "name"]``."""
     axes: list[str] = []
     first, second = map(_Sizes, samples)
     names: dict[str, str] = {}

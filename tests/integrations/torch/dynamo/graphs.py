@@ -128,7 +128,7 @@ def failing(programs: Sequence[Program]) -> list[FailingKernel]:
 
 def lowered(module: Any, kind: str = "inference", left_out: Mapping[Any, str] | None = None) -> Lowered:
     """The plan of a graph, with kernels that fail."""
-    return Lowering(module, kind, failing, lambda _: (), dict(left_out or {})).lower()
+    return Lowering(module, kind, failing, lambda _: (), left_out=dict(left_out or {})).lower()
 
 
 def run(plan: Lowered, *inputs: Any) -> Any:
