@@ -33,7 +33,12 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Program,
     Register,
 )
-from kcache_grpc.integrations.torch.dynamo.rewrites import bound_slices, drop_empty_operands, sizes_as_tensors
+from kcache_grpc.integrations.torch.dynamo.rewrites import (
+    bound_slices,
+    drop_empty_operands,
+    sizes_as_tensors,
+    views_of_aten,
+)
 from kcache_grpc.integrations.torch.dynamo.sizes import Sample, choose_samples, free_symbols
 from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
@@ -92,6 +97,7 @@ class Lowering:
         self._give_values(graph)
         drop_empty_operands(graph)
         bound_slices(graph)
+        views_of_aten(graph)
         prepare_graph(graph)
         self._choose_samples(graph)
         for _ in range(_ATTEMPTS):
