@@ -40,6 +40,7 @@ from kcache_grpc.integrations.torch.dynamo.rewrites import (
     drop_empty_operands,
     sizes_as_tensors,
     sizes_of_inputs,
+    views_of_aten,
 )
 from kcache_grpc.integrations.torch.dynamo.sizes import (
     Sample,
@@ -109,6 +110,7 @@ class Lowering:
         self._give_values(graph)
         drop_empty_operands(graph)
         bound_slices(graph)
+        views_of_aten(graph)
         sizes_of_inputs(graph)
         if self.kind != "backward":  # whose indices the forward has checked
             self.left_out.update(dict.fromkeys(check_indices(graph), "it checks indices"))

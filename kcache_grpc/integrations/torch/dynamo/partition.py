@@ -25,7 +25,13 @@ Node = Any
 VIEWS = (
     *("alias", "detach", "diagonal", "expand", "permute", "select", "slice", "split", "split_with_sizes"),
     *("squeeze", "t", "transpose", "unbind", "unsqueeze", "view", "view_as_real", "view_as_complex", "chunk"),
+    *("broadcast_in_dim", "collapse_view", "conj", "slice_in_dim", "split_dim", "view_of", "view_of_dtype"),
     *("movedim", "unfold", "as_strided", "real", "imag", "_conj", "_neg_view", "lift_fresh"),
+)
+#: Those of ``prims``, which decompositions call.
+PRIMS_VIEWS = (
+    *("as_strided", "broadcast_in_dim", "collapse_view", "conj", "slice", "slice_in_dim", "split_dim"),
+    *("squeeze", "transpose", "view_of", "view_of_dtype"),
 )
 #: Supported operators without arithmetic: an island needs others.
 _TRIVIAL_NAMES = frozenset(
@@ -80,11 +86,12 @@ def overload_name(node: Node) -> str:
 
 
 def packet_name(node: Node) -> str:
-    """Such as ``add`` of ``aten.add.Tensor``; empty for targets that are not of ``aten``."""
+    """Such as ``add`` of ``aten.add.Tensor``; also of views of ``prims``; else empty."""
     target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
-        return str(target._schema.name).partition("::")[2]
-    return ""
+    if not isinstance(target, torch._ops.OpOverload):
+        return ""
+    name = str(target._schema.name).partition("::")[2]
+    return name if target.namespace == "aten" or (target.namespace == "prims" and name in PRIMS_VIEWS) else ""
 
 
 def tensors_in(value: Any) -> Iterator[Node]:

@@ -8,6 +8,7 @@ from typing import Any
 
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
+prims: Any = torch.ops.prims
 
 #: Operators that take a scalar where another overload takes a tensor, and promote it in the same way.
 _WITH_TENSORS = {
@@ -29,6 +30,11 @@ _WITH_TENSORS = {
     aten.fmod.Scalar: aten.fmod.Tensor,
 }
 
+_PRIMS_VIEWS = {
+    prims.squeeze.default: aten.squeeze.dims,
+    prims.transpose.default: aten.permute.default,
+    prims.view_of.default: aten.alias.default,
+}
 #: Ends of slices that mean the end of an axis.
 _UNBOUNDED = (1 << 63) - 1
 
@@ -51,6 +57,14 @@ def drop_empty_operands(graph: Any) -> None:
 
 #: Operators that create tensors -> arguments that are values of their elements; others are sizes of them.
 _CREATING = {aten.arange.start: (0,), aten.arange.start_step: (0, 2), aten.full.default: (1,)}
+
+
+def views_of_aten(graph: Any) -> None:
+    """Write views of ``prims`` as those of ``aten``: autograd knows of the latter what they are views of."""
+    for node in graph.nodes:
+        target = _PRIMS_VIEWS.get(node.target) if node.op == "call_function" else None
+        if target is not None:
+            node.target = target
 
 
 def bound_slices(graph: Any) -> None:

@@ -55,6 +55,8 @@ def overload_of(node: Any) -> Any:
         return aten.clone.default
     if target is aten._unsafe_index_put.default:
         return aten.index_put.default
+    if target is aten.squeeze.dims and all(axis >= 0 for axis in node.args[1]):
+        return torch.ops.prims.squeeze.default
     scalar = _SCALAR.get(operation_name(target._schema))
     if scalar is not None and len(node.args) > 1 and _is_scalar(node.args[1]):
         return scalar

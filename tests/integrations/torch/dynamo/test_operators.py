@@ -136,3 +136,28 @@ def test_version_of_an_updated_buffer() -> None:
     torch.testing.assert_close(*results)
     torch.testing.assert_close(*operands)
     assert operands[0]._version == operands[1]._version
+
+
+def test_view_of_prims_aliases_its_operand() -> None:
+    """``squeeze`` without an axis becomes ``prims.squeeze``, which a kernel made a copy."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        return y, y[0:1].squeeze()
+
+    run = torch.compile(function, backend="kcache", options=_OPTIONS)
+    y, view = run(torch.ones(2))
+    y.fill_(7)
+    assert view.item() == 7
+
+
+def test_alias_across_a_graph_break() -> None:
+    def function() -> Tensor:
+        a = torch.tensor([1])[0:1]
+        b = a.squeeze()
+        a[0] = 0
+        torch._dynamo.graph_break()
+        a[0] = 2
+        return b
+
+    assert torch.compile(function, backend="kcache", options=_OPTIONS)().item() == 2

@@ -175,6 +175,7 @@ def kernel(**fields: Any) -> list[Any]:
         "result_layouts": [None],
         "fallback": [call()],
         "scalars": [],
+        "lazy": [],
         **fields,
     }
     return ["kernel", *values.values()]
