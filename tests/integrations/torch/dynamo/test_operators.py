@@ -110,7 +110,7 @@ def test_gradient_of_a_determinant(function: Callable[[Tensor], Any], transposed
 
 def test_memory_format_of_unpooling() -> None:
     def function(x: Tensor, indices: Tensor) -> Tensor:
-        return torch.nn.functional.max_unpool2d(x, indices, 2)
+        return torch.nn.functional.max_unpool2d(x, indices, [2, 2])
 
     x = torch.randn(1, 2, 1, 3).to(memory_format=torch.channels_last)
     indices = torch.tensor([[[[0, 2, 4]], [[1, 3, 5]]]])
