@@ -45,15 +45,31 @@ _EXCLUDED = {
     r"_inductor\.(?!config|utils|metrics|test)|lowering|GraphLowering|compile_fx_inner": "it calls Inductor",
     r"@requires_(gpu|cuda|multigpu|triton)|TritonCode": "it is for GPUs",
 }
+#: Beginnings of cases that fail -> why that is expected.
+_DIFFERENCES = {
+    "test_addmv": "PyTorch rejects the call when it traces, before the backend",
+    "test_cat_extern_kernel": "rounding: 6.4e-4 from the result in f64, eager mode 6.0e-4",
+    "test_fft_real_input_real_output": "rounding: 2.2e-5 from the result in f64, eager mode 2.0e-5",
+    "test_conv2d_backward_channels_last": "rounding: 1.14e-5 where 1e-5 is allowed",
+    "test_complex_memory_overlap": "this PyTorch has no such function",
+    "test_low_memory_max_pool": "this PyTorch has no such function",
+    "test_should_pad_bench_for_bmm": "this PyTorch has no such function",
+    "test_custom_op": "the file registers the operator for a device that this PyTorch does not have",
+    "test_computed_buffer_inlining": "it examines generated source code",
+    "test_index_propagation": "it examines generated source code",
+    "test_inner_fn_str_and_stride": "it calls Inductor's scheduler",
+    "test_profiler_mark_wrapper_call": "it looks for Inductor's mark in a profile",
+}
 _HEAD = """# `torch.compile`: PyTorch's tests of its compiler
 
-The CPU cases of `test/inductor/test_torchinductor.py` with `torch.compile(backend="kcache",
+The CPU cases of PyTorch's suite `test_torchinductor` with `torch.compile(backend="kcache",
 options={"strict": True, "least_operators": 0})` in place of Inductor. *Skipped*: by the case itself.
-*Excluded*: cases that
-examine what Inductor generates or how it is configured. Commands:
+*Excluded*: cases that examine what Inductor generates or how it is configured. Run of 2026-11-28 with
+PyTorch 2.13: the file was an earlier version that others had adapted to another device, with names that this
+PyTorch does not have replaced by None; cases that fixes concerned were repeated. Commands:
 
 ```
-python -m tests.integrations.torch.dynamo.inductor_suite test_torchinductor.py --record suite.jsonl
+python -m tests.integrations.torch.dynamo.inductor_suite FILE --record suite.jsonl
 python -m tests.integrations.torch.dynamo.inductor_suite --page suite.jsonl
 ```
 
@@ -225,7 +241,9 @@ def page(judged: Sequence[Case]) -> str:
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for case in judged:
         if case.outcome != "pass":
-            reasons[case.outcome, case.reason.replace("|", "\\|")].append(f"`{case.op}`")
+            expected = next((why for name, why in _DIFFERENCES.items() if case.op.startswith(name)), "")
+            reason = expected if case.outcome == "fail" and expected else case.reason
+            reasons[case.outcome, reason.replace("|", "\\|")].append(f"`{case.op}`")
     lines = [
         f"Of {len(judged)} cases {counts['excluded']} are excluded and {counts['skipped']} skipped; of the "
         f"other {ran}, {counts['pass']} pass ({counts['pass'] / max(ran, 1):.1%}), {counts['fail']} fail, "
