@@ -24,10 +24,9 @@ from kcache_grpc.programs.torch.graph_text.program import Island, write_program
 
 
 @pytest.fixture
-def source(client: kcache.Client, monkeypatch: pytest.MonkeyPatch) -> KernelSource:
+def source(client: kcache.Client) -> KernelSource:
     """A source whose client is that of the test."""
-    monkeypatch.setattr(kernels, "client_of", lambda _: client)
-    return KernelSource(Settings())
+    return KernelSource(Settings(), client)
 
 
 def program(function: Any, *inputs: Any) -> Program:
