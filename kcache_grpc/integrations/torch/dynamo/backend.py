@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.integrations.torch.dynamo import decisions
-from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
+from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut, log
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.plan import KernelStep, executable
 from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record
@@ -101,6 +101,10 @@ class _Compilation:
 
     def function(self) -> Callable[..., Any]:
         """From the record of the source graph, else by tracing it."""
+        if any("quantize" in str(node.target) for node in self._graph_module.graph.nodes):
+            reason = "fake tensors do not tell quantized tensors from others"
+            self._source.decided(Decision("graph", [], [LeftOut("quantize", reason)], origin="eager"))
+            return self._graph_module.forward
         digest = self._digest() if self._settings.warm_start else None
         if digest is None:
             return self._trace().function()

@@ -29,6 +29,8 @@ def unsupported_reason(node: Any) -> str | None:
     name = operation_name(schema)
     if name in _REJECTED:
         return _REJECTED[name]
+    if "quantize" in schema.name.partition("::")[2]:
+        return "a tensor is quantized, which its fake tensor does not say"
     if schema.is_mutable:
         return "it writes to an operand"
     if torch.Tag.nondeterministic_seeded in target.tags:
