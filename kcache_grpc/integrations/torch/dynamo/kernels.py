@@ -81,7 +81,20 @@ def failures() -> dict[str, int]:
 
 
 #: The number of active modes of ``__torch_dispatch__``, such as ``FakeTensorMode`` and ``FlopCounterMode``.
-_active_modes = torch._C._len_torch_dispatch_stack
+_count_modes = torch._C._len_torch_dispatch_stack
+
+
+def _sees_operators() -> bool:
+    """Whether an active mode has to see the operators of compiled code.
+
+    Modes of tracing, such as ``FakeTensorMode``, and those that do not ignore compiled code have to.
+    AOTAutograd's own mode, which is active in the first call of a graph, has not.
+    """
+    modes: Any = import_module("torch.utils._python_dispatch")
+    return any(
+        mode.is_infra_mode() or not mode.ignore_compile_internals()
+        for mode in modes._get_current_dispatch_mode_stack()
+    )
 
 
 class ModeActive(Exception):
@@ -97,7 +110,7 @@ class IslandKernel:
 
     def __call__(self, tensors: list[Any]) -> tuple[Any, ...]:
         """The outputs. Raises ``ModeActive`` where a mode of dispatch has to see the operators."""
-        if _active_modes():
+        if _count_modes() and _sees_operators():
             raise ModeActive
         return self._call(tensors)
 

@@ -123,6 +123,22 @@ def test_errors_of_calls(error: Exception, address: str, monkeypatch: pytest.Mon
     agree(strict)
 
 
+def test_every_call_runs_the_kernel(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd has a mode of dispatch of its own in the first call."""
+    original, calls = TorchCall.__call__, 0
+
+    def counted(self: TorchCall, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+        nonlocal calls
+        calls += 1
+        return original(self, tensors)
+
+    monkeypatch.setattr(TorchCall, "__call__", counted)
+    call = compiled(address, warm_start=False)
+    for count in (1, 2, 3):
+        call(tensor(4, 6), tensor(4, 6, seed=1))
+        assert calls == count
+
+
 def test_a_kernel_that_rejects_a_size(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = TorchCall.__call__
 
