@@ -307,10 +307,10 @@ def test_only_the_socket_may_without_a_token() -> None:
     """The rule itself: no second machine is to be had in a test."""
     from kcache_grpc.errors import PermissionDenied
     from kcache_grpc.server.servicers.admin import AdminServicer
-    from kcache_grpc.service.values import Caller
+    from kcache_grpc.service.values import ANONYMOUS, LOCAL, SHARED, Caller, Principal
 
-    def context(peer: str) -> Any:
-        return SimpleNamespace(caller=lambda header: Caller(peer=peer))
+    def context(peer: str, principal: Principal = LOCAL) -> Any:
+        return SimpleNamespace(caller=lambda header: Caller(peer=peer, principal=principal))
 
     nobody: Any = None
     local, guarded = AdminServicer(nobody, guarded=False), AdminServicer(nobody, guarded=True)
@@ -319,4 +319,8 @@ def test_only_the_socket_may_without_a_token() -> None:
     for peer in ("ipv4:127.0.0.1:7", "ipv6:[::1]:7", "ipv6:%5B::1%5D:7", "ipv4:10.0.0.7:7", ""):
         with pytest.raises(PermissionDenied):
             local._caller(header(), context(peer))
-        assert guarded._caller(header(), context(peer)).peer == peer
+        for principal in (SHARED, Principal("root", "admin")):
+            assert guarded._caller(header(), context(peer, principal)).peer == peer
+        for principal in (LOCAL, ANONYMOUS, Principal("trainer", "writer")):
+            with pytest.raises(PermissionDenied):
+                guarded._caller(header(), context(peer, principal))
