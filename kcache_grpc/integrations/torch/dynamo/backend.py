@@ -14,7 +14,7 @@ from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut, l
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.plan import KernelStep, executable
 from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record
-from kcache_grpc.integrations.torch.dynamo.record_store import Found, RecordStore
+from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore, StoredRecord
 from kcache_grpc.integrations.torch.dynamo.settings import Settings, settings_from
 from kcache_grpc.integrations.torch.dynamo.source_digest import NotDigestible, source_digest
 
@@ -109,11 +109,11 @@ class _Compilation:
         if digest is None:
             return self._trace().function()
         store = RecordStore(self._source.client)
-        found = store.find(digest)
-        record = None if found is None else self._decoded(found)
+        stored = store.find(digest)
+        record = None if stored is None else self._decoded(stored)
         derive_again = random.random() < self._settings.rederive  # noqa: S311 - a sample, no secret
-        if found is not None and record is not None and not derive_again:
-            compiled = self._warm(found, record)
+        if stored is not None and record is not None and not derive_again:
+            compiled = self._warm(stored, record)
             if compiled is not None:
                 return compiled
         trace = self._trace()
@@ -121,7 +121,7 @@ class _Compilation:
         try:
             body = trace.record()
             if body is not None:
-                self._keep(store, digest, body, found if record is not None and derive_again else None)
+                self._keep(store, digest, body, stored if record is not None and derive_again else None)
         except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is compiled
             _count("record", error, "a graph has no record")
         return compiled
@@ -132,7 +132,7 @@ class _Compilation:
 
         return Trace(self._graph_module, self._inputs, self._settings)
 
-    def _keep(self, store: RecordStore, digest: bytes, body: bytes, compared: Found | None) -> None:
+    def _keep(self, store: RecordStore, digest: bytes, body: bytes, compared: StoredRecord | None) -> None:
         """Keep a record; ``compared`` is that which it has to be equal to."""
         if compared is not None and body != compared.body:
             store.dispute(digest, compared, body)
@@ -148,16 +148,16 @@ class _Compilation:
             log.info("no warm start: %s", error)
             return None
 
-    def _decoded(self, found: Found) -> Record | None:
+    def _decoded(self, stored: StoredRecord) -> Record | None:
         """The record, if it is one, and its guards hold: sizes are not part of a source digest."""
         try:
-            record = decode_record(found.body)
+            record = decode_record(stored.body)
             return record if record.result.matches(self._inputs) else None
         except Exception as error:  # noqa: BLE001 - as in ``_warm``
             _count("record", error, "a record was not used, and its graph was traced")
             return None
 
-    def _warm(self, found: Found, record: Record) -> Callable[..., Any] | None:
+    def _warm(self, stored: StoredRecord, record: Record) -> Callable[..., Any] | None:
         begin = time.perf_counter()
         try:
             runners = {
@@ -169,7 +169,7 @@ class _Compilation:
         except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is traced
             _count("record", error, "a record was not used, and its graph was traced")
             return None
-        seconds = {found.origin: time.perf_counter() - begin}
+        seconds = {stored.origin: time.perf_counter() - begin}
         for kind, plan in record.plans.items():
             kernels = [len(step.fallback) for step in plan.steps if isinstance(step, KernelStep)]
             self._source.decided(Decision(kind, kernels, [], seconds=seconds, origin="warm"))

@@ -16,7 +16,7 @@ from kcache_grpc.integrations.torch.dynamo.decisions import log
 _FOLDER = "torch-sources"
 
 
-class Found(NamedTuple):
+class StoredRecord(NamedTuple):
     """A record's bytes, and the tier that had it: "disk" or "remote"."""
 
     body: bytes
@@ -30,11 +30,11 @@ class RecordStore:
         self._client = client
         self._disk: OnDiskCache[bytes, bytes] = OnDiskCache(base_dir=client.cache_dir / _FOLDER)
 
-    def find(self, digest: bytes) -> Found | None:
+    def find(self, digest: bytes) -> StoredRecord | None:
         """The record of a source graph, or ``None``. One of the service is kept on disk from then on."""
         body = self._on_disk(digest)
         if body is not None:
-            return Found(body, "disk")
+            return StoredRecord(body, "disk")
         try:
             assertion = self._client.get_assertion(digest)
         except KcacheError as error:
@@ -43,7 +43,7 @@ class RecordStore:
         if assertion is None:
             return None
         self._keep(digest, assertion.record)
-        return Found(assertion.record, "remote")
+        return StoredRecord(assertion.record, "remote")
 
     def add(self, digest: bytes, body: bytes, programs: Sequence[bytes]) -> None:
         """Keep a record, and assert it at the service. The first record of a digest stays."""
@@ -54,12 +54,12 @@ class RecordStore:
         except KcacheError as error:
             log.info("records at the service: %s", error)
 
-    def dispute(self, digest: bytes, found: Found, observed: bytes) -> None:
+    def dispute(self, digest: bytes, stored: StoredRecord, observed: bytes) -> None:
         """Take a record out of use: tracing the graph again gave ``observed``."""
         reason = "tracing the source graph gave another record"
         try:
-            self._disk.set_aside(digest, found.body)
-            record, other = (hashlib.sha256(body).digest() for body in (found.body, observed))
+            self._disk.set_aside(digest, stored.body)
+            record, other = (hashlib.sha256(body).digest() for body in (stored.body, observed))
             self._client.dispute_assertion(digest, record, other, reason)
         except (CacheError, OSError, KcacheError) as error:
             log.info("a disputed record: %s", error)

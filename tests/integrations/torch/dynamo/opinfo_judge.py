@@ -236,9 +236,9 @@ def judge(name: str, dtype: str, seed: int, dynamic: bool) -> list[str]:
     if verdict is None:
         return [*_coverage(left), *left]
     for sample, wanted in zip(fitting, eager, strict=True):
-        found = _alone(name, sample, wanted, dynamic)
-        if found is not None:
-            return found
+        alone = _alone(name, sample, wanted, dynamic)
+        if alone is not None:
+            return alone
     return ["wrong", f"together with other samples: {verdict[:300]}"]
 
 

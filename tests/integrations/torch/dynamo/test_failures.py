@@ -320,9 +320,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize("body", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_records(body: bytes, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kcache_grpc.integrations.torch.dynamo.record_store import Found
+    from kcache_grpc.integrations.torch.dynamo.record_store import StoredRecord
 
-    monkeypatch.setattr(RecordStore, "find", lambda *_: Found(body, "disk"))
+    monkeypatch.setattr(RecordStore, "find", lambda *_: StoredRecord(body, "disk"))
     monkeypatch.setattr(RecordStore, "add", lambda *_: None)
     with pytest.warns(kcache.KcacheWarning, match="a record was not used"):
         agree(compiled(address))
