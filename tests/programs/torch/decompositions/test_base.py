@@ -31,8 +31,15 @@ def test_the_file_of_operators_is_fresh() -> None:
 
 def test_the_table_is_that_of_torch_mlir() -> None:
     util = pytest.importorskip("torch_mlir.extras.fx_decomp_util")
-    table = {operator: comparable(row) for operator, row in base_decompositions().items()}
-    assert table == {operator: comparable(row) for operator, row in util.get_decomposition_table().items()}
+    ours, theirs = (
+        {
+            operator: comparable(row)
+            for operator, row in table.items()
+            if operator.namespace in ("aten", "prims")
+        }
+        for table in (base_decompositions(), util.get_decomposition_table())
+    )
+    assert ours == theirs
 
 
 _WITHOUT = """
