@@ -40,9 +40,10 @@ def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced() -> None:
             os.kill(server, signal.SIGKILL)
             await until(lambda: not any(worker_alive(pid) for pid in pids))
             assert (await compile(p, "echo")).blobs == (b"x" * 100,)
-            # The pool replaces its workers one by one.
-            await until(lambda: all(map(worker_alive, p.pids)))
-            assert server not in {parent(pid) for pid in p.pids}
+            # The pool replaces a worker that ended when it needs another one.
+            workers = [pid for pid in p.pids if worker_alive(pid)]
+            assert workers
+            assert server not in map(parent, workers)
 
     run(body())
 

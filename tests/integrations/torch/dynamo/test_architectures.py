@@ -16,10 +16,8 @@ from tests.conformance.torch_compile.training import LOOPS, difference
 #: Name, whether in training: buffers that are updated in place, sizes that grow, top-k, scatter, bags.
 SAMPLE = (
     ("decoder, static cache", False),
-    ("decoder, dynamic cache", False),
     ("mixture of experts", False),
     ("graph convolution", True),
-    ("DLRM", True),
 )
 OTHERS = [
     (name, train)
@@ -52,6 +50,7 @@ def test_the_others(name: str, train: bool, address: str) -> None:
     _is_as_eager(name, train, address)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LOOPS)
 def test_losses(name: str, address: str) -> None:
     """Losses of 20 steps follow those of eager mode."""

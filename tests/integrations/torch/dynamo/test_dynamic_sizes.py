@@ -31,6 +31,7 @@ def test_static_sizes_with_dynamic_strides(address: str) -> None:
     assert len(decisions.decisions()) >= 2
 
 
+@pytest.mark.long
 def test_a_growing_cache(address: str) -> None:
     """Kernels compute all but the concatenation, which no program for many sizes has."""
 

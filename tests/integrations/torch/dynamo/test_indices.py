@@ -14,6 +14,8 @@ from torch import Tensor
 
 from tests.integrations.torch.dynamo.compiled import check, compile_with, kernel_count, tensor
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _fresh_dynamo() -> Iterator[None]:

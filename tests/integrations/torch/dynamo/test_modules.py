@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from kcache_grpc.torch import failures
 from tests.integrations.torch.dynamo.compiled import compile_with, strict, tensor
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _fresh_dynamo() -> Iterator[None]:

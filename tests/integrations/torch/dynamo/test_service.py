@@ -94,7 +94,7 @@ def ranks(address: str, tmp_path: Path, wrapped: str) -> list[list[object]]:
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
-@pytest.mark.parametrize("wrapped", ["plain", "ddp"])
+@pytest.mark.parametrize("wrapped", [pytest.param("plain", marks=pytest.mark.long), "ddp"])
 def test_two_ranks_compile_each_program_once(wrapped: str, address: str, tmp_path: Path) -> None:
     first, second = ranks(address, tmp_path, wrapped)
     assert first[0] == second[0]
@@ -106,6 +106,7 @@ def test_two_ranks_compile_each_program_once(wrapped: str, address: str, tmp_pat
         assert client.stats().compiles == first[0]
 
 
+@pytest.mark.long
 def test_sharded_parameters(address: str, tmp_path: Path) -> None:
     """FSDP: parameters are distributed tensors."""
     first, second = ranks(address, tmp_path, "fsdp")

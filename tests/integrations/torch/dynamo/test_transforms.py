@@ -59,7 +59,7 @@ _OF_PYTORCH = (
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning",
     "ignore:Graph break from:UserWarning",
 )
-pytestmark = [pytest.mark.filterwarnings(text) for text in _OF_PYTORCH]
+pytestmark = [pytest.mark.long, *(pytest.mark.filterwarnings(text) for text in _OF_PYTORCH)]
 
 
 @subject(TRANSFORMS)
