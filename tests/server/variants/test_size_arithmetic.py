@@ -27,6 +27,7 @@ def test_exports_of_jax_functions_give_no_wrong_number(checks: Checker) -> None:
         assert checks.counts[kind] > 20, checks.counts
 
 
+@pytest.mark.long
 def test_exports_of_a_pytorch_function_give_no_wrong_number(checks: Checker) -> None:
     pytest.importorskip("torch")
     before = checks.counts["cases"]

@@ -54,6 +54,7 @@ def compile_ahead(call: Callable[..., Any], arguments: tuple[Any, ...], **option
     return compiled.aot_compile((arguments, {}))
 
 
+@pytest.mark.long
 def test_another_process_runs_a_saved_function(address: str, tmp_path: Path) -> None:
     compiled = compile_ahead(function, inputs(), address=address)
     torch.testing.assert_close(compiled(*inputs()), function(*inputs()))

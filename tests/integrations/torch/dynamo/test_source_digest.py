@@ -734,6 +734,7 @@ def digests(file: Path, seed: str) -> list[str]:
     return result.stdout.split()
 
 
+@pytest.mark.long
 def test_other_processes_seeds_and_files_have_the_same_digests(tmp_path: Path) -> None:
     first, second = tmp_path / "model.py", tmp_path / "elsewhere" / "renamed.py"
     second.parent.mkdir()
