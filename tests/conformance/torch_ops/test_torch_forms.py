@@ -174,6 +174,7 @@ def test_a_divisor_in_the_dialect_is_refused() -> None:
         canonicalize(text.encode(), "torch")
 
 
+@pytest.mark.long
 def test_functions() -> None:
     check(
         (X, X.flip(1)),
@@ -189,6 +190,7 @@ def test_functions() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_gamma_and_bessel_functions(dtype: Any) -> None:
     edges = (0.0, -0.0, -0.5, -2.5, -12.25, 1e-3, 0.7, 3.0, 50.0, float("inf"), float("nan"))
