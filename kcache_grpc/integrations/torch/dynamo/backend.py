@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 torch: Any = import_module("torch")
 
+#: Functions and methods of quantized tensors begin so.
+_QUANTIZED = ("quantize_per_", "quantize_dynamic", "dequantize", "int_repr")
+
 
 def kcache(
     graph_module: Any,
@@ -90,6 +93,15 @@ def _fallback(
     return eager
 
 
+def _has_quantized(graph: Any) -> bool:
+    """Whether a graph makes or reads quantized tensors: AOTAutograd traces them as plain ones."""
+    for node in graph.nodes:
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        if node.op in ("call_function", "call_method") and name.startswith(_QUANTIZED):
+            return True
+    return False
+
+
 class _Compilation:
     """The compilation of one graph of Dynamo."""
 
@@ -101,7 +113,7 @@ class _Compilation:
 
     def function(self) -> Callable[..., Any]:
         """From the record of the source graph, else by tracing it."""
-        if any("quantize" in str(node.target) for node in self._graph_module.graph.nodes):
+        if _has_quantized(self._graph_module.graph):
             reason = "fake tensors do not tell quantized tensors from others"
             self._source.decided(Decision("graph", [], [LeftOut("quantize", reason)], origin="eager"))
             return self._graph_module.forward

@@ -110,7 +110,7 @@ def sizes_as_tensors(graph: Any, nodes: Sequence[Any]) -> list[Any]:
         value = getattr(scalar, "meta", {}).get("val")
         if not isinstance(value, (torch.SymInt, torch.SymFloat)) or len(node.args) > 2 or node.kwargs:
             continue
-        dtype = torch.int64 if isinstance(value, torch.SymInt) else torch.get_default_dtype()
+        dtype = _dtype_of_scalar(value, node.args[0].meta["val"])
         with graph.inserting_before(node):
             tensor = graph.call_function(aten.scalar_tensor.default, (scalar,), {"dtype": dtype})
         tensor.meta["val"] = node.args[0].meta["val"].new_empty((), dtype=dtype)
@@ -118,6 +118,19 @@ def sizes_as_tensors(graph: Any, nodes: Sequence[Any]) -> list[Any]:
         node.args = (node.args[0], tensor)
         tensors.append(tensor)
     return tensors
+
+
+def _dtype_of_scalar(value: Any, operand: Any) -> Any:
+    """The dtype of a tensor of rank 0 that promotes with ``operand`` as a number of Python does.
+
+    Such a tensor counts as much as an operand that is of rank 0, too: it has that operand's dtype then.
+    """
+    floating = operand.dtype.is_floating_point or operand.dtype.is_complex
+    if isinstance(value, torch.SymInt):
+        return torch.int64 if floating or operand.dim() or operand.dtype is torch.bool else operand.dtype
+    if not floating:
+        return torch.get_default_dtype()
+    return torch.float64 if operand.dim() else operand.dtype
 
 
 def _creates_from_sizes(node: Any) -> bool:

@@ -59,3 +59,17 @@ def test_the_second_worker_of_a_fleet_starts_from_the_record(
     monkeypatch.setenv("KCACHE_CACHE_DIR", str(tmp_path / "another machine"))
     monkeypatch.setattr(kernels, "_CLIENTS", kernels._Clients())
     assert fleet.main() == "warm"
+
+
+def test_a_parameter_named_after_quantization_is_no_quantized_tensor() -> None:
+    class Quantizer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quantize_levels = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(x * self.quantize_levels) + 1
+
+    with torch.no_grad():
+        torch.compile(Quantizer(), backend="kcache")(torch.randn(3, 4))
+    assert len(decisions()[-1].kernels) == 1

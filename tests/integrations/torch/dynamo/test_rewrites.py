@@ -69,3 +69,21 @@ def test_constants_stay() -> None:
     graph = make_fx(lambda x: aten.add.Tensor(x, 3), tracing_mode="symbolic")(torch.ones(5)).graph
     assert sizes_as_tensors(graph, calls(graph)) == []
     assert calls(graph)[0].args[1] == 3
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.int32, torch.int64, torch.bfloat16, torch.float32, torch.float64, torch.complex64],
+)
+@pytest.mark.parametrize("factor", [1, 0.1])
+def test_a_size_as_a_tensor_promotes_as_a_number(shape: Any, dtype: Any, factor: float) -> None:
+    """Dtype and, to the last bit, value are those of an operator with a number of Python."""
+    x, sized = torch.ones(shape).mul(3).to(dtype), torch.empty(7)
+    module = make_fx(lambda x, y: x * (y.shape[0] * factor), tracing_mode="symbolic")(x, sized)
+    tensors = sizes_as_tensors(module.graph, calls(module.graph))
+    assert tensors
+    module.recompile()
+    expected = x * (7 * factor)
+    assert module(x, sized).dtype == expected.dtype
+    torch.testing.assert_close(module(x, sized), expected, rtol=0, atol=0)
