@@ -145,7 +145,9 @@ class _Compilation:
         return Trace(self._graph_module, self._inputs, self._settings)
 
     def _keep(self, store: RecordStore, digest: bytes, body: bytes, compared: StoredRecord | None) -> None:
-        """Keep a record; ``compared`` is that which it has to be equal to."""
+        """Keep a record; ``compared`` is that which it has to be equal to, if it is of the same toolchain."""
+        if compared is not None and decode_record(compared.body).toolchains != decode_record(body).toolchains:
+            return
         if compared is not None and body != compared.body:
             store.dispute(digest, compared, body)
             error = IntegrityError(f"the {compared.origin} record {digest.hex()} of a source graph is wrong")

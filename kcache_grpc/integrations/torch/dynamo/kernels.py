@@ -114,6 +114,11 @@ class IslandKernel:
             raise ModeActive
         return self._call(tensors)
 
+    @property
+    def toolchain(self) -> str:
+        """The digest of the toolchain that compiled the kernel, in hex."""
+        return self._call.kernel.manifest.toolchain_digest.hex()
+
     def failed(self, error: Exception) -> None:
         """Count a failed call; raise its error with ``strict``.
 

@@ -100,6 +100,8 @@ class Lowering:
     least_operators: int = LEAST_OPERATORS
     #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
     left_out: dict[Node, str] = field(default_factory=dict[Node, str])
+    #: Whether operators are left out because a compile took too long: another time it may not.
+    timed_out: bool = False
     samples: tuple[Sample, Sample] | None = None
     symbols: set[str] = field(default_factory=set[str])
 
@@ -224,6 +226,7 @@ class Lowering:
         return self._vary(names)
 
     def _learn(self, rejection: IslandRejected) -> None:
+        self.timed_out = self.timed_out or isinstance(rejection.error, CompileTimeout)
         names = {*rejection.operators, *_NAMED.findall(str(rejection.error))}
         if getattr(rejection.error, "op", "") == "torch.sym_size":
             tensors = sizes_as_tensors(self.graph_module.graph, rejection.island.nodes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from kcache_grpc.model.program import Program as SentProgram
 from kcache_grpc.model.program import ProgramFormat
 
 #: Increased when the meaning of a record changes.
-FORMAT = 1
+FORMAT = 2
 #: Programs whose text is longer, in bytes, are not recorded: a record would not be small.
 _MOST_TEXT = 64 << 20
 
@@ -32,6 +32,8 @@ class Record:
 
     result: RecordedResult
     plans: Mapping[str, Plan]
+    #: Digests, in hex, of the toolchains of the kernels: another one may support other operators.
+    toolchains: tuple[str, ...] = ()
 
     @property
     def program_digests(self) -> tuple[bytes, ...]:
@@ -45,13 +47,18 @@ def digest_of(program: Program) -> bytes:
     return SentProgram(ProgramFormat.TORCH, program.text).digest
 
 
-def encode_record(entry: Any, plans: Mapping[str, Plan]) -> bytes:
+def encode_record(entry: Any, plans: Mapping[str, Plan], toolchains: Iterable[str] = ()) -> bytes:
     """Raises ``NotRecordable`` where a later process could not do the same, with the reason."""
     try:
         graphs = {kind: encode_graph(plan) for kind, plan in sorted(plans.items())}
     except PlanError as error:
         raise NotRecordable(str(error)) from error
-    data = {"format": FORMAT, "aot": encode_result(entry), "graphs": graphs}
+    data = {
+        "format": FORMAT,
+        "aot": encode_result(entry),
+        "graphs": graphs,
+        "toolchains": sorted(set(toolchains)),
+    }
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -73,6 +80,7 @@ def decode_record(body: bytes) -> Record:
             raise InvalidRecord(f"the record has format {data['format']}, this version reads {FORMAT}")
         result = decode_result(data["aot"])
         plans = {str(kind): decode_graph(graph) for kind, graph in data["graphs"].items()}
+        toolchains = tuple(map(str, data["toolchains"]))
     except (
         LookupError,
         TypeError,
@@ -87,7 +95,7 @@ def decode_record(body: bytes) -> Record:
         raise InvalidRecord(f"not a record: {type(error).__name__}: {error}") from error
     if set(plans) != ({"forward", "backward"} if result.has_backward else {"inference"}):
         raise InvalidRecord(f"the record has the graphs {', '.join(plans)}")
-    return Record(result, plans)
+    return Record(result, plans, toolchains)
 
 
 def decode_graph(data: Any) -> Plan:

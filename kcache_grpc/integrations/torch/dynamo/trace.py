@@ -11,9 +11,9 @@ from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
 from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
 from kcache_grpc.integrations.torch.dynamo.factors import keep_factors
 from kcache_grpc.integrations.torch.dynamo.json_codec import NotRecordable
-from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
+from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, IslandKernel, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lower import Lowering
-from kcache_grpc.integrations.torch.dynamo.plan import Plan, executable
+from kcache_grpc.integrations.torch.dynamo.plan import Plan, Program, executable
 from kcache_grpc.integrations.torch.dynamo.record import encode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.integrations.torch.dynamo.strides import keep_strides, whole_where_it_fails
@@ -41,6 +41,7 @@ class Trace:
         #: Whether a graph was left to PyTorch because of a failure that may not last.
         self._incomplete = False
         self._entry: Any = None
+        self._toolchains: set[str] = set()
 
     def function(self) -> Callable[..., Any]:
         """What computes the graph. Raises whatever AOTAutograd and the service raise."""
@@ -63,15 +64,20 @@ class Trace:
         if self._entry is None or self._incomplete:
             return None
         try:
-            return encode_record(self._entry, self._plans)
+            return encode_record(self._entry, self._plans, self._toolchains)
         except NotRecordable as error:
             log.info("no record of the source graph: %s", error)
             return None
 
+    def _kernels(self, programs: Sequence[Program]) -> list[IslandKernel]:
+        kernels = self._source.compile(programs)
+        self._toolchains.update(kernel.toolchain for kernel in kernels)
+        return kernels
+
     def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
             source, least_operators = self._source, self._settings.least_operators
-            lowering = Lowering(graph_module, kind, source.compile, source.rejected, least_operators)
+            lowering = Lowering(graph_module, kind, self._kernels, source.rejected, least_operators)
             try:
                 lowered = lowering.lower()
                 run = executable(lowered.plan, lowered.kernels)
@@ -87,6 +93,7 @@ class Trace:
                 utils: Any = import_module("torch._functorch._aot_autograd.utils")
                 return utils.make_boxed_func(graph_module)
             self._plans[kind] = lowered.plan
+            self._incomplete = self._incomplete or lowering.timed_out
             source.decided(lowered.decision)
             run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
             return run

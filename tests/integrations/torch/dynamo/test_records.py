@@ -149,3 +149,20 @@ def _digest_of(machine: Machine, function: Any, monkeypatch: pytest.MonkeyPatch)
     machine.run(function)
     monkeypatch.setattr(record_store.RecordStore, "find", find)
     return digests[-1]
+
+
+def test_a_record_of_another_toolchain_is_not_disputed(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that was upgraded may compile other operators: the older record is not wrong."""
+    first, _ = machines
+    with monkeypatch.context() as patched:
+        patched.setattr(kernels.IslandKernel, "toolchain", "00" * 32)
+        first.run(scaled, least_operators=2)
+    before = first.records()
+    digest = _digest_of(first, scaled, monkeypatch)
+    cache: OnDiskCache[bytes, bytes] = OnDiskCache(base_dir=first.folder / "torch-sources")
+    body = json.loads(cache.get(digest) or b"")
+    assert body["toolchains"] == ["00" * 32]
+    torch.testing.assert_close(first.run(scaled, rederive=1.0), EXPECTED)
+    assert first.records() == before
