@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kcache_grpc.integrations.torch.distributed import extend_process_group_timeout
     from kcache_grpc.integrations.torch.dynamo.backend import kcache as backend
-    from kcache_grpc.integrations.torch.dynamo.decisions import Decision, decisions
     from kcache_grpc.integrations.torch.dynamo.kernels import failures
+    from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, decisions
     from kcache_grpc.integrations.torch.exported.load import load
     from kcache_grpc.integrations.torch.exported.package import Packaged, package
     from kcache_grpc.integrations.torch.holder import KernelHolder
@@ -53,12 +53,12 @@ __all__ = [
 _PACKAGE = "kcache_grpc.integrations.torch"
 #: Name -> module, and its name there.
 _HOMES = {
-    "Decision": (f"{_PACKAGE}.dynamo.decisions", "Decision"),
+    "Decision": (f"{_PACKAGE}.dynamo.lowering.decisions", "Decision"),
     "KernelHolder": (f"{_PACKAGE}.holder", "KernelHolder"),
     "Packaged": (f"{_PACKAGE}.exported.package", "Packaged"),
     "Registration": (f"{_PACKAGE}.registration", "Registration"),
     "backend": (f"{_PACKAGE}.dynamo.backend", "kcache"),
-    "decisions": (f"{_PACKAGE}.dynamo.decisions", "decisions"),
+    "decisions": (f"{_PACKAGE}.dynamo.lowering.decisions", "decisions"),
     "extend_process_group_timeout": (f"{_PACKAGE}.distributed", "extend_process_group_timeout"),
     "failures": (f"{_PACKAGE}.dynamo.kernels", "failures"),
     "load": (f"{_PACKAGE}.exported.load", "load"),

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from kcache_grpc.integrations.torch.dynamo import decisions
 from kcache_grpc.integrations.torch.dynamo.backend import kcache
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from tests.conformance.torch_compile.model import Calls, Model, tensors_of, without_dropout
 
 #: Largest difference from eager mode, relative to the largest value of a tensor, that is right for f32.

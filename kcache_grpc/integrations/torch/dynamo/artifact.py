@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord
 from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
-from kcache_grpc.integrations.torch.dynamo.plan import executable
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import executable
 from kcache_grpc.integrations.torch.dynamo.record import decode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import IntegrityError
-from kcache_grpc.integrations.torch.dynamo import decisions
-from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut, log
+from kcache_grpc.integrations.torch.dynamo.digest.source_digest import NotDigestible, source_digest
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
-from kcache_grpc.integrations.torch.dynamo.plan import KernelStep, executable
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut, log
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import KernelStep, executable
 from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record
 from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore, StoredRecord
 from kcache_grpc.integrations.torch.dynamo.settings import Settings, settings_from
-from kcache_grpc.integrations.torch.dynamo.source_digest import NotDigestible, source_digest
 
 if TYPE_CHECKING:
     from kcache_grpc.integrations.torch.dynamo.trace import Trace

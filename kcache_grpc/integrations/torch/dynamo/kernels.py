@@ -12,8 +12,8 @@ from typing import Any
 
 from kcache_grpc.client import decision_log
 from kcache_grpc.client.client import Client
-from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log, record
-from kcache_grpc.integrations.torch.dynamo.plan import Program
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, log, record
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.runtime.torch_call import TorchCall

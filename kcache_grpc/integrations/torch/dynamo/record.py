@@ -14,9 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from kcache_grpc.integrations.torch.dynamo.aot_record import RecordedResult, decode_result, encode_result
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
-from kcache_grpc.integrations.torch.dynamo.plan import Plan, PlanError, Program, decode_plan, encode_plan
+from kcache_grpc.integrations.torch.dynamo.aot.aot_record import RecordedResult, decode_result, encode_result
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
+    Plan,
+    PlanError,
+    Program,
+    decode_plan,
+    encode_plan,
+)
 from kcache_grpc.model.program import Program as SentProgram
 from kcache_grpc.model.program import ProgramFormat
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kcache_grpc.caches import OnDiskCache
 from kcache_grpc.client.client import Client
 from kcache_grpc.errors import CacheError, KcacheError
-from kcache_grpc.integrations.torch.dynamo.decisions import log
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import log
 
 #: The directory below the client's cache directory.
 _FOLDER = "torch-sources"

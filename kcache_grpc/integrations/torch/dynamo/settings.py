@@ -11,7 +11,7 @@ from typing import Any
 
 from kcache_grpc.client.version import package_version
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.integrations.torch.dynamo.partition import LEAST_OPERATORS
+from kcache_grpc.integrations.torch.dynamo.lowering.partition import LEAST_OPERATORS
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import RECORDED
 

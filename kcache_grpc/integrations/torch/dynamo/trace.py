@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
+from kcache_grpc.integrations.torch.dynamo.aot.capture import compile_with_aot
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
-from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
 from kcache_grpc.integrations.torch.dynamo.factors import keep_factors
-from kcache_grpc.integrations.torch.dynamo.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, IslandKernel, KernelSource
-from kcache_grpc.integrations.torch.dynamo.lower import Lowering
-from kcache_grpc.integrations.torch.dynamo.plan import Plan, Program, executable
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, log
+from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Plan, Program, executable
 from kcache_grpc.integrations.torch.dynamo.record import encode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.integrations.torch.dynamo.strides import keep_strides, whole_where_it_fails

@@ -11,11 +11,12 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.integrations.torch.dynamo import decisions
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.digest.source_digest import source_digest
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES
-from kcache_grpc.integrations.torch.dynamo.lower import Compile, Lowering, Rejected
-from kcache_grpc.integrations.torch.dynamo.plan import (
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.lower import Compile, Lowering, Rejected
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
     KernelStep,
     OperatorStep,
     Plan,
@@ -24,7 +25,6 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Register,
 )
 from kcache_grpc.integrations.torch.dynamo.record import decode_graph, digest_of, encode_graph
-from kcache_grpc.integrations.torch.dynamo.source_digest import source_digest
 
 torch: Any = import_module("torch")
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.integrations.torch.dynamo.guard_text import is_guard_text, size_count
+from kcache_grpc.integrations.torch.dynamo.aot.guard_text import is_guard_text, size_count
 
 torch: Any = import_module("torch")
 

@@ -11,14 +11,14 @@ from typing import Any
 from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.client import Client
 from kcache_grpc.errors import ArgumentError, KcacheError, NotFound
-from kcache_grpc.integrations.torch.dynamo import decisions
-from kcache_grpc.integrations.torch.dynamo.decisions import Decision, log
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.digest.source_digest import NotDigestible
 from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
-from kcache_grpc.integrations.torch.dynamo.plan import KernelStep, executable
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, log
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import KernelStep, executable
 from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
-from kcache_grpc.integrations.torch.dynamo.source_digest import NotDigestible
 from kcache_grpc.integrations.torch.exported.convention import convention_of
 from kcache_grpc.integrations.torch.exported.graph import (
     Graph,

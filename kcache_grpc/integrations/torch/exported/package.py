@@ -13,9 +13,9 @@ from typing import Any
 from kcache_grpc.bundle import open_bundle
 from kcache_grpc.client.client import Client
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.integrations.torch.dynamo.json_codec import NotRecordable
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
-from kcache_grpc.integrations.torch.dynamo.plan import Program
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program
 from kcache_grpc.integrations.torch.exported.graph import Graph, lower
 from kcache_grpc.integrations.torch.exported.load import interface_of, settings_of
 from kcache_grpc.integrations.torch.exported.package_file import write_package

@@ -18,9 +18,9 @@ from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.blocking import BlockingIo
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord
 from kcache_grpc.integrations.torch.dynamo.kernels import IslandKernel
-from kcache_grpc.integrations.torch.dynamo.plan import Program, executable
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program, executable
 from kcache_grpc.integrations.torch.exported.convention import decode_convention, encode_convention
 from kcache_grpc.integrations.torch.exported.graph import Graph, graph_from_json, graph_to_json
 from kcache_grpc.integrations.torch.exported.inputs import decode_inputs, dtype_named, encode_inputs

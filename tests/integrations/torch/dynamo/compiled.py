@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kcache_grpc.integrations.torch.dynamo import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 
 Inputs = tuple[Any, ...]
 

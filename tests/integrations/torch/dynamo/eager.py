@@ -8,8 +8,8 @@ from typing import Any
 
 from torch._functorch.partitioners import default_partition
 
-from kcache_grpc.integrations.torch.dynamo.aot_record import decode_result, encode_result
-from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
+from kcache_grpc.integrations.torch.dynamo.aot.aot_record import decode_result, encode_result
+from kcache_grpc.integrations.torch.dynamo.aot.capture import compile_with_aot
 
 
 class Compilers:

@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from kcache_grpc.errors import KcacheError
-from kcache_grpc.integrations.torch.dynamo.lower import Lowered, Lowering
-from kcache_grpc.integrations.torch.dynamo.plan import Program, executable
+from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowered, Lowering
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program, executable
 
 aten: Any = torch.ops.aten
 _SIZE = 3

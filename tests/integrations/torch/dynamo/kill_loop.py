@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 import kcache_grpc as kcache
-from kcache_grpc.integrations.torch.dynamo import decisions, kernels
+from kcache_grpc.integrations.torch.dynamo import kernels
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.torch import failures
 from tests.serving import ServerProcess
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from kcache_grpc.integrations.torch.dynamo.decisions import decisions, forget
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import decisions, forget
 from tests.conformance.torch_ops.harness import samples as opinfo
 
 #: Samples of a case, spread over the first ``_LISTED`` of an operation.

@@ -9,8 +9,8 @@ pytest.importorskip("torch_mlir")
 
 import torch
 
-from kcache_grpc.integrations.torch.dynamo import decisions
 from kcache_grpc.integrations.torch.dynamo.backend import kcache
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 
 
 def test_static_sizes_with_dynamic_strides(address: str) -> None:

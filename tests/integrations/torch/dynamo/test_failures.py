@@ -21,7 +21,8 @@ from torch._dynamo.utils import counters
 
 import kcache_grpc as kcache
 from kcache_grpc import embedded, errors
-from kcache_grpc.integrations.torch.dynamo import decisions, kernels
+from kcache_grpc.integrations.torch.dynamo import kernels
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.runtime.torch_call import TorchCall
@@ -191,7 +192,7 @@ def test_a_failing_backward_leaves_the_forward_a_kernel(
     assert kernel_count() == 1
     assert failures() == {"compile: Unavailable": 1}
     monkeypatch.setattr(
-        "kcache_grpc.integrations.torch.dynamo.capture._cannot_capture", lambda _: "a reason of the test"
+        "kcache_grpc.integrations.torch.dynamo.aot.capture._cannot_capture", lambda _: "a reason of the test"
     )
     decisions.forget()
     agree(compiled(address, warm_start=False))

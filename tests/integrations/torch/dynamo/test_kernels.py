@@ -16,8 +16,8 @@ import kcache_grpc as kcache
 from kcache_grpc.errors import ArgumentError, KcacheError, UnsupportedOp
 from kcache_grpc.integrations.torch.dynamo import kernels
 from kcache_grpc.integrations.torch.dynamo.kernels import Failures, IslandKernel, KernelSource
-from kcache_grpc.integrations.torch.dynamo.lower import Lowering
-from kcache_grpc.integrations.torch.dynamo.plan import Program, executable
+from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program, executable
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.programs.torch.graph_text.program import Island, write_program

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.export import Dim, export
 
 import kcache_grpc as kcache
-from kcache_grpc.integrations.torch.dynamo.decisions import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import decisions
 from kcache_grpc.integrations.torch.exported import graph
 from kcache_grpc.torch import load
 from tests.integrations.torch.dynamo.exported import counting, counting_call, export_counting

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
-from kcache_grpc.integrations.torch.dynamo.decisions import decisions, forget
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import decisions, forget
 
 _OPTIONS = {"strict": True, "least_operators": 0, "warm_start": False}
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch._functorch.partitioners import default_partition
 
-from kcache_grpc.integrations.torch.dynamo.capture import compile_with_aot
-from kcache_grpc.integrations.torch.dynamo.json_codec import InvalidRecord, NotRecordable
-from kcache_grpc.integrations.torch.dynamo.plan import Plan, Program, executable
+from kcache_grpc.integrations.torch.dynamo.aot.capture import compile_with_aot
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord, NotRecordable
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Plan, Program, executable
 from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record, digest_of, encode_record
 from kcache_grpc.model.program import Program as SentProgram
 from kcache_grpc.model.program import ProgramFormat

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
-from kcache_grpc.integrations.torch.dynamo import capture
+from kcache_grpc.integrations.torch.dynamo.aot import capture
 from tests.integrations.torch.dynamo.eager import Compilers, captured
 
 

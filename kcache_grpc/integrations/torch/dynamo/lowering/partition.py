@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.plan import is_slice
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import is_slice
 
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten

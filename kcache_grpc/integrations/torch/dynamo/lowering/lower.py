@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import Any, cast
 
 from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, InvalidProgram, UnsupportedOp
-from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut
-from kcache_grpc.integrations.torch.dynamo.index_checks import check_indices
-from kcache_grpc.integrations.torch.dynamo.layout import layout_of
-from kcache_grpc.integrations.torch.dynamo.partition import (
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut
+from kcache_grpc.integrations.torch.dynamo.lowering.index_checks import check_indices
+from kcache_grpc.integrations.torch.dynamo.lowering.layout import layout_of
+from kcache_grpc.integrations.torch.dynamo.lowering.partition import (
     LEAST_OPERATORS,
     VIEWS,
     Island,
@@ -26,7 +26,7 @@ from kcache_grpc.integrations.torch.dynamo.partition import (
     overload_name,
     packet_name,
 )
-from kcache_grpc.integrations.torch.dynamo.plan import (
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
     KernelStep,
     LayoutLike,
     OperatorStep,
@@ -35,21 +35,21 @@ from kcache_grpc.integrations.torch.dynamo.plan import (
     Register,
     is_slice,
 )
-from kcache_grpc.integrations.torch.dynamo.rewrites import (
+from kcache_grpc.integrations.torch.dynamo.lowering.rewrites import (
     bound_slices,
     drop_empty_operands,
     sizes_as_tensors,
     sizes_of_inputs,
     views_of_aten,
 )
-from kcache_grpc.integrations.torch.dynamo.sizes import (
+from kcache_grpc.integrations.torch.dynamo.lowering.sizes import (
     Sample,
     choose_samples,
     free_symbols,
     size_formulas,
     size_symbols,
 )
-from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
+from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost, cost_of
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
 from kcache_grpc.programs.torch.graph_text.program import prepare_graph, unsupported_reason, write_program
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kcache_grpc.integrations.torch.dynamo.sizes import (
+from kcache_grpc.integrations.torch.dynamo.lowering.sizes import (
     choose_samples,
     evaluated,
     expression,

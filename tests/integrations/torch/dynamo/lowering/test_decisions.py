@@ -14,9 +14,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
-from kcache_grpc.integrations.torch.dynamo import decisions
-from kcache_grpc.integrations.torch.dynamo.decisions import Decision, LeftOut
-from kcache_grpc.integrations.torch.dynamo.traffic import Cost, cost_of
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut
+from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost, cost_of
 from tests.integrations.torch.dynamo.graphs import lowered
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kcache_grpc.integrations.torch.dynamo.layout import is_row_major, layout_of
-from kcache_grpc.integrations.torch.dynamo.plan import Layout
+from kcache_grpc.integrations.torch.dynamo.lowering.layout import is_row_major, layout_of
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Layout
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.source_symbols import Symbols
-from kcache_grpc.integrations.torch.dynamo.source_values import NotDigestible
+from kcache_grpc.integrations.torch.dynamo.digest.source_symbols import Symbols
+from kcache_grpc.integrations.torch.dynamo.digest.source_values import NotDigestible
 
 torch: Any = import_module("torch")
 

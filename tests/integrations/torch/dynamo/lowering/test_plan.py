@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcache_grpc.errors import KcacheError
-from kcache_grpc.integrations.torch.dynamo.plan import (
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
     VERSION,
     KernelStep,
     Layout,

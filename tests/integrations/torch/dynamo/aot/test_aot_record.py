@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from kcache_grpc.integrations.torch.dynamo.aot_record import InvalidRecord, decode_result, encode_result
-from kcache_grpc.integrations.torch.dynamo.guard_text import is_guard_text
+from kcache_grpc.integrations.torch.dynamo.aot.aot_record import InvalidRecord, decode_result, encode_result
+from kcache_grpc.integrations.torch.dynamo.aot.guard_text import is_guard_text
 from tests.integrations.torch.dynamo.eager import Compilers, RecordingBackend, captured
 
 Inputs = tuple[Any, ...]

@@ -26,7 +26,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from kcache_grpc.integrations.torch.dynamo.source_digest import NotDigestible, canonical_text, source_digest
+from kcache_grpc.integrations.torch.dynamo.digest.source_digest import (
+    NotDigestible,
+    canonical_text,
+    source_digest,
+)
 
 Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 
@@ -692,7 +696,7 @@ def test_other_graphs_have_no_digest() -> None:
 SCRIPT = """
 import sys, torch
 from torch import nn
-from kcache_grpc.integrations.torch.dynamo.source_digest import source_digest
+from kcache_grpc.integrations.torch.dynamo.digest.source_digest import source_digest
 
 
 class Model(nn.Module):

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.aot_schema import config_codec, metadata_codec, wrappers_codec
-from kcache_grpc.integrations.torch.dynamo.capture import callable_of
-from kcache_grpc.integrations.torch.dynamo.guard_text import is_guard_text, size_count
-from kcache_grpc.integrations.torch.dynamo.json_codec import (
+from kcache_grpc.integrations.torch.dynamo.aot.aot_schema import config_codec, metadata_codec, wrappers_codec
+from kcache_grpc.integrations.torch.dynamo.aot.capture import callable_of
+from kcache_grpc.integrations.torch.dynamo.aot.guard_text import is_guard_text, size_count
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import (
     INT,
     INTS,
     STR,

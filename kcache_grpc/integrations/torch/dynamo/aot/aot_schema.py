@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.json_codec import (
+from kcache_grpc.integrations.torch.dynamo.aot.json_codec import (
     BOOL,
     INT,
     INTS,

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kcache_grpc.integrations.torch.dynamo.rewrites import drop_empty_operands, sizes_as_tensors
+from kcache_grpc.integrations.torch.dynamo.lowering.rewrites import drop_empty_operands, sizes_as_tensors
 
 aten: Any = torch.ops.aten
 

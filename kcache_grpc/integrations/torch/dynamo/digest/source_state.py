@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.source_values import NotDigestible
+from kcache_grpc.integrations.torch.dynamo.digest.source_values import NotDigestible
 
 torch: Any = import_module("torch")
 

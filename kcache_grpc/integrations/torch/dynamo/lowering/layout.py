@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.plan import Layout, LayoutLike
-from kcache_grpc.integrations.torch.dynamo.sizes import Sample, evaluated
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import Layout, LayoutLike
+from kcache_grpc.integrations.torch.dynamo.lowering.sizes import Sample, evaluated
 
 
 def layout_of(tensor: Any, samples: Sequence[Sample]) -> LayoutLike:

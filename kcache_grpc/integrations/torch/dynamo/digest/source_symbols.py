@@ -6,7 +6,7 @@ import dataclasses
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.source_values import NotDigestible
+from kcache_grpc.integrations.torch.dynamo.digest.source_values import NotDigestible
 
 torch: Any = import_module("torch")
 sympy: Any = import_module("sympy")

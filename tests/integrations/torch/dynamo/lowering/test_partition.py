@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kcache_grpc.integrations.torch.dynamo.partition import (
+from kcache_grpc.integrations.torch.dynamo.lowering.partition import (
     Island,
     Partition,
     Partitioner,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from kcache_grpc.integrations.torch.dynamo.traffic import Cost
+from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost
 
 #: ``TORCH_LOGS="kcache"`` shows decisions, ``TORCH_LOGS="+kcache"`` each operator that was left out.
 log = logging.getLogger("kcache")

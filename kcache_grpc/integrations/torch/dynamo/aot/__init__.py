@@ -1,0 +1,1 @@
+"""AOTAutograd: its trace of a graph, and its metadata as JSON."""
