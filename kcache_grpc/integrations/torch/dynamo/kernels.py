@@ -157,7 +157,7 @@ class KernelSource:
             self.client.compile(
                 program.text,
                 "torch",
-                settings.target,
+                self._target(program),
                 dynamic=program.dynamic,
                 options=settings.options,
             )
@@ -165,10 +165,19 @@ class KernelSource:
         ]
         return [IslandKernel(TorchCall(kernel), settings.strict) for kernel in kernels]
 
+    def _target(self, program: Program) -> str:
+        """That of the settings; for "host" a GPU's own, where the program's tensors are on one."""
+        if program.device == "cpu" or self._settings.target != "host":
+            return self._settings.target
+        major, minor = torch.cuda.get_device_capability()
+        return f"sm_{major}{minor}"
+
     def rejected(self, program: Program) -> list[str]:
         """Operators of a program that the service rejects, such as ``aten.nonzero.default``."""
         settings = self._settings
-        support = self.client.support(program.text, "torch", settings.target, numerics=settings.numerics)
+        support = self.client.support(
+            program.text, "torch", self._target(program), numerics=settings.numerics
+        )
         return [each.op.removeprefix("torch.") for each in support.refusals]
 
 

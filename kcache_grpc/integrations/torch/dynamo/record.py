@@ -75,7 +75,7 @@ def encode_graph(plan: Plan) -> dict[str, Any]:
 
 def _encode_program(program: Program) -> dict[str, Any]:
     text = base64.b64encode(zlib.compress(program.text, 6)).decode()
-    return {"text": text, "dynamic": program.dynamic}
+    return {"text": text, "dynamic": program.dynamic, "device": program.device}
 
 
 def decode_record(body: bytes) -> Record:
@@ -115,4 +115,6 @@ def _decode_program(data: Any) -> Program:
     text = unpacker.decompress(base64.b64decode(data["text"], validate=True), _MOST_TEXT)
     if unpacker.unconsumed_tail or not unpacker.eof:
         raise InvalidRecord("the text of a program is cut off or too long")
-    return Program(text, bool(data["dynamic"]))
+    if data["device"] not in ("cpu", "cuda"):
+        raise InvalidRecord(f"a program is for the device {data['device']!r}")
+    return Program(text, bool(data["dynamic"]), data["device"])

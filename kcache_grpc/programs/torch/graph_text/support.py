@@ -47,6 +47,9 @@ def _values_reason(node: Any) -> str | None:
         if result is not None and not isinstance(result, torch.Tensor):
             return "its result is no tensor"
     operands = [each.meta.get("val") for each in node.all_input_nodes]
+    tensors = [tensor for tensor in (*results, *operands) if isinstance(tensor, torch.Tensor)]
+    if len({tensor.device for tensor in tensors}) > 1:
+        return "its tensors are on several devices"
     for tensor in (*results, *operands):
         reason = _tensor_reason(tensor) if isinstance(tensor, torch.Tensor) else None
         if reason is not None:

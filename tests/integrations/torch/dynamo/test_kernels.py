@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import kcache_grpc as kcache
@@ -96,3 +97,17 @@ def test_errors_are_raised_if_strict(error: Exception) -> None:
     call: Any = Call(error)
     with pytest.raises(type(error), match="broken"):
         IslandKernel(call, strict=True).failed(error)
+
+
+def test_tensors_on_a_gpu_choose_its_target(source: KernelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no GPU: its kernel is compiled, and not called."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    graph = make_fx(lambda x: (torch.tanh(x) * 2,), tracing_mode="fake")
+    with FakeTensorMode():
+        module = graph(torch.empty(3, 4, device="cuda"))
+    lowered = Lowering(module, "inference", source.compile, source.rejected).lower()
+    [program], [kernel] = lowered.plan.programs, lowered.kernels
+    assert program.device == "cuda"
+    assert isinstance(kernel, IslandKernel)
+    assert str(kernel._call.kernel.manifest.target) == "sm_90"
+    assert not lowered.decision.left_out

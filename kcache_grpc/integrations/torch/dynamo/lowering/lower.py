@@ -272,7 +272,7 @@ class Lowering:
             raise IslandRejected(island, error, [error.op.removeprefix("torch.")]) from error
         except ArgumentError as error:
             raise IslandRejected(island, error) from error
-        return Program(text, bool(names))
+        return Program(text, bool(names), island.outputs[0].meta["val"].device.type)
 
     def input_layouts(self, island: Island) -> list[LayoutLike]:
         return [layout_of(node.meta["val"], self._samples()) for node in island.inputs]

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import is_slice
 
@@ -53,6 +53,10 @@ _TRIVIAL_NAMES = frozenset(
 )
 #: An island with fewer operators that compute has no benefit: there is nothing to fuse.
 LEAST_OPERATORS = 2
+
+
+#: Level and device.
+_Group = tuple[int, str]
 
 
 @dataclass
@@ -216,12 +220,12 @@ class Partitioner:
         for node in updates:
             levels[node] = last
 
-    def _islands(self) -> dict[int, Island]:
-        members: dict[int, list[Node]] = {}
+    def _islands(self) -> dict[_Group, Island]:
+        members: dict[_Group, list[Node]] = {}
         for node in self._nodes:
             if node in self._supported:
-                members.setdefault(self._levels[node], []).append(node)
-        return {level: self._island(nodes) for level, nodes in members.items()}
+                members.setdefault((self._levels[node], _device(node)), []).append(node)
+        return {group: self._island(nodes) for group, nodes in members.items()}
 
     def _island(self, members: list[Node]) -> Island:
         inside = set(members)
@@ -259,7 +263,7 @@ class Partitioner:
         )
         return computing >= self._least_operators and bool(island.outputs)
 
-    def _steps(self, islands: dict[int, Island]) -> list[Node | Island]:
+    def _steps(self, islands: dict[_Group, Island]) -> list[Node | Island]:
         by_level: dict[int, list[Node]] = {}
         for node in self._nodes:
             if node not in self._supported and node not in self._views:
@@ -275,10 +279,12 @@ class Partitioner:
             scalars = [self._levels.get(operand, 0) for operand in operands(node) if operand not in needed]
             by_level.setdefault(max([level, *scalars]), []).append(node)
         steps: list[Node | Island] = []
-        for level in range(max([*by_level, *islands], default=-1) + 1):
+        at_level: dict[int, list[Island]] = {}
+        for (level, _), island in islands.items():
+            at_level.setdefault(level, []).append(island)
+        for level in range(max([*by_level, *at_level], default=-1) + 1):
             steps += sorted(by_level.get(level, ()), key=self._rank.__getitem__)
-            if level in islands:
-                steps.append(islands[level])
+            steps += at_level.get(level, ())
         return steps
 
     def _need_views(self, values: Sequence[Node], needed: set[Node]) -> None:
@@ -286,6 +292,13 @@ class Partitioner:
             while value in self._views and value not in needed:
                 needed.add(value)
                 value = value.args[0]
+
+
+def _device(node: Node) -> str:
+    """The device of a node that kernels support: all of its tensors are on one."""
+    value = node.meta.get("val")
+    values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
+    return next(str(each.device) for each in values if isinstance(each, torch.Tensor))
 
 
 def _has_tensors(value: Any) -> bool:

@@ -97,10 +97,11 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class Program:
-    """A TORCH program of a plan. ``dynamic``: it has dynamic sizes."""
+    """A TORCH program of a plan. ``dynamic``: it has dynamic sizes. ``device``: "cpu" or "cuda"."""
 
     text: bytes
     dynamic: bool
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 
 import torch
 from hypothesis import given
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kcache_grpc.integrations.torch.dynamo.lowering.partition import (
@@ -22,6 +23,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.partition import (
     overload_name,
     packet_name,
 )
+from kcache_grpc.programs.torch.graph_text.program import unsupported_reason
 from tests.integrations.torch.dynamo.graphs import Description, descriptions, lowered, module_of, run
 
 aten: Any = torch.ops.aten
@@ -178,3 +180,16 @@ def test_a_plan_computes_what_the_graph_does(description: Description) -> None:
     results = run(plan, *inputs)
     torch.testing.assert_close(results, list(expected), rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(inputs, expected_inputs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_an_island_is_on_one_device() -> None:
+    def function(x: Any, y: Any) -> Any:
+        left, right = torch.sin(x) * 2, torch.cos(y) * 3
+        return left + right.to("cpu") * 2, right
+
+    with FakeTensorMode():
+        graph = make_fx(function)(torch.empty(4), torch.empty(4, device="cuda")).graph
+    result = Partitioner(graph, unsupported_reason).partition()
+    devices = [{str(node.meta["val"].device) for node in island.nodes} for island in result.islands]
+    assert sorted(map(sorted, devices)) == [["cpu"], ["cpu"], ["cuda:0"]]
+    assert "its tensors are on several devices" in result.reasons.values()
