@@ -84,7 +84,10 @@ def values_of(module: nn.Module, function: Any, calls: Calls, train: bool) -> Va
     with torch.set_grad_enabled(train):
         results = list(tensors_of(calls(function)))
     if train:
-        losses = [each.float().square().mean() for each in results if each.requires_grad]
+        wide = [
+            each if each.dtype == torch.float64 else each.float() for each in results if each.requires_grad
+        ]
+        losses = [each.square().mean() for each in wide]
         torch.stack(losses).sum().backward()
     outputs = {f"output {index}": each.detach() for index, each in enumerate(results)}
     outputs |= {f"buffer {name}": buffer.detach() for name, buffer in module.named_buffers()}
