@@ -6,8 +6,8 @@ import copy
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -112,12 +112,14 @@ def outcome(name: str, model: Model, train: bool, options: Mapping[str, Any]) ->
     least = 1e-3 * max(map(_scale, expected.gradients.values()), default=0.0)
     gradient_error, wrong_gradients = _compared(actual.gradients, expected.gradients, least)
     wrong += wrong_gradients
-    if wrong:
-        wrong = _judged(wrong, module, calls, train, actual, expected)
-    return _with_decisions(error, gradient_error, wrong, time.perf_counter() - begin)
+    result = _with_decisions(error, gradient_error, time.perf_counter() - begin)
+    if wrong:  # which compiles the model again, in f64
+        judged = _judged(wrong, module, calls, train, actual, expected)
+        result = replace(result, wrong="; ".join(judged))
+    return result
 
 
-def _with_decisions(error: float, gradient_error: float, wrong: Iterable[str], seconds: float) -> Outcome:
+def _with_decisions(error: float, gradient_error: float, seconds: float) -> Outcome:
     made = decisions.decisions()
     inside = sum((each.inside for each in made), decisions.Cost())
     outside = sum((each.outside for each in made), decisions.Cost())
@@ -125,7 +127,7 @@ def _with_decisions(error: float, gradient_error: float, wrong: Iterable[str], s
     return Outcome(
         error,
         gradient_error,
-        "; ".join(wrong),
+        "",
         counters["stats"]["unique_graphs"],
         sum(len(each.kernels) for each in made),
         _share(inside.operations, outside.operations),

@@ -50,6 +50,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.sizes import (
     size_symbols,
 )
 from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost, cost_of
+from kcache_grpc.integrations.torch.dynamo.lowering.updates import write_elements_in_place
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
 from kcache_grpc.programs.torch.graph_text.program import prepare_graph, unsupported_reason, write_program
 
@@ -114,6 +115,7 @@ class Lowering:
         bound_slices(graph)
         views_of_aten(graph)
         sizes_of_inputs(graph)
+        write_elements_in_place(graph)
         if self.kind != "backward":  # whose indices the forward has checked
             self.left_out.update(dict.fromkeys(check_indices(graph), "it checks indices"))
         prepare_graph(graph)

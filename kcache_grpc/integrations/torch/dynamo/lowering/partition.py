@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import is_slice
+from kcache_grpc.integrations.torch.dynamo.lowering.updates import UPDATES
 
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
@@ -215,7 +216,7 @@ class Partitioner:
             if node not in self._supported and _is_impure(node):
                 level = impure = max(level, impure)
             levels[node] = level
-        updates = [node for node in self._nodes if _is_update(node)]
+        updates = [node for node in self._nodes if node.target in UPDATES]
         last = max(levels.values(), default=0) + 1
         for node in updates:
             levels[node] = last
@@ -305,11 +306,6 @@ def _has_tensors(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(isinstance(element, torch.Tensor) for element in value)  # pyright: ignore[reportUnknownVariableType]
     return isinstance(value, torch.Tensor)
-
-
-def _is_update(node: Node) -> bool:
-    """Whether a node writes to an input of the graph, as AOTAutograd leaves updates at the end."""
-    return packet_name(node) == "copy_"
 
 
 def _is_impure(node: Node) -> bool:

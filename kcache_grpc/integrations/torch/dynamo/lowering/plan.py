@@ -14,6 +14,8 @@ from importlib import import_module
 from keyword import iskeyword
 from typing import Any, NamedTuple, cast
 
+from kcache_grpc.integrations.torch.dynamo.lowering.updates import UPDATES
+
 torch: Any = import_module("torch")
 
 #: Increased when the JSON of plans changes: plans of other versions are not read.
@@ -442,7 +444,7 @@ def _target(name: str) -> Callable[..., Any]:
     target = getattr(getattr(getattr(torch.ops, module), packet), overload)
     if not isinstance(target, torch._ops.OpOverload):
         raise PlanError(f"{name} is no target of a plan")
-    mutates = target._schema.is_mutable and target is not torch.ops.aten.copy_.default
+    mutates = target._schema.is_mutable and target not in UPDATES
     if mutates or target._schema.name in _FORBIDDEN:
         raise PlanError(f"{name} is no target of a plan")
     return target

@@ -31,6 +31,8 @@ def cost_of(node: Any, *, computed: bool) -> Cost:
     if not results or getattr(node.target, "__module__", "") == "_operator":
         return Cost()
     operands = [tensor for each in node.all_input_nodes for tensor in _tensors(each.meta.get("val"))]
+    if node.target is torch.ops.aten.index_put_.default:  # which writes as many elements as it takes
+        results, operands = [node.args[2].meta["val"]], operands[1:]
     moved = sum(_elements(tensor) * tensor.dtype.itemsize for tensor in (*results, *operands))
     return Cost(_operations(node, results), moved)
 
