@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Most locations of one rejection; its count covers all.
-_MAX_LOCATIONS = 8
+#: Most locations of one rejection; its count covers all. ``torch.compile`` leaves out what they name.
+_MAX_LOCATIONS = 500
 
 
 @dataclass(frozen=True)
