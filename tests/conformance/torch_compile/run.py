@@ -123,7 +123,7 @@ def _with_decisions(error: float, gradient_error: float, seconds: float) -> Outc
     made = decisions.decisions()
     inside = sum((each.inside for each in made), decisions.Cost())
     outside = sum((each.outside for each in made), decisions.Cost())
-    left = Counter(each for decision in made for each in decision.left_out)
+    left = Counter((each.operator, each.reason) for decision in made for each in decision.left_out)
     return Outcome(
         error,
         gradient_error,
@@ -132,7 +132,7 @@ def _with_decisions(error: float, gradient_error: float, seconds: float) -> Outc
         sum(len(each.kernels) for each in made),
         _share(inside.operations, outside.operations),
         _share(inside.bytes, outside.bytes),
-        {f"{each.operator}: {each.reason}": count for each, count in left.most_common()},
+        {f"{operator}: {reason}": count for (operator, reason), count in left.most_common()},
         seconds,
     )
 

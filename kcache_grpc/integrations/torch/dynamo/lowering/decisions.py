@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -13,12 +13,16 @@ from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost
 #: ``TORCH_LOGS="kcache"`` shows decisions, ``TORCH_LOGS="+kcache"`` each operator that was left out.
 log = logging.getLogger("kcache")
 
+#: Names of nodes in a line of the log.
+_NAMES = 4
+
 
 class LeftOut(NamedTuple):
-    """An operator that PyTorch runs, and why."""
+    """An operator that PyTorch runs, and why. ``node`` is its name in the graph, such as ``exp_1``."""
 
     operator: str
     reason: str
+    node: str = ""
 
 
 @dataclass
@@ -57,7 +61,7 @@ class Decision:
             "kind": self.kind,
             "origin": self.origin,
             "kernels": self.kernels,
-            "left_out": [[*left, count] for left, count in Counter(self.left_out).items()],
+            "left_out": [list(row) for row in self._rows()],
             "operations_share": round(self.share, 4),
             "traffic_share": round(self.traffic_share, 4),
             "seconds": {stage: round(seconds, 4) for stage, seconds in self.seconds.items()},
@@ -72,9 +76,20 @@ class Decision:
             f"{len(self.left_out)} operators left to PyTorch; {self.share:.1%} of operations and "
             f"{self.traffic_share:.1%} of memory traffic in kernels ({stages})"
         )
-        counts = Counter(self.left_out)
-        lines = [f"  {count} x {each.operator}: {each.reason}" for each, count in counts.items()]
+        lines = [f"  {count} x {name}: {reason}" for name, reason, count in self._rows()]
         return "\n".join([text, *lines])
+
+    def _rows(self) -> list[tuple[str, str, int]]:
+        """Operators that PyTorch runs, why and which nodes they are, and how many."""
+        nodes: dict[tuple[str, str], list[str]] = {}
+        for each in self.left_out:
+            nodes.setdefault((each.operator, each.reason), []).append(each.node)
+        return [(name, reason + _described(each), len(each)) for (name, reason), each in nodes.items()]
+
+
+def _described(nodes: list[str]) -> str:
+    names = ", ".join(filter(None, nodes[:_NAMES]))
+    return f" ({names}{', ...' if len(nodes) > _NAMES else ''})" if names else ""
 
 
 #: Decisions of this process that are kept.

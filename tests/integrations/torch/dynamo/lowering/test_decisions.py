@@ -66,13 +66,15 @@ def _forgotten() -> Iterator[None]:
 
 def test_the_text_names_operators_reasons_and_shares() -> None:
     left = [LeftOut("aten.nonzero.default", "kcache does not lower it")] * 2
-    left.append(LeftOut("aten.erf.default", "no benefit"))
+    left.append(LeftOut("aten.erf.default", "no benefit", "erf"))
+    left += [LeftOut("aten.exp.default", "rejected", f"exp_{index}") for index in range(5)]
     decision = Decision("forward", [3, 4], left, Cost(300, 10), Cost(100, 30), {"compile": 0.25})
     assert str(decision).splitlines() == [
-        "forward: 2 kernels (7 nodes), 3 operators left to PyTorch; 75.0% of operations and "
+        "forward: 2 kernels (7 nodes), 8 operators left to PyTorch; 75.0% of operations and "
         "25.0% of memory traffic in kernels (compile 250 ms)",
         "  2 x aten.nonzero.default: kcache does not lower it",
-        "  1 x aten.erf.default: no benefit",
+        "  1 x aten.erf.default: no benefit (erf)",
+        "  5 x aten.exp.default: rejected (exp_0, exp_1, exp_2, exp_3, ...)",
     ]
 
 
