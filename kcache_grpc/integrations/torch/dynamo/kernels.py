@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import warnings
 from collections import Counter
@@ -12,13 +13,18 @@ from typing import Any
 
 from kcache_grpc.client import decision_log
 from kcache_grpc.client.client import Client
+from kcache_grpc.client.requests.support import Refusal
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, log, record
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program
+from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.runtime.torch_call import TorchCall
 
 torch: Any = import_module("torch")
+
+#: A place in the text of a program, whose parser calls its buffer ``-``.
+_PLACE = re.compile(r"-:(\d+):\d+")
 
 
 class Failures:
@@ -172,13 +178,21 @@ class KernelSource:
         major, minor = torch.cuda.get_device_capability()
         return f"sm_{major}{minor}"
 
-    def rejected(self, program: Program) -> list[str]:
-        """Operators of a program that the service rejects, such as ``aten.nonzero.default``."""
+    def rejected(self, program: Program) -> list[Rejection]:
+        """What of a program the service rejects. Raises ``KcacheError``."""
         settings = self._settings
         support = self.client.support(
             program.text, "torch", self._target(program), numerics=settings.numerics
         )
-        return [each.op.removeprefix("torch.") for each in support.refusals]
+        return [
+            Rejection(each.op.removeprefix("torch."), each.reason, _lines(each)) for each in support.refusals
+        ]
+
+
+def _lines(refusal: Refusal) -> tuple[int, ...]:
+    """The lines of a program's text where an operation is rejected; none where only some are known."""
+    places = [match for each in refusal.locations if (match := _PLACE.fullmatch(each)) is not None]
+    return tuple(int(match[1]) for match in places) if len(places) == refusal.count else ()
 
 
 class _Clients:

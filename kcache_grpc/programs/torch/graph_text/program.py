@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.programs.torch.graph_text.support import unsupported_reason
 from kcache_grpc.programs.torch.graph_text.writer import FunctionWriter
 from kcache_grpc.programs.torch.negative_indices import count_from_the_end, count_truths
 
-__all__ = ["Island", "prepare_graph", "unsupported_reason", "write_program"]
+__all__ = ["Island", "line_owners", "prepare_graph", "unsupported_reason", "write_program"]
 
 torch: Any = import_module("torch")
 
@@ -50,28 +51,61 @@ def write_program(
 
     ``samples``: none where all sizes are static, else two, symbol -> size. ``input_orders`` and
     ``output_orders``: for each tensor the order in which the program has its axes; ``None``: as they are.
-    Raises ``UnsupportedOp`` and ``ArgumentError`` for what cannot be written.
+    Raises ``UnsupportedOp`` and ``ArgumentError`` for what cannot be written; ``metadata["node"]`` is the
+    name of the node.
     """
+    functions = _functions(island, samples, input_orders, output_orders)
+    axes = _open_axes(island, input_orders, samples) if samples else []
+    attributes = f" attributes {{kcache.open_axes = [{', '.join(axes)}]}}" if axes else ""
+    return f"module{attributes} {{\n{''.join(text for text, _ in functions)}}}\n".encode()
+
+
+def line_owners(
+    island: Island,
+    samples: Sequence[Sample] = (),
+    *,
+    input_orders: Sequence[Order] | None = None,
+    output_orders: Sequence[Order] | None = None,
+) -> list[Node | None]:
+    """For each line of what ``write_program`` returns, the node whose operations it has; ``None``: of none.
+
+    A constant belongs to the first node that reads it.
+    """
+    functions = _functions(island, samples, input_orders, output_orders)
+    return [None, *(owner for _, owners in functions for owner in owners), None]
+
+
+def _functions(
+    island: Island,
+    samples: Sequence[Sample],
+    input_orders: Sequence[Order] | None,
+    output_orders: Sequence[Order] | None,
+) -> list[tuple[str, list[Node | None]]]:
+    """The functions of a program, and the owners of their lines."""
     ins = input_orders or [None] * len(island.inputs)
     outs = output_orders or [None] * len(island.outputs)
-    functions = [
+    return [
         _function(name, island, sample, ins, outs)
         for name, sample in zip(("main", "main_at_other_sizes"), samples or ({},), strict=False)
     ]
-    axes = _open_axes(island, ins, samples) if samples else []
-    attributes = f" attributes {{kcache.open_axes = [{', '.join(axes)}]}}" if axes else ""
-    return f"module{attributes} {{\n{''.join(functions)}}}\n".encode()
 
 
 def _function(
     name: str, island: Island, sample: Sample, input_orders: Sequence[Order], output_orders: Sequence[Order]
-) -> str:
+) -> tuple[str, list[Node | None]]:
     writer = FunctionWriter(_Sizes(sample))
     for node, order in zip(island.inputs, input_orders, strict=True):
         writer.parameter(node, order)
+    owners: list[Node | None] = [None] * (1 + writer.lines)
     for node in island.nodes:
-        writer.write(node)
-    return writer.text(name, island.outputs, output_orders)
+        try:
+            writer.write(node)
+        except (UnsupportedOp, ArgumentError) as error:
+            error.metadata["node"] = node.name
+            raise
+        owners += [node] * (1 + writer.lines - len(owners))
+    text = writer.text(name, island.outputs, output_orders)
+    return text, owners + [None] * (text.count("\n") - len(owners))
 
 
 class _Sizes:
@@ -98,12 +132,13 @@ class _Sizes:
         return int(value) if value.is_Integer else float(value)
 
 
-def _open_axes(island: Island, orders: Sequence[Order], samples: Sequence[Sample]) -> list[str]:
+def _open_axes(island: Island, orders: Sequence[Order] | None, samples: Sequence[Sample]) -> list[str]:
     """Each axis of an argument whose size differs between samples: ``[argument, axis, "name"]``."""
     axes: list[str] = []
     first, second = map(_Sizes, samples)
     names: dict[str, str] = {}
-    for position, (node, order) in enumerate(zip(island.inputs, orders, strict=True)):
+    ins = orders or [None] * len(island.inputs)
+    for position, (node, order) in enumerate(zip(island.inputs, ins, strict=True)):
         shape = node.meta["val"].shape
         for axis, source in enumerate(order or range(len(shape))):
             if first(shape[source]) != second(shape[source]):

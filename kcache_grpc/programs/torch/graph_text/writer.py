@@ -35,6 +35,11 @@ class FunctionWriter:
         self._count = 0
         self._parameters: list[str] = []
 
+    @property
+    def lines(self) -> int:
+        """The number of lines of the function's body so far."""
+        return len(self._lines)
+
     def parameter(self, node: Node, order: Sequence[int] | None) -> None:
         """A parameter for a tensor, whose axes come in ``order``."""
         value = node.meta["val"]

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,8 +21,10 @@ from torch._dynamo.utils import counters
 
 import kcache_grpc as kcache
 from kcache_grpc import embedded, errors
+from kcache_grpc.client.requests.support import Refusal
 from kcache_grpc.integrations.torch.dynamo import kernels
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.runtime.torch_call import TorchCall
@@ -241,13 +243,21 @@ def test_all_operators_that_the_service_rejects_are_learned_at_once(
     source = kernels.KernelSource(Settings(address=address))
     assert source.rejected(programs[0]) == []
     monkeypatch.setattr(kcache.Client, "support", lambda *_, **__: Answer)
-    assert source.rejected(programs[0]) == ["aten.first", "aten.second"]
+    assert source.rejected(programs[0]) == [
+        Rejection("aten.first", "unknown", (3, 5)),
+        Rejection("aten.second", "unknown"),
+        Rejection("", "too large"),
+    ]
 
 
 class Answer:
     """What ``Client.support`` returns, as far as it is read."""
 
-    refusals = (SimpleNamespace(op="torch.aten.first"), SimpleNamespace(op="torch.aten.second"))
+    refusals = (
+        Refusal("torch.aten.first", "unknown", 2, ("-:3:10", "-:5:10")),
+        Refusal("torch.aten.second", "unknown", 2, ("-:7:10",)),
+        Refusal("", "too large", 1, ('"name"',)),
+    )
 
 
 def test_no_server_and_no_embedded_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from kcache_grpc.programs.torch.dynamic_shapes import samples_of, symbols_of
 from kcache_grpc.programs.torch.export import torch_program
 from kcache_grpc.programs.torch.graph_text.program import (
     Island,
+    line_owners,
     prepare_graph,
     unsupported_reason,
     write_program,
@@ -148,8 +149,27 @@ def test_strings_are_escaped() -> None:
 def test_a_node_that_reads_what_is_no_part_of_the_program_is_an_error() -> None:
     graph = graph_of(lambda x: torch.exp(x) + 1, torch.ones(3))
     island = island_of(graph)
-    with pytest.raises(ArgumentError, match="which is no part of it"):
+    with pytest.raises(ArgumentError, match="which is no part of it") as raised:
         write_program(Island(island.nodes[1:], island.inputs, island.outputs))
+    assert raised.value.metadata["node"] == island.nodes[1].name
+
+
+@pytest.mark.parametrize("orders", [{}, {"input_orders": [[1, 0]], "output_orders": [[1, 0]]}])
+@pytest.mark.parametrize("samples", [(), ({}, {})])
+def test_each_line_has_the_node_whose_operations_it_has(samples: Any, orders: Any) -> None:
+    """``samples`` without symbols write two functions, as those with symbols do."""
+    island = island_of(graph_of(lambda x: torch.exp(x.sort()[0]) + 1, torch.ones(2, 3)))
+    lines = write_program(island, samples, **orders).decode().splitlines()
+    owners = line_owners(island, samples, **orders)
+    assert len(owners) == len(lines)
+    operations = {"sort": "torch.aten.sort", "exp": "torch.aten.exp", "add": "torch.aten.add.Scalar"}
+    for name, operation in operations.items():
+        [node] = [node for node in island.nodes if node.name == name]
+        owned = [line for line, owner in zip(lines, owners, strict=True) if owner is node]
+        assert sum(f'"{operation}"(' in line for line in owned) == (len(samples) or 1)
+    rest = "\n".join(line for line, owner in zip(lines, owners, strict=True) if owner is None)
+    assert not any(operation in rest for operation in operations.values())
+    assert ("torch.aten.permute" in rest) == bool(orders)
 
 
 def test_a_number_in_place_of_a_list_is_unsupported() -> None:

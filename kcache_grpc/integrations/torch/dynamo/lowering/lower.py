@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import operator
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, InvalidProgram, UnsupportedOp
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut
@@ -17,12 +15,12 @@ from kcache_grpc.integrations.torch.dynamo.lowering.index_checks import check_in
 from kcache_grpc.integrations.torch.dynamo.lowering.layout import layout_of
 from kcache_grpc.integrations.torch.dynamo.lowering.partition import (
     LEAST_OPERATORS,
-    VIEWS,
     Island,
     Node,
     Partition,
     Partitioner,
     is_tensor,
+    is_view,
     overload_name,
     packet_name,
 )
@@ -34,6 +32,13 @@ from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
     Program,
     Register,
     is_slice,
+)
+from kcache_grpc.integrations.torch.dynamo.lowering.rejections import (
+    IslandRejected,
+    PartitionRejected,
+    Rejection,
+    for_each,
+    rejected_nodes,
 )
 from kcache_grpc.integrations.torch.dynamo.lowering.rewrites import (
     bound_slices,
@@ -52,23 +57,30 @@ from kcache_grpc.integrations.torch.dynamo.lowering.sizes import (
 from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost, cost_of
 from kcache_grpc.integrations.torch.dynamo.lowering.updates import write_elements_in_place
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
-from kcache_grpc.programs.torch.graph_text.program import prepare_graph, unsupported_reason, write_program
+from kcache_grpc.programs.torch.graph_text.program import (
+    line_owners,
+    prepare_graph,
+    unsupported_reason,
+    write_program,
+)
 
 torch: Any = import_module("torch")
 
-#: Names of operators in messages.
-_NAMED = re.compile(r"torch\.((?:aten|prims)\.\w+(?:\.\w+)?)")
+_T = TypeVar("_T")
 #: Why a node that makes a tensor of a symbolic size stays with PyTorch.
 _SIZE_OPERAND = "it makes a size an operand of a kernel"
-#: Attempts at a partition whose islands all compile, before the whole graph is left to PyTorch.
+#: Rejected partitions after which only rejected uses of operators are left out. A service may name one use at
+#: a time: after later ones all uses in an island are left out.
+_LOCATED_ATTEMPTS = 4
+#: Rejected partitions after which rejected operators are left out; after later ones whole islands are.
 _ATTEMPTS = 16
 #: Errors after which an island is partitioned again.
 _REJECTIONS = (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError)
 
 #: Compiles programs; raises a ``KcacheError``.
 Compile = Callable[[Sequence[Program]], Sequence[Callable[[list[Any]], Sequence[Any]]]]
-#: The operators of a program that the service rejects, such as ``aten.nonzero.default``.
-Rejected = Callable[[Program], Sequence[str]]
+#: What of a program the service rejects.
+Rejected = Callable[[Program], Sequence[Rejection]]
 
 
 @dataclass
@@ -78,16 +90,6 @@ class Lowered:
     plan: Plan
     kernels: Sequence[Callable[[list[Any]], Sequence[Any]]]
     decision: Decision
-
-
-class IslandRejected(Exception):
-    """An island of a partition has no kernel."""
-
-    def __init__(self, island: Island, error: Exception, operators: Sequence[str] = ()) -> None:
-        super().__init__(str(error))
-        self.island = island
-        self.error = error
-        self.operators = operators
 
 
 @dataclass
@@ -103,6 +105,8 @@ class Lowering:
     left_out: dict[Node, str] = field(default_factory=dict[Node, str])
     #: Whether operators are left out because a compile took too long: another time it may not.
     timed_out: bool = False
+    #: Rejected partitions.
+    _attempts: int = field(default=0, init=False)
     samples: tuple[Sample, Sample] | None = None
     symbols: set[str] = field(default_factory=set[str])
 
@@ -120,17 +124,16 @@ class Lowering:
             self.left_out.update(dict.fromkeys(check_indices(graph), "it checks indices"))
         prepare_graph(graph)
         self._choose_samples(graph)
-        for _ in range(_ATTEMPTS):
+        while True:  # each attempt leaves out more nodes, so the last one has no island
             partition = Partitioner(graph, self._unsupported, self.least_operators).partition()
             if self._demote_sizeless(partition):
                 continue
             try:
                 return self._lowered(partition, begin)
-            except IslandRejected as rejection:
-                self._learn(rejection)
-        for node in graph.nodes:
-            self.left_out.setdefault(node, "no kernel after several attempts")
-        return self._lowered(Partitioner(graph, self._unsupported, self.least_operators).partition(), begin)
+            except PartitionRejected as rejection:
+                self._attempts += 1
+                for island in rejection.islands:
+                    self._learn(island)
 
     def _give_values(self, graph: Any) -> None:
         """Constants of the graph have no fake value: their own has the same dtype and sizes."""
@@ -169,7 +172,7 @@ class Lowering:
 
     def _layouts(self, node: Node) -> list[LayoutLike]:
         """Layouts of the results of a node that computes; none for a view or for several results."""
-        if packet_name(node) == "" or not is_tensor(node) or _is_view(node):
+        if packet_name(node) == "" or not is_tensor(node) or is_view(node):
             return []
         value = node.meta["val"]
         return [layout_of(value, self._samples())] if value.layout is torch.strided else []
@@ -228,30 +231,22 @@ class Lowering:
         return self._vary(names)
 
     def _learn(self, rejection: IslandRejected) -> None:
+        """Leave out nodes of a rejected island: at least one that was not left out before."""
         self.timed_out = self.timed_out or isinstance(rejection.error, CompileTimeout)
-        names = {*rejection.operators, *_NAMED.findall(str(rejection.error))}
         if getattr(rejection.error, "op", "") == "torch.sym_size":
             tensors = sizes_as_tensors(self.graph_module.graph, rejection.island.nodes)
             self.left_out.update(dict.fromkeys(tensors, _SIZE_OPERAND))
             if tensors:
                 return
-        reason = f"{type(rejection.error).__name__}: {rejection.error}"
-        learned = False
-        for node in rejection.island.nodes:
-            if overload_name(node) in names or f"aten.{packet_name(node)}" in names:
-                learned = learned or node not in self.left_out
-                self.left_out[node] = reason
-        if not learned:
-            for node in rejection.island.nodes:
-                self.left_out.setdefault(node, reason)
+        self.left_out.update(rejection.whole if self._attempts > _ATTEMPTS else rejection.left_out)
 
     # Plans.
 
     def _lowered(self, partition: Partition, begin: float) -> Lowered:
         written = time.perf_counter()
-        programs = [self._program(island) for island in partition.islands]
+        programs = for_each(self._program, partition.islands)
         compiling = time.perf_counter()
-        kernels = self._compiled(partition, programs)
+        kernels = for_each(self._compiled, partition.islands, programs)
         end = time.perf_counter()
         plan = _PlanWriter(self, partition, programs).plan()
         decision = self._decision(partition, {"partition": written - begin, "write": compiling - written})
@@ -261,20 +256,22 @@ class Lowering:
     def _program(self, island: Island) -> Program:
         names = size_symbols([node.meta["val"] for node in island.inputs])
         names = names.union(*(self._names(node) for node in island.nodes))
-        sizes = self._samples() if names else ()
-        text_island = TextIsland(island.nodes, island.inputs, island.outputs)
         try:
-            text = write_program(
-                text_island,
-                sizes,
-                input_orders=[_order(layout) for layout in self.input_layouts(island)],
-                output_orders=[_order(layout) for layout in self.output_layouts(island)],
-            )
-        except UnsupportedOp as error:
-            raise IslandRejected(island, error, [error.op.removeprefix("torch.")]) from error
-        except ArgumentError as error:
-            raise IslandRejected(island, error) from error
+            text = self._with_text(write_program, island, dynamic=bool(names))
+        except (UnsupportedOp, ArgumentError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            nodes = {node: reason for node in island.nodes if node.name == error.metadata.get("node")}
+            raise IslandRejected(island, error, nodes) from error
         return Program(text, bool(names), island.outputs[0].meta["val"].device.type)
+
+    def _with_text(self, write: Callable[..., _T], island: Island, *, dynamic: bool) -> _T:
+        """What ``write_program`` or ``line_owners`` returns of an island."""
+        return write(
+            TextIsland(island.nodes, island.inputs, island.outputs),
+            self._samples() if dynamic else (),
+            input_orders=[_order(layout) for layout in self.input_layouts(island)],
+            output_orders=[_order(layout) for layout in self.output_layouts(island)],
+        )
 
     def input_layouts(self, island: Island) -> list[LayoutLike]:
         return [layout_of(node.meta["val"], self._samples()) for node in island.inputs]
@@ -282,26 +279,24 @@ class Lowering:
     def output_layouts(self, island: Island) -> list[LayoutLike]:
         return [layout_of(node.meta["val"], self._samples()) for node in island.outputs]
 
-    def _compiled(
-        self, partition: Partition, programs: Sequence[Program]
-    ) -> Sequence[Callable[[list[Any]], Sequence[Any]]]:
-        if not programs:
-            return ()
-        kernels: list[Callable[[list[Any]], Sequence[Any]]] = []
-        for island, program in zip(partition.islands, programs, strict=True):
-            try:
-                kernels += self.compile([program])
-            except _REJECTIONS as error:  # noqa: PERF203 - the error is that of one island
-                raise IslandRejected(island, error, self._operators(error, program)) from error
-        return kernels
-
-    def _operators(self, error: Exception, program: Program) -> Sequence[str]:
-        if not isinstance(error, UnsupportedOp):
-            return ()
+    def _compiled(self, island: Island, program: Program) -> Callable[[list[Any]], Sequence[Any]]:
         try:
-            return self.rejected(program) or [error.op.removeprefix("torch.")]
-        except Exception:  # noqa: BLE001 - the whole island is left out then
-            return [error.op.removeprefix("torch.")]
+            [kernel] = self.compile([program])
+        except _REJECTIONS as error:
+            raise IslandRejected(island, error, self._rejected_nodes(error, island, program)) from error
+        return kernel
+
+    def _rejected_nodes(self, error: Exception, island: Island, program: Program) -> dict[Node, str]:
+        if not isinstance(error, UnsupportedOp):
+            return {}
+        first = Rejection(error.op.removeprefix("torch."), str(error))
+        try:
+            rejections = self.rejected(program) or [first]
+        except Exception:  # noqa: BLE001 - the error names an operator
+            rejections = [first]
+        owners = self._with_text(line_owners, island, dynamic=program.dynamic)
+        every_use = self._attempts >= _LOCATED_ATTEMPTS
+        return rejected_nodes(rejections, island, owners, every_use=every_use)
 
     def _decision(self, partition: Partition, seconds: dict[str, float]) -> Decision:
         inside, outside = Cost(), Cost()
@@ -309,10 +304,10 @@ class Lowering:
         for step in partition.steps:
             if isinstance(step, Island):
                 for node in step.nodes:
-                    inside += cost_of(node, computed=not _is_view(node))
+                    inside += cost_of(node, computed=not is_view(node))
             elif step.op == "call_function" and step in partition.reasons:
                 outside += cost_of(step, computed=True)
-                left.append(LeftOut(overload_name(step), partition.reasons[step]))
+                left.append(LeftOut(overload_name(step), partition.reasons[step], step.name))
         sizes = [len(island.nodes) for island in partition.islands]
         return Decision(self.kind, sizes, left, inside, outside, seconds)
 
@@ -439,12 +434,6 @@ def partial_reason(node: Node) -> str | None:
     if name == "slice" and size_formulas(whole.shape[position]) == size_formulas(part.shape[position]):
         return None
     return "it concatenates along a dynamic dimension" if name == "cat" else "a part of a dynamic dimension"
-
-
-def _is_view(node: Node) -> bool:
-    if node.target is operator.getitem:
-        return _is_view(node.args[0])
-    return packet_name(node) in VIEWS
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -118,6 +118,13 @@ def operands(node: Node) -> list[Node]:
     return list(dict.fromkeys([*tensors_in(node.args), *tensors_in(node.kwargs)]))
 
 
+def is_view(node: Node) -> bool:
+    """Whether the result of a node aliases its first argument, or is one of several that do."""
+    if node.target is operator.getitem:
+        return is_view(node.args[0])
+    return packet_name(node) in VIEWS
+
+
 def is_tensor(node: Node) -> bool:
     """Whether the value of a node is a tensor."""
     return isinstance(node.meta.get("val"), torch.Tensor)
