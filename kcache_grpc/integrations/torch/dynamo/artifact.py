@@ -1,13 +1,15 @@
 """Graphs compiled ahead of time: ``torch.compile(...).aot_compile`` saves them as records, without weights.
 
-PyTorch pickles its own part of such a file, guards and bytecode; that of kcache is UTF-8 JSON: the settings
-and a record. Loading gets kernels as the settings say: from the disk, a bundle or the service.
+PyTorch pickles its own part of such a file, guards and bytecode; that of kcache is UTF-8 JSON: the settings,
+a record, and the SHA-256 of both. Loading gets kernels as the settings say: from the disk, a bundle or the
+service.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -17,13 +19,12 @@ from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord
 from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import executable
-from kcache_grpc.integrations.torch.dynamo.record import decode_record
+from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 
-torch: Any = import_module("torch")
 _types: Any = import_module("torch._dynamo.aot_compile_types")
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class CompiledGraph(_types.SerializableCallable):
@@ -45,31 +46,18 @@ class CompiledGraph(_types.SerializableCallable):
             raise ArgumentError(
                 "the graph was compiled, and cannot be saved: it has no record (TORCH_LOGS=kcache says why)"
             )
-        if decode_record(fn._body).result.aot_config.num_params_buffers:
-            raise ArgumentError("the graph cannot be saved: it holds parameters itself")
-        data = {
-            "format": _FORMAT,
-            "settings": dataclasses.asdict(fn._settings),
-            "record": base64.b64encode(fn._body).decode(),
-        }
-        return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+        return encode_graph(fn._body, fn._settings)
 
     @classmethod
     def deserialize_compile_artifacts(cls, data: bytes) -> CompiledGraph:
-        """The graph with its kernels. Raises ``IntegrityError``, and what ``Client.compile`` raises."""
-        try:
-            values = json.loads(data)
-            if values["format"] != _FORMAT:
-                raise ValueError(f"format {values['format']!r}")
-            settings = Settings(**values["settings"])
-            body = base64.b64decode(values["record"], validate=True)
-            record = decode_record(body)
-        except (InvalidRecord, KeyError, TypeError, ValueError) as error:
-            raise IntegrityError(f"a graph compiled ahead of time cannot be read: {error}") from error
+        """The graph with its kernels.
+
+        Raises ``IntegrityError`` for other bytes, ``ArgumentError`` where this machine cannot run the
+        kernels, and what ``Client.compile`` raises.
+        """
+        body, record, settings = _decode(data)
         source = KernelSource(settings)
-        runners = {
-            kind: executable(plan, source.compile(plan.programs)) for kind, plan in record.plans.items()
-        }
+        runners = {kind: executable(plan, source.load(plan.programs)) for kind, plan in record.plans.items()}
         # Dynamo's guards, which PyTorch saves, include those of the record.
         result = dataclasses.replace(record.result, guards=None)
         forward = runners.get("inference") or runners["forward"]
@@ -84,9 +72,32 @@ def compile_ahead_of_time(
     from kcache_grpc.integrations.torch.dynamo.trace import Trace
 
     trace = Trace(graph_module, example_inputs, settings)
-    # These make AOTAutograd pickle its entry, which the record is in place of.
-    with torch._functorch.config.patch(
-        bundled_autograd_cache=False, force_autograd_cache=False, bypass_autograd_cache_key=False
-    ):
-        run = trace.function()
+    run = trace.function()
     return CompiledGraph(run, trace.record(), settings)
+
+
+def encode_graph(body: bytes, settings: Settings) -> bytes:
+    """A record and the settings of its kernels, as ``CompiledGraph`` reads them. Raises ``ArgumentError``."""
+    if decode_record(body).result.aot_config.num_params_buffers:
+        raise ArgumentError("the graph cannot be saved: it holds parameters itself")
+    graph = {"settings": dataclasses.asdict(settings), "record": base64.b64encode(body).decode()}
+    return _json({"format": _FORMAT, "sha256": hashlib.sha256(_json(graph)).hexdigest(), "graph": graph})
+
+
+def _decode(data: bytes) -> tuple[bytes, Record, Settings]:
+    """The record, as bytes and decoded, and the settings. Raises ``IntegrityError``."""
+    try:
+        values = json.loads(data)
+        if values["format"] != _FORMAT:
+            raise ValueError(f"format {values['format']!r}")
+        graph = values["graph"]
+        if hashlib.sha256(_json(graph)).hexdigest() != values["sha256"]:
+            raise ValueError("it does not have its digest")
+        body = base64.b64decode(graph["record"], validate=True)
+        return body, decode_record(body), Settings(**graph["settings"])
+    except (InvalidRecord, KeyError, TypeError, ValueError) as error:
+        raise IntegrityError(f"a graph compiled ahead of time cannot be read: {error}") from error
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

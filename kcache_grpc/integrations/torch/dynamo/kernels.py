@@ -120,6 +120,10 @@ class IslandKernel:
             raise ModeActive
         return self._call(tensors)
 
+    def load(self) -> None:
+        """Raises what ``Kernel.load`` raises."""
+        self._call.kernel.load()
+
     @property
     def toolchain(self) -> str:
         """The digest of the toolchain that compiled the kernel, in hex."""
@@ -170,6 +174,17 @@ class KernelSource:
             for program in programs
         ]
         return [IslandKernel(TorchCall(kernel), settings.strict) for kernel in kernels]
+
+    def load(self, programs: Sequence[Program]) -> list[IslandKernel]:
+        """The kernels of ``compile``; those of tensors on the CPU are loaded before they are called.
+
+        Raises ``ArgumentError`` where this machine cannot run one, else as ``compile``.
+        """
+        kernels = self.compile(programs)
+        for program, kernel in zip(programs, kernels, strict=True):
+            if program.device == "cpu":
+                kernel.load()
+        return kernels
 
     def _target(self, program: Program) -> str:
         """That of the settings; for "host" a GPU's own, where the program's tensors are on one."""

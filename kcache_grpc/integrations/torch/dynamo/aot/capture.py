@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -31,12 +31,12 @@ _PRIVATE = {
     "torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture": ("aot_state",),
     "torch._functorch._aot_autograd.graph_compile:aot_stage2_compile": ("fw_compiler", "inference_compiler"),
     "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache": (),
-    "torch._functorch._aot_autograd.autograd_cache:should_bundle_autograd_cache": (),
     "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache": (),
     "torch._functorch._aot_autograd.schemas:AOTAutogradCacheInfo": ("cache_key", "forward_symints"),
     "torch._functorch._aot_autograd.runtime_wrappers:SerializableCompiledFunction": ("serialize_fn",),
     "torch._functorch._aot_autograd.utils:make_boxed_func": (),
     "torch._dynamo.compiled_autograd:_disable": (),
+    "torch._dynamo.config:caching_precompile": (),
 }
 
 
@@ -106,7 +106,7 @@ class _Capture:
         guards = _alias_guards()
         counters["aot_autograd"]["total"] += 1
         try:
-            with enable_aot_logging(), torch._functorch.config.patch(strict_autograd_cache=False):
+            with enable_aot_logging(), _own_entry():
                 compiled, constants = self._stages(gm, example_inputs, decompositions, keep_mutations)
         except _private("torch._dynamo.exc:TensorifyScalarRestartAnalysis"):
             raise
@@ -190,6 +190,19 @@ class _Capture:
         compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")
         compiled = _boxed(compile_eagerly(graph, inputs), key)
         return disable(compiled, reason="do not trace generated backwards pass")
+
+
+@contextlib.contextmanager
+def _own_entry() -> Generator[None]:
+    """Settings with which AOTAutograd makes an entry that holds no code and is not pickled."""
+    functorch = torch._functorch.config.patch(
+        strict_autograd_cache=False,
+        bundled_autograd_cache=False,
+        force_autograd_cache=False,
+        bypass_autograd_cache_key=False,
+    )
+    with functorch, torch._dynamo.config.patch(caching_precompile=False):
+        yield
 
 
 class _ShapeGuards:
@@ -290,8 +303,6 @@ def _cannot_capture(example_inputs: Sequence[Any]) -> str | None:
         return "the graph has nested inputs"
     if any(type(value) is int for value in example_inputs):
         return "the graph has integers as inputs, which AOTAutograd makes symbolic"
-    if _private("torch._functorch._aot_autograd.autograd_cache:should_bundle_autograd_cache")():
-        return "AOTAutograd bundles Inductor's code (bundled_autograd_cache, caching_precompile)"
     context = torch._guards.TracingContext.try_get()
     if context is not None and context.fakify_first_call:
         return "the first call returns fake tensors (fakify_first_call)"
