@@ -69,6 +69,11 @@ def _is_ahead_of_time() -> bool:
     return bool(config.bundled_autograd_cache and config.force_autograd_cache)
 
 
+def _caches_precompiled() -> bool:
+    """Whether PyTorch keeps what Dynamo does, so that later processes need not trace."""
+    return bool(getattr(torch._dynamo.config, "caching_precompile", False))
+
+
 def _count(stage: str, error: Exception, consequence: str) -> None:
     FAILURES.add(f"{stage}: {type(error).__name__}", error, consequence)
 
@@ -119,7 +124,7 @@ class _Compilation:
             return self._graph_module.forward
         digest = self._digest() if self._settings.warm_start else None
         if digest is None:
-            return self._trace().function()
+            return self._cold()
         store = RecordStore(self._source.client)
         stored = store.find(digest)
         record = None if stored is None else self._decoded(stored)
@@ -127,16 +132,36 @@ class _Compilation:
         if stored is not None and record is not None and not derive_again:
             compiled = self._warm(stored, record)
             if compiled is not None:
+                self._precompiled(stored.body)
                 return compiled
+        compared = stored if record is not None and derive_again else None
+        return self._cold(lambda body: self._keep(store, digest, body, compared))
+
+    def _cold(self, keep: Callable[[bytes], None] | None = None) -> Callable[..., Any]:
+        """By tracing the graph; ``keep`` takes its record."""
         trace = self._trace()
         compiled = trace.function()
         try:
-            body = trace.record()
-            if body is not None:
-                self._keep(store, digest, body, stored if record is not None and derive_again else None)
+            body = trace.record() if keep is not None or _caches_precompiled() else None
+            if body is not None and keep is not None:
+                keep(body)
         except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is compiled
             _count("record", error, "a graph has no record")
+            body = None
+        if body is not None:
+            self._precompiled(body)
         return compiled
+
+    def _precompiled(self, body: bytes) -> None:
+        """Hand a record to PyTorch, if it keeps what Dynamo did for later processes."""
+        if not _caches_precompiled():
+            return
+        try:
+            from kcache_grpc.integrations.torch.dynamo.precompile import keep_precompiled
+
+            keep_precompiled(self._graph_module, body, self._settings)
+        except Exception as error:  # noqa: BLE001 - as in ``_cold``
+            _count("precompile", error, "a graph will be traced by later processes")
 
     def _trace(self) -> Trace:
         # Imports what a warm start does not need.
