@@ -187,6 +187,9 @@ def test_functions() -> None:
         unfold=lambda x, y: x.unfold(1, 3, 2),
         dist=lambda x, y: torch.dist(x.nan_to_num(1, 2), y.nan_to_num(1, 2), 3),
         added=lambda x, y: torch.addbmm(x[:, :2], x[None], y.T[None].nan_to_num(1, 2), alpha=2),
+        unused=lambda x, y: torch.addbmm(
+            x[0, :1], x[None].nan_to_num(1, 2), y.T[None].nan_to_num(1, 2), beta=0
+        ),
     )
 
 

@@ -238,7 +238,7 @@ def _addbmm(x: Any, y: Any, z: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     beta, alpha = _factors(x, beta, alpha)
     total = torch.bmm(_wide_float(y), _wide_float(z)).sum(0).to(x.dtype)
     total = total if alpha == 1 else total * alpha
-    return total.expand(x.shape) if beta == 0 else (x if beta == 1 else x * beta) + total
+    return total if beta == 0 else (x if beta == 1 else x * beta) + total
 
 
 def _addmv(x: Any, matrix: Any, vector: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
