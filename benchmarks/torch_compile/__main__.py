@@ -4,8 +4,9 @@
 
 Each measurement is a process of its own with one thread. Warm starts: caches of both are filled by a process
 before; Inductor has its FX graph cache and AOTAutograd cache, kcache its cache directory and a server. The
-contenders take turns within a round. ``eager`` is Dynamo alone (``backend="eager"``). ``--cold`` adds first
-starts with empty caches, for kcache with an empty server.
+contenders take turns within a round. The first process writes the bytecode of kcache, as pip does for an
+installed package. ``eager`` is Dynamo alone (``backend="eager"``). ``--cold`` adds first starts with empty
+caches, for kcache with an empty server.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def run(model: str, backend: str, calls: int, environment: Mapping[str, str]) ->
     """What one process measures."""
     output = subprocess.run(
         [sys.executable, "-m", "benchmarks.torch_compile.child", model, backend, str(calls)],
-        env={**os.environ, **environment},
+        env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
         timeout=_TIMEOUT,
