@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
-from kcache_grpc.client.cache.disk import KcacheWarning
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
 
 #: Row-major, for all arguments or one by one.

@@ -25,8 +25,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import platformdirs
-
 from kcache_grpc.errors import ArgumentError
 
 Tls = bool | bytes | str | os.PathLike[str] | None
@@ -112,7 +110,7 @@ def from_environment(
 ) -> ClientConfig:
     """What was given, else what the environment says, else the defaults. Empty variables count as unset."""
     variables = os.environ if environment is None else environment
-    home = cache_dir or variables.get("KCACHE_CACHE_DIR") or platformdirs.user_cache_dir("kcache", False)
+    home = cache_dir or variables.get("KCACHE_CACHE_DIR") or _user_cache_dir()
     return ClientConfig(
         address=address or variables.get("KCACHE_ADDR") or None,
         cache_dir=Path(home).expanduser().absolute(),
@@ -143,6 +141,12 @@ def _flag(name: str, text: str | None) -> bool | None:
     if text.lower() in ("0", "false", "no", "off"):
         return False
     raise ArgumentError(f"{name} is {text!r}; use yes or no")
+
+
+def _user_cache_dir() -> str:
+    import platformdirs
+
+    return platformdirs.user_cache_dir("kcache", False)
 
 
 def _tls(text: str | None) -> Tls:

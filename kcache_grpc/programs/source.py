@@ -2,6 +2,7 @@
 
 Formats are told apart by content: MLIR bytecode and graphs by their first bytes, ONNX models by their fields,
 text by the dialect of its operations. Nothing is parsed here; the service does that, in a worker.
+Readers of one format are imported when a program of that format is read.
 """
 
 from __future__ import annotations
@@ -11,27 +12,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
 from kcache_grpc.model.program import Program, ProgramFormat
-from kcache_grpc.programs.bytecode_constants import lift_bytecode
-from kcache_grpc.programs.jax.export import (
-    argument_names,
-    is_jitted,
-    lifted_artifact,
-    located_text,
-    lowered_artifact,
-    traced,
-)
 from kcache_grpc.programs.locations import strip_locations
-from kcache_grpc.programs.onnx.binding import bind_inputs
 from kcache_grpc.programs.onnx.program import is_model, lifted_model, model_bytes, model_of
-from kcache_grpc.programs.onnx.tensors import map_file
-from kcache_grpc.programs.onnx.weights import LiftedModel, lift_weights
 from kcache_grpc.programs.origins import Origins
-from kcache_grpc.programs.text_constants import lift_constants
-from kcache_grpc.runtime.bound_kernel import BoundArguments
+
+if TYPE_CHECKING:
+    from kcache_grpc.programs.onnx.weights import LiftedModel
+    from kcache_grpc.runtime.bound_kernel import BoundArguments
 
 #: What ``Client`` takes as a program; objects of frameworks are told by their type, which imports none.
 ProgramLike = str | bytes | os.PathLike[str] | Any
@@ -122,10 +113,14 @@ def read_one(program: ProgramLike, format: str | None) -> Source:
     if not body:
         raise InvalidProgram("the program is empty")
     if stated is ProgramFormat.ONNX or (stated is None and body[:4] != _BYTECODE and is_model(body)):
+        from kcache_grpc.programs.onnx.weights import lift_weights
+
         return _onnx(lift_weights(body, _directory(program)))
     content = bytes(body)
     plain = _plain(content, stated)
     if content.startswith(_BYTECODE) and plain.format is ProgramFormat.STABLEHLO:
+        from kcache_grpc.programs.bytecode_constants import lift_bytecode
+
         lifted, arguments = lift_bytecode(content)
         return Source(Program(plain.format, lifted), arguments)
     if content.startswith(_BYTECODE) or plain.format is ProgramFormat.GRAPH:
@@ -134,6 +129,8 @@ def read_one(program: ProgramLike, format: str | None) -> Source:
     origins = Origins(lambda: content, name)
     if plain.format not in (ProgramFormat.STABLEHLO, ProgramFormat.LINALG):
         return Source(plain, origins=origins)
+    from kcache_grpc.programs.text_constants import lift_constants
+
     text, arguments = lift_constants(plain.body)
     made = plain if text is plain.body else Program(plain.format, text)
     return Source(made, arguments, origins=origins)
@@ -154,6 +151,8 @@ def bound_program(program: ProgramLike, format: str | None, values: Mapping[str,
         return [bound_program(each, format, values) for each in cast("Iterable[ProgramLike]", program)]
     if format not in (None, ProgramFormat.ONNX.value):
         raise ArgumentError(f"bind= is for ONNX models: a program of format {format!r} has no named inputs")
+    from kcache_grpc.programs.onnx.binding import bind_inputs
+
     model = model_of(program)
     bound = bind_inputs(bytes(_body(program)) if model is None else model_bytes(model), values)
     directory = _directory(program)
@@ -184,6 +183,8 @@ def traced_program(
     """
     if args is None and kwargs is None:
         return program
+    from kcache_grpc.programs.jax.export import traced
+
     return traced(program, args or (), kwargs or {})
 
 
@@ -245,7 +246,11 @@ def _names_file(text: str) -> bool:
 def _file_body(path: Path) -> bytes | memoryview:
     """A file's content, which is not read at once where it is large."""
     try:
-        return map_file(path) if path.stat().st_size > _MAPPED_BYTES and path.is_file() else path.read_bytes()
+        if path.stat().st_size <= _MAPPED_BYTES or not path.is_file():
+            return path.read_bytes()
+        from kcache_grpc.programs.onnx.tensors import map_file
+
+        return map_file(path)
     except FileNotFoundError as error:
         raise NotFound(f"no such file: {path}") from error
     except OSError as error:
@@ -260,24 +265,38 @@ def _lifted(program: Any) -> Source | None:
 
         body, arguments, located = located_program(program)
         return Source(Program(ProgramFormat.TORCH, body), arguments, origins=Origins(located, shown=False))
-    if cls.__module__.partition(".")[0] == "jax" and cls.__name__ == "Exported":
+    if cls.__module__.partition(".")[0] == "jax" and cls.__name__ in ("Exported", "Lowered"):
+        return _jax(program, cls.__name__)
+    model = model_of(program)
+    return None if model is None else _onnx(lifted_model(model))
+
+
+def _jax(program: Any, kind: str) -> Source:
+    """A ``jax.export.Exported`` or a ``jax.stages.Lowered``, as ``kind`` says."""
+    from kcache_grpc.programs.jax.export import (
+        argument_names,
+        lifted_artifact,
+        located_text,
+        lowered_artifact,
+    )
+
+    if kind == "Exported":
         body, arguments = lifted_artifact(program)
         names = argument_names(program.mlir_module())
         origins = Origins(lambda: located_text(program), shown=False)
-        return Source(Program(ProgramFormat.STABLEHLO, body), arguments, names=names, origins=origins)
-    if cls.__module__.partition(".")[0] == "jax" and cls.__name__ == "Lowered":
+    else:
         body, arguments = lowered_artifact(program)
         names = argument_names(program.as_text(debug_info=True))
         origins = Origins(lambda: program.as_text(debug_info=True).encode(), shown=False)
-        return Source(Program(ProgramFormat.STABLEHLO, body), arguments, names=names, origins=origins)
-    model = model_of(program)
-    return None if model is None else _onnx(lifted_model(model))
+    return Source(Program(ProgramFormat.STABLEHLO, body), arguments, names=names, origins=origins)
 
 
 def _object_body(program: Any) -> bytes:
     cls = cast("type[object]", type(program))
     if cls.__module__.startswith("kcache_grpc.graph"):
         return _graph_body(program)
+    from kcache_grpc.programs.jax.export import is_jitted
+
     package = cls.__module__.partition(".")[0]
     if is_jitted(program):
         raise ArgumentError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kcache_grpc.errors import ArgumentError, KcacheError
-from kcache_grpc.programs.onnx.weights import LiftedModel, lift_model
+
+if TYPE_CHECKING:
+    from kcache_grpc.programs.onnx.weights import LiftedModel
 
 #: Fields of ``ModelProto`` by number, with their wire types, and those that every model has.
 _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
@@ -66,6 +68,8 @@ def lifted_model(model: Any) -> LiftedModel:
 
     Raises ``ArgumentError`` where protobuf has no room.
     """
+    from kcache_grpc.programs.onnx.weights import lift_model
+
     try:
         return lift_model(model)
     except KcacheError:

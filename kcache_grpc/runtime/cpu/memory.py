@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kcache_grpc.errors import ResourceExhausted
 from kcache_grpc.runtime.cpu._abi import CData, ffi
@@ -17,7 +16,7 @@ ALIGNMENT = 64
 _BYTE = np.dtype(np.uint8)
 _ADDRESS = ffi.typeof("uintptr_t")
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class AlignedBytes:
@@ -27,7 +26,7 @@ class AlignedBytes:
 
     def __init__(self, size: int) -> None:
         try:
-            self.array: NDArray[np.uint8] = np.empty(size + ALIGNMENT, _BYTE)
+            self.array: np.ndarray[Any, np.dtype[np.uint8]] = np.empty(size + ALIGNMENT, _BYTE)
         except (MemoryError, ValueError) as error:
             raise ResourceExhausted(f"no memory for a buffer of {size} bytes", limit="memory") from error
         start = ffi.from_buffer(self.array)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from kcache_grpc.caches import OnDiskCache
+from kcache_grpc.caches.disk import OnDiskCache
 from kcache_grpc.client.client import Client
 from kcache_grpc.errors import CacheError, KcacheError
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import log
