@@ -55,13 +55,15 @@ _WRITERS = 16
 class ImportedKernels:
     """Thread-safe; several processes may share the folder. ``find`` never raises ``OSError``."""
 
-    def __init__(self, directory: Path, disk: DiskTier, limit: int, counters: Counters) -> None:
-        """``limit``: bytes that the disk tier keeps."""
-        self._folder = directory / "imported"
+    def __init__(
+        self, folder: Path, signers: TrustedSigners, disk: DiskTier, limit: int, counters: Counters
+    ) -> None:
+        """``folder``: of the kernels. ``limit``: bytes that the disk tier keeps."""
+        self._folder = folder
         self._disk = disk
         self._limit = limit
         self._counters = counters
-        self.signers = TrustedSigners(directory / "signers")
+        self._signers = signers
 
     def add(self, path: str | os.PathLike[str], trusted: frozenset[str], target: str | None) -> ImportReport:
         """See ``Client.import_bundle``. All is checked before the first byte is written."""
@@ -111,7 +113,7 @@ class ImportedKernels:
             new_kernels = list(pool.map(self._add_kernel, contents.kernels))
             new_mappings = list(pool.map(self._add_mapping, contents.mappings))
         for key in signers:
-            self.signers.add(key, bundle.source)
+            self._signers.add(key, bundle.source)
         for kernel, new in zip(contents.kernels, new_kernels, strict=True):
             tally.added("kernel", kernel.entry.name, bundle.source, new=new)
         for mapping, new in zip(contents.mappings, new_mappings, strict=True):
@@ -126,7 +128,7 @@ class ImportedKernels:
 
     def _drop_damaged(self, contents: Contents, signers: list[bytes]) -> None:
         """Drops the damaged ones of the files that ``contents`` would be in: they are not present."""
-        keys = self.signers.keys() | {key_id_of(key): key for key in signers}
+        keys = self._signers.keys() | {key_id_of(key): key for key in signers}
         reader = _Reader(keys, self._counters)
         for mapping in contents.mappings:
             reader.mapping(self._mapping_file(mapping))
@@ -145,7 +147,7 @@ class ImportedKernels:
         """The most special kernel for ``ask`` whose bytes are whole; ``None`` where there is none."""
         if not self._mapping_folder(ask.program.digest, ask.options.numerics).is_dir():
             return None
-        reader = _Reader(self.signers.keys(), self._counters)
+        reader = _Reader(self._signers.keys(), self._counters)
         numerics, target, options = ask.options.numerics, str(ask.target), str(ask.options)
 
         def mappings(digest: bytes) -> Iterator[OfferedMapping]:
