@@ -12,16 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
-from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
-from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
-from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAssertion
-from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
-from kcache_grpc.client.requests.support import Support
 from kcache_grpc.client.transport.asynchronous import AsyncIo
-from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
-from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
 from kcache_grpc.programs.source import ProgramLike, bound_program, traced_program
 from kcache_grpc.runtime import Kernel
@@ -30,7 +23,14 @@ __all__ = ["Client"]
 
 if TYPE_CHECKING:
     from kcache_grpc.client.bundles.exchange import When
+    from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+    from kcache_grpc.client.bundles.tier import Trust
+    from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAssertion
+    from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
+    from kcache_grpc.client.requests.support import Support
     from kcache_grpc.client.tuning.tuner import Choices, Sizes, TuneProgress, Tuning
+    from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
+    from kcache_grpc.model.explanation import Explanation
 
 
 class Client:
@@ -112,31 +112,31 @@ class Client:
         self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
     ) -> CanonicalGraph:
         """See ``kcache_grpc.Client.normalize``."""
-        return await self._core.normalize(program, format, numerics)
+        return await self._core.requests.normalize(program, format, numerics)
 
     async def store(
         self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
     ) -> int:
         """See ``kcache_grpc.Client.store``."""
-        return await self._core.store(program, format, numerics)
+        return await self._core.requests.store(program, format, numerics)
 
     async def lookup(
         self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
     ) -> Spec | None:
         """See ``kcache_grpc.Client.lookup``."""
-        return await self._core.lookup(program, format, numerics)
+        return await self._core.requests.lookup(program, format, numerics)
 
     async def retrieve(self, key: int) -> Spec | None:
         """See ``kcache_grpc.Client.retrieve``."""
-        return await self._core.retrieve(key)
+        return await self._core.requests.retrieve(key)
 
     async def kernels(self, key: int) -> tuple[KernelSummary, ...]:
         """See ``kcache_grpc.Client.kernels``."""
-        return await self._core.kernels(key)
+        return await self._core.requests.kernels(key)
 
     async def count(self) -> int:
         """See ``kcache_grpc.Client.count``."""
-        return await self._core.count()
+        return await self._core.requests.count()
 
     async def explain(
         self,
@@ -176,7 +176,7 @@ class Client:
         numerics: str = "default",
     ) -> Support:
         """See ``kcache_grpc.Client.support``."""
-        return await self._core.support(program, format, target, numerics)
+        return await self._core.requests.support(program, format, target, numerics)
 
     async def autotune(
         self,
@@ -201,23 +201,23 @@ class Client:
 
     async def get_assertion(self, source_digest: bytes) -> SourceAssertion | None:
         """See ``kcache_grpc.Client.get_assertion``."""
-        return (await self._core.get_assertions((source_digest,))).get(source_digest)
+        return (await self._core.requests.get_assertions((source_digest,))).get(source_digest)
 
     async def get_assertions(self, source_digests: Sequence[bytes]) -> dict[bytes, SourceAssertion]:
         """See ``kcache_grpc.Client.get_assertions``."""
-        return await self._core.get_assertions(source_digests)
+        return await self._core.requests.get_assertions(source_digests)
 
     async def put_assertion(
         self, source_digest: bytes, record: bytes, programs: Sequence[bytes], *, toolchain: str = ""
     ) -> PutAssertionResult:
         """See ``kcache_grpc.Client.put_assertion``."""
-        return await self._core.put_assertion(source_digest, record, programs, toolchain)
+        return await self._core.requests.put_assertion(source_digest, record, programs, toolchain)
 
     async def dispute_assertion(
         self, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str = ""
     ) -> bool:
         """See ``kcache_grpc.Client.dispute_assertion``."""
-        return await self._core.dispute_assertion(source_digest, record_digest, observed, reason)
+        return await self._core.requests.dispute_assertion(source_digest, record_digest, observed, reason)
 
     async def preload(
         self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None
@@ -273,12 +273,14 @@ class Client:
         self, filter: str = "", *, newest_first: bool = False, limit: int | None = None
     ) -> AsyncIterator[AuditEvent]:
         """See ``kcache_grpc.Client.audit``; an asynchronous iterator."""
+        from kcache_grpc.client.requests.audit import Question
+
         return self._audit(Question(filter, newest_first, limit))
 
     async def _audit(self, question: Question) -> AsyncIterator[AuditEvent]:
         given, token = 0, ""
         while True:
-            events, token = await self._core.audit_page(question, given, token)
+            events, token = await self._core.requests.audit_page(question, given, token)
             given += len(events)
             for event in events:
                 yield event
@@ -287,7 +289,7 @@ class Client:
 
     async def audit_heads(self) -> AuditHeads:
         """See ``kcache_grpc.Client.audit_heads``."""
-        return await self._core.audit_heads()
+        return await self._core.requests.audit_heads()
 
     async def close(self) -> None:
         """See ``kcache_grpc.Client.close``."""

@@ -9,24 +9,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
-from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
-from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
-from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAssertion
-from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
-from kcache_grpc.client.requests.blob_cache import BlobDraft, BlobOutcome, BlobSink
-from kcache_grpc.client.requests.support import Support
 from kcache_grpc.client.transport.blocking import BlockingIo, run
-from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
-from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
 from kcache_grpc.programs.source import ProgramLike, bound_program, traced_program
 from kcache_grpc.runtime import Kernel
 
 if TYPE_CHECKING:
     from kcache_grpc.client.bundles.exchange import When
+    from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+    from kcache_grpc.client.bundles.tier import Trust
+    from kcache_grpc.client.requests.assertions import PutAssertionResult, SourceAssertion
+    from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
+    from kcache_grpc.client.requests.blob_cache import BlobDraft, BlobOutcome, BlobSink
+    from kcache_grpc.client.requests.support import Support
     from kcache_grpc.client.tuning.tuner import Choices, Sizes, TuneProgress, Tuning
+    from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
+    from kcache_grpc.model.explanation import Explanation
 
 
 class Client:
@@ -166,29 +166,29 @@ class Client:
         self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
     ) -> CanonicalGraph:
         """The canonical form of a program; nothing is stored."""
-        return run(self._core.normalize(program, format, numerics))
+        return run(self._core.requests.normalize(program, format, numerics))
 
     def store(self, program: ProgramLike, format: str | None = None, *, numerics: str = "default") -> int:
         """The key of a program's canonical graph, stored unless it is known. Never served by a fallback."""
-        return run(self._core.store(program, format, numerics))
+        return run(self._core.requests.store(program, format, numerics))
 
     def lookup(
         self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
     ) -> Spec | None:
         """The stored canonical graph of a program, if there is one; nothing is stored."""
-        return run(self._core.lookup(program, format, numerics))
+        return run(self._core.requests.lookup(program, format, numerics))
 
     def retrieve(self, key: int) -> Spec | None:
         """The canonical graph of a key; ``None`` for a key that was never given."""
-        return run(self._core.retrieve(key))
+        return run(self._core.requests.retrieve(key))
 
     def kernels(self, key: int) -> tuple[KernelSummary, ...]:
         """The stored kernels of a key, youngest first: which sizes and which guard each one has."""
-        return run(self._core.kernels(key))
+        return run(self._core.requests.kernels(key))
 
     def count(self) -> int:
         """How many canonical graphs the namespace has."""
-        return run(self._core.count())
+        return run(self._core.requests.count())
 
     def explain(
         self,
@@ -240,7 +240,7 @@ class Client:
 
         Not for the first one only, as the error of ``compile``. Nothing is stored, and no fallback answers.
         """
-        return run(self._core.support(program, format, target, numerics))
+        return run(self._core.requests.support(program, format, target, numerics))
 
     def autotune(
         self,
@@ -280,7 +280,7 @@ class Client:
 
     def get_blob(self, key: bytes) -> bytes | None:
         """Reads the value of one key of the service's ``BlobCache``, or ``None``; as ``get_blobs``."""
-        return run(self._core.get_blob(key))
+        return run(self._core.requests.get_blob(key))
 
     def get_blobs(self, keys: Sequence[bytes], open_sink: Callable[[int], BlobSink]) -> set[int]:
         """Reads values of the service's ``BlobCache``; ``kcache_grpc.caches.RemoteCache`` is built on it.
@@ -289,14 +289,14 @@ class Client:
         value of ``keys[index]`` arrive. Returns the positions of the keys that are stored. Raises
         ``IntegrityError``, ``Unavailable``.
         """
-        return run(self._core.get_blobs(keys, open_sink))
+        return run(self._core.requests.get_blobs(keys, open_sink))
 
     def put_blobs(self, drafts: Sequence[BlobDraft]) -> tuple[BlobOutcome, ...]:
         """Stores values whose keys are not stored; none is overwritten. Returns an outcome for each.
 
         Raises ``ResourceExhausted``, ``Unavailable``.
         """
-        return run(self._core.put_blobs(drafts))
+        return run(self._core.requests.put_blobs(drafts))
 
     def get_assertion(self, source_digest: bytes) -> SourceAssertion | None:
         """What the source graph with this digest (32 bytes) lowers to, as an actor asserted that is believed.
@@ -305,11 +305,11 @@ class Client:
         (docs/guide/source-assertions.md). The record matches its digest. Whether it is right is not known:
         derive a sample of them again, and call ``dispute_assertion`` where that gives another record.
         """
-        return run(self._core.get_assertions((source_digest,))).get(source_digest)
+        return run(self._core.requests.get_assertions((source_digest,))).get(source_digest)
 
     def get_assertions(self, source_digests: Sequence[bytes]) -> dict[bytes, SourceAssertion]:
         """As ``get_assertion`` for many digests in one call, by digest; those without one are left out."""
-        return run(self._core.get_assertions(source_digests))
+        return run(self._core.requests.get_assertions(source_digests))
 
     def put_assertion(
         self, source_digest: bytes, record: bytes, programs: Sequence[bytes], *, toolchain: str = ""
@@ -320,7 +320,7 @@ class Client:
         is part of the source digest, and stored for people. Raises ``ResourceExhausted`` for a record of more
         than ``limits.max_assertion_bytes``, 1 MiB by default.
         """
-        return run(self._core.put_assertion(source_digest, record, programs, toolchain))
+        return run(self._core.requests.put_assertion(source_digest, record, programs, toolchain))
 
     def dispute_assertion(
         self, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str = ""
@@ -330,7 +330,7 @@ class Client:
         The assertion is in quarantine from then on, and returned to nobody; false where it was before. Raises
         ``NotFound`` for one that this client would not be given.
         """
-        return run(self._core.dispute_assertion(source_digest, record_digest, observed, reason))
+        return run(self._core.requests.dispute_assertion(source_digest, record_digest, observed, reason))
 
     def preload(
         self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None
@@ -428,13 +428,15 @@ class Client:
         ``filter``: such as ``'job = "train-7" AND kind = serve'``; docs/operate/audit.md has the grammar.
         ``limit``: most events. What comes in while the log is read may or may not be among them.
         """
+        from kcache_grpc.client.requests.audit import Question
+
         question = Question(filter, newest_first, limit)
         return self._audit(question)
 
     def _audit(self, question: Question) -> Iterator[AuditEvent]:
         given, token = 0, ""
         while True:
-            events, token = run(self._core.audit_page(question, given, token))
+            events, token = run(self._core.requests.audit_page(question, given, token))
             given += len(events)
             yield from events
             if not token:
@@ -442,7 +444,7 @@ class Client:
 
     def audit_heads(self) -> AuditHeads:
         """The heads of the chains that seal the audit log: what ``kcache audit verify`` compares with."""
-        return run(self._core.audit_heads())
+        return run(self._core.requests.audit_heads())
 
     def close(self) -> None:
         """Ends connections. Kernels stay usable; other calls raise ``ArgumentError``."""

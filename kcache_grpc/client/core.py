@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import weakref
 from collections.abc import Callable, Generator, Sequence
@@ -11,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
 from kcache_grpc.client.bundles.used import Used
 from kcache_grpc.client.cache.kernels import AskKey, KernelTable, ask_key
@@ -21,11 +21,7 @@ from kcache_grpc.client.cache.totals import Totals
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.fetch_kernel import Obtained, Obtainer
-from kcache_grpc.client.requests import assertions, audit, blob_cache, graphs
-from kcache_grpc.client.requests.estimates import expected_seconds
-from kcache_grpc.client.requests.explain import explain
-from kcache_grpc.client.requests.graphs import with_witnesses
-from kcache_grpc.client.requests.support import Support, check_program
+from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
@@ -34,25 +30,27 @@ from kcache_grpc.client.transport.interface import Io
 from kcache_grpc.client.trust.server_state import Generation
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.tuning.recorded_schedules import REFUSALS, RecordedSchedules, plain
-from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.bypass import BypassReason, refusal_reason
 from kcache_grpc.model.evidence import Witness
-from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.manifest import ArtifactRef
-from kcache_grpc.model.options import NUMERICS, Options
+from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import RECORDED
 from kcache_grpc.model.sizes.modes import AUTO, EXACT, ShapeWish
 from kcache_grpc.model.target import Target, parse_target
 from kcache_grpc.programs.origins import located
-from kcache_grpc.programs.source import ProgramLike, Source, read_one, read_source
+from kcache_grpc.programs.source import ProgramLike, Source, read_source
 from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.bound_kernel import BoundKernel
 from kcache_grpc.runtime.cpu.library import require_understood
 
 if TYPE_CHECKING:
     from kcache_grpc.client.bundles.exchange import BundleChoice
+    from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+    from kcache_grpc.client.service_requests import ServiceRequests
     from kcache_grpc.client.tuning import tuner
+    from kcache_grpc.client.values import Stats
+    from kcache_grpc.model.explanation import Explanation
 
 
 class Core:
@@ -403,106 +401,23 @@ class Core:
             lambda main: upload_bundle(main, Path(path), trust, targets, on_progress, deadline)
         )
 
-    # Graphs.
+    # Requests that the service answers itself.
 
-    async def normalize(self, program: ProgramLike, format: str | None, numerics: str) -> CanonicalGraph:
-        """See ``Client.normalize``."""
-        deadline, source = await self._graph(program, format, numerics)
-        graph = source.program
-        with located([source.origins]):
-            return await self._services.serve(
-                lambda obtainer: graphs.normalize(obtainer.connection, graph, numerics, deadline)
-            )
+    @functools.cached_property
+    def requests(self) -> ServiceRequests:
+        """Those that are about no kernel."""
+        from kcache_grpc.client.service_requests import ServiceRequests
 
-    async def store(self, program: ProgramLike, format: str | None, numerics: str) -> int:
-        """See ``Client.store``."""
-        deadline, source = await self._graph(program, format, numerics)
-        graph = source.program
-        with located([source.origins]):
-            return await self._services.ask(lambda main: graphs.store(main, graph, numerics, deadline))
-
-    async def lookup(self, program: ProgramLike, format: str | None, numerics: str) -> Spec | None:
-        """See ``Client.lookup``."""
-        deadline, source = await self._graph(program, format, numerics)
-        graph = source.program
-        with located([source.origins]):
-            return await self._services.ask(lambda main: graphs.lookup(main, graph, numerics, deadline))
-
-    async def retrieve(self, key: int) -> Spec | None:
-        """See ``Client.retrieve``."""
-        return await self._services.ask(lambda main: graphs.retrieve(main, key, self._new_deadline()))
-
-    async def kernels(self, key: int) -> tuple[KernelSummary, ...]:
-        """See ``Client.kernels``."""
-        return await self._services.ask(lambda main: graphs.kernels(main, key, self._new_deadline()))
-
-    async def count(self) -> int:
-        """See ``Client.count``."""
-        return await self._services.ask(lambda main: graphs.count(main, self._new_deadline()))
+        return ServiceRequests(self._services, self._io, self._new_deadline)
 
     async def stats(self) -> Stats:
         """See ``Client.stats``."""
+        from kcache_grpc.client.requests import graphs
+
         counts = self._counters.snapshot()
         self._totals.add(counts)
         return await self._services.ask(
             lambda main: graphs.stats(main, self._new_deadline(), counts, self._totals.read())
-        )
-
-    async def audit_page(
-        self, question: audit.Question, given: int, token: str
-    ) -> tuple[Sequence[audit.AuditEvent], str]:
-        """Some events of ``Client.audit``, after those ``given``, and the token of the next ones."""
-        size = question.page_size(given)
-        if size < 1:
-            return (), ""
-        return await self._services.ask(
-            lambda main: audit.page(main, question, size, token, self._new_deadline())
-        )
-
-    async def audit_heads(self) -> audit.AuditHeads:
-        """See ``Client.audit_heads``."""
-        return await self._services.ask(lambda main: audit.heads(main, self._new_deadline()))
-
-    async def get_blob(self, key: bytes) -> bytes | None:
-        """The value of one key of ``BlobCache``."""
-        deadline = self._new_deadline()
-        return await self._services.ask(lambda main: blob_cache.get_one(main, key, deadline))
-
-    async def get_blobs(
-        self, keys: Sequence[bytes], open_sink: Callable[[int], blob_cache.BlobSink]
-    ) -> set[int]:
-        """Values of ``BlobCache`` into sinks; the positions of the keys that are stored."""
-        deadline = self._new_deadline()
-        return await self._services.ask(lambda main: blob_cache.get(main, keys, deadline, open_sink))
-
-    async def put_blobs(self, drafts: Sequence[blob_cache.BlobDraft]) -> tuple[blob_cache.BlobOutcome, ...]:
-        """Stores values of ``BlobCache`` whose keys are not stored."""
-        deadline = self._new_deadline()
-        return await self._services.ask(lambda main: blob_cache.put(main, drafts, deadline))
-
-    async def get_assertions(
-        self, source_digests: Sequence[bytes]
-    ) -> dict[bytes, assertions.SourceAssertion]:
-        """See ``Client.get_assertions``."""
-        deadline = self._new_deadline()
-        return await self._services.ask(lambda main: assertions.get(main, source_digests, deadline))
-
-    async def put_assertion(
-        self, source_digest: bytes, record: bytes, programs: Sequence[bytes], toolchain: str
-    ) -> assertions.PutAssertionResult:
-        """See ``Client.put_assertion``."""
-        deadline = self._new_deadline()
-        return await self._services.ask(
-            lambda main: assertions.put(main, source_digest, record, programs, toolchain, deadline)
-        )
-
-    async def dispute_assertion(
-        self, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str
-    ) -> bool:
-        """See ``Client.dispute_assertion``."""
-        deadline = self._new_deadline()
-        return await self._services.ask(
-            lambda main: assertions.dispute(main, source_digest, record_digest, observed, reason, deadline)
         )
 
     async def autotune(
@@ -551,6 +466,8 @@ class Core:
         neighbours: int,
     ) -> Explanation:
         """See ``Client.explain``."""
+        from kcache_grpc.client.requests.explain import explain
+
         deadline = self._new_deadline()
         machine, chosen = parse_target(target), self._options(options)
         source = await self._io.blocking(lambda: read_source(program, format))
@@ -567,6 +484,8 @@ class Core:
         shapes: ShapeWish,
     ) -> float | None:
         """See ``Client.expected_seconds``."""
+        from kcache_grpc.client.requests.estimates import expected_seconds
+
         deadline = self._new_deadline()
         machine, chosen = parse_target(target), _options(options)
         source = await self._io.blocking(lambda: read_source(program, format))
@@ -578,24 +497,6 @@ class Core:
             return 0.0
         with located([source.origins]):
             return await self._services.ask(lambda main: expected_seconds(main, ask, deadline))
-
-    async def support(self, program: ProgramLike, format: str | None, target: str, numerics: str) -> Support:
-        """See ``Client.support``."""
-        machine = parse_target(target)
-        deadline, source = await self._graph(program, format, numerics)
-        with located([source.origins]):
-            found = await self._services.ask(
-                lambda main: check_program(main, source.program, machine, numerics, deadline)
-            )
-        return found if source.origins is None else found.located(source.origins.places)
-
-    async def _graph(
-        self, program: ProgramLike, format: str | None, numerics: str
-    ) -> tuple[Deadline, Source]:
-        deadline = self._new_deadline()
-        if numerics not in NUMERICS:
-            raise ArgumentError(f"numerics is {numerics!r}; use one of {', '.join(NUMERICS)}")
-        return deadline, await self._io.blocking(lambda: read_one(program, format))
 
     # Life.
 

@@ -96,6 +96,14 @@ def test_the_client_imports_without_the_server_extra(module):
     assert [name for name in HEAVY if name in loaded] == []
 
 
+def test_the_synchronous_client_imports_no_grpc_and_no_rare_requests():
+    rare = ["bundle", "client.bundles.imported", "client.service_requests", "client.requests.graphs"]
+    rare += ["client.tuning.timings", "client.values", "programs.jax", "programs.onnx.weights"]
+    loaded = loaded_by("import kcache_grpc.client.client")
+    unused = ["grpc", "google.rpc", "platformdirs", *(f"kcache_grpc.{name}" for name in rare)]
+    assert [name for name in unused if name in loaded] == []
+
+
 def test_the_compiler_imports_without_loading_mlir():
     loaded = loaded_by("import kcache_compiler")
     assert [name for name in ("torch_mlir", "llvmlite", "grpc", "google.protobuf") if name in loaded] == []

@@ -19,10 +19,13 @@ from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.bundles.used import MOST_USED, Used
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import EXPORT_BUNDLE, IMPORT_BUNDLE, Io, Wire
+from kcache_grpc.client.transport.interface import Io, Method, Wire
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound, Unavailable
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.model.wire import target_to_proto
+
+EXPORT_BUNDLE = Method("ExportBundle", pb.ExportBundleRequest, pb.ExportBundleResponse, "Bundles")
+IMPORT_BUNDLE = Method("ImportBundle", pb.ImportBundleRequest, pb.ImportBundleResponse, "Bundles")
 
 #: Bytes of one message of an upload.
 _PART_BYTES = 256 << 10

@@ -10,13 +10,27 @@ from datetime import datetime, timezone
 from kcache_grpc._proto.kcache.v1 import source_assertions_pb2 as pb
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import (
-    DISPUTE_ASSERTION,
-    GET_ASSERTIONS,
-    PUT_ASSERTION,
-    Wire,
-)
+from kcache_grpc.client.transport.interface import Method, Wire
 from kcache_grpc.errors import ArgumentError, IntegrityError
+
+GET_ASSERTIONS = Method(
+    "GetAssertions",
+    pb.GetAssertionsRequest,
+    pb.GetAssertionsResponse,
+    "SourceAssertions",
+)
+PUT_ASSERTION = Method(
+    "PutAssertion",
+    pb.PutAssertionRequest,
+    pb.PutAssertionResponse,
+    "SourceAssertions",
+)
+DISPUTE_ASSERTION = Method(
+    "DisputeAssertion",
+    pb.DisputeAssertionRequest,
+    pb.DisputeAssertionResponse,
+    "SourceAssertions",
+)
 
 
 @dataclass(frozen=True)

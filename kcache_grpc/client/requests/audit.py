@@ -11,8 +11,11 @@ from google.protobuf.duration_pb2 import Duration
 from kcache_grpc._proto.kcache.v1 import audit_pb2
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import GET_HEADS, LIST_EVENTS
+from kcache_grpc.client.transport.interface import Method
 from kcache_grpc.errors import ArgumentError, IntegrityError
+
+LIST_EVENTS = Method("ListEvents", audit_pb2.ListEventsRequest, audit_pb2.ListEventsResponse, "Audit")
+GET_HEADS = Method("GetHeads", audit_pb2.GetHeadsRequest, audit_pb2.GetHeadsResponse, "Audit")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _PAGE = 1000

@@ -12,8 +12,12 @@ from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import GET_BLOB, GET_BLOBS, PUT_BLOBS, Wire
+from kcache_grpc.client.transport.interface import Method, Wire
 from kcache_grpc.errors import IntegrityError
+
+GET_BLOB = Method("GetBlob", pb.GetBlobRequest, pb.GetBlobResponse, "BlobCache")
+GET_BLOBS = Method("GetBlobs", pb.GetBlobsRequest, pb.GetBlobsResponse, "BlobCache")
+PUT_BLOBS = Method("PutBlobs", pb.PutBlobsRequest, pb.PutBlobsResponse, "BlobCache")
 
 #: Bytes of content in one part, and in one message.
 _PART_BYTES, _MESSAGE_BYTES = 1 << 20, 3 << 20

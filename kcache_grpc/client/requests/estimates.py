@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, estimate_pb2
-from kcache_grpc.client.requests.graphs import with_witnesses
+from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import ESTIMATE_COMPILE

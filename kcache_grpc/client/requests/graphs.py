@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -23,10 +22,8 @@ from kcache_grpc.client.transport.interface import (
     STORE_GRAPH,
 )
 from kcache_grpc.client.transport.transfer import with_program
-from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Saving, Spec, Stats
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.model.evidence import witness
 from kcache_grpc.model.manifest import Binding, constant_from_proto, symbol_from_proto, tensor_from_proto
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.wire import (
@@ -92,15 +89,6 @@ async def bind(connection: Connection, program: Program, numerics: str, deadline
         return binding
 
     return await connection.renewed(checked, deadline)
-
-
-async def with_witnesses(connection: Connection, ask: KernelRequest, deadline: Deadline) -> KernelRequest:
-    """The ask with what its evidence shows; programs that the service does not know are stored there."""
-    if not ask.evidence:
-        return ask
-    numerics = ask.options.numerics
-    bindings = [await bind(connection, program, numerics, deadline) for program in ask.evidence]
-    return replace(ask, witnesses=tuple(map(witness, bindings)))
 
 
 async def lookup(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> Spec | None:

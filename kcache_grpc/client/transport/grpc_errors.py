@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
 
 from kcache_grpc.errors import DOMAIN, KcacheError, Unavailable, from_reason, from_transport
+
+if TYPE_CHECKING:
+    import grpc
 
 _DETAILS = "grpc-status-details-bin"
 #: What a torn connection looks like when it is not called UNAVAILABLE.
@@ -36,7 +37,7 @@ def from_rpc_error(error: FailedCall, target: str) -> KcacheError:
             if meant is not None:
                 return meant
     code = error.code()
-    if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and any(x in message for x in _TORN):
+    if code.name in ("INTERNAL", "UNKNOWN") and any(x in message for x in _TORN):
         return _unanswered(target, message, code)
     meant = from_transport(code.name, message)
     return _unanswered(target, message, code) if type(meant) is Unavailable else meant
@@ -53,6 +54,8 @@ def _unanswered(target: str, message: str, code: grpc.StatusCode) -> Unavailable
 
 
 def _from_details(data: bytes, message: str) -> KcacheError | None:
+    from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
+
     status = status_pb2.Status()
     try:
         status.ParseFromString(data)

@@ -15,13 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from kcache_grpc._proto.kcache.v1 import (
-    audit_pb2,
-    autotune_pb2,
-    blob_cache_pb2,
-    bundles_pb2,
     estimate_pb2,
     explain_pb2,
-    source_assertions_pb2,
     support_pb2,
 )
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
@@ -69,42 +64,6 @@ ESTIMATE_COMPILE = Method(
 )
 CHECK_PROGRAM = Method("CheckProgram", support_pb2.CheckProgramRequest, support_pb2.CheckProgramResponse)
 GET_STATS = Method("GetStats", pb.GetStatsRequest, pb.GetStatsResponse)
-LIST_EVENTS = Method("ListEvents", audit_pb2.ListEventsRequest, audit_pb2.ListEventsResponse, "Audit")
-GET_HEADS = Method("GetHeads", audit_pb2.GetHeadsRequest, audit_pb2.GetHeadsResponse, "Audit")
-RECORD_TIMINGS = Method(
-    "RecordTimings", autotune_pb2.RecordTimingsRequest, autotune_pb2.RecordTimingsResponse, "Autotune"
-)
-LIST_TIMINGS = Method(
-    "ListTimings", autotune_pb2.ListTimingsRequest, autotune_pb2.ListTimingsResponse, "Autotune"
-)
-
-GET_BLOB = Method("GetBlob", blob_cache_pb2.GetBlobRequest, blob_cache_pb2.GetBlobResponse, "BlobCache")
-GET_BLOBS = Method("GetBlobs", blob_cache_pb2.GetBlobsRequest, blob_cache_pb2.GetBlobsResponse, "BlobCache")
-PUT_BLOBS = Method("PutBlobs", blob_cache_pb2.PutBlobsRequest, blob_cache_pb2.PutBlobsResponse, "BlobCache")
-GET_ASSERTIONS = Method(
-    "GetAssertions",
-    source_assertions_pb2.GetAssertionsRequest,
-    source_assertions_pb2.GetAssertionsResponse,
-    "SourceAssertions",
-)
-PUT_ASSERTION = Method(
-    "PutAssertion",
-    source_assertions_pb2.PutAssertionRequest,
-    source_assertions_pb2.PutAssertionResponse,
-    "SourceAssertions",
-)
-DISPUTE_ASSERTION = Method(
-    "DisputeAssertion",
-    source_assertions_pb2.DisputeAssertionRequest,
-    source_assertions_pb2.DisputeAssertionResponse,
-    "SourceAssertions",
-)
-EXPORT_BUNDLE = Method(
-    "ExportBundle", bundles_pb2.ExportBundleRequest, bundles_pb2.ExportBundleResponse, "Bundles"
-)
-IMPORT_BUNDLE = Method(
-    "ImportBundle", bundles_pb2.ImportBundleRequest, bundles_pb2.ImportBundleResponse, "Bundles"
-)
 
 
 class Replies(Protocol[ReplyOut]):

@@ -12,7 +12,6 @@ from kcache_grpc.client.cache.memory import Lru
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.trust.verification import KernelRequest
-from kcache_grpc.client.tuning import timings
 from kcache_grpc.errors import (
     ArgumentError,
     CompileFailed,
@@ -54,6 +53,8 @@ class RecordedSchedules:
         key = ask_key(ask)
         until, schedule = self._schedules.get(key) or (0.0, "")
         if time.monotonic() > until:
+            from kcache_grpc.client.tuning import timings
+
             schedule = await self._services.serve(
                 lambda obtainer: timings.recorded(obtainer.connection, ask, deadline)
             )

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from google.protobuf.duration_pb2 import Duration
 
 from kcache_grpc._proto.kcache.v1 import autotune_pb2
-from kcache_grpc.client.requests.graphs import bind, with_witnesses
+from kcache_grpc.client.requests.graphs import bind
+from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import LIST_TIMINGS, RECORD_TIMINGS
+from kcache_grpc.client.transport.interface import Method
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.evidence import dynamic_shape
@@ -23,6 +24,13 @@ from kcache_grpc.model.target import Target
 from kcache_grpc.model.variants import exact_shape, parse_arg_spec, spec_sizes
 from kcache_grpc.model.wire import options_to_proto, target_to_proto
 from kcache_grpc.runtime.device import device_name
+
+RECORD_TIMINGS = Method(
+    "RecordTimings", autotune_pb2.RecordTimingsRequest, autotune_pb2.RecordTimingsResponse, "Autotune"
+)
+LIST_TIMINGS = Method(
+    "ListTimings", autotune_pb2.ListTimingsRequest, autotune_pb2.ListTimingsResponse, "Autotune"
+)
 
 
 @dataclass(frozen=True)
