@@ -145,10 +145,10 @@ class Llama(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    return [
-        nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs),
-    ]
+    layer = nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False)
+    # With smaller weights deep models compute zero, whatever their input.
+    nn.init.kaiming_normal_(layer.weight)
+    return [layer, nn.BatchNorm2d(outputs)]
 
 
 class Bottleneck(nn.Module):
