@@ -83,6 +83,7 @@ for dynamic in (None, shapes):
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_same_module_in_other_processes_has_the_same_bytes(tmp_path: Path) -> None:
     outputs = set[str]()

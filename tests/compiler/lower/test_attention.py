@@ -179,7 +179,11 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("function", [plain, causal, guarded], ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [causal, guarded, pytest.param(plain, marks=pytest.mark.long)],
+    ids=lambda function: function.__name__,
+)
 def test_open_sizes(function: Function) -> None:
     kernel = _kernel(function, _arrays(37, 53, 16) + _extra(function, 37, 53), opened=True)
     assert _is_attention(kernel)

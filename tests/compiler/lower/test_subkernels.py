@@ -102,7 +102,13 @@ def _draws(numbers: range, element: str, distribution: str) -> str:
 
 @pytest.mark.parametrize(
     ("element", "distribution"),
-    [("f32", "UNIFORM"), ("f16", "NORMAL"), ("f64", "NORMAL"), ("i32", "UNIFORM")],
+    [
+        ("i32", "UNIFORM"),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in (("f32", "UNIFORM"), ("f16", "NORMAL"), ("f64", "NORMAL"))
+        ),
+    ],
 )
 def test_draws_of_many_are_those_of_few(element: str, distribution: str) -> None:
     """Each has bits of its own, which its number says, whether it is a kernel inside of the kernel or not."""

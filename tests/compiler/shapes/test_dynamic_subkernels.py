@@ -45,7 +45,10 @@ def _others(random: np.random.Generator) -> list[Any]:
     return [w, taps / taps.sum((0, 1)), np.arange(8, dtype=np.int32), np.int32(0), np.int32(1)]
 
 
-@pytest.mark.parametrize(("kind", "each"), [("dynamic_conv ?", 1), ("reduce_window ?", 1), ("sort ?", 2)])
+@pytest.mark.parametrize(
+    ("kind", "each"),
+    [("dynamic_conv ?", 1), ("reduce_window ?", 1), pytest.param("sort ?", 2, marks=pytest.mark.long)],
+)
 def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str, each: int) -> None:
     """Sorts are along both axes in turn: two parts."""
     random = np.random.default_rng(7)

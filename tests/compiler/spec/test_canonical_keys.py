@@ -51,7 +51,9 @@ def test_rendering_and_reading_back_is_the_same_graph(name: str) -> None:
     assert canonicalize(again.encode(), "stablehlo", erasing=False).spec_text == static.spec_text
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name == "transformer" else name for name in NAMES]
+)
 def test_no_mutant_has_the_key_of_its_program(name: str) -> None:
     changed = list(mutants(text_of(name)))
     assert len(changed) >= 10

@@ -45,7 +45,7 @@ def _verdicts(rank: int, dim: int) -> list[_Verdict]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("dim", [-1, pytest.param(0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("dim", [pytest.param(dim, marks=pytest.mark.long) for dim in (-1, 0)])
 def test_every_operation_of_a_tensor_of_rank_0(dim: int) -> None:
     verdicts = _verdicts(0, dim)
     assert len(verdicts) > 90

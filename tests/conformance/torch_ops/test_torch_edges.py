@@ -106,6 +106,7 @@ def test_numbers_of_another_kind() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_are_rounded_once(dtype: Any) -> None:
     x = torch.linspace(0.01, 2, 1024).to(dtype)
@@ -213,7 +214,12 @@ def test_values_at_the_edges(group: str, dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "dtypes"),
-    [("sums", "i1+f16"), ("order", "i64+f64"), ("choices", "u8+bf16"), ("powers", "f16+bf16")],
+    [
+        ("sums", "i1+f16"),
+        ("order", "i64+f64"),
+        ("choices", "u8+bf16"),
+        pytest.param("powers", "f16+bf16", marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_mixed_dtypes(family: str, dtypes: str) -> None:
@@ -221,6 +227,7 @@ def test_mixed_dtypes(family: str, dtypes: str) -> None:
     assert found.outcome == "right", found.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "powers",

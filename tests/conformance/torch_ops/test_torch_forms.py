@@ -58,7 +58,7 @@ def test_a_number_is_searched_in_the_dtype_of_the_row() -> None:
     )
 
 
-@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("include", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_scattered(dtype: Any, reduce: str, include: bool) -> None:
@@ -235,6 +235,7 @@ def test_vectors_and_copies() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int8, torch.uint8])
 def test_extremes_of_volumes(dtype: Any) -> None:
     x = torch.arange(2 * 7 * 6 * 5).mul(37).remainder(101).reshape(1, 2, 7, 6, 5).to(dtype)
@@ -260,6 +261,7 @@ def test_extremes_of_windows_that_differ() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("align", [True, False])
 def test_samples_of_grids(align: bool) -> None:
     x = torch.linspace(-1, 2, 60).reshape(1, 2, 5, 6)
@@ -279,6 +281,7 @@ def test_samples_of_grids(align: bool) -> None:
             assert found.outcome == "right", (mode, padding, found.reason)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("padding", ["border", "reflection"])
 def test_places_of_images_that_are_no_numbers(padding: str) -> None:
     none, far = float("nan"), float("inf")
@@ -350,6 +353,7 @@ def test_what_is_not_lowered_of_complex_numbers_is_refused() -> None:
         assert "complex" in found.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
 def test_fourier_transforms(norm: str) -> None:
     x = torch.linspace(-1, 1, 48).reshape(2, 4, 6) ** 3

@@ -35,6 +35,7 @@ def test_core_operations(share: int) -> None:
         assert found.outcome == "right", (name, found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin", "argmax", "argmin", "max_dim", "min_dim"])
 def test_extremes_of_unsigned_numbers(name: str, dtype: Any) -> None:

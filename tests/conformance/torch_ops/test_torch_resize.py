@@ -33,6 +33,7 @@ MODES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("mode", MODES)
@@ -67,7 +68,7 @@ def test_elements_are_copied_by_the_place_of_each_axis(dtype: Any) -> None:
     assert (found.outcome, found.reason) == ("right", str(len(calls)))
 
 
-@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("align", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_cubic_weights(align: bool) -> None:
     torch.manual_seed(4)
 

@@ -138,7 +138,7 @@ def test_a_holder_that_is_cut_off_from_the_database_is_taken_over_and_comes_back
         assert published(url) == 1
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("mode", [pytest.param("fast", marks=pytest.mark.long), "immediate"])
 def test_a_compile_outlives_a_restart_of_the_database(tmp_path, gate, mode):
     with postgres.running() as server:
         url = server.create()

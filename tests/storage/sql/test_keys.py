@@ -60,7 +60,7 @@ def assert_no_gap(store: Store) -> None:
     assert store.stats(ns).specs == last
 
 
-@pytest.mark.parametrize("mode", ["specs", "together"])
+@pytest.mark.parametrize("mode", [pytest.param("specs", marks=pytest.mark.long), "together"])
 def test_processes_that_put_the_same_specs_get_one_key_each(url, opened, mode):
     first, *others = (sorted(told) for told in race(mode, url))
     assert all(other == first for other in others)
@@ -174,7 +174,7 @@ def assert_kept(store: Store, told: dict[int, int]) -> None:
     assert_no_gap(store)
 
 
-@pytest.mark.parametrize("mode", ["endless specs", "endless together"])
+@pytest.mark.parametrize("mode", [pytest.param("endless specs", marks=pytest.mark.long), "endless together"])
 def test_killed_writers_leave_no_gap(url, opened, mode):
     chance = random.Random(3)
     for attempt in range(3):
@@ -191,7 +191,7 @@ def test_killed_writers_leave_no_gap(url, opened, mode):
         assert_kept(opened, told)
 
 
-@pytest.mark.parametrize("mode", ["endless specs", "endless together"])
+@pytest.mark.parametrize("mode", [pytest.param("endless specs", marks=pytest.mark.long), "endless together"])
 def test_a_killed_postgres_leaves_no_gap(mode):
     with postgres.running() as server:
         url = server.create()

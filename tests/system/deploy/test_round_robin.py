@@ -56,6 +56,7 @@ def replicas(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[list[S
     postgres_server.drop(url)
 
 
+@pytest.mark.long
 def test_calls_take_turns_and_pass_over_a_server_that_died(
     tmp_path: Path, replicas: list[ServerProcess]
 ) -> None:

@@ -95,6 +95,7 @@ def test_lost_objects_are_a_miss_that_the_next_compile_repairs(
     assert clients.compile(program, *inputs)[0] == "remote"
 
 
+@pytest.mark.long
 def test_a_folder_that_is_away_is_an_error_and_no_loss(server, clients, objects, tmp_path):
     program = scale_and_shift(2)
     _, first = clients.compile(program, X, X)

@@ -59,7 +59,7 @@ def test_programs_that_differ_in_names_and_locations_share_one_key_and_one_compi
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)])
 def test_a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing(
     tmp_path: Path, seed: int
 ) -> None:
