@@ -127,10 +127,16 @@ def test_operands_that_a_decomposition_does_not_take() -> None:
     torch.testing.assert_close(compiled(function)(x), function(x))
 
 
-def test_version_of_an_updated_buffer() -> None:
-    def function(x: Tensor) -> Tensor:
-        return x.add_(1) * 2
+def add(x: Tensor) -> Tensor:
+    return x.add_(1) * 2
 
+
+def write_an_element(x: Tensor) -> Tensor:
+    return x.index_copy_(0, torch.tensor([1]), x.sum(0, keepdim=True).sin()) * 2
+
+
+@pytest.mark.parametrize("function", [add, write_an_element], ids=lambda function: function.__name__)
+def test_version_of_an_updated_buffer(function: Callable[[Tensor], Tensor]) -> None:
     operands = [torch.ones(3), torch.ones(3)]
     results = [run(x) for run, x in zip((compiled(function), function), operands, strict=True)]
     torch.testing.assert_close(*results)

@@ -196,7 +196,7 @@ class _Writer:
         names = [self._value(value) for value in step.args]
         keywords = [f"{name}={self._value(value)}" for name, value in step.kwargs.items()]
         target = self._constant(step.target)
-        if step.target is torch.ops.aten.copy_.default:
+        if step.target in UPDATES:
             # AOTAutograd counts the update of an input itself: ``.data`` has a version of its own.
             updated = names[0]
             self._lines.append(f"{target}({', '.join([f'{updated}.data', *names[1:], *keywords])})")
