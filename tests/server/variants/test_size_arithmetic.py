@@ -17,7 +17,6 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checker]:
         yield found
 
 
-@pytest.mark.long
 def test_exports_of_jax_functions_give_no_wrong_number(checks: Checker) -> None:
     """About 200 cases over one store: functions share keys, where their sizes make them the same program."""
     pytest.importorskip("jax")

@@ -102,11 +102,10 @@ class _Capture:
         self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
     ) -> tuple[Compiled, Any | None]:
         counters = _private("torch._dynamo.utils:counters")
-        enable_aot_logging = _private("torch._inductor.debug:enable_aot_logging")
         guards = _alias_guards()
         counters["aot_autograd"]["total"] += 1
         try:
-            with enable_aot_logging(), _own_entry():
+            with _own_entry():
                 compiled, constants = self._stages(gm, example_inputs, decompositions, keep_mutations)
         except _private("torch._dynamo.exc:TensorifyScalarRestartAnalysis"):
             raise
