@@ -24,7 +24,9 @@ def _require_right(reference: ReferenceInterpreter, numbers: range, opened: bool
     assert any(case.launches > 1 for case in found)
 
 
-@pytest.mark.parametrize("opened", [False, True], ids=["given sizes", "all sizes"])
+@pytest.mark.parametrize(
+    "opened", [pytest.param(False, marks=pytest.mark.long), True], ids=["given sizes", "all sizes"]
+)
 def test_nothing_is_overwritten_that_is_still_read(reference: ReferenceInterpreter, opened: bool) -> None:
     _require_right(reference, range(8), opened)
 

@@ -38,7 +38,9 @@ def judged(mode: str, *more: str) -> tuple[int, str]:
     return done.returncode, done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("mode", _SAMPLE)
+@pytest.mark.parametrize(
+    "mode", [mode if mode == "symbols" else pytest.param(mode, marks=pytest.mark.long) for mode in _SAMPLE]
+)
 def test_a_few(mode: str) -> None:
     status, last = judged(mode, *_SAMPLE[mode])
     assert status == 0

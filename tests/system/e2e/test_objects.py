@@ -127,6 +127,7 @@ def test_a_server_without_it_says_what_to_type(server, clients, tmp_path):
     assert f"--objects file://{tmp_path}/objects" in " ".join(done.stderr.split())
 
 
+@pytest.mark.long
 def test_the_doctor_looks_at_it_too(server, clients, tmp_path):
     clients.compile(scale_and_shift(4), X, X)
     for place, healthy in (("objects", True), ("elsewhere", False)):

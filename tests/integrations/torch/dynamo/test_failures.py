@@ -210,7 +210,10 @@ def test_warnings_as_errors_do_not_stop_the_program(
         warnings.simplefilter("error")
         agree(compiled(address, warm_start=False))
     assert failures() == {"compile: Unavailable": 1}
-    assert [record.levelname for record in caplog.records if "injected" in record.message] == ["WARNING"]
+    levels = [record.levelname for record in caplog.records if "injected" in record.message]
+    assert [level for level in levels if level != "INFO"] == [
+        "WARNING"
+    ]  # TORCH_LOGS of another test shows INFO
 
 
 def test_another_compiler_as_fallback(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
