@@ -51,7 +51,8 @@ Samples of PyTorch's own tests (`op_db`) through `torch.compile(backend="kcache"
 `requires_grad` and, in f32, gradients are compared with eager mode. *In a kernel*: all that computes.
 *Partly*: some operators, perhaps of the gradient, are left to PyTorch. *No graph*: Dynamo does not trace it.
 *PyTorch differs*: backend `aot_eager` differs from eager mode too. *Not defined*: indices of equal elements
-after a sort that is not stable. Run of 2026-11-28, f32 only and not all operations. Commands:
+after a sort that is not stable. Runs of 2026-11-28 (f32) and 2026-11-29 (i64, i1, bf16); not all operations.
+Commands:
 
 ```
 python -m tests.integrations.torch.dynamo.opinfo --record opinfo.jsonl  # --seconds N; repeated, it continues
