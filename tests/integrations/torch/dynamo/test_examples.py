@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,12 @@ from kcache_grpc.cli import main
 from kcache_grpc.integrations.torch.dynamo import kernels
 from kcache_grpc.torch import decisions
 
+_PAGE = Path(__file__).parents[4] / "docs" / "guide" / "torch-compile.md"
+#: The programs in the page itself.
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(), re.DOTALL | re.MULTILINE)
+#: What the first of them takes for granted.
+_BEFORE = "import torch\n\nmodel = torch.nn.Linear(16, 16)\n"
+
 
 @pytest.fixture(autouse=True)
 def fresh(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -27,6 +35,19 @@ def fresh(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+# PyTorch's own dictionary, when torch.compiler.load_compiled_function drops it.
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*WeakIdKeyDictionary")
+def test_a_program_of_the_page(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    (folder / f"program_{number}.py").write_text(_BEFORE + PROGRAMS[number])
+    y = getattr(importlib.import_module(f"program_{number}"), "y", None)
+    assert y is None or (isinstance(y, torch.Tensor) and y.shape == (4, 16))
 
 
 def test_inference() -> None:

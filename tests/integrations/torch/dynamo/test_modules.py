@@ -7,7 +7,7 @@ import os
 import pickle
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,14 +20,7 @@ from torch import Tensor, nn
 from kcache_grpc.torch import failures
 from tests.integrations.torch.dynamo.compiled import compile_with, strict, tensor
 
-pytestmark = pytest.mark.long
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("fresh_dynamo")]
 
 
 class Tied(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,14 +15,6 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.integrations.torch.dynamo.compiled import Inputs, check, compile_with, strict, tensor
 from tests.integrations.torch.dynamo.test_programs import Case, grad, plain, subject, wave
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
 
 # Transforms of functions.
 
@@ -59,7 +51,11 @@ _OF_PYTORCH = (
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning",
     "ignore:Graph break from:UserWarning",
 )
-pytestmark = [pytest.mark.long, *(pytest.mark.filterwarnings(text) for text in _OF_PYTORCH)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.usefixtures("fresh_dynamo"),
+    *(pytest.mark.filterwarnings(text) for text in _OF_PYTORCH),
+]
 
 
 @subject(TRANSFORMS)

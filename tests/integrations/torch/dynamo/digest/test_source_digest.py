@@ -35,11 +35,7 @@ from kcache_grpc.integrations.torch.dynamo.digest.source_digest import (
 Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Texts:

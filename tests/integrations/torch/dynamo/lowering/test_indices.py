@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,14 +14,7 @@ from torch import Tensor
 
 from tests.integrations.torch.dynamo.compiled import check, compile_with, kernel_count, tensor
 
-pytestmark = pytest.mark.long
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("fresh_dynamo")]
 
 
 def embedded(table: Tensor, index: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,12 +19,7 @@ from kcache_grpc.integrations.torch.dynamo.trace import decompositions
 from tests.integrations.torch.dynamo.compiled import check, tensor
 from tests.integrations.torch.dynamo.eager import boxed
 
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
