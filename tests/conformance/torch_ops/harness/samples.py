@@ -11,6 +11,7 @@ import types
 import unittest
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch.utils import _pytree as pytree
@@ -60,7 +61,9 @@ def _database() -> dict[str, Any]:
         stub = types.ModuleType("expecttest")
         stub.TestCase = unittest.TestCase  # pyright: ignore[reportAttributeAccessIssue]
         sys.modules["expecttest"] = stub
-    module: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    # The import would forbid assignments to flags such as torch.backends.cudnn.enabled in this process.
+    with mock.patch.object(torch.backends, "disable_global_flags"):
+        module: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
     return {
         info.name + (f" ({info.variant_test_name})" if info.variant_test_name else ""): info
         for info in module.op_db
