@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
+import pytest
 
 from kcache_compiler.compile import lower_module
+from kcache_compiler.llvm.target import target_named
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
 from kcache_grpc.runtime.cpu.library import unique_path
@@ -114,8 +117,24 @@ def aligned(shape: Sequence[int], dtype: Any, fill: int = 0xA5) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
+def runs_here(target: str) -> bool:
+    """Whether this machine has the architecture of ``target`` and all of its instructions."""
+    described = target_named(target)
+    native = described.triple.startswith(llvm.get_process_triple().split("-")[0])
+    return native and not missing_features(described.features)
+
+
+def missing_features(features: Iterable[str]) -> list[str]:
+    """Those of ``features``, by LLVM's names, that this machine's processor does not have."""
+    here = llvm.get_host_cpu_features()
+    return sorted(feature for feature in features if not here.get(feature, False))
+
+
 class Kernel:
-    """A compiled kernel with NumPy arrays in and out."""
+    """A compiled kernel with NumPy arrays in and out.
+
+    A call skips the test if the processor lacks an instruction set of the kernel.
+    """
 
     def __init__(self, compiled: CompiledKernel) -> None:
         self.interface = compiled.interface
@@ -125,6 +144,9 @@ class Kernel:
         self.library.kcache_abi.restype = ctypes.c_uint32
 
     def __call__(self, *arrays: Any, host: Host | None = None) -> tuple[np.ndarray, ...]:
+        missing = missing_features(self.interface.required_isa)
+        if missing:
+            pytest.skip(f"this processor lacks {', '.join(missing)}")
         kinds = (*self.interface.inputs, *self.interface.constants)
         assert len(arrays) == len(kinds)
         inputs = [

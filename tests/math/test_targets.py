@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler.passes.math import functions
+from tests.compiler.codegen_harness import runs_here
 from tests.math.harness import DTYPES, ForTarget, assembly
 
 BY_NAME = {f.name: f for f in functions()}
@@ -42,9 +43,10 @@ def run(name: str, dtype: str, target: str, opt_level: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("name", NAMES)
 def test_same_bits_on_every_target(name: str, dtype: str) -> None:
-    reference = run(name, dtype, "x86-64-v4", 3)
-    for target in ("x86-64-v2", "x86-64-v3"):
-        assert same_bits(reference, run(name, dtype, target, 3)), target
+    reference = run(name, dtype, "x86-64-v2", 3)
+    for target in ("x86-64-v3", "x86-64-v4"):
+        if runs_here(target):
+            assert same_bits(reference, run(name, dtype, target, 3)), target
 
 
 @pytest.mark.parametrize("name", NAMES)

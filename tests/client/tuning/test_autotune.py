@@ -59,18 +59,18 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
     tuner = connect("a", namespace="shared")
     default = tuner.compile(program)
     # Compiled before, since the budget is for compiles too: a slow machine would leave choices out.
-    for schedule in ("grain:4", "tile:8x2", "grain:4,tile:8x2"):
+    for schedule in ("grain:4", "tile:4x3", "grain:4,tile:4x3"):
         tuner.compile(program, options=kcache.Options(schedule=schedule))
     tuning = tuner.autotune(
         program,
-        choices={"grain": ["4"], "tile": ["8x2"]},
+        choices={"grain": ["4"], "tile": ["4x3"]},
         budget=60.0,
         on_progress=lambda what, _: told.append(what),
     )
     tried = {each.schedule for each in tuning.timings}
     # Which of them depends on whether the tile, which is tried first, is faster.
-    assert tried in ({"", "tile:8x2", "grain:4"}, {"", "tile:8x2", "grain:4,tile:8x2"})
-    assert next(what for what in told if "race" not in what) == "tile:8x2"
+    assert tried in ({"", "tile:4x3", "grain:4"}, {"", "tile:4x3", "grain:4,tile:4x3"})
+    assert next(what for what in told if "race" not in what) == "tile:4x3"
     assert tuning.recorded == len(tuning.timings)
     assert tuning.rejected == {}
     assert tuning.schedule == winner((each.schedule, each.nanoseconds) for each in tuning.timings)
@@ -161,7 +161,7 @@ def test_a_choice_is_a_kernel_of_its_own_that_computes_the_same(connect: Any) ->
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((31, 64), (64, 96)))
     kernels = [
         client.compile(product(31), options=kcache.Options(schedule=schedule))
-        for schedule in ("", "tile:8x2", "grain:1/4,tile:6x4")
+        for schedule in ("", "tile:4x3", "grain:1/4,tile:6x4")
     ]
     assert len({kernel.manifest.kernel_digest for kernel in kernels}) == 3
     assert len({kernel.key for kernel in kernels}) == 1
@@ -183,7 +183,7 @@ def test_tuners_at_the_same_time_agree_on_the_winner(connect: Any) -> None:
 def test_a_later_choice_leaves_the_rows_that_are_there(connect: Any) -> None:
     client = connect("a", namespace="later")
     first = client.autotune(product(330), choices={"grain": ["4"]}, budget=60.0)
-    second = client.autotune(product(330), choices={"tile": ["8x2"]}, budget=60.0)
+    second = client.autotune(product(330), choices={"tile": ["4x3"]}, budget=60.0)
     assert set(first.timings) < set(second.timings)
 
 
@@ -257,7 +257,7 @@ def test_an_interrupted_search_has_kept_what_it_timed(connect: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         client.autotune(
             product(340),
-            choices={"depth": ["128"], "grain": ["4"], "tile": ["8x2"], "columns": ["1/2"]},
+            choices={"depth": ["128"], "grain": ["4"], "tile": ["4x3"], "columns": ["1/2"]},
             budget=60.0,
             on_progress=interrupt,
         )

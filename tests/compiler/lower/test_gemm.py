@@ -7,7 +7,6 @@ import itertools
 import mmap
 import re
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -20,7 +19,7 @@ from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.schedule.gemm_tiles import form_for
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
-from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
+from tests.compiler.codegen_harness import NUMPY, Kernel, runs_here, threaded_host
 
 SHAPES = [
     (1, 1, 1),
@@ -39,15 +38,8 @@ SHAPES = [
 RANDOM = np.random.default_rng(20261122)
 
 
-def _runs_here(name: str) -> bool:
-    here = llvm.get_host_cpu_features()
-    target = target_named(name)
-    native = target.triple.startswith(llvm.get_process_triple().split("-")[0])
-    return native and all(here.get(feature, False) for feature in target.features)
-
-
 TARGETS_HERE = [
-    pytest.param(name, marks=pytest.mark.skipif(not _runs_here(name), reason=f"no {name} here"))
+    pytest.param(name, marks=pytest.mark.skipif(not runs_here(name), reason=f"no {name} here"))
     for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4", "aarch64")
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,12 +9,11 @@ from hypothesis import strategies as st
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module, lower_until
-from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.sort_scatter.marker import marked
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
-from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
+from tests.compiler.codegen_harness import NUMPY, Kernel, runs_here, threaded_host
 from tests.ops.harness.values import FLOATS, random_bytes, tensor
 from tests.ops.sort_scatter.sort_programs import Sort
 
@@ -39,13 +37,6 @@ def _program(dtype: str, length: int, way: str, first: int, counts: bool) -> str
         f"  %q = stablehlo.slice %v#1 [0:3, 0:{first}] : ({y}) -> {cut_y}\n"
         f"  return %p, %q : {cut_x}, {cut_y}\n}}\n"
     )
-
-
-def runs_here(target: str) -> bool:
-    here = llvm.get_host_cpu_features()
-    found = target_named(target)
-    native = found.triple.startswith(llvm.get_process_triple().split("-")[0])
-    return native and all(here.get(feature, False) for feature in found.features)
 
 
 def _order(values: np.ndarray, way: str) -> np.ndarray:
