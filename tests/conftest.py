@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,28 @@ def pytest_configure() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before items are selected by their marks."""
+    _sample(items)
+    _order(items)
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Mark as long all but every ``N``-th case of each test that is marked ``sampled(N)``."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for group in cases.values():
+        step = group[0].get_closest_marker("sampled").args[0]  # type: ignore[union-attr]
+        by_name = sorted(group, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for number, item in enumerate(by_name):
+            if number % step:
+                item.add_marker("long")
+
+
+def _order(items: list[pytest.Item]) -> None:
     """Files in the order in which their processes take them."""
     folder = Path(__file__).parent
 

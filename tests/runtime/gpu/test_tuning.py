@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 def test_the_fastest_schedule_by_the_clock_of_the_gpu_is_kept_and_taken(tmp_path: Path) -> None:
     said, calls = run("tunes", tmp_path, "tuned")
     assert said["device"] == "Recorded GPU"

@@ -69,6 +69,7 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         torch.testing.assert_close(gradient(run, each), gradient(function, each))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("function", "sizes"),
     [
@@ -92,6 +93,7 @@ def test_determinant_of_an_empty_matrix() -> None:
     assert compiled(torch.linalg.det)(torch.ones(2, 0, 0)).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", [torch.linalg.det, torch.linalg.slogdet])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_gradient_of_a_determinant(function: Callable[[Tensor], Any], transposed: bool) -> None:
