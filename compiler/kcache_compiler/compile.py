@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from kcache_compiler.bound import lower_bound
 from kcache_compiler.collector import collector_paused
 from kcache_compiler.dynamic import Request, lower_dynamic, static_graph
 from kcache_compiler.errors import UnsupportedOp
@@ -70,10 +71,13 @@ def compile_spec(
     graph = specialize(graph, fixed_sizes(graph, arg_spec))
     n_inputs = len(arg_spec.args)
     if not has_symbolic_sizes(graph.body):
+        lower = lower_bound if options.bound else lower_module
         try:
-            return lower_module(render_graph(graph), n_inputs, target, options, on_stage, libraries)
+            return lower(render_graph(graph), n_inputs, target, options, on_stage, libraries)
         except UnsupportedOp as rejection:
             text = render_graph(static_graph(graph, rejection))
-        return lower_module(text, n_inputs, target, options, on_stage, libraries)
+        return lower(text, n_inputs, target, options, on_stage, libraries)
+    if options.bound:
+        raise UnsupportedOp("bound arguments", "the kernel has dynamic sizes")
     request = Request(n_inputs, target, options, on_stage, libraries)
     return lower_dynamic(dynamic_graph(graph), request)

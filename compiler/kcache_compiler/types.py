@@ -159,17 +159,20 @@ class CompileOptions:
     """Options that may change the bytes of a kernel.
 
     ``schedule`` is the canonical text of scheduling choices (``schedule/choices.py``), empty for the
-    defaults.
+    defaults. ``bound`` are inputs by position, ascending, that depend on no call: what is computed from them
+    and from constants alone is computed by ``kcache_prepare``.
     """
 
     numerics: str = "default"
     opt_level: int = 3
     tuning: str = "generic"
     schedule: str = ""
+    bound: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         text = f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"
-        return f"{text} schedule={self.schedule}" if self.schedule else text
+        text += f" schedule={self.schedule}" if self.schedule else ""
+        return f"{text} bound={','.join(map(str, self.bound))}" if self.bound else text
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,21 @@ class GpuLaunch:
 
 
 @dataclass(frozen=True)
+class BoundInterface:
+    """What ``kcache_prepare`` takes and writes.
+
+    ``arguments`` are the bound ones by position among inputs and constants, ascending: all constants are
+    bound. ``prepared_bytes`` is the size of the prepared buffer, ``alignment`` in bytes, ``workspace`` a
+    formula in bytes over ``workers``.
+    """
+
+    arguments: tuple[int, ...]
+    prepared_bytes: int
+    alignment: int
+    workspace: str
+
+
+@dataclass(frozen=True)
 class KernelInterface:
     """The interface of a kernel to its callers.
 
@@ -229,6 +247,8 @@ class KernelInterface:
 
     A GPU kernel has ``gpu_launches`` and no ``launches``; ``checks`` are comparisons of formulas that must
     hold before its first launch. A CPU kernel evaluates its checks itself and returns error 1.
+
+    The buffers of a kernel with ``bound`` arguments are the other inputs, the prepared buffer and outputs.
     """
 
     inputs: tuple[TensorType, ...]
@@ -243,6 +263,7 @@ class KernelInterface:
     abi: int = 1
     gpu_launches: tuple[GpuLaunch, ...] = ()
     checks: tuple[str, ...] = ()
+    bound: BoundInterface | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from kcache_compiler.llvm.target import Target
 #: Symbols of the C library that a kernel may use.
 ALLOWED_UNDEFINED = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
 EXPORTED = frozenset({"kcache_run", "kcache_abi"})
+#: The additional export of a kernel with bound arguments.
+PREPARE_EXPORTED = frozenset({"kcache_prepare"})
 #: Additional exports and undefined symbols of a kernel with a thread pool (docs/reference/c-abi.md). All are
 #: in the C library; before glibc 2.34 those of POSIX threads were in libpthread, which processes with threads
 #: have loaded.
@@ -202,6 +204,7 @@ def check(content: bytes, target: Target) -> None:
     facts = read(content)
     pool = bool(facts.exported & POOL_EXPORTED)
     exports = EXPORTED | (POOL_EXPORTED if pool else frozenset[str]())
+    exports |= facts.exported & PREPARE_EXPORTED
     undefined = facts.undefined - ALLOWED_UNDEFINED - (POOL_UNDEFINED if pool else frozenset())
     problems = {
         "machine": facts.machine != target.elf_machine,

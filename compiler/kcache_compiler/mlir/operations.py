@@ -102,6 +102,7 @@ from kcache_compiler.mlir.types import (
 from kcache_compiler.mlir.walkers import (
     among_scalars,
     among_statements,
+    argument_number,
     block_of,
     block_owner,
     blocks_of,
@@ -156,6 +157,7 @@ __all__ = [
     "after",
     "among_scalars",
     "among_statements",
+    "argument_number",
     "at_end",
     "at_location",
     "at_start",

@@ -192,6 +192,11 @@ def block_owner(argument: Value) -> Op:
     return ir.BlockArgument(argument).owner.owner.operation
 
 
+def argument_number(argument: Value) -> int:
+    """The position of an argument in its block."""
+    return ir.BlockArgument(argument).arg_number
+
+
 def owner_block(argument: Value) -> Block:
     """The block that has this argument."""
     return ir.BlockArgument(argument).owner

@@ -13,7 +13,8 @@ MANY, BLOCK = 128, 16
 
 def split_basic_blocks(module: mlir.Module) -> None:
     """Return from the entry function after every ``BLOCK`` launches of a block if one of them failed."""
-    entry = next(op for op in mlir.named(module, "llvm.func") if mlir.symbol_of(op) == "kcache_run")
+    names = ("kcache_run", "kcache_prepare")
+    entry = next(op for op in mlir.named(module, "llvm.func") if mlir.symbol_of(op) in names)
     calls = [op for op in mlir.named(entry, "llvm.call") if _dispatches(op)]
     if len(calls) < MANY:
         return

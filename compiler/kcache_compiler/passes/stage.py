@@ -21,6 +21,7 @@ from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.gemm_tiles import Form
 from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.schedule.prepared import PreparedBuffer, PrepareTargets
 from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.recovery import RecoveredSizes
@@ -74,6 +75,10 @@ class Unit:
     extents: tuple[Formula, ...] = ()
     #: What must hold of the dynamic sizes.
     bounds: tuple[Check, ...] = ()
+    #: Of the run program of a kernel with bound arguments: the buffer whose values are its constants.
+    prepared: PreparedBuffer | None = None
+    #: Of a prepare program: where its results go.
+    targets: PrepareTargets | None = None
 
     # What passes make.
     module: mlir.Module = field(init=False, repr=False, compare=False)
@@ -98,6 +103,8 @@ class Unit:
     object_code: bytes = b""
     assembly: str = ""
     shared_object: bytes = b""
+    #: Units that are linked with this one: the prepare program of a run program.
+    linked: list[Unit] = field(default_factory=list["Unit"])
 
     @property
     def unit(self) -> Unit:

@@ -27,6 +27,8 @@ WIDEST = 1024
 LONE_COLUMNS = 256
 #: Tiles of rows that are summed in scratch at a time, where C is narrower than its sums.
 SUMMED_TILES = 16
+#: Bytes to which areas of scratch are aligned.
+ALIGNMENT = 64
 
 BYTES = {"f64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
@@ -39,7 +41,8 @@ class Form:
     two along K for an instruction that multiplies and adds pairs. Sums are ``wide``; ``c`` is what is stored.
     ``fused`` multiplies and adds in one rounding; ``masked`` says that loads and stores of part of a vector
     are instructions. ``width`` columns of B are packed at a time, ``steps`` elements along K; B is read
-    where it lies for up to ``few`` panels of rows.
+    where it lies for up to ``few`` panels of rows. ``prepacked``: B is the packed panels of a bound operand
+    (``lower/gemm/prepack.py``).
     """
 
     a: str
@@ -55,10 +58,12 @@ class Form:
     pairs: bool
     steps: int = DEPTH
     few: int = 2
+    prepacked: bool = False
 
     @property
     def name(self) -> str:
-        return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}" + ("" if self.fused else "_exact")
+        variant = ("" if self.fused else "_exact") + ("_packed" if self.prepacked else "")
+        return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}{variant}"
 
     @property
     def quick_masks(self) -> bool:
@@ -68,7 +73,7 @@ class Form:
     @property
     def direct(self) -> bool:
         """Products of few rows may read B where it lies."""
-        return not self.pairs and not self.summed and self.b == self.wide
+        return not self.pairs and not self.summed and self.b == self.wide and not self.prepacked
 
     @property
     def columns(self) -> int:
@@ -107,8 +112,8 @@ class Form:
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of a block of packed B."""
-        return self.width * self.steps * BYTES[self.packed]
+        """Bytes of scratch for a block of packed B."""
+        return ALIGNMENT if self.prepacked else self.width * self.steps * BYTES[self.packed]
 
     @property
     def scratch(self) -> int:

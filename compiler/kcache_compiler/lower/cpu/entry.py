@@ -14,6 +14,7 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.attention.operands import gather
 from kcache_compiler.lower.attention.outline import outline_attention
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
+from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers, entry_buffers
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.outline import Repeats
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
@@ -38,11 +39,13 @@ from kcache_compiler.types import Launch, TensorType
 #: The error code of a failed runtime check of sizes.
 SIZES_DISAGREE = 1
 
-_SUPPORT = """
+_VERSION = """
 llvm.func @kcache_abi() -> i32 {
-  %abi = llvm.mlir.constant(1 : i32) : i32
+  %abi = llvm.mlir.constant(ABI : i32) : i32
   llvm.return %abi : i32
 }
+"""
+_SUPPORT = """
 llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64, %grain: i64,
     %task: !llvm.ptr, %closure: !llvm.ptr) attributes {passthrough = ["noinline", "nounwind"]} {
   %zero = llvm.mlir.constant(0 : i64) : i64
@@ -133,11 +136,15 @@ def build_entry(unit: Unit) -> None:
         shared = apply(
             "roundup", shared, ALIGNMENT
         )  # a subkernel's workspace ends where that of workers begins
-    areas = _Areas(workspace.size, add(workspace.size, shared), scratch)
+    buffers = entry_buffers(unit, outlines)
+    shared_at = add(workspace.size, buffers.staged)
+    areas = _Areas(workspace.size, shared_at, add(shared_at, shared), scratch)
     unit.scratch = scratch
     unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
     tasks = {launch.code: launch for launch in outlines if launch.part is None}.values()
     mlir.splice(unit.module, "\n".join(map(_task, tasks)), *(launch.code for launch in tasks))
+    if buffers.abi is not None:
+        mlir.splice(unit.module, _VERSION.replace("ABI", str(buffers.abi)))
     mlir.splice(unit.module, _SUPPORT)
     for part in {launch.part.name: launch.part for launch in outlines if launch.part is not None}.values():
         mlir.splice(unit.module, part.declaration)
@@ -148,9 +155,8 @@ def build_entry(unit: Unit) -> None:
         main, "memref.load", "memref.store", "scf.condition"
     )  # collected first, since the entry grows
     words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
-    frame = _Frame(
-        unit, main, shapes, areas, words, {generic for generics, _ in launches for generic in generics}
-    )
+    launched = {generic for generics, _ in launches for generic in generics}
+    frame = _Frame(unit, main, shapes, areas, words, launched, buffers)
     frame.bind_sizes(open_sizes)
     for buffer, sizes in argument_sizes.items():
         frame.bind_argument(buffer, sizes)
@@ -315,8 +321,11 @@ def _most(sizes: list[Formula]) -> Formula:
 
 @dataclass(frozen=True)
 class _Areas:
-    """The areas after the buffers in the workspace: shared memory, then ``scratch`` bytes per worker."""
+    """The areas after the buffers in the workspace: what the entry stages, shared memory, then ``scratch``
+    bytes per worker.
+    """
 
+    staged_at: Formula
     shared_at: Formula
     scratch_at: Formula
     scratch: Formula
@@ -333,8 +342,10 @@ class _Frame:
         areas: _Areas,
         words: int,
         launched: Collection[mlir.Op],
+        entry: EntryBuffers,
     ) -> None:
         self.areas = areas
+        self.entry = entry
         #: Operations that are replaced by calls.
         self.launched = launched
         self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
@@ -344,8 +355,13 @@ class _Frame:
         self.body = mlir.block_of(main)
         self.old = list(self.body.arguments)
         location = mlir.unknown_location()
-        self.buffers, self.dims, self.workspace, self.host = (
-            self.body.add_argument(pointer_type(), location) for _ in range(4)
+        self.pointers = entry.pointers(
+            [self.body.add_argument(pointer_type(), location) for _ in range(entry.count)]
+        )
+        self.dims, self.workspace, self.host = (
+            self.pointers.dims,
+            self.pointers.workspace,
+            self.pointers.host,
         )
         self.cache: dict[Formula, mlir.Value] = {}
         #: Start addresses of buffers and addresses of closure words, shared by all launches.
@@ -379,8 +395,12 @@ class _Frame:
             llvm.store(self._size(self.extents[position]), slot)
             return slot
         number = position - sum(extent < position for extent in self.extents)
-        slot = memory.advance(self.buffers, pointer_type(), mlir.constant(number))
-        return llvm.load(pointer_type(), slot)
+        return self.entry.address(number, self.pointers, self._staging)
+
+    @property
+    def _staging(self) -> int:
+        """The offset in the workspace of the bytes that the entry uses itself; they are of static size."""
+        return self.areas.staged_at if isinstance(self.areas.staged_at, int) else 0
 
     def bind_allocation(self, alloc: mlir.Op, offset: Formula) -> None:
         buffer = alloc.results[0]
@@ -526,6 +546,7 @@ class _Frame:
     def finish(self) -> None:
         returned = mlir.last(self.body)
         with mlir.before(returned):
+            self.entry.finish(self.pointers, self._staging)
             func.return_([llvm.load(mlir.type_of("i32"), self.code)])
         returned.erase()
         for alloc in self.dead:
@@ -535,9 +556,9 @@ class _Frame:
             alloc.erase()
         for _ in self.old:
             self.body.erase_argument(0)
-        kind = mlir.function_type([pointer_type()] * 4, [mlir.type_of("i32")])
+        kind = mlir.function_type([pointer_type()] * self.entry.count, [mlir.type_of("i32")])
         self.main.attributes["function_type"] = mlir.type_attr(kind)
-        self.main.attributes["sym_name"] = mlir.string_attr("kcache_run")
+        self.main.attributes["sym_name"] = mlir.string_attr(self.entry.name)
         self.main.attributes["sym_visibility"] = mlir.string_attr("public")
 
 

@@ -17,14 +17,17 @@ ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or 
 
 def link_objects(unit: Unit) -> None:
     """Link the kernel with its subkernels, the libraries of its contractions and the thread pool."""
-    objects = [unit.object_code]
-    exports = elf.EXPORTED
-    parts = list(unit.parts.values())
-    forms = dict.fromkeys([*unit.gemm_forms, *(form for part in parts for form in part.forms)])
+    units = [unit, *unit.linked]
+    objects = [each.object_code for each in units]
+    exports = elf.EXPORTED | elf.PREPARE_EXPORTED if unit.linked else elf.EXPORTED
+    parts = list({name: part for each in units for name, part in each.parts.items()}.values())
+    forms = dict.fromkeys(
+        [form for each in units for form in each.gemm_forms] + [form for part in parts for form in part.forms]
+    )
     linked = [*(compiled_library(form, unit.target, unit.libraries) for form in forms), *parts]
     objects += [library.object_code for library in linked]
-    unit.assembly = "\n".join([unit.assembly, *(library.assembly for library in linked)])
-    if may_use_threads(unit.launches):
+    unit.assembly = "\n".join([each.assembly for each in units] + [library.assembly for library in linked])
+    if may_use_threads([launch for each in units for launch in each.launches]):
         objects.append(pool_object(unit.target))
         exports |= elf.POOL_EXPORTED
     unit.shared_object = link(objects, unit.target, exports)
@@ -52,7 +55,7 @@ def cpu_kernel(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
     artifacts = {
         "so": unit.shared_object,
         "mlir": unit.source.encode(),
-        "llvm": unit.llvm_ir.encode(),
+        "llvm": "\n".join(each.llvm_ir for each in (unit, *unit.linked)).encode(),
         "asm": unit.assembly.encode(),
     }
     return CompiledKernel(artifacts, interface, seconds)

@@ -7,13 +7,13 @@ buffers and scalars, calls the functions of that one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.conv.depthwise import is_window, outline_window
 from kcache_compiler.lower.cpu.fusion_groups import Planned
-from kcache_compiler.lower.gemm.outline import outline_contraction
+from kcache_compiler.lower.gemm.outline import outline_contraction, packable
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.chunked_reduction import outline_chunks
@@ -107,7 +107,7 @@ class Repeats:
         if planned.combiners:
             return None
         try:
-            return _Reading(planned, self._shapes)
+            return _Reading(planned, self._shapes, lambda value: packable(self._unit, value))
         except (Ambiguous, UnsupportedOp):
             return None
 
@@ -120,8 +120,11 @@ class _Reading:
     code uses it. Raises the errors of reading sizes and strides.
     """
 
-    def __init__(self, planned: Planned, shapes: Shapes) -> None:
+    def __init__(
+        self, planned: Planned, shapes: Shapes, packable: Callable[[mlir.Value], bool] = lambda _: False
+    ) -> None:
         self.planned = planned
+        self._packable = packable
         self.values: list[mlir.Value] = []
         self.numbers: dict[mlir.Value, int] = {}
         self._roots: dict[mlir.Value, int] = {}
@@ -170,7 +173,8 @@ class _Reading:
             users = self._users(value)
         number = self._roots.setdefault(root, len(self._roots))
         sizes, strides = tuple(shapes.sizes(value)), tuple(shapes.strides(value))
-        return number, memory.is_unaliased(root), allocated, users, sizes, strides
+        packable = self._packable(value)
+        return number, memory.is_unaliased(root), allocated, users, sizes, strides, packable
 
     def _users(self, value: mlir.Value) -> frozenset[int]:
         """The operations of the group that use ``value``, and -1 for any others; reads only a few of many."""

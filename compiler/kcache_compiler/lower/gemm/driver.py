@@ -36,6 +36,8 @@ class Driver:
         self.place = code.stack(3, "i64")
         self.panel = code.stack(form.rows * form.row_step, form.packed)
         self.sums = code.at("%scratch", form.packed_bytes, "i8")
+        #: The packed panels of the block.
+        self.panels: Name = "%scratch"
         self.axes: dict[str, Name] = {}
         start: Name = code.const(len(FACTS))
         for kind in ("batch", "m", "n", "k"):
@@ -104,18 +106,22 @@ class Driver:
         """The start addresses of A, B and C of a batch."""
         code, form = self.code, self.form
         addresses: dict[str, Name] = {}
-        for number, (name, kind) in enumerate((("a", form.a), ("b", form.b), ("c", form.c))):
+        stored_b = form.packed if form.prepacked else stored_name(form.b)
+        stored = (("a", stored_name(form.a)), ("b", stored_b), ("c", stored_name(form.c)))
+        for number, (name, kind) in enumerate(stored):
             slot = code.at(self.place, number, "i64")
             self.table(slot, batch, code.const(1), "batch", number + 1)
-            addresses[name] = code.at(f"%{name}", code.load(slot), stored_name(kind))
+            addresses[name] = code.at(f"%{name}", code.load(slot), kind)
         return addresses
 
     def _block(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
         """Compute rows ``low`` to ``high`` of a block of columns."""
         code, form, facts = self.code, self.form, self.facts
         bases = self.bases(batch)
-        self.table(self.columns, column, width, "n", 2)
-        contiguous = self.run(self.columns, width)
+        contiguous: Name = ""
+        if not form.prepacked:
+            self.table(self.columns, column, width, "n", 2)
+            contiguous = self.run(self.columns, width)
         pieces = code.max(code.ceildiv(facts["k"], form.depth), 1)
         piece_depth = code.ceildiv(facts["k"], pieces)
         if form.pairs:
@@ -124,9 +130,13 @@ class Driver:
             start = code.mul(piece.counter, piece_depth)
             depth = code.min(code.sub(facts["k"], start), piece_depth)
             self.table(self.steps_a, start, depth, "k", 1)
-            self.table(self.steps_b, start, depth, "k", 2)
-            run_a, run_b = self.run(self.steps_a, depth), self.run(self.steps_b, depth)
-            packed = self._pack_b(bases["b"], width, depth, run_b, contiguous, code.sub(high, low))
+            if form.prepacked:
+                run_a, packed = self.run(self.steps_a, depth), code.const(0)
+                self.panels = self._prepacked(bases["b"], column, start, depth)
+            else:
+                self.table(self.steps_b, start, depth, "k", 2)
+                run_a, run_b = self.run(self.steps_a, depth), self.run(self.steps_b, depth)
+                packed = self._pack_b(bases["b"], width, depth, run_b, contiguous, code.sub(high, low))
             is_later_piece = code.compare("ne", piece.counter, 0)
             load = code.either(is_later_piece, code.compare("ne", facts["load"], 0))
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
@@ -160,6 +170,14 @@ class Driver:
         return self.code.op(
             f"llvm.call @{self.form.name}_consecutive({table}, {count}) : (!llvm.ptr, i64) -> i1"
         )
+
+    def _prepacked(self, base: Name, column: Name, start: Name, depth: Name) -> Name:
+        """The panels from ``column`` on of the block of K that begins at ``start``."""
+        code, form = self.code, self.form
+        padded = code.roundup(self.facts["n"], form.columns)
+        before = code.mul(code.div(start, form.group), padded)
+        offset = code.add(before, code.mul(column, code.ceildiv(depth, form.group)))
+        return code.at(base, offset, form.packed)
 
     def _pack_b(
         self, base: Name, width: Name, depth: Name, run: Name, contiguous: Name, height: Name
@@ -245,7 +263,7 @@ class Driver:
                 *((sums[0], _POINTER), (sums[1], "i64"), (load, "i1"), *prefetch_arguments),
                 *((source, _POINTER), (self.steps_b, _POINTER)),
             )
-        packed = code.at("%scratch", code.mul(deferred, form.steps), form.packed)
+        packed = code.at(self.panels, code.mul(deferred, form.steps), form.packed)
         code.call(
             f"{form.name}_strip",
             *((rows, "i64"), (code.sub(width, deferred), "i64"), (steps, "i64")),

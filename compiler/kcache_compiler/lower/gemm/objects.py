@@ -19,6 +19,7 @@ from kcache_compiler.lower.gemm.few_rows import direct_parts
 from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
 from kcache_compiler.lower.gemm.pack_b import copy_b, pack_b
 from kcache_compiler.lower.gemm.packing import consecutive, pack_a, table
+from kcache_compiler.lower.gemm.prepack import prepack
 from kcache_compiler.lower.gemm.strip import first_strip, strip
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.gemm_tiles import Form
@@ -112,7 +113,7 @@ def library(form: Form) -> str:
         table(form),
         pack_a(form),
         pack_b(form),
-        copy_b(form),
+        prepack(form) if form.prepacked else copy_b(form),
     ]
     parts += [tile(form, rows) for rows in row_counts(form)]
     if form.direct:

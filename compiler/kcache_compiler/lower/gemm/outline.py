@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from kcache_compiler.lower.gemm.driver import AXIS_WORDS, FACTS
 from kcache_compiler.lower.gemm.epilogue import write_epilogue
 from kcache_compiler.lower.gemm.match import Contraction, is_contraction, recognize
+from kcache_compiler.lower.gemm.prepack import prepacked
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, captured_by, read_nest, slice_function
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func, llvm
 from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.prepared import PackedOperand
 from kcache_compiler.shapes.formula import Formula
 
 #: Slices per worker: each packs B again; the second one balances the load.
@@ -31,9 +34,12 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     contraction = recognize(unit, generic, shapes)
     if contraction is None or (contraction.form.summed and not fills):
         return None
+    contraction, packed = _prepacked(unit, generic, contraction)
     spared = write_in_place([*fills, generic], followers)
     outlined = _declared(contraction, generic, followers, name)
     outlined.spared, outlined.slices = spared, SLICES
+    if packed is not None:
+        outlined.packed = outlined.buffers.index(generic.operands[contraction.operands[1]]), packed
     checks = [check for op in followers for check in read_nest(op, shapes)[0].checks]
     outlined.nest = replace(contraction.nest, checks=(*contraction.nest.checks, *checks))
     function, entry = slice_function(unit.module, outlined, {op.operands[-1] for op in (generic, *followers)})
@@ -48,6 +54,27 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
         kinds = ", ".join(["i64"] * 2 + ["!llvm.ptr"] * 7)
         mlir.splice(unit.module, f"llvm.func @{contraction.form.name}_run({kinds})")
     return outlined
+
+
+def packable(unit: Unit, value: mlir.Value) -> bool:
+    """Whether ``value`` is a prepared value that a single operation reads."""
+    if unit.prepared is None or mlir.defining(value) is not None:
+        return False
+    if mlir.name_of(mlir.block_owner(value)) != "func.func" or mlir.used_more_than_once(value):
+        return False
+    first = len(unit.inputs)
+    return first <= mlir.argument_number(value) < first + len(unit.constants)
+
+
+def _prepacked(
+    unit: Unit, generic: mlir.Op, contraction: Contraction
+) -> tuple[Contraction, PackedOperand | None]:
+    """The contraction with a packed B where B is a prepared value, and how it is packed."""
+    operand = generic.operands[contraction.operands[1]]
+    if not packable(unit, operand):
+        return contraction, None
+    elements = math.prod(size or 0 for size in mlir.sizes_of(operand.type))
+    return prepacked(contraction, elements) or (contraction, None)
 
 
 def makes_zero(operation: mlir.Op) -> bool:

@@ -25,7 +25,8 @@ def strip(form: Form) -> str:
     )
     spare = None if form.masked else code.stack(form.rows * form.columns, form.wide)
     with code.loop(0, "%n", form.columns) as loop:
-        panel = code.at("%b", code.mul(loop.counter, form.steps), form.packed)
+        depth = "%k" if form.prepacked else form.steps
+        panel = code.at("%b", code.mul(loop.counter, depth), form.packed)
         target = code.at("%c", loop.counter, form.wide)
         width = code.min(code.sub("%n", loop.counter), form.columns)
         _bring_near(code, form, loop.counter)

@@ -22,6 +22,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
 from kcache_compiler.schedule.loop_nest import Access, Axis, Check, Nest
 from kcache_compiler.schedule.loops import Fused
+from kcache_compiler.schedule.prepared import PackedOperand
 from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
 
@@ -63,6 +64,8 @@ class Outlined:
     function: str = ""
     #: The subkernel that is called instead of a function.
     part: Part | None = None
+    #: The buffer, by number, that it reads as packed panels, and how they are packed.
+    packed: tuple[int, PackedOperand] | None = None
 
     @property
     def code(self) -> str:

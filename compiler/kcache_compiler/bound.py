@@ -1,0 +1,105 @@
+"""Kernels with bound arguments: a prepare program and a run program, linked as one shared object.
+
+The run program is lowered first, since it decides which prepared values it reads as packed panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.llvm.target import Device, target_named
+from kcache_compiler.lower.bound.split import Prepared, Split, split
+from kcache_compiler.lower.cpu.linking import cpu_kernel
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit, run
+from kcache_compiler.pipelines import cpu
+from kcache_compiler.schedule.prepared import ALIGNMENT, Pack, PreparedBuffer, PrepareTargets
+from kcache_compiler.shapes.formula import text
+from kcache_compiler.types import BoundInterface, CompiledKernel, CompileOptions, LibraryCache, TensorType
+
+
+def lower_bound(
+    source: str,
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+    libraries: LibraryCache | None = None,
+) -> CompiledKernel:
+    """Return the kernel of a module of static sizes whose inputs ``options.bound``, and all lifted constants,
+    are bound.
+
+    Raises ``InvalidProgram`` if it has no such inputs, ``UnsupportedOp`` for GPU targets.
+    """
+    machine = target_named(target)
+    if isinstance(machine, Device):
+        raise UnsupportedOp("bound arguments", "kernels for GPUs have none")
+    if options.bound[-1] >= n_inputs:
+        raise InvalidProgram(f"bound argument {options.bound[-1]} of a program with {n_inputs} inputs")
+    pipeline = cpu()
+    compiled = pipeline[:-1]
+    with mlir.new_context(), mlir.unknown_location():
+        parts = split(source, (*options.bound, *range(n_inputs, _arguments(source))))
+        unbound = n_inputs - len(options.bound)
+        kernel = Unit(parts.run_text(), unbound, machine, options, libraries, prepared=PreparedBuffer())
+        seconds = run(compiled, kernel, on_stage)
+        computed, targets = _targets(parts, kernel)
+        preparing = Unit(
+            parts.prepare_text(computed), len(parts.bound), machine, options, libraries, targets=targets
+        )
+        spent = run(compiled, preparing, on_stage)
+        kernel.linked.append(preparing)
+        linked = run(pipeline[-1:], kernel, on_stage)
+    total = {name: seconds.get(name, 0) + spent.get(name, 0) for name in (*seconds, *spent)} | linked
+    return _described(cpu_kernel(kernel, total), source, n_inputs, parts, preparing, kernel)
+
+
+def _arguments(source: str) -> int:
+    module = mlir.parse(source)
+    return len(mlir.block_of(mlir.main_function(module)).arguments)
+
+
+def _targets(parts: Split, kernel: Unit) -> tuple[list[Prepared], PrepareTargets]:
+    """The values that the prepare program returns, and where they and packed arguments go."""
+    assert kernel.prepared is not None
+    offsets, _ = kernel.prepared.layout(kernel.constants)
+    computed: list[Prepared] = []
+    places: list[int | None] = []
+    packs: list[Pack] = []
+    for number, (value, offset) in enumerate(zip(parts.values, offsets, strict=True)):
+        packed = kernel.prepared.packed.get(number)
+        if packed is not None and value.argument is not None:
+            packs.append(Pack(True, parts.bound.index(value.argument), packed, offset))
+            continue
+        if packed is not None:
+            packs.append(Pack(False, len(computed), packed, offset))
+        places.append(offset if packed is None else None)
+        computed.append(value)
+    return computed, PrepareTargets(tuple(places), tuple(packs))
+
+
+def _described(
+    kernel: CompiledKernel, source: str, n_inputs: int, parts: Split, preparing: Unit, unit: Unit
+) -> CompiledKernel:
+    """``kernel`` with all arguments of the program in its interface."""
+    assert unit.prepared is not None
+    bound = dict(zip(parts.bound, preparing.inputs, strict=True))
+    others = iter(unit.inputs)
+    arguments = [bound[index] if index in bound else next(others) for index in range(_count(n_inputs, bound))]
+    size = unit.prepared.layout(unit.constants)[1]
+    described = BoundInterface(parts.bound, size, ALIGNMENT, text(preparing.workspace))
+    interface = replace(
+        kernel.interface,
+        inputs=tuple(arguments[:n_inputs]),
+        constants=tuple(arguments[n_inputs:]),
+        abi=2,
+        bound=described,
+    )
+    artifacts = kernel.artifacts | {"mlir": source.encode()}
+    return replace(kernel, artifacts=artifacts, interface=interface)
+
+
+def _count(n_inputs: int, bound: dict[int, TensorType]) -> int:
+    return max(n_inputs, max(bound) + 1)

@@ -1,0 +1,174 @@
+"""Splits a program by what depends on bound arguments only.
+
+``main`` of the *prepare* program takes the bound arguments and returns the prepared values; ``main`` of the
+*run* program takes the other arguments, then the prepared values. Operations that depend on no argument are
+in both. An operation on bound arguments only stays in the run program if its result is much larger than what
+it is computed from: a broadcast costs more to read than to compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func
+from kcache_compiler.passes.signature import dtype_of
+from kcache_compiler.types import DTYPE_BYTES
+
+#: Bytes of a prepared value for each byte of the arguments that it depends on, at most: of an operation that
+#: computes each element from few others, and of any other one.
+GROWTH, MOST_GROWTH = 4, 64
+_EXPENSIVE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("cholesky", "composite", "convolution", "custom_call", "dot", "dot_general", "fft", "gather"),
+        *("batch_norm_inference", "rng_bit_generator", "triangular_solve"),
+    )
+)
+#: Operations whose results are not a function of their operands.
+_IMPURE = frozenset({"stablehlo.rng"})
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A value of ``main``: result ``index`` of operation ``operation``, or argument ``index`` (-1)."""
+
+    operation: int
+    index: int
+
+    @property
+    def argument(self) -> int | None:
+        """The argument that it is; None for a result."""
+        return self.index if self.operation < 0 else None
+
+
+@dataclass(frozen=True)
+class Split:
+    """A program, the positions of its bound arguments, and the values that are prepared."""
+
+    source: str
+    bound: tuple[int, ...]
+    values: tuple[Prepared, ...]
+
+    def prepare_text(self, values: Sequence[Prepared]) -> str:
+        """The program that takes the bound arguments and returns ``values``."""
+        module = mlir.parse(self.source)
+        main = mlir.main_function(module)
+        body = mlir.block_of(main)
+        results = [_value(body, value) for value in values]
+        _return(body, results)
+        _erase_unused(body, impure=True)
+        _set_arguments(main, [index for index in range(len(body.arguments)) if index not in self.bound])
+        return mlir.whole_text(module)
+
+    def run_text(self) -> str:
+        """The program that takes the other arguments, then ``values``."""
+        module = mlir.parse(self.source)
+        main = mlir.main_function(module)
+        body = mlir.block_of(main)
+        for value in [_value(body, value) for value in self.values]:
+            value.replace_all_uses_with(body.add_argument(value.type, mlir.unknown_location()))
+        _erase_unused(body)
+        _set_arguments(main, self.bound)
+        return mlir.whole_text(module)
+
+
+def split(source: str, bound: Collection[int]) -> Split:
+    """Split the module ``source`` by the positions of its bound arguments. All sizes are static."""
+    module = mlir.parse(source)
+    body = mlir.block_of(mlir.main_function(module))
+    ops = mlir.operations(body)
+    sources = _sources(body, bound)
+    prepared: set[Prepared] = set()
+    needed: set[mlir.Value] = set()
+    for number, op in reversed(list(enumerate(ops))):
+        results = [index for index, result in enumerate(op.results) if result in needed]
+        depends = sources[number]
+        if depends and results and _is_prepared(op, depends, body):
+            prepared.update(Prepared(number, index) for index in results)
+        elif depends is None or (depends and results):
+            needed.update(_operands(op))
+    prepared.update(Prepared(-1, index) for index in bound if body.arguments[index] in needed)
+    if not prepared:  # of a program that uses no bound argument
+        smallest = min(bound, key=lambda index: _bytes(body.arguments[index].type))
+        prepared.add(Prepared(-1, smallest))
+    ordered = sorted(prepared, key=lambda value: (value.operation, value.index))
+    return Split(source, tuple(sorted(bound)), tuple(ordered))
+
+
+def _sources(body: mlir.Block, bound: Collection[int]) -> list[frozenset[int] | None]:
+    """For each operation the bound arguments that it depends on; None where it depends on others, too."""
+    known: dict[mlir.Value, frozenset[int] | None] = {
+        argument: frozenset({index}) if index in bound else None
+        for index, argument in enumerate(body.arguments)
+    }
+    sources: list[frozenset[int] | None] = []
+    for op in mlir.operations(body):
+        depends: frozenset[int] | None = frozenset()
+        for operand in _operands(op):
+            source = known[operand]
+            depends = None if depends is None or source is None else depends | source
+        if _is_impure(op) or any(None in mlir.sizes_of(result.type) for result in op.results):
+            depends = None
+        sources.append(depends)
+        known.update(dict.fromkeys(op.results, depends))
+    sources[-1] = None
+    return sources
+
+
+def _operands(op: mlir.Op) -> list[mlir.Value]:
+    return [*op.operands, *(mlir.outside_values(op) if mlir.has_regions(op) else ())]
+
+
+def _is_impure(op: mlir.Op) -> bool:
+    if "has_side_effect" in op.attributes and str(op.attributes["has_side_effect"]) == "true":
+        return True
+    return mlir.name_of(op) in _IMPURE
+
+
+def _is_prepared(op: mlir.Op, sources: frozenset[int], body: mlir.Block) -> bool:
+    """Whether results are small enough beside the arguments that they are computed from."""
+    expensive = mlir.name_of(op) in _EXPENSIVE or mlir.has_regions(op)
+    read = sum(_bytes(body.arguments[index].type) for index in sources)
+    written = sum(_bytes(result.type) for result in op.results)
+    return written <= read * (MOST_GROWTH if expensive else GROWTH)
+
+
+def _bytes(kind: mlir.Type) -> int:
+    total = DTYPE_BYTES[dtype_of(mlir.element_type(kind))]
+    for size in mlir.sizes_of(kind):
+        total *= size or 0
+    return total
+
+
+def _value(body: mlir.Block, value: Prepared) -> mlir.Value:
+    if value.argument is not None:
+        return body.arguments[value.argument]
+    return mlir.operations(body)[value.operation].results[value.index]
+
+
+def _return(body: mlir.Block, results: Sequence[mlir.Value]) -> None:
+    returned = mlir.last(body)
+    with mlir.before(returned):
+        func.return_(results)
+    returned.erase()
+
+
+def _erase_unused(body: mlir.Block, impure: bool = False) -> None:
+    for op in reversed(mlir.operations(body)[:-1]):
+        if not any(list(result.uses) for result in op.results) and (impure or not _is_impure(op)):
+            op.erase()
+
+
+def _set_arguments(main: mlir.Op, erased: Collection[int]) -> None:
+    """Erase arguments without uses, and set the type of ``main`` to those of its arguments and results."""
+    body = mlir.block_of(main)
+    for index in sorted(erased, reverse=True):
+        body.erase_argument(index)
+    arguments = [argument.type for argument in body.arguments]
+    results = [operand.type for operand in mlir.last(body).operands]
+    main.attributes["function_type"] = mlir.type_attr(mlir.function_type(arguments, results))
+    for name in ("arg_attrs", "res_attrs"):
+        if name in main.attributes:
+            del main.attributes[name]

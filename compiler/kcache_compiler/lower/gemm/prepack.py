@@ -1,0 +1,120 @@
+"""Prepacked B: all panels of a bound operand, packed once when the arguments are bound.
+
+``FORM_prepack(facts, from, to)`` packs every panel of every batch. Panels of a block of K are consecutive, as
+wide as a tile and as deep as the block; blocks of K follow each other, then batches. The driver of a
+prepacked form reads them in place, in the same blocks of K as a driver that packs B itself, so that sums have
+the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups
+from kcache_compiler.lower.loops.memory import stored_name
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.gemm_tiles import Form
+from kcache_compiler.schedule.prepared import PackedOperand
+from kcache_compiler.shapes.formula import product
+
+_POINTER = "!llvm.ptr"
+#: Words before the axes in the table of ``FORM_prepack``, and words of an axis: size and stride in elements.
+HEADER = ("batches", "n", "k", "batch_axes", "n_axes", "k_axes")
+AXIS_WORDS = 2
+#: Elements of panels for each element of the operand, at most, beyond ``SMALL`` elements.
+MOST_PADDING, SMALL = 2, 1 << 14
+
+
+def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, PackedOperand] | None:
+    """``contraction`` with a packed B of so many ``elements``, and how it is packed; None if B is better read
+    as it is.
+    """
+    form, groups = contraction.form, contraction.groups
+    sizes = [groups.sizes(name) for name in ("batch", "m", "n", "k")]
+    if not all(isinstance(size, int) and size > 0 for size in sizes) or contraction.offsets[1] != 0:
+        return None
+    batch = [axis for axis in groups.batch if axis.b != 0]
+    if batch and len(batch) < len(groups.batch):
+        return None
+    _, m, n, k = (int(str(size)) for size in sizes)
+    if form.direct and m <= form.few * form.rows and is_contiguous(groups):
+        return None
+    form = replace(form, prepacked=True)
+    each = -(-n // form.columns) * form.columns * -(-k // form.group)
+    operand = PackedOperand(form, _facts(batch, groups, n, k), each * _count(batch))
+    if operand.elements * form.group > max(SMALL, MOST_PADDING * elements):
+        return None
+    strides: list[GemmAxis] = []
+    for axis in reversed(groups.batch):
+        strides.insert(0, replace(axis, b=each * _count(strides) if batch else 0))
+    return replace(contraction, form=form, groups=replace(groups, batch=tuple(strides))), operand
+
+
+def is_contiguous(groups: Groups) -> bool:
+    """Whether the rows of B are contiguous: products of few rows then read B where it lies."""
+    return len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
+
+
+def _count(axes: Sequence[GemmAxis]) -> int:
+    return int(str(product([axis.size for axis in axes])))
+
+
+def _facts(batch: Sequence[GemmAxis], groups: Groups, n: int, k: int) -> tuple[int, ...]:
+    words = [_count(batch), n, k, len(batch), len(groups.n), len(groups.k)]
+    for axis in (*batch, *groups.n, *groups.k):
+        words += [int(str(axis.size)), int(str(axis.b))]
+    return tuple(words)
+
+
+def prepack(form: Form) -> str:
+    """The text of ``FORM_prepack``."""
+    pointers = [(name, _POINTER) for name in ("facts", "from", "to")]
+    code = Code(f"{form.name}_prepack", pointers, linkage="external")
+    facts = {name: code.load(code.at("%facts", place, "i64")) for place, name in enumerate(HEADER)}
+    base, columns = code.stack(1, "i64"), code.stack(form.columns, "i64")
+    steps = code.stack(form.depth, "i64")
+    axes: dict[str, Name] = {}
+    start: Name = code.const(len(HEADER))
+    for kind in ("batch", "n", "k"):
+        axes[kind] = code.at("%facts", start, "i64")
+        start = code.add(start, code.mul(facts[f"{kind}_axes"], AXIS_WORDS))
+
+    def table(place: Name, first: Name, count: Name, kind: str) -> None:
+        numbers = (facts[f"{kind}_axes"], code.const(AXIS_WORDS), code.const(1))
+        code.call(
+            f"{form.name}_table",
+            *((place, _POINTER), (first, "i64"), (count, "i64"), (axes[kind], _POINTER)),
+            *((number, "i64") for number in numbers),
+        )
+
+    pieces, piece_depth = pieces_of(code, form, facts["k"])
+    padded = code.roundup(facts["n"], form.columns)
+    each = code.mul(padded, code.ceildiv(facts["k"], form.group))
+    with code.loop(0, facts["batches"]) as batch, code.loop(0, pieces) as piece:
+        table(base, batch.counter, code.const(1), "batch")
+        source = code.at("%from", code.load(base), stored_name(form.b))
+        first = code.mul(piece.counter, piece_depth)
+        depth = code.min(code.sub(facts["k"], first), piece_depth)
+        table(steps, first, depth, "k")
+        run = code.op(f"llvm.call @{form.name}_consecutive({steps}, {depth}) : (!llvm.ptr, i64) -> i1")
+        offset = code.add(code.mul(batch.counter, each), code.mul(code.div(first, form.group), padded))
+        target = code.at("%to", offset, form.packed)
+        with code.loop(0, facts["n"], form.columns) as column:
+            count = code.min(code.sub(facts["n"], column.counter), form.columns)
+            table(columns, column.counter, count, "n")
+            panel = code.mul(column.counter, code.ceildiv(depth, form.group))
+            code.call(
+                f"{form.name}_pack_b",
+                *((source, _POINTER), (columns, _POINTER), (steps, _POINTER)),
+                *((depth, "i64"), (count, "i64"), (run, "i1")),
+                (code.at(target, panel, form.packed), _POINTER),
+            )
+    return code.text()
+
+
+def pieces_of(code: Code, form: Form, k: Name) -> tuple[Name, Name]:
+    """The number of blocks of K, and the steps of each but the last."""
+    pieces = code.max(code.ceildiv(k, form.depth), 1)
+    depth = code.ceildiv(k, pieces)
+    return pieces, code.roundup(depth, form.group) if form.pairs else depth
