@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kcache_grpc.model.options import Options
     from kcache_grpc.model.sizes.modes import Dim
     from kcache_grpc.runtime import Kernel
+    from kcache_grpc.runtime.prepared_kernel import PreparedKernel
 
     __version__: str
 
@@ -79,6 +80,7 @@ __all__ = [
     "Options",
     "PermissionDenied",
     "PreloadReport",
+    "PreparedKernel",
     "PutAssertionResult",
     "ResourceExhausted",
     "Saving",
@@ -112,6 +114,7 @@ _HOMES = {
     "Manifest": "kcache_grpc.model.manifest",
     "Options": "kcache_grpc.model.options",
     "PreloadReport": "kcache_grpc.client.bundles.reports",
+    "PreparedKernel": "kcache_grpc.runtime.prepared_kernel",
     "ScheduleTiming": "kcache_grpc.client.tuning.timings",
     "PutAssertionResult": "kcache_grpc.client.requests.assertions",
     "SourceAssertion": "kcache_grpc.client.requests.assertions",

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
+from kcache_grpc.client.arguments import Bound, Dynamic, Layouts, Symbols, shape_wish, with_bound
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.transport.asynchronous import AsyncIo
@@ -85,10 +85,12 @@ class Client:
         bind: Mapping[str, Any] | None = None,
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        bound: Bound = None,
     ) -> Kernel:
         """See ``kcache_grpc.Client.compile``. A hit in memory returns without yielding to the loop."""
         shapes = shape_wish(layouts, symbols, dynamic)
         program = bound_program(traced_program(program, args, kwargs), format, bind)
+        program, options = with_bound(program, format, options, bound)
         kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel

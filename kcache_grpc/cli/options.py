@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -70,6 +70,13 @@ TargetName = Annotated[
     ),
 ]
 Numerics = Annotated[str, typer.Option(help="strict, default or fast.", autocompletion=numerics_classes)]
+Bound = Annotated[
+    list[int] | None,
+    typer.Option(
+        metavar="INDEX",
+        help="An input, from 0, whose value kcache_prepare takes instead of kcache_run; may be repeated.",
+    ),
+]
 Schedule = Annotated[
     str,
     typer.Option(
@@ -170,7 +177,11 @@ def connect(
 
 
 def compile_options(
-    numerics: str, opt_level: int, schedule: str, compatible_targets: bool | None = None
+    numerics: str,
+    opt_level: int,
+    schedule: str,
+    compatible_targets: bool | None = None,
+    bound: Sequence[int] | None = None,
 ) -> Options:
     """As ``Client.compile`` takes them. Raises ``ArgumentError``."""
     from kcache_grpc import Options
@@ -180,6 +191,7 @@ def compile_options(
         opt_level=opt_level,
         schedule=schedule,
         compatible_targets=compatible_targets,
+        bound=tuple(bound or ()),
     )
 
 

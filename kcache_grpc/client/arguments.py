@@ -1,14 +1,17 @@
-"""``layouts``, ``symbols`` and ``dynamic`` of ``compile``, as users write them."""
+"""``layouts``, ``symbols``, ``dynamic`` and ``bound`` of ``compile``, as users write them."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.local_files import KcacheWarning
+from kcache_grpc.model.options import Options
 from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
+from kcache_grpc.programs.source import ProgramLike, read_source
 
 #: Row-major, for all arguments or one by one.
 Layouts = str | Iterable[str | None] | None
@@ -17,8 +20,41 @@ Symbols = Iterable[tuple[int, int]] | Mapping[tuple[int, int], Dim | None] | Non
 #: See docs/guide/variants.md.
 Dynamic = bool | Literal["auto", "assume"]
 
+#: Inputs by index or name, or all weights that a program brings.
+Bound = Iterable[int | str] | Literal["weights"] | None
+
 _MODES: Mapping[bool | str, str] = {False: STATIC, True: DYNAMIC, "auto": AUTO, "assume": DYNAMIC}
 _ROW_MAJOR = (None, "row-major")
+
+
+def with_bound(
+    program: ProgramLike, format: str | None, options: Options | None, bound: Bound
+) -> tuple[ProgramLike, Options | None]:
+    """The program, read where names need it, and the options with the indices of ``bound``.
+
+    Raises ``ArgumentError`` for names that the program does not give, and for ``"weights"`` of a program
+    without any, or whose inputs have no names.
+    """
+    if bound is None:
+        return program, options
+    wanted = "weights" if bound == "weights" else tuple(bound)
+    if wanted != "weights" and not any(isinstance(each, str) for each in wanted):
+        return program, replace(options or Options(), bound=cast("tuple[int, ...]", wanted))
+    source = read_source(program, format)
+    arguments = source.arguments
+    names = source.names if arguments is None else arguments.names
+    if wanted == "weights":
+        if arguments is None or not names:
+            raise ArgumentError("the program brings no weights by name: give the inputs to bind by index")
+        updated = {each.position for each in arguments.written}
+        indices = [index for index in range(len(arguments.given), len(names)) if index not in updated]
+    else:
+        unknown = [each for each in wanted if isinstance(each, str) and each not in names]
+        if unknown:
+            known = ", ".join(names) or "none: give indices"
+            raise ArgumentError(f"the program names no input {unknown[0]!r}; it names {known}")
+        indices = [names.index(each) if isinstance(each, str) else each for each in wanted]
+    return source, replace(options or Options(), bound=tuple(indices))
 
 
 def shape_wish(layouts: Layouts, symbols: Symbols, dynamic: Dynamic) -> ShapeWish:

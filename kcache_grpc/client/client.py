@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
+from kcache_grpc.client.arguments import Bound, Dynamic, Layouts, Symbols, shape_wish, with_bound
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.transport.blocking import BlockingIo, run
@@ -107,6 +107,7 @@ class Client:
         bind: Mapping[str, Any] | None = None,
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        bound: Bound = None,
     ) -> Kernel:
         """A kernel for ``program``: from memory, disk or the service, which compiles it if nobody did before.
 
@@ -135,12 +136,16 @@ class Client:
         ``retry``: compile again although the service remembers that it failed.
         ``bind``: of an ONNX model, inputs by name that become constants with these values: shapes, axes,
         counts. The kernel takes the other inputs.
+        ``bound``: inputs, by index or name, whose values ``Kernel.bind`` gives before calls: what is computed
+        of them alone is computed once (docs/guide/bound-arguments.md). ``"weights"``: all weights that the
+        program brings, which are bound at the first call.
 
         Raises ``ArgumentError``, ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``,
         ``CompileTimeout``, ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
         """
         shapes = shape_wish(layouts, symbols, dynamic)
         program = bound_program(traced_program(program, args, kwargs), format, bind)
+        program, options = with_bound(program, format, options, bound)
         kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel

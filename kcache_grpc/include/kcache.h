@@ -1,4 +1,4 @@
-/* C ABI of a CPU kernel of kcache, version 1: what a shared object of `kcache compile --emit so` exports.
+/* C ABI of a CPU kernel of kcache, versions 1 and 2: what a shared object of `kcache compile --emit so` exports.
  *
  * The directory of this file: python -m kcache_grpc --include
  * What buffers, dims and workspace are, and what to check before a call: docs/reference/c-abi.md.
@@ -17,8 +17,10 @@
 extern "C" {
 #endif
 
-/* What kcache_abi() of a kernel returns that this file describes. */
+/* What kcache_abi() of a kernel returns that this file describes: KCACHE_ABI, or, of a kernel with bound
+ * arguments, KCACHE_BOUND_ABI. kcache_host has the abi KCACHE_ABI for both. */
 #define KCACHE_ABI 1
+#define KCACHE_BOUND_ABI 2
 
 /* What kcache_run returns when sizes that the program has equal are not, or do not fit the program. */
 #define KCACHE_SIZES_DISAGREE 1
@@ -51,6 +53,18 @@ typedef struct kcache_host {
 typedef int32_t kcache_run_function(void *const *buffers, const int64_t *dims, void *workspace,
                                     const kcache_host *host);
 kcache_run_function kcache_run;
+
+/* Kernels with bound arguments only: computes the prepared buffer, which kcache_run of such a kernel takes: its
+ * buffers are the inputs that are not bound, the prepared buffer, outputs. Returns 0 or an error code, then
+ * the prepared buffer is undefined.
+ *
+ * bound: the bound arguments, in the order of the manifest, row major and contiguous.
+ * prepared: as many bytes as the manifest says, aligned to KCACHE_ALIGNMENT. Holds no pointers: it may be
+ *           copied, stored and mapped read-only. Bytes between its values are not written.
+ * dims, workspace, host: as kcache_run; the workspace is as large as the manifest says of kcache_prepare. */
+typedef int32_t kcache_prepare_function(void *const *bound, const int64_t *dims, void *prepared, void *workspace,
+                                        const kcache_host *host);
+kcache_prepare_function kcache_prepare;
 
 /* Version of the ABI of a kernel. */
 typedef uint32_t kcache_abi_function(void);

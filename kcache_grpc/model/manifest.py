@@ -81,6 +81,20 @@ class LaunchSpec:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """What ``kcache_prepare`` takes and writes: the bound arguments, by index among inputs and constants.
+
+    ``prepared_bytes`` is the size of the prepared buffer, ``alignment`` is in bytes, ``workspace_bytes`` a
+    formula over ``workers``.
+    """
+
+    arguments: tuple[int, ...]
+    prepared_bytes: int
+    alignment: int
+    workspace_bytes: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a caller must know to run a kernel. Fields as in protos/kcache/v1/manifest.proto."""
 
@@ -112,6 +126,8 @@ class Manifest:
     checks: tuple[str, ...] = ()
     #: Digest of the bundle that brought the kernel to the server that signed this; empty: it compiled it.
     bundle_digest: bytes = b""
+    #: ``None``: no argument is bound.
+    preparation: Preparation | None = None
 
     def artifact(self, kind: str) -> ArtifactRef | None:
         """The artifact of this kind, if the kernel has one."""
@@ -167,6 +183,7 @@ class Manifest:
             ),
             gpu_launches=[gpu_launch_to_proto(launch) for launch in self.gpu_launches],
             checks=self.checks,
+            preparation=_preparation_to_proto(self.preparation),
         )
         since_epoch = self.compile_time - _EPOCH
         message.provenance.compile_time.seconds = since_epoch.days * 86400 + since_epoch.seconds
@@ -223,9 +240,21 @@ class Manifest:
             gpu_launches=tuple(gpu_launch_from_proto(launch) for launch in message.gpu_launches),
             checks=tuple(message.checks),
             bundle_digest=message.provenance.bundle_digest,
+            preparation=_preparation_from_proto(message),
         )
         manifest._require_its_target()
+        manifest._require_its_bound()
         return manifest
+
+    def _require_its_bound(self) -> None:
+        """What is prepared is what the options bind, and all constants. Raises ``IntegrityError``."""
+        expected: tuple[int, ...] = ()
+        if self.options.bound:
+            inputs = len(self.inputs)
+            expected = (*self.options.bound, *range(inputs, inputs + len(self.constants)))
+        found = self.preparation.arguments if self.preparation is not None else ()
+        if found != expected or (self.options.bound and self.options.bound[-1] >= len(self.inputs)):
+            raise IntegrityError(f"a manifest prepares arguments {found}, and its options bind {expected}")
 
     def _require_its_target(self) -> None:
         """Launches are those of the target's kind, and can be evaluated. Raises ``IntegrityError``."""
@@ -349,6 +378,24 @@ class Binding:
                 raise ArgumentError(
                     f"output {entry.count} counts no axis {entry.axis} of output {entry.output}"
                 )
+
+
+def _preparation_to_proto(preparation: Preparation | None) -> manifest_pb2.Preparation | None:
+    if preparation is None:
+        return None
+    return manifest_pb2.Preparation(
+        arguments=preparation.arguments,
+        prepared_bytes=preparation.prepared_bytes,
+        alignment=preparation.alignment,
+        workspace_bytes=preparation.workspace_bytes,
+    )
+
+
+def _preparation_from_proto(message: manifest_pb2.Manifest) -> Preparation | None:
+    if not message.HasField("preparation"):
+        return None
+    found = message.preparation
+    return Preparation(tuple(found.arguments), found.prepared_bytes, found.alignment, found.workspace_bytes)
 
 
 def is_preloaded(data: bytes) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError
@@ -10,6 +12,8 @@ from kcache_grpc.model.target import CPU_NAMES
 
 NUMERICS = ("strict", "default", "fast")
 TUNING_MODELS = ("generic", *CPU_NAMES)
+#: Inputs of a program, at most: those with higher indices cannot be bound.
+MOST_INPUTS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Options:
     (docs/guide/variants.md).
     ``None``: as the client's setting says, else as the namespace does. It decides which kernel answers a
     request and never what a compile makes, so it is not in ``str()``, digests or manifests.
+    ``bound``: inputs, by index from 0, whose values ``Kernel.bind`` gives before calls
+    (docs/guide/bound-arguments.md).
     Raises ``ArgumentError`` for any other value.
     """
 
@@ -34,6 +40,7 @@ class Options:
     tuning: str = "generic"
     schedule: str = ""
     compatible_targets: bool | None = None
+    bound: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
@@ -46,7 +53,25 @@ class Options:
             raise ArgumentError(f"compatible_targets is {self.compatible_targets!r}; use True, False or None")
         if self.schedule and self.schedule != RECORDED:
             object.__setattr__(self, "schedule", canonical_schedule(self.schedule))
+        if self.bound:
+            object.__setattr__(self, "bound", _positions(self.bound))
 
     def __str__(self) -> str:
         text = f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"
-        return f"{text} schedule={self.schedule}" if self.schedule else text
+        text += f" schedule={self.schedule}" if self.schedule else ""
+        return f"{text} bound={_ranges(self.bound)}" if self.bound else text
+
+
+def _positions(bound: Iterable[int]) -> tuple[int, ...]:
+    """Distinct indices, ascending."""
+    positions = tuple(bound)
+    if any(type(index) is not int or not 0 <= index < MOST_INPUTS for index in positions):
+        raise ArgumentError(f"bound is {positions!r}; use indices of inputs, from 0")
+    return tuple(sorted(set(positions)))
+
+
+def _ranges(positions: tuple[int, ...]) -> str:
+    """Ascending indices as text: ``"1-3,7"``."""
+    runs = itertools.groupby(enumerate(positions), lambda pair: pair[1] - pair[0])
+    ends = [[index for _, index in run] for _, run in runs]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ends)

@@ -109,6 +109,7 @@ def options_to_proto(options: Options) -> common_pb2.Options:
         opt_level=options.opt_level,
         tuning_model=options.tuning,
         schedule=options.schedule,
+        bound=options.bound,
     )
 
 
@@ -121,6 +122,7 @@ def options_from_proto(message: common_pb2.Options) -> Options:
         opt_level=message.opt_level if message.HasField("opt_level") else 3,
         tuning=message.tuning_model or "generic",
         schedule=message.schedule,
+        bound=tuple(message.bound),
     )
 
 

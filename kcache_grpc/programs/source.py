@@ -71,6 +71,8 @@ def read_source(program: ProgramLike, format: str | None) -> Source:
     type that this version does not take, or for programs that bring other arguments than the first,
     ``InvalidProgram`` for bytes that cannot be a program, ``NotFound`` for a missing file.
     """
+    if isinstance(program, Source):
+        return program
     if not isinstance(program, (list, tuple)):
         return read_one(program, format)
     programs = list(cast("Iterable[ProgramLike]", program))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime.arrays import is_torch
 from kcache_grpc.runtime.kernel import Kernel, in_order
+from kcache_grpc.runtime.prepared_kernel import PreparedKernel
 from kcache_grpc.runtime.updated_arguments import addresses, not_writable, overlap, write
 
 
@@ -183,21 +185,56 @@ class BoundKernel(Kernel):
             names = [super(BoundKernel, self)._name(index) for index in range(len(self.manifest.inputs))]
             arguments = replace(arguments, names=tuple(names))
         self.arguments = arguments
+        self._kernel = kernel
+        self._bindings = threading.Lock()
+        self._prepared: PreparedKernel[Kernel] | None = None
+        self._require_bindable()
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         complete = self.arguments.complete(arrays, named)
         written = self.arguments.written
         if not written:
-            return super().__call__(*complete)
+            return self._run(complete)
         targets = [w.tensors or (complete[w.position or 0],) for w in written]
         given = len(complete) - len(self.arguments.values)
         self._require_writable(complete[:given], [target[0] for target in targets])
-        results = super().__call__(*complete)
+        results = self._run(complete)
         count = len(results) - len(written)
         for target, result in zip(targets, results[count:], strict=True):
             for array in target:
                 write(array, result)
         return results[:count]
+
+    def rebind(self) -> None:
+        """Prepare the values that the bound arguments have now, of a kernel that was compiled to have them
+        bound; later calls read them. A kernel without such arguments reads weights at each call.
+        """
+        if self.manifest.preparation is not None:
+            self._prepared = self._bound_now()
+
+    def _run(self, complete: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The results for all arguments; those that are prepared are bound at the first call."""
+        if self.manifest.preparation is None:
+            return super().__call__(*complete)
+        prepared = self._prepared
+        if prepared is None:
+            with self._bindings:
+                prepared = self._prepared = self._prepared or self._bound_now()
+        bound = set(self.manifest.options.bound)
+        return prepared(*(array for index, array in enumerate(complete) if index not in bound))
+
+    def _bound_now(self) -> PreparedKernel[Kernel]:
+        values, first = self.arguments.readable, len(self.arguments.given)
+        return self._kernel.bind({index: values[index - first] for index in self.manifest.options.bound})
+
+    def _require_bindable(self) -> None:
+        """Raise ``ArgumentError`` where the caller of the kernel gives or reads a bound argument."""
+        first = len(self.arguments.given)
+        updated = {written.position for written in self.arguments.written}
+        for index in self.manifest.options.bound:
+            if index < first or index in updated:
+                reason = "is given at each call" if index < first else "is updated by calls"
+                raise ArgumentError(f"argument {index} ({self._name(index)}) is bound, and {reason}")
 
     def _require_writable(self, given: tuple[Any, ...], targets: Sequence[Any]) -> None:
         """Raise ``ArgumentError`` where an update cannot be written, or would change another argument too."""

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
@@ -23,6 +24,7 @@ from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_wo
 from kcache_grpc.runtime.cpu.plan import Plan, Short
 from kcache_grpc.runtime.cpu.thread_pool import process_threads
 from kcache_grpc.runtime.cpu.threads import HostThreads
+from kcache_grpc.runtime.prepared_kernel import PreparedKernel, prepared_values, without_bound
 from kcache_grpc.runtime.size_arguments import as_axes, require_sizes
 
 if TYPE_CHECKING:
@@ -165,11 +167,48 @@ class Kernel:
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         if named:
-            arrays = in_order(arrays, named, self._input_names())
+            arrays = in_order(arrays, named, self.input_names())
         outputs = self._short(arrays)
         if outputs is None:
             outputs = self._call(arrays)
         return cut(outputs, self.binding.counted) if self.binding.counted else outputs
+
+    def bind(self, values: Mapping[int | str, Any]) -> PreparedKernel[Kernel]:
+        """The kernel of the other arguments, with values for those that it was compiled to have bound.
+
+        ``values``: index or name -> array, for each of ``manifest.options.bound``; they are prepared now, on
+        this thread. Raises ``ArgumentError`` for other arguments, for a wrong dtype or shape, and for a
+        kernel that was compiled without bound arguments; then nothing is computed.
+        """
+        if self.manifest.preparation is None:
+            raise ArgumentError(
+                "the kernel was compiled without bound arguments: use compile(..., bound=[...])"
+            )
+        return PreparedKernel(self, values)
+
+    def prepare(self, values: Mapping[int, Any]) -> Kernel:
+        """The kernel of the other arguments, with ``values`` of all bound inputs; see ``bind``."""
+        buffers = [self._read_bound(index, values[index]) for index in self.manifest.options.bound]
+        self.load()
+        assert self._library is not None
+        constants = [constant.pointer for constant in self._constants]
+        others = [index for index in range(len(self.manifest.inputs)) if index not in values]
+        twin = self.apart()
+        twin.manifest = without_bound(self.manifest)
+        twin._names = tuple(map(self._name, others))
+        sizes = [others.index(index) for index in self.binding.size_arguments if index in others]
+        twin.binding = replace(self.binding, arg_names=twin._names, size_arguments=tuple(sizes), constants=())
+        twin._constants = [prepared_values(self.manifest, self._library, buffers, constants)]
+        return twin
+
+    def _read_bound(self, index: int, value: Any) -> Buffer:
+        spec = self.manifest.inputs[index]
+        buffer = self._read_one(index, value, spec)
+        if buffer.dtype != spec.dtype:
+            raise self._wrong(index, spec, f"got dtype {buffer.dtype}; {_conversion(buffer, spec)}")
+        if tuple(map(str, buffer.shape)) != spec.dims:
+            raise self._wrong(index, spec, f"got shape {buffer.shape}")
+        return buffer
 
     def named(self, names: Sequence[str]) -> Kernel:
         """The same kernel with these names of its inputs, which keyword arguments are passed by."""
@@ -189,6 +228,9 @@ class Kernel:
 
     def _call(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """The long way: any framework, and every check with its text."""
+        if self.manifest.preparation is not None:
+            bound = ", ".join(map(self._name, self.manifest.options.bound))
+            raise ArgumentError(f"the kernel has bound arguments ({bound}): give them to bind() first")
         if self._gpu is not None:
             return self._call_gpu(self._gpu, arrays)
         buffers = self._read(arrays)
@@ -349,7 +391,8 @@ class Kernel:
         names = self._names
         return names[index] if index < len(names) and names[index] else f"arg{index}"
 
-    def _input_names(self) -> tuple[str, ...]:
+    def input_names(self) -> tuple[str, ...]:
+        """The names that keyword arguments are passed by."""
         return tuple(self._name(index) for index in range(len(self.manifest.inputs)))
 
     def _plan(self, buffers: list[Buffer]) -> Plan:

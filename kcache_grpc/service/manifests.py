@@ -7,6 +7,7 @@ from datetime import datetime
 
 from kcache_compiler.types import (
     ArgSpec,
+    BoundInterface,
     Canonical,
     CompiledKernel,
     CompileOptions,
@@ -15,9 +16,10 @@ from kcache_compiler.types import (
     Symbol,
     TensorType,
 )
-from kcache_grpc.errors import KcacheError
+from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.evidence import dynamic_shape
 from kcache_grpc.model.gpu.launch import GpuLaunchSpec, GpuResources
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.identity import Ingredients, KernelIdentity, Toolchains, ingredients_digest
 from kcache_grpc.model.manifest import (
     ArtifactRef,
@@ -26,6 +28,7 @@ from kcache_grpc.model.manifest import (
     CountedOutput,
     LaunchSpec,
     Manifest,
+    Preparation,
     SymbolSpec,
     TensorSpec,
     is_preloaded,
@@ -53,10 +56,25 @@ def shape(graph: KnownGraph, wish: KernelWish) -> Shape:
 
     Raises ``ArgumentError`` for sizes that cannot change, or that have no evidence.
     """
+    _require_bindable(graph, wish)
     if wish.shapes.mode == DYNAMIC:
         parsed = Binding.from_bytes(graph.binding.payload)
         return dynamic_shape(parsed, wish.shapes, wish.witnesses)
     return Shape(graph.arg_spec)
+
+
+def _require_bindable(graph: KnownGraph, wish: KernelWish) -> None:
+    """Raises ``ArgumentError`` for bound arguments that a kernel cannot have."""
+    bound = wish.options.bound
+    if not bound:
+        return
+    count = len(parse_arg_spec(graph.arg_spec))
+    if bound[-1] >= count:
+        raise ArgumentError(f"argument {bound[-1]} is to be bound, and the program has {count} inputs")
+    if isinstance(wish.target, GpuTarget):
+        raise ArgumentError(f"a kernel for {wish.target} has no bound arguments: they are for CPUs")
+    if wish.shapes.mode == DYNAMIC:
+        raise ArgumentError("a kernel with bound arguments is for exactly the program's sizes")
 
 
 def identity(graph: KnownGraph, shape: Shape, wish: KernelWish, toolchains: Toolchains) -> KernelIdentity:
@@ -198,7 +216,14 @@ def manifest(
         toolchain=toolchain,
         gpu_launches=tuple(map(_gpu_launch, interface.gpu_launches)),
         checks=interface.checks,
+        preparation=_preparation(interface.bound),
     )
+
+
+def _preparation(bound: BoundInterface | None) -> Preparation | None:
+    if bound is None:
+        return None
+    return Preparation(bound.arguments, bound.prepared_bytes, bound.alignment, bound.workspace)
 
 
 def known_graph(record: MappingRecord, key_id: bytes) -> KnownGraph:
@@ -242,7 +267,9 @@ def compiler_arg_spec(text: str) -> ArgSpec:
 
 def compiler_options(options: Options) -> CompileOptions:
     """The options as the compiler takes them."""
-    return CompileOptions(options.numerics, options.opt_level, options.tuning, options.schedule)
+    return CompileOptions(
+        options.numerics, options.opt_level, options.tuning, options.schedule, options.bound
+    )
 
 
 def _gpu_launch(launch: GpuLaunch) -> GpuLaunchSpec:

@@ -9,6 +9,7 @@ from typing import Any
 from kcache_compiler.difference import Difference, Neighbour
 from kcache_compiler.types import (
     ArgSpec,
+    BoundInterface,
     Canonical,
     CompiledKernel,
     CompileOptions,
@@ -69,6 +70,7 @@ def compile_job(spec_text: str, arg_spec: ArgSpec, target: str, options: Compile
             "opt_level": options.opt_level,
             "tuning": options.tuning,
             "schedule": options.schedule,
+            "bound": options.bound,
         },
     }
     return Frame(header, (spec_text.encode(),))
@@ -77,7 +79,8 @@ def compile_job(spec_text: str, arg_spec: ArgSpec, target: str, options: Compile
 def decode_compile_job(frame: Frame) -> tuple[str, ArgSpec, str, CompileOptions]:
     """The arguments of ``compile_spec``."""
     header = frame.header
-    options = CompileOptions(**header["options"])
+    fields: dict[str, Any] = {**header["options"], "bound": tuple(header["options"]["bound"])}
+    options = CompileOptions(**fields)
     return frame.blobs[0].decode(), ArgSpec(_to_tensors(header["arg_spec"])), header["target"], options
 
 
@@ -171,6 +174,7 @@ def encode_kernel(kernel: CompiledKernel) -> Frame:
             "abi": interface.abi,
             "gpu_launches": [dataclasses.asdict(launch) for launch in interface.gpu_launches],
             "checks": list(interface.checks),
+            "bound": interface.bound and dataclasses.asdict(interface.bound),
         },
     }
     return Frame(header, tuple(kernel.artifacts.values()))
@@ -192,9 +196,17 @@ def decode_kernel(frame: Frame) -> CompiledKernel:
         abi=fields["abi"],
         gpu_launches=tuple(map(_to_gpu_launch, fields["gpu_launches"])),
         checks=tuple(fields["checks"]),
+        bound=_to_bound(fields["bound"]),
     )
     artifacts = dict(zip(frame.header["kinds"], frame.blobs, strict=True))
     return CompiledKernel(artifacts, interface, frame.header["stage_seconds"])
+
+
+def _to_bound(fields: Json | None) -> BoundInterface | None:
+    if fields is None:
+        return None
+    values: dict[str, Any] = {**fields, "arguments": tuple(fields["arguments"])}
+    return BoundInterface(**values)
 
 
 def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:

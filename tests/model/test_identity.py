@@ -49,7 +49,15 @@ def test_ingredients_cannot_run_into_each_other() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"numerics": "sloppy"}, {"opt_level": 4}, {"opt_level": -1}, {"tuning": "mine"}, {"schedule": "x"}],
+    [
+        {"numerics": "sloppy"},
+        {"opt_level": 4},
+        {"opt_level": -1},
+        {"tuning": "mine"},
+        {"schedule": "x"},
+        {"bound": (-1,)},
+        {"bound": ("w",)},
+    ],
 )
 def test_unknown_options_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ArgumentError):
@@ -57,9 +65,11 @@ def test_unknown_options_are_refused(change: dict[str, object]) -> None:
 
 
 def test_every_option_is_in_the_key_or_cannot_change_bytes() -> None:
-    full = Options(schedule="grain:4")
+    full = Options(schedule="grain:4", bound=(3, 1, 2, 7, 1))
     texts = {str(Options()), str(Options(numerics="strict")), str(Options(opt_level=1)), str(full)}
     assert len(texts) == 4
+    assert full.bound == (1, 2, 3, 7)
+    assert str(full).endswith("schedule=grain:4 bound=1-3,7")
     ingredients = {part.split("=")[0] for part in str(full).split()}
     assert {f.name for f in dataclasses.fields(Options)} == ingredients | {"compatible_targets"}
     assert str(Options(compatible_targets=True)) == str(Options())

@@ -28,7 +28,7 @@ int main(void) {{
     size_t offsets[] = {{{", ".join(f"offsetof(kcache_host, {name})" for name in FIELDS)}}};
     printf("%zu", sizeof(kcache_host));
     for (int i = 0; i < {len(FIELDS)}; i++) printf(" %zu", offsets[i]);
-    printf(" %d %d", KCACHE_ABI, KCACHE_SIZES_DISAGREE);
+    printf(" %d %d %d", KCACHE_ABI, KCACHE_BOUND_ABI, KCACHE_SIZES_DISAGREE);
     return 0;
 }}
 """
@@ -121,6 +121,7 @@ def test_a_linked_program_lends_its_threads(include: Path, tmp_path: Path) -> No
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_it_is_a_cpp_header_too(include: Path, tmp_path: Path) -> None:
-    (tmp_path / "main.cc").write_text("#include <kcache.h>\nkcache_run_function *run;\n")
+    functions = "kcache_run_function *run;\nkcache_prepare_function *prepare;\n"
+    (tmp_path / "main.cc").write_text(f"#include <kcache.h>\n{functions}")
     command = ["g++", "-Wall", "-Werror", "-fsyntax-only", "-I", str(include)]
     subprocess.run([*command, str(tmp_path / "main.cc")], check=True, timeout=120)

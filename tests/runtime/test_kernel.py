@@ -393,7 +393,7 @@ def _with_so(kernel, content):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"abi": 2}, "version 2 of the C ABI"),
+        ({"abi": 3}, "version 3 of the C ABI"),
         ({"required_isa": ("avx9000", "sse4.2")}, "lacks avx9000;"),
         ({"target": CpuTarget("aarch64")}, "lacks aarch64-unknown-linux-gnu"),
         ({"guard": "s0 % 8 == 0"}, "guard"),

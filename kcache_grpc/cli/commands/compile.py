@@ -39,6 +39,7 @@ def compile_program(
     opt_level: o.OptLevel = 3,
     schedule: o.Schedule = "",
     compatible_target: o.CompatibleTarget = None,
+    bound: o.Bound = None,
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
     evidence: o.Evidence = None,
@@ -65,7 +66,7 @@ def compile_program(
             file,
             format,
             target,
-            o.compile_options(numerics, opt_level, schedule, compatible_target),
+            o.compile_options(numerics, opt_level, schedule, compatible_target, bound),
             wish,
             evidence,
         )

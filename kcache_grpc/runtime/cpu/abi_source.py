@@ -23,6 +23,8 @@ typedef struct {
     kcache_parallel_for parallel_for;
 } kcache_host;
 int32_t kcache_run(void *const *buffers, const int64_t *dims, void *workspace, const kcache_host *host);
+int32_t kcache_prepare(void *const *bound, const int64_t *dims, void *prepared, void *workspace,
+                       const kcache_host *host);
 uint32_t kcache_abi(void);
 const kcache_host *kcache_pool_start(int64_t workers);
 void kcache_pool_stop(void);

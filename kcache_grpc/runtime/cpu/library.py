@@ -21,7 +21,7 @@ from kcache_grpc.model.target import missing_features
 from kcache_grpc.runtime.cpu._abi import Library, ffi
 
 #: Versions of the C ABI that this runtime calls.
-ABIS = (1,)
+ABIS = (1, 2)
 #: What ``kcache_run`` returns when sizes that the program has equal are not (docs/reference/c-abi.md).
 SIZES_DISAGREE = 1
 

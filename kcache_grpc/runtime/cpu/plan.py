@@ -127,7 +127,7 @@ class Plan:
     @property
     def flushes(self) -> bool:
         """Whether this thread flushes subnormal numbers to zero, and the kernel must not."""
-        return self.strict and _SUBNORMAL * _ONE == 0.0
+        return self.strict and flushes_subnormals()
 
     def call(self, buffers: list[CData] | CData) -> None:
         """Run on all buffers: inputs, constants, outputs.
@@ -135,7 +135,7 @@ class Plan:
         Raises ``ArgumentError`` when the kernel finds that sizes disagree, ``KcacheError`` for other codes.
         """
         if self.flushes:
-            raise _flushes()
+            raise flushing_error()
         if not self.workspace_bytes:
             code = self._run(buffers, self._dims, _NULL, self._host)
         else:
@@ -151,7 +151,13 @@ class Plan:
         return failure or error_of(self.manifest, code, self._symbols)
 
 
-def _flushes() -> KcacheError:
+def flushes_subnormals() -> bool:
+    """Whether this thread flushes subnormal numbers to zero."""
+    return _SUBNORMAL * _ONE == 0.0
+
+
+def flushing_error() -> KcacheError:
+    """What a call of a kernel of numerics ``strict`` raises in such a thread."""
     return KcacheError(
         "this thread flushes subnormal numbers to zero, and the kernel was compiled with numerics 'strict'; "
         "switch that off (torch.set_flush_denormal(False)), or compile with numerics 'default'"

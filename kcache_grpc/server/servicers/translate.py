@@ -181,7 +181,7 @@ def capabilities(value: Capabilities) -> kernel_cache_pb2.GetCapabilitiesRespons
             default_deadline=duration(limits.default_deadline_seconds),
             max_assertion_bytes=limits.assertion_bytes,
         ),
-        abis=[1],
+        abis=[1, 2],
         canonicalizer=value.canonicalizer,
         toolchain_disowned=value.toolchains.cpu.digest in value.disowned,
         gpu_toolchain=_ingredients(value.toolchains.gpu),

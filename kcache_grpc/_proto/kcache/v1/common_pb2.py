@@ -24,45 +24,45 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kcache/v1/common.proto\x12\tkcache.v1\"j\n\rRequestHeader\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x16\n\x0e\x63lient_version\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05\x61\x63tor\x18\x04 \x01(\t\x12\x0b\n\x03job\x18\x05 \x01(\t\"A\n\x07Program\x12(\n\x06\x66ormat\x18\x01 \x01(\x0e\x32\x18.kcache.v1.ProgramFormat\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\"X\n\x0bGraphSource\x12%\n\x07program\x18\x01 \x01(\x0b\x32\x12.kcache.v1.ProgramH\x00\x12\x18\n\x0eprogram_digest\x18\x02 \x01(\x0cH\x00\x42\x08\n\x06source\"~\n\x07Options\x12%\n\x08numerics\x18\x01 \x01(\x0e\x32\x13.kcache.v1.Numerics\x12\x16\n\topt_level\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ctuning_model\x18\x03 \x01(\t\x12\x10\n\x08schedule\x18\x04 \x01(\tB\x0c\n\n_opt_level\"Z\n\x06Target\x12#\n\x03\x63pu\x18\x01 \x01(\x0b\x32\x14.kcache.v1.CpuTargetH\x00\x12#\n\x03gpu\x18\x02 \x01(\x0b\x32\x14.kcache.v1.GpuTargetH\x00\x42\x06\n\x04kind\"(\n\tCpuTarget\x12\x0e\n\x06triple\x18\x01 \x01(\t\x12\x0b\n\x03isa\x18\x02 \x01(\t\".\n\tGpuTarget\x12\x0c\n\x04\x61rch\x18\x01 \x01(\t\x12\x13\n\x0bptx_version\x18\x02 \x01(\t\">\n\nTensorSpec\x12\"\n\x05\x64type\x18\x01 \x01(\x0e\x32\x13.kcache.v1.DataType\x12\x0c\n\x04\x64ims\x18\x02 \x03(\t\"5\n\nSymbolSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03\x61rg\x18\x02 \x01(\r\x12\x0c\n\x04\x61xis\x18\x03 \x01(\r\"c\n\nSymbolAxis\x12\x0b\n\x03\x61rg\x18\x01 \x01(\r\x12\x0c\n\x04\x61xis\x18\x02 \x01(\r\x12\x0b\n\x03min\x18\x03 \x01(\x04\x12\x10\n\x03max\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0bmultiple_of\x18\x05 \x01(\x04\x42\x06\n\x04_max\"|\n\rDynamicShapes\x12$\n\x04mode\x18\x01 \x01(\x0e\x32\x16.kcache.v1.DynamicMode\x12#\n\x04\x61xes\x18\x02 \x03(\x0b\x32\x15.kcache.v1.SymbolAxis\x12\x10\n\x08\x65vidence\x18\x03 \x03(\x0c\x12\x0e\n\x06\x61ssume\x18\x04 \x01(\x08\"A\n\x0bSignedBytes\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0e\n\x06key_id\x18\x03 \x01(\x0c*\xb5\x01\n\rProgramFormat\x12\x1e\n\x1aPROGRAM_FORMAT_UNSPECIFIED\x10\x00\x12\x1c\n\x18PROGRAM_FORMAT_STABLEHLO\x10\x01\x12\x19\n\x15PROGRAM_FORMAT_LINALG\x10\x02\x12\x18\n\x14PROGRAM_FORMAT_TORCH\x10\x03\x12\x17\n\x13PROGRAM_FORMAT_ONNX\x10\x04\x12\x18\n\x14PROGRAM_FORMAT_GRAPH\x10\x05*b\n\x08Numerics\x12\x18\n\x14NUMERICS_UNSPECIFIED\x10\x00\x12\x13\n\x0fNUMERICS_STRICT\x10\x01\x12\x14\n\x10NUMERICS_DEFAULT\x10\x02\x12\x11\n\rNUMERICS_FAST\x10\x03*|\n\x0bTargetMatch\x12\x1c\n\x18TARGET_MATCH_UNSPECIFIED\x10\x00\x12\x16\n\x12TARGET_MATCH_EXACT\x10\x01\x12\x1b\n\x17TARGET_MATCH_COMPATIBLE\x10\x02\x12\x1a\n\x16TARGET_MATCH_NAMESPACE\x10\x03*\x9b\x05\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x44\x41TA_TYPE_I1\x10\x01\x12\x10\n\x0c\x44\x41TA_TYPE_I8\x10\x02\x12\x11\n\rDATA_TYPE_I16\x10\x03\x12\x11\n\rDATA_TYPE_I32\x10\x04\x12\x11\n\rDATA_TYPE_I64\x10\x05\x12\x11\n\rDATA_TYPE_UI8\x10\x06\x12\x12\n\x0e\x44\x41TA_TYPE_UI16\x10\x07\x12\x12\n\x0e\x44\x41TA_TYPE_UI32\x10\x08\x12\x12\n\x0e\x44\x41TA_TYPE_UI64\x10\t\x12\x11\n\rDATA_TYPE_F16\x10\n\x12\x12\n\x0e\x44\x41TA_TYPE_BF16\x10\x0b\x12\x11\n\rDATA_TYPE_F32\x10\x0c\x12\x11\n\rDATA_TYPE_F64\x10\r\x12\x11\n\rDATA_TYPE_C64\x10\x0e\x12\x12\n\x0e\x44\x41TA_TYPE_C128\x10\x0f\x12\x10\n\x0c\x44\x41TA_TYPE_I2\x10\x10\x12\x10\n\x0c\x44\x41TA_TYPE_I4\x10\x11\x12\x11\n\rDATA_TYPE_UI2\x10\x12\x12\x11\n\rDATA_TYPE_UI4\x10\x13\x12\x14\n\x10\x44\x41TA_TYPE_F8E3M4\x10\x14\x12\x14\n\x10\x44\x41TA_TYPE_F8E4M3\x10\x15\x12\x16\n\x12\x44\x41TA_TYPE_F8E4M3FN\x10\x16\x12\x18\n\x14\x44\x41TA_TYPE_F8E4M3FNUZ\x10\x17\x12\x1b\n\x17\x44\x41TA_TYPE_F8E4M3B11FNUZ\x10\x18\x12\x14\n\x10\x44\x41TA_TYPE_F8E5M2\x10\x19\x12\x18\n\x14\x44\x41TA_TYPE_F8E5M2FNUZ\x10\x1a\x12\x17\n\x13\x44\x41TA_TYPE_F8E8M0FNU\x10\x1b\x12\x16\n\x12\x44\x41TA_TYPE_F6E2M3FN\x10\x1c\x12\x16\n\x12\x44\x41TA_TYPE_F6E3M2FN\x10\x1d\x12\x16\n\x12\x44\x41TA_TYPE_F4E2M1FN\x10\x1e*u\n\x0b\x44ynamicMode\x12\x1c\n\x18\x44YNAMIC_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44YNAMIC_MODE_STATIC\x10\x01\x12\x18\n\x14\x44YNAMIC_MODE_DYNAMIC\x10\x02\x12\x15\n\x11\x44YNAMIC_MODE_AUTO\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kcache/v1/common.proto\x12\tkcache.v1\"j\n\rRequestHeader\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x16\n\x0e\x63lient_version\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05\x61\x63tor\x18\x04 \x01(\t\x12\x0b\n\x03job\x18\x05 \x01(\t\"A\n\x07Program\x12(\n\x06\x66ormat\x18\x01 \x01(\x0e\x32\x18.kcache.v1.ProgramFormat\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\"X\n\x0bGraphSource\x12%\n\x07program\x18\x01 \x01(\x0b\x32\x12.kcache.v1.ProgramH\x00\x12\x18\n\x0eprogram_digest\x18\x02 \x01(\x0cH\x00\x42\x08\n\x06source\"\x8d\x01\n\x07Options\x12%\n\x08numerics\x18\x01 \x01(\x0e\x32\x13.kcache.v1.Numerics\x12\x16\n\topt_level\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ctuning_model\x18\x03 \x01(\t\x12\x10\n\x08schedule\x18\x04 \x01(\t\x12\r\n\x05\x62ound\x18\x05 \x03(\rB\x0c\n\n_opt_level\"Z\n\x06Target\x12#\n\x03\x63pu\x18\x01 \x01(\x0b\x32\x14.kcache.v1.CpuTargetH\x00\x12#\n\x03gpu\x18\x02 \x01(\x0b\x32\x14.kcache.v1.GpuTargetH\x00\x42\x06\n\x04kind\"(\n\tCpuTarget\x12\x0e\n\x06triple\x18\x01 \x01(\t\x12\x0b\n\x03isa\x18\x02 \x01(\t\".\n\tGpuTarget\x12\x0c\n\x04\x61rch\x18\x01 \x01(\t\x12\x13\n\x0bptx_version\x18\x02 \x01(\t\">\n\nTensorSpec\x12\"\n\x05\x64type\x18\x01 \x01(\x0e\x32\x13.kcache.v1.DataType\x12\x0c\n\x04\x64ims\x18\x02 \x03(\t\"5\n\nSymbolSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03\x61rg\x18\x02 \x01(\r\x12\x0c\n\x04\x61xis\x18\x03 \x01(\r\"c\n\nSymbolAxis\x12\x0b\n\x03\x61rg\x18\x01 \x01(\r\x12\x0c\n\x04\x61xis\x18\x02 \x01(\r\x12\x0b\n\x03min\x18\x03 \x01(\x04\x12\x10\n\x03max\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0bmultiple_of\x18\x05 \x01(\x04\x42\x06\n\x04_max\"|\n\rDynamicShapes\x12$\n\x04mode\x18\x01 \x01(\x0e\x32\x16.kcache.v1.DynamicMode\x12#\n\x04\x61xes\x18\x02 \x03(\x0b\x32\x15.kcache.v1.SymbolAxis\x12\x10\n\x08\x65vidence\x18\x03 \x03(\x0c\x12\x0e\n\x06\x61ssume\x18\x04 \x01(\x08\"A\n\x0bSignedBytes\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0e\n\x06key_id\x18\x03 \x01(\x0c*\xb5\x01\n\rProgramFormat\x12\x1e\n\x1aPROGRAM_FORMAT_UNSPECIFIED\x10\x00\x12\x1c\n\x18PROGRAM_FORMAT_STABLEHLO\x10\x01\x12\x19\n\x15PROGRAM_FORMAT_LINALG\x10\x02\x12\x18\n\x14PROGRAM_FORMAT_TORCH\x10\x03\x12\x17\n\x13PROGRAM_FORMAT_ONNX\x10\x04\x12\x18\n\x14PROGRAM_FORMAT_GRAPH\x10\x05*b\n\x08Numerics\x12\x18\n\x14NUMERICS_UNSPECIFIED\x10\x00\x12\x13\n\x0fNUMERICS_STRICT\x10\x01\x12\x14\n\x10NUMERICS_DEFAULT\x10\x02\x12\x11\n\rNUMERICS_FAST\x10\x03*|\n\x0bTargetMatch\x12\x1c\n\x18TARGET_MATCH_UNSPECIFIED\x10\x00\x12\x16\n\x12TARGET_MATCH_EXACT\x10\x01\x12\x1b\n\x17TARGET_MATCH_COMPATIBLE\x10\x02\x12\x1a\n\x16TARGET_MATCH_NAMESPACE\x10\x03*\x9b\x05\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x44\x41TA_TYPE_I1\x10\x01\x12\x10\n\x0c\x44\x41TA_TYPE_I8\x10\x02\x12\x11\n\rDATA_TYPE_I16\x10\x03\x12\x11\n\rDATA_TYPE_I32\x10\x04\x12\x11\n\rDATA_TYPE_I64\x10\x05\x12\x11\n\rDATA_TYPE_UI8\x10\x06\x12\x12\n\x0e\x44\x41TA_TYPE_UI16\x10\x07\x12\x12\n\x0e\x44\x41TA_TYPE_UI32\x10\x08\x12\x12\n\x0e\x44\x41TA_TYPE_UI64\x10\t\x12\x11\n\rDATA_TYPE_F16\x10\n\x12\x12\n\x0e\x44\x41TA_TYPE_BF16\x10\x0b\x12\x11\n\rDATA_TYPE_F32\x10\x0c\x12\x11\n\rDATA_TYPE_F64\x10\r\x12\x11\n\rDATA_TYPE_C64\x10\x0e\x12\x12\n\x0e\x44\x41TA_TYPE_C128\x10\x0f\x12\x10\n\x0c\x44\x41TA_TYPE_I2\x10\x10\x12\x10\n\x0c\x44\x41TA_TYPE_I4\x10\x11\x12\x11\n\rDATA_TYPE_UI2\x10\x12\x12\x11\n\rDATA_TYPE_UI4\x10\x13\x12\x14\n\x10\x44\x41TA_TYPE_F8E3M4\x10\x14\x12\x14\n\x10\x44\x41TA_TYPE_F8E4M3\x10\x15\x12\x16\n\x12\x44\x41TA_TYPE_F8E4M3FN\x10\x16\x12\x18\n\x14\x44\x41TA_TYPE_F8E4M3FNUZ\x10\x17\x12\x1b\n\x17\x44\x41TA_TYPE_F8E4M3B11FNUZ\x10\x18\x12\x14\n\x10\x44\x41TA_TYPE_F8E5M2\x10\x19\x12\x18\n\x14\x44\x41TA_TYPE_F8E5M2FNUZ\x10\x1a\x12\x17\n\x13\x44\x41TA_TYPE_F8E8M0FNU\x10\x1b\x12\x16\n\x12\x44\x41TA_TYPE_F6E2M3FN\x10\x1c\x12\x16\n\x12\x44\x41TA_TYPE_F6E3M2FN\x10\x1d\x12\x16\n\x12\x44\x41TA_TYPE_F4E2M1FN\x10\x1e*u\n\x0b\x44ynamicMode\x12\x1c\n\x18\x44YNAMIC_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44YNAMIC_MODE_STATIC\x10\x01\x12\x18\n\x14\x44YNAMIC_MODE_DYNAMIC\x10\x02\x12\x15\n\x11\x44YNAMIC_MODE_AUTO\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kcache.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROGRAMFORMAT']._serialized_start=1026
-  _globals['_PROGRAMFORMAT']._serialized_end=1207
-  _globals['_NUMERICS']._serialized_start=1209
-  _globals['_NUMERICS']._serialized_end=1307
-  _globals['_TARGETMATCH']._serialized_start=1309
-  _globals['_TARGETMATCH']._serialized_end=1433
-  _globals['_DATATYPE']._serialized_start=1436
-  _globals['_DATATYPE']._serialized_end=2103
-  _globals['_DYNAMICMODE']._serialized_start=2105
-  _globals['_DYNAMICMODE']._serialized_end=2222
+  _globals['_PROGRAMFORMAT']._serialized_start=1042
+  _globals['_PROGRAMFORMAT']._serialized_end=1223
+  _globals['_NUMERICS']._serialized_start=1225
+  _globals['_NUMERICS']._serialized_end=1323
+  _globals['_TARGETMATCH']._serialized_start=1325
+  _globals['_TARGETMATCH']._serialized_end=1449
+  _globals['_DATATYPE']._serialized_start=1452
+  _globals['_DATATYPE']._serialized_end=2119
+  _globals['_DYNAMICMODE']._serialized_start=2121
+  _globals['_DYNAMICMODE']._serialized_end=2238
   _globals['_REQUESTHEADER']._serialized_start=37
   _globals['_REQUESTHEADER']._serialized_end=143
   _globals['_PROGRAM']._serialized_start=145
   _globals['_PROGRAM']._serialized_end=210
   _globals['_GRAPHSOURCE']._serialized_start=212
   _globals['_GRAPHSOURCE']._serialized_end=300
-  _globals['_OPTIONS']._serialized_start=302
-  _globals['_OPTIONS']._serialized_end=428
-  _globals['_TARGET']._serialized_start=430
-  _globals['_TARGET']._serialized_end=520
-  _globals['_CPUTARGET']._serialized_start=522
-  _globals['_CPUTARGET']._serialized_end=562
-  _globals['_GPUTARGET']._serialized_start=564
-  _globals['_GPUTARGET']._serialized_end=610
-  _globals['_TENSORSPEC']._serialized_start=612
-  _globals['_TENSORSPEC']._serialized_end=674
-  _globals['_SYMBOLSPEC']._serialized_start=676
-  _globals['_SYMBOLSPEC']._serialized_end=729
-  _globals['_SYMBOLAXIS']._serialized_start=731
-  _globals['_SYMBOLAXIS']._serialized_end=830
-  _globals['_DYNAMICSHAPES']._serialized_start=832
-  _globals['_DYNAMICSHAPES']._serialized_end=956
-  _globals['_SIGNEDBYTES']._serialized_start=958
-  _globals['_SIGNEDBYTES']._serialized_end=1023
+  _globals['_OPTIONS']._serialized_start=303
+  _globals['_OPTIONS']._serialized_end=444
+  _globals['_TARGET']._serialized_start=446
+  _globals['_TARGET']._serialized_end=536
+  _globals['_CPUTARGET']._serialized_start=538
+  _globals['_CPUTARGET']._serialized_end=578
+  _globals['_GPUTARGET']._serialized_start=580
+  _globals['_GPUTARGET']._serialized_end=626
+  _globals['_TENSORSPEC']._serialized_start=628
+  _globals['_TENSORSPEC']._serialized_end=690
+  _globals['_SYMBOLSPEC']._serialized_start=692
+  _globals['_SYMBOLSPEC']._serialized_end=745
+  _globals['_SYMBOLAXIS']._serialized_start=747
+  _globals['_SYMBOLAXIS']._serialized_end=846
+  _globals['_DYNAMICSHAPES']._serialized_start=848
+  _globals['_DYNAMICSHAPES']._serialized_end=972
+  _globals['_SIGNEDBYTES']._serialized_start=974
+  _globals['_SIGNEDBYTES']._serialized_end=1039
 # @@protoc_insertion_point(module_scope)

@@ -151,16 +151,18 @@ class GraphSource(_message.Message):
     def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., program_digest: _Optional[bytes] = ...) -> None: ...
 
 class Options(_message.Message):
-    __slots__ = ("numerics", "opt_level", "tuning_model", "schedule")
+    __slots__ = ("numerics", "opt_level", "tuning_model", "schedule", "bound")
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     OPT_LEVEL_FIELD_NUMBER: _ClassVar[int]
     TUNING_MODEL_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
     numerics: Numerics
     opt_level: int
     tuning_model: str
     schedule: str
-    def __init__(self, numerics: _Optional[_Union[Numerics, str]] = ..., opt_level: _Optional[int] = ..., tuning_model: _Optional[str] = ..., schedule: _Optional[str] = ...) -> None: ...
+    bound: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, numerics: _Optional[_Union[Numerics, str]] = ..., opt_level: _Optional[int] = ..., tuning_model: _Optional[str] = ..., schedule: _Optional[str] = ..., bound: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("cpu", "gpu")

@@ -115,8 +115,20 @@ class Provenance(_message.Message):
     bundle_digest: bytes
     def __init__(self, server_version: _Optional[str] = ..., compile_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., compile_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., toolchain: _Optional[_Iterable[_Union[Ingredient, _Mapping]]] = ..., bundle_digest: _Optional[bytes] = ...) -> None: ...
 
+class Preparation(_message.Message):
+    __slots__ = ("arguments", "prepared_bytes", "alignment", "workspace_bytes")
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    arguments: _containers.RepeatedScalarFieldContainer[int]
+    prepared_bytes: int
+    alignment: int
+    workspace_bytes: str
+    def __init__(self, arguments: _Optional[_Iterable[int]] = ..., prepared_bytes: _Optional[int] = ..., alignment: _Optional[int] = ..., workspace_bytes: _Optional[str] = ...) -> None: ...
+
 class Manifest(_message.Message):
-    __slots__ = ("kernel_digest", "spec_digest", "key", "namespace", "epoch", "target", "options", "toolchain_digest", "guard", "arg_spec", "abi", "inputs", "constants", "outputs", "symbols", "workspace_bytes", "launches", "required_isa", "error_codes", "artifacts", "provenance", "gpu_launches", "checks")
+    __slots__ = ("kernel_digest", "spec_digest", "key", "namespace", "epoch", "target", "options", "toolchain_digest", "guard", "arg_spec", "abi", "inputs", "constants", "outputs", "symbols", "workspace_bytes", "launches", "required_isa", "error_codes", "artifacts", "provenance", "gpu_launches", "checks", "preparation")
     KERNEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +152,7 @@ class Manifest(_message.Message):
     PROVENANCE_FIELD_NUMBER: _ClassVar[int]
     GPU_LAUNCHES_FIELD_NUMBER: _ClassVar[int]
     CHECKS_FIELD_NUMBER: _ClassVar[int]
+    PREPARATION_FIELD_NUMBER: _ClassVar[int]
     kernel_digest: bytes
     spec_digest: bytes
     key: int
@@ -163,7 +176,8 @@ class Manifest(_message.Message):
     provenance: Provenance
     gpu_launches: _containers.RepeatedCompositeFieldContainer[GpuLaunchSpec]
     checks: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kernel_digest: _Optional[bytes] = ..., spec_digest: _Optional[bytes] = ..., key: _Optional[int] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., toolchain_digest: _Optional[bytes] = ..., guard: _Optional[str] = ..., arg_spec: _Optional[str] = ..., abi: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., constants: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., workspace_bytes: _Optional[str] = ..., launches: _Optional[_Iterable[_Union[LaunchSpec, _Mapping]]] = ..., required_isa: _Optional[_Iterable[str]] = ..., error_codes: _Optional[_Iterable[_Union[ErrorCode, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactRef, _Mapping]]] = ..., provenance: _Optional[_Union[Provenance, _Mapping]] = ..., gpu_launches: _Optional[_Iterable[_Union[GpuLaunchSpec, _Mapping]]] = ..., checks: _Optional[_Iterable[str]] = ...) -> None: ...
+    preparation: Preparation
+    def __init__(self, kernel_digest: _Optional[bytes] = ..., spec_digest: _Optional[bytes] = ..., key: _Optional[int] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., toolchain_digest: _Optional[bytes] = ..., guard: _Optional[str] = ..., arg_spec: _Optional[str] = ..., abi: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., constants: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., workspace_bytes: _Optional[str] = ..., launches: _Optional[_Iterable[_Union[LaunchSpec, _Mapping]]] = ..., required_isa: _Optional[_Iterable[str]] = ..., error_codes: _Optional[_Iterable[_Union[ErrorCode, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactRef, _Mapping]]] = ..., provenance: _Optional[_Union[Provenance, _Mapping]] = ..., gpu_launches: _Optional[_Iterable[_Union[GpuLaunchSpec, _Mapping]]] = ..., checks: _Optional[_Iterable[str]] = ..., preparation: _Optional[_Union[Preparation, _Mapping]] = ...) -> None: ...
 
 class ConstantBinding(_message.Message):
     __slots__ = ("type", "sha256", "size_bytes")

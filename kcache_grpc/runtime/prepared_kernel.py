@@ -1,0 +1,104 @@
+"""Kernels whose bound arguments have values: prepared once, read by every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from kcache_grpc.errors import ArgumentError, IntegrityError
+from kcache_grpc.model.manifest import Manifest, TensorSpec
+from kcache_grpc.model.sizes.expression import evaluate
+from kcache_grpc.runtime.arrays import Buffer
+from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
+from kcache_grpc.runtime.cpu.library import error_of
+from kcache_grpc.runtime.cpu.memory import ALIGNMENT, AlignedBytes
+from kcache_grpc.runtime.cpu.plan import flushes_subnormals, flushing_error
+
+
+class Bindable(Protocol):
+    """What a kernel with bound arguments does for those who bind them."""
+
+    manifest: Manifest
+
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]: ...
+    def input_names(self) -> tuple[str, ...]: ...
+    def argument_error(self, index: int, reason: str) -> ArgumentError: ...
+    def prepare(self, values: Mapping[int, Any]) -> Any:
+        """The kernel of the other arguments, with prepared values. Raises ``ArgumentError``."""
+
+
+KernelT = TypeVar("KernelT", bound=Bindable)
+
+
+class PreparedKernel(Generic[KernelT]):
+    """A kernel that is called with the arguments that are not bound; from ``Kernel.bind``.
+
+    Calls read what ``kcache_prepare`` computed of the bound values: a bound array that changes in place
+    changes no result before ``rebind``. Calls and ``rebind`` are safe from many threads at once; a call reads
+    the values of one binding. ``kernel`` is the one that the arguments were bound to.
+    """
+
+    def __init__(self, kernel: KernelT, values: Mapping[int | str, Any]) -> None:
+        self.kernel = kernel
+        self._values = self._by_index(values)
+        missing = [index for index in kernel.manifest.options.bound if index not in self._values]
+        if missing:
+            raise kernel.argument_error(missing[0], "it is bound, and was not given")
+        self._current: Bindable = kernel.prepare(self._values)
+
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
+        return self._current(*arrays, **named)
+
+    def rebind(self, values: Mapping[int | str, Any] | None = None) -> None:
+        """Prepare the values that the bound arrays have now, some of them replaced by ``values``.
+
+        Later calls read them. Raises as ``Kernel.bind`` does, and then later calls read the earlier ones.
+        """
+        updated = {**self._values, **self._by_index(values or {})}
+        self._current = self.kernel.prepare(updated)
+        self._values = updated
+
+    def _by_index(self, values: Mapping[int | str, Any]) -> dict[int, Any]:
+        """Values of bound inputs. Raises ``ArgumentError`` for other inputs."""
+        bound, names = self.kernel.manifest.options.bound, self.kernel.input_names()
+        found: dict[int, Any] = {}
+        for key, value in values.items():
+            index = key if not isinstance(key, str) else names.index(key) if key in names else -1
+            if index not in bound:
+                known = ", ".join(f"{each} ({names[each]})" for each in bound)
+                raise ArgumentError(f"argument {key!r} is not bound; bound are {known}", argument=str(key))
+            if index in found:
+                raise ArgumentError(f"argument {index} was given by index and by name", argument=str(key))
+            found[index] = value
+        return found
+
+
+def prepared_values(
+    manifest: Manifest, library: Library, buffers: Sequence[Buffer], constants: Sequence[CData]
+) -> AlignedBytes:
+    """The prepared buffer of the bound inputs, ascending; bytes between values are zero.
+
+    Runs ``kcache_prepare`` on the calling thread.
+    """
+    preparation = manifest.preparation
+    if preparation is None or preparation.alignment > ALIGNMENT:
+        raise IntegrityError(f"a prepared buffer of {preparation}")
+    if manifest.options.numerics == "strict" and flushes_subnormals():
+        raise flushing_error()
+    prepared = AlignedBytes(preparation.prepared_bytes)
+    prepared.array.fill(0)
+    workspace = AlignedBytes(evaluate(preparation.workspace_bytes, {"workers": 1}))
+    pointers = [*(buffer.pointer for buffer in buffers), *constants]
+    code = library.kcache_prepare(pointers, ffi.NULL, prepared.pointer, workspace.pointer, ffi.NULL)
+    if code:
+        raise error_of(manifest, code, {})
+    return prepared
+
+
+def without_bound(manifest: Manifest) -> Manifest:
+    """``manifest`` as it is for callers that pass the other inputs: what is prepared is its one constant."""
+    bound, preparation = set(manifest.options.bound), manifest.preparation
+    size = preparation.prepared_bytes if preparation is not None else 0
+    inputs = tuple(spec for index, spec in enumerate(manifest.inputs) if index not in bound)
+    return replace(manifest, inputs=inputs, constants=(TensorSpec("ui8", (str(size),)),), preparation=None)

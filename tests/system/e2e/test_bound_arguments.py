@@ -1,0 +1,199 @@
+"""Kernels with bound arguments through a real server: identity, values, rebinding, errors."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kcache_grpc as kcache
+from kcache_grpc.cli import main
+from kcache_grpc.errors import ArgumentError, IntegrityError
+from kcache_grpc.local_files import KcacheWarning
+from kcache_grpc.model.manifest import Manifest
+from tests.serving import ServerProcess
+
+LAYER = """
+func.func @main(%x: tensor<30x64xf32>, %w: tensor<48x64xbf16>, %b: tensor<48xf32>) -> tensor<30x48xf32> {
+  %wide = stablehlo.convert %w : (tensor<48x64xbf16>) -> tensor<48x64xf32>
+  %0 = stablehlo.dot_general %x, %wide, contracting_dims = [1] x [1]
+    : (tensor<30x64xf32>, tensor<48x64xf32>) -> tensor<30x48xf32>
+  %1 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<48xf32>) -> tensor<30x48xf32>
+  %2 = stablehlo.add %0, %1 : tensor<30x48xf32>
+  return %2 : tensor<30x48xf32>
+}"""
+STRICT = kcache.Options(numerics="strict")
+THREADS = 16
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
+    server = ServerProcess(tmp_path_factory.mktemp("server"))
+    cache = tmp_path_factory.mktemp("cache")
+    cache.chmod(0o700)
+    with server, kcache.Client(server.address, cache_dir=cache) as client:
+        yield client
+
+
+def values(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    import ml_dtypes
+
+    draw = np.random.default_rng(seed)
+    x, w, b = (draw.standard_normal(shape).astype(np.float32) for shape in ((30, 64), (48, 64), (48,)))
+    return x, w.astype(ml_dtypes.bfloat16), b
+
+
+@pytest.fixture(scope="module")
+def plain(client: kcache.Client) -> kcache.Kernel:
+    return client.compile(LAYER, options=STRICT)
+
+
+@pytest.fixture(scope="module")
+def layer(client: kcache.Client) -> kcache.Kernel:
+    return client.compile(LAYER, options=STRICT, bound=[2, 1])
+
+
+def test_results_are_those_of_the_kernel_without_bound_arguments(plain: Any, layer: Any):
+    for seed in range(3):
+        x, w, b = values(seed)
+        (result,) = layer.bind({"arg1": w, 2: b})(x)
+        assert result.tobytes() == plain(x, w, b)[0].tobytes()
+
+
+def test_the_bound_set_is_part_of_the_kernels_identity(client: kcache.Client, plain: Any, layer: Any):
+    again = client.compile(LAYER, options=dataclasses.replace(STRICT, bound=(1, 2)))
+    other = client.compile(LAYER, options=STRICT, bound=[1])
+    digests = [kernel.manifest.kernel_digest for kernel in (plain, layer, again, other)]
+    assert digests[1] == digests[2]
+    assert len(set(digests)) == 3
+    assert {kernel.key for kernel in (plain, layer, other)} == {plain.key}
+    assert layer.manifest.preparation.arguments == (1, 2)
+    assert plain.manifest.preparation is None
+    assert Manifest.from_bytes(layer.manifest.to_bytes()) == layer.manifest
+
+
+def test_rebinding_gives_the_results_of_the_new_values(plain: Any, layer: Any):
+    x, w, b = values(1)
+    bound = layer.bind({1: w, 2: b})
+    (first,) = bound(x)
+    w *= 2
+    assert bound(x)[0].tobytes() == first.tobytes()
+    bound.rebind()
+    assert bound(x)[0].tobytes() == plain(x, w, b)[0].tobytes()
+    bias = values(2)[2]
+    bound.rebind({2: bias})
+    assert bound(x)[0].tobytes() == plain(x, w, bias)[0].tobytes()
+
+
+def test_each_call_reads_one_binding(plain: Any, layer: Any):
+    """16 threads call while weights change in place and are bound again: no result mixes two bindings."""
+    x, w, b = values(3)
+    versions = [values(seed)[1:] for seed in range(4, 12)]
+    expected = {plain(x, *version)[0].tobytes() for version in [(w, b), *versions]}
+    bound = layer.bind({1: w, 2: b})
+
+    def work(number: int) -> list[bytes]:
+        return [bound(x)[0].tobytes() for _ in range(40)] if number else [change() for _ in range(5)]
+
+    def change() -> bytes:
+        for weights, bias in versions:
+            w[:], b[:] = weights, bias
+            bound.rebind()
+        return bound(x)[0].tobytes()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = list(pool.map(work, range(THREADS)))
+    assert {result for each in results for result in each} <= expected
+    assert bound(x)[0].tobytes() == plain(x, *versions[-1])[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({2: None}, r"argument 2 \(arg2\) must be f32\[48\]"),
+        ({0: np.zeros((30, 64), np.float32)}, r"argument 0 is not bound; bound are 1 \(arg1\), 2 \(arg2\)"),
+        ({"y": np.zeros(48, np.float32)}, "'y' is not bound"),
+        ({2: np.zeros(48)}, "got dtype f64"),
+        ({2: np.zeros(47, np.float32)}, r"got shape \(47,\)"),
+        ({"arg2": np.zeros(48, np.float32)}, "by index and by name"),
+    ],
+)
+def test_wrong_values_are_refused_and_nothing_is_computed(layer: Any, change: dict[Any, Any], said: str):
+    _, w, b = values(0)
+    given: dict[Any, Any] = {1: w, 2: b, **change}
+    with pytest.raises(ArgumentError, match=said):
+        layer.bind({key: value for key, value in given.items() if value is not None})
+
+
+def test_a_failed_rebind_leaves_the_earlier_binding(layer: Any):
+    x, w, b = values(0)
+    bound = layer.bind({1: w, 2: b})
+    (first,) = bound(x)
+    with pytest.raises(ArgumentError, match="got shape"):
+        bound.rebind({2: np.zeros(3, np.float32)})
+    assert bound(x)[0].tobytes() == first.tobytes()
+
+
+def test_misuse_is_refused(client: kcache.Client, plain: Any, layer: Any):
+    x, w, b = values(0)
+    with pytest.raises(ArgumentError, match=r"bound arguments \(arg1, arg2\)"):
+        layer(x, w, b)
+    with pytest.raises(ArgumentError, match="takes 1 arguments"):
+        layer.bind({1: w, 2: b})(x, w, b)
+    with pytest.raises(ArgumentError, match="compiled without bound arguments"):
+        plain.bind({1: w})
+    with pytest.raises(ArgumentError, match="argument 3 is to be bound, and the program has 3 inputs"):
+        client.compile(LAYER, bound=[3])
+    with pytest.raises(ArgumentError, match="they are for CPUs"):
+        client.compile(LAYER, target="sm_90", bound=[1])
+    words = "exactly the program's sizes"
+    with pytest.warns(KcacheWarning), pytest.raises(ArgumentError, match=words):
+        client.compile(LAYER, dynamic="assume", symbols=[(0, 0)], bound=[1])
+    with pytest.raises(ArgumentError, match="brings no weights"):
+        client.compile(LAYER, bound="weights")
+
+
+def test_a_manifest_must_prepare_what_its_options_bind(layer: Any):
+    wrong = dataclasses.replace(layer.manifest, preparation=None)
+    with pytest.raises(IntegrityError, match="its options bind"):
+        Manifest.from_bytes(wrong.to_bytes())
+
+
+def test_the_command_line_compiles_kernels_with_bound_arguments(client: kcache.Client, tmp_path: Path):
+    program, code = tmp_path / "layer.mlir", tmp_path / "layer.so"
+    program.write_text(LAYER)
+    bound = ["--bound", "1", "--bound", "2"]
+    where = ["--addr", client.service, "--cache-dir", str(client.cache_dir)]
+    words = ["compile", str(program), "--numerics", "strict", *bound, "--emit", "so", "-o", str(code), *where]
+    assert main(words) == 0
+    library = ctypes.CDLL(str(code))
+    assert library.kcache_abi() == 2
+    assert library.kcache_prepare
+
+
+def test_fine_tuned_modules_share_one_kernel(client: kcache.Client):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch_mlir")
+
+    def exported(seed: int) -> tuple[Any, Any]:
+        torch.manual_seed(seed)
+        parts = [torch.nn.Linear(128, 192), torch.nn.GELU(), torch.nn.Linear(192, 128)]
+        module = torch.nn.Sequential(*parts).eval().requires_grad_(False)
+        return module, torch.export.export(module, (torch.zeros(32, 128),))
+
+    x = torch.randn(32, 128)
+    (first, program), (second, variant) = exported(1), exported(2)
+    kernel, other = (client.compile(each, bound="weights") for each in (program, variant))
+    assert kernel.manifest.kernel_digest == other.manifest.kernel_digest
+    assert other.origin == "memory"
+    for module, bound in ((first, kernel), (second, other)):
+        torch.testing.assert_close(bound(x)[0], module(x))
+    first[0].weight.mul_(3)
+    kernel.rebind()
+    torch.testing.assert_close(kernel(x)[0], first(x))
