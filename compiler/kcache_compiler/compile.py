@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from kcache_compiler.bound import lower_bound
@@ -31,7 +32,7 @@ def lower_module(
 ) -> CompiledKernel:
     """Return the kernel of a module whose ``main`` takes ``n_inputs`` inputs, then lifted constants."""
     unit = Unit(module_text, n_inputs, target_named(target), options, libraries)
-    with mlir.new_context(), mlir.unknown_location():
+    with ThreadPoolExecutor(1) as unit.threads, mlir.new_context(), mlir.unknown_location():
         seconds = run(pipeline_for(unit.target), unit, on_stage)
     return kernel_of(unit, seconds)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
@@ -138,7 +139,7 @@ def _lower_at_samples(graph: DynamicGraph, sized: SizedGraph, request: Request) 
             unit.given = _argument_sizes(graph)
         units[0].libraries = request.libraries
         try:
-            with mlir.new_context(), mlir.unknown_location():
+            with ThreadPoolExecutor(1) as units[0].threads, mlir.new_context(), mlir.unknown_location():
                 seconds = _lower_units(units, sized.sizes.sampling(samples), request.on_stage)
         except Ambiguous:
             continue
@@ -183,7 +184,7 @@ def _lower_unknown(graph: DynamicGraph, request: Request) -> _Lowered:
         if any(DYNAMIC in pair for pair in linalg_limits(body)):
             raise UnsupportedOp("tensor.extract_slice", "indices into tensors whose sizes depend on data")
         unit.bounds = with_stated_sizes(graph).sizes.checks
-    with mlir.new_context(), mlir.unknown_location():
+    with ThreadPoolExecutor(1) as unit.threads, mlir.new_context(), mlir.unknown_location():
         seconds = run(pipeline_for(unit.target), unit, request.on_stage)
     return _Lowered(unit, seconds)
 

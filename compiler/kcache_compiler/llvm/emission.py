@@ -24,7 +24,8 @@ EMISSION = "-sink-insts-to-avoid-spills"
 
 
 @functools.cache
-def _initialize() -> None:
+def initialize() -> None:
+    """Set up LLVM, once; before threads that may do so at the same time."""
     llvm.set_option("", EMISSION)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -35,7 +36,7 @@ def llvm_version() -> str:
 
 
 def _machine(target: Target, opt_level: int) -> Any:
-    _initialize()
+    initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.feature_string, opt=opt_level, reloc="pic", codemodel="default"
     )
@@ -111,7 +112,7 @@ def assembles(target: Target) -> bool:
     """Whether ``assemble`` supports ``target``: LLVM's bindings have only the assembler of this machine."""
     if target.architecture != "x86_64" or platform.machine() != target.architecture:
         return False
-    _initialize()
+    initialize()
     llvm.initialize_native_asmparser()
     return True
 

@@ -13,6 +13,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
@@ -65,6 +66,8 @@ class Unit:
     options: CompileOptions
     #: Where compiled libraries are kept between processes; can change no byte.
     libraries: LibraryCache | None = None
+    #: Compiles objects that the kernel is linked with while the passes run; can change no byte.
+    threads: Executor | None = None
     #: Sizes of the arguments of ``main`` where some are dynamic.
     given: Sizes = ()
     #: Whether modules are verified: not those of further samples, which differ from the first in constants.

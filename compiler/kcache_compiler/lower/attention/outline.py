@@ -13,7 +13,7 @@ from kcache_compiler.lower.attention.products import mix, scores
 from kcache_compiler.lower.attention.rows import write_rows
 from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile
 from kcache_compiler.lower.gemm.objects import library
-from kcache_compiler.lower.gemm.outline import stored_words
+from kcache_compiler.lower.gemm.outline import stored_words, use_library
 from kcache_compiler.lower.gemm.pack_b import pack_b
 from kcache_compiler.lower.gemm.packing import consecutive, pack_a, table
 from kcache_compiler.lower.loops import memory
@@ -64,10 +64,7 @@ def outline_attention(unit: Unit, attention: Gathered, name: str, shapes: Shapes
     with mlir.at_end(entry):
         _write(attention, form, outlined, list(entry.arguments), (weigh, finish))
     function.verify()
-    if form not in unit.gemm_forms:
-        unit.gemm_forms.append(form)
-        pointers = ", ".join(["i64"] * 2 + ["!llvm.ptr"] * 8)
-        mlir.splice(unit.module, f"llvm.func @{form.name}_run({pointers})")
+    use_library(unit, form, 8)
     return outlined
 
 

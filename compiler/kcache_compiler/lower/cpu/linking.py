@@ -17,6 +17,8 @@ ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or 
 
 def link_objects(unit: Unit) -> None:
     """Link the kernel with its subkernels, the libraries of its contractions and the thread pool."""
+    if unit.threads is not None:
+        unit.threads.shutdown()  # what they compiled is memoized
     units = [unit, *unit.linked]
     objects = [each.object_code for each in units]
     exports = elf.EXPORTED | elf.PREPARE_EXPORTED if unit.linked else elf.EXPORTED

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.gemm.driver import AXIS_WORDS, FACTS
 from kcache_compiler.lower.gemm.epilogue import write_epilogue
 from kcache_compiler.lower.gemm.match import Contraction, is_contraction, recognize
+from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.lower.gemm.prepack import prepacked
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -16,6 +18,7 @@ from kcache_compiler.lower.loops.launch import Outlined, captured_by, read_nest,
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func, llvm
 from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.gemm_tiles import Form
 from kcache_compiler.schedule.prepared import PackedOperand
 from kcache_compiler.shapes.formula import Formula
 
@@ -49,10 +52,7 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     with mlir.at_end(entry):
         _write(contraction, generic, outlined, entry, bool(fills), epilogue)
     function.verify()
-    if contraction.form not in unit.gemm_forms:
-        unit.gemm_forms.append(contraction.form)
-        kinds = ", ".join(["i64"] * 2 + ["!llvm.ptr"] * 7)
-        mlir.splice(unit.module, f"llvm.func @{contraction.form.name}_run({kinds})")
+    use_library(unit, contraction.form, 7)
     return outlined
 
 
@@ -75,6 +75,21 @@ def _prepacked(
         return contraction, None
     elements = math.prod(size or 0 for size in mlir.sizes_of(operand.type))
     return prepacked(contraction, elements) or (contraction, None)
+
+
+def use_library(unit: Unit, form: Form, pointers: int) -> None:
+    """Declare the library of ``form``, whose entry takes two sizes and ``pointers``.
+
+    If the unit has threads, one of them compiles the library before ``link_objects`` asks for it.
+    """
+    if form in unit.gemm_forms:
+        return
+    unit.gemm_forms.append(form)
+    if unit.threads is not None:
+        initialize()
+        unit.threads.submit(compiled_library, form, unit.target, unit.libraries)
+    kinds = ", ".join(["i64"] * 2 + ["!llvm.ptr"] * pointers)
+    mlir.splice(unit.module, f"llvm.func @{form.name}_run({kinds})")
 
 
 def makes_zero(operation: mlir.Op) -> bool:
