@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,31 @@ from typing import Any
 _FILE = Path(__file__).with_name("base_operators.txt")
 
 
+@functools.cache
+def core_decompositions() -> Mapping[Any, Any]:
+    """The rows of ``torch.export.default_decompositions()`` for the operators that there are now.
+
+    That table collects composite operators anew for each namespace, which takes a third of a second.
+    """
+    export: Any = import_module("torch.export")
+    utils: Any = import_module("torch._export.utils")
+    table: dict[Any, Any] = dict(export.default_decompositions().decomp_table)
+    table.update({operator: utils._get_decomp_for_cia(operator) for operator in _composites_of_others()})
+    return table
+
+
+def _composites_of_others() -> Iterator[Any]:
+    """The composite operators outside ``aten`` that may stay whole in an exported program."""
+    torch: Any = import_module("torch")
+    utils: Any = import_module("torch._export.utils")
+    for name in torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"):
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+        if namespace != "aten" and utils._is_preservable_cia_op(operator):
+            yield operator
+
+
 def base_decompositions() -> dict[Any, Any]:
     """Operator -> decomposition: PyTorch's table of core operators as torch-mlir changes it."""
     decomp: Any = import_module("torch._decomp")
@@ -19,7 +45,7 @@ def base_decompositions() -> dict[Any, Any]:
     left_out = _operators(line[1:] for line in lines if line.startswith("-"))
     table = {
         operator: decomposition
-        for operator, decomposition in decomp.core_aten_decompositions().items()
+        for operator, decomposition in core_decompositions().items()
         if operator._overloadpacket not in left_out
     }
     table.update(decomp.get_decompositions(_operators(line[1:] for line in lines if line.startswith("+"))))

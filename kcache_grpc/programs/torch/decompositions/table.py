@@ -23,7 +23,7 @@ from kcache_grpc.programs.torch.decompositions import (
     sorting,
     window_extremes,
 )
-from kcache_grpc.programs.torch.decompositions.base import base_decompositions
+from kcache_grpc.programs.torch.decompositions.base import base_decompositions, core_decompositions
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
 _KEPT = ("linear.default", "matmul.default")
@@ -46,7 +46,7 @@ def decompositions() -> dict[Any, Any]:
     kept = {_overload(aten, name) for name in _KEPT}
     table = {op: how for op, how in base_decompositions().items() if op not in kept}
     table.update(decomp.get_decompositions([getattr(aten, name) for name in _ADDED]))
-    table.update({op: how for op, how in _default_rows().items() if _is_added(str(op))})
+    table.update({op: how for op, how in core_decompositions().items() if _is_added(str(op))})
     table[aten.roll.default] = _roll
     table[aten.diagonal.default] = _diagonal
     table[aten.native_group_norm.default] = _group_norm
@@ -76,10 +76,6 @@ def decompositions() -> dict[Any, Any]:
         for operation, row in rows.rows().items():
             table[operation] = element_types.first_of(row, table[operation]) if operation in table else row
     return table
-
-
-def _default_rows() -> dict[Any, Any]:
-    return dict(import_module("torch.export").default_decompositions().items())
 
 
 def _is_added(name: str) -> bool:

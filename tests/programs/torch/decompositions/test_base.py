@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kcache_grpc.programs.torch.decompositions.base import base_decompositions
+from kcache_grpc.programs.torch.decompositions.base import base_decompositions, core_decompositions
 from scripts.generate_torch_decompositions import FILE, generated
 from scripts.generate_torch_operations import not_comparable
 
@@ -27,6 +27,15 @@ def test_the_file_of_operators_is_fresh() -> None:
     if reason := not_comparable():
         pytest.skip(reason)
     assert FILE.read_text() == generated(), "run: python -m scripts.generate_torch_decompositions write"
+
+
+def test_the_rows_of_core_operators_are_those_of_exported_programs() -> None:
+    export = pytest.importorskip("torch.export")
+    ours, theirs = (
+        {operator: comparable(row) for operator, row in table.items()}
+        for table in (core_decompositions(), export.default_decompositions())
+    )
+    assert ours == theirs
 
 
 def test_the_table_is_that_of_torch_mlir() -> None:
