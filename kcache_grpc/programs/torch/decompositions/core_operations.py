@@ -33,6 +33,7 @@ def rows() -> dict[Any, Any]:
         aten.bitwise_or.Scalar_Tensor: _of_number(aten.bitwise_or.Tensor),
         aten.bitwise_xor.Scalar_Tensor: _of_number(aten.bitwise_xor.Tensor),
         aten.pow.Tensor_Scalar: _truth_to_truth,
+        aten.addmm.default: _addmm,
         aten.cumsum.default: _cumsum,
         aten._cdist_forward.default: _cdist,
         aten._pdist_forward.default: _pdist,
@@ -76,6 +77,14 @@ def _truth_to_truth(x: Any, power: Any) -> Any:
     if x.dtype != torch.bool or not isinstance(power, bool):
         return NotImplemented
     return x.clone() if power else torch.ones_like(x)
+
+
+def _addmm(x: Any, left: Any, right: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """Without the products with 1 that PyTorch's decomposition traces."""
+    torch: Any = import_module("torch")
+    if (beta, alpha) != (1, 1) or x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    return torch.mm(left, right) + x
 
 
 def _cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:

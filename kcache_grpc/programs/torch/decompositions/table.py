@@ -115,7 +115,7 @@ def attention(
     if enable_gqa:
         key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query, key.transpose(-2, -1)) * factor
+    scores = _batched_product(query, key.transpose(-2, -1)) * factor
     if is_causal:
         rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
         columns = torch.arange(key.shape[-2], device=query.device)
@@ -127,7 +127,17 @@ def attention(
         boolean = attn_mask.dtype == torch.bool
         scores = torch.where(attn_mask, scores, -math.inf) if boolean else scores + attn_mask
         weights = torch.ops.aten._safe_softmax(scores, -1)
-    return torch.matmul(torch.dropout(weights, dropout_p, True) if dropout_p else weights, value)
+    return _batched_product(torch.dropout(weights, dropout_p, True) if dropout_p else weights, value)
+
+
+def _batched_product(left: Any, right: Any) -> Any:
+    """``torch.matmul``, without its ``expand`` of operands whose static batch dimensions are equal."""
+    torch: Any = import_module("torch")
+    batch = left.shape[:-2]
+    static = all(isinstance(size, int) for size in (*batch, *right.shape[:-2]))
+    if len(batch) < 2 or not static or batch != right.shape[:-2]:
+        return torch.matmul(left, right)
+    return torch.bmm(left.flatten(0, -3), right.flatten(0, -3)).unflatten(0, batch)
 
 
 def _repeat_heads(x: Any, heads: int) -> Any:
