@@ -16,6 +16,9 @@ import jax.numpy as jnp
 import ml_dtypes
 
 from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.lower.attention.outline import outline_attention
+from kcache_compiler.lower.cpu import outline
+from kcache_compiler.lower.loops.launch import Outlined
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import Kernel, threaded_host
@@ -205,6 +208,27 @@ def test_no_scores_in_memory() -> None:
     for length in (1024, 65536):
         long = {**sizes, **dict.fromkeys(("s2", "s4"), length)}
         assert evaluate_text(workspace, {**sizes, **long}) < 1 << 20
+
+
+def test_equal_attentions_of_a_program_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Outlined] = []
+
+    def write(*arguments: Any) -> Outlined:
+        written.append(outline_attention(*arguments))
+        return written[-1]
+
+    def layers(q: Any, k: Any, v: Any) -> Any:
+        for _ in range(8):
+            q = plain(q, k, v)
+        return q
+
+    arrays = _arrays(20, 24, 16)
+    monkeypatch.setattr(outline, "outline_attention", write)
+    kernel = _kernel(layers, arrays)
+    assert [launch.ops[0] for launch in kernel.interface.launches] == ["attention"] * 8
+    # Those that access buffers of the caller differ from the others.
+    assert len(written) <= 4
+    _agrees(kernel, layers, arrays, 1e-5)
 
 
 def test_extreme_scores() -> None:

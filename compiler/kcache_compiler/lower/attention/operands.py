@@ -369,9 +369,10 @@ def _local(buffer: mlir.Value, members: list[mlir.Op]) -> bool:
 def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
     """Whether nothing between a member and the last one writes its operands or accesses the result."""
     read: set[mlir.Value] = set()
+    own = set(members)
     statements = mlir.operations(last.operation.block)
     for op in statements[: statements.index(last)]:
-        if op in members:
+        if op in own:
             read |= {memory.root_of(operand) for operand in op.operands if mlir.is_memref(operand.type)}
         elif read and _effects(op) and not _harmless(op, read, memory.root_of(last.operands[-1])):
             return False

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.attention.operands import gather
-from kcache_compiler.lower.attention.outline import outline_attention
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
 from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers, entry_buffers
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
@@ -180,14 +179,13 @@ def _outline(
     strict = unit.options.numerics == "strict"
     spared: list[mlir.Op] = []
     attentions = gather(unit, main, shapes)
+    repeats = Repeats(unit, shapes)
     for attention in attentions:
-        outlined = outline_attention(unit, attention, f"launch_{len(launches)}", shapes)
-        launches.append((attention.members, outlined))
+        launches.append((attention.members, repeats.write_attention(attention, len(launches))))
         spared += attention.spared
     launched = {op for attention in attentions for op in attention.members}
     widen_sums(unit, main, shapes, launched)
     choices = parse_choices(unit.options.schedule)
-    repeats = Repeats(unit, shapes)
     for planned in plan_launches(
         main,
         shapes,

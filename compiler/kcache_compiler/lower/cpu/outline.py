@@ -7,10 +7,13 @@ buffers and scalars, calls the functions of that one.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.lower.attention.operands import Gathered
+from kcache_compiler.lower.attention.outline import outline_attention
 from kcache_compiler.lower.conv.depthwise import is_window, outline_window
 from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.outline import outline_contraction, packable
@@ -23,9 +26,13 @@ from kcache_compiler.lower.loops.streaming_stores import streamed
 from kcache_compiler.lower.sort_scatter.outline import outline_marker
 from kcache_compiler.lower.subkernels.outline import outline_part
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.shapes.recovery import Ambiguous
+
+#: The number of the attention in the mark of an operation.
+_MARK_NUMBER = re.compile(rf'(?<={re.escape(MARK)} = ")\d+ ')
 
 
 @dataclass
@@ -85,7 +92,7 @@ class Repeats:
 
     def write(self, planned: Planned, number: int) -> Written:
         """``write_planned``, or calls of the functions of equal loops that were written before."""
-        reading = self._read(planned)
+        reading = self._read(planned.generics, planned)
         if reading is None:
             return write_planned(self._unit, planned, number, self._shapes)
         template = self._known.get(reading.key)
@@ -102,46 +109,62 @@ class Repeats:
         self._known[reading.key] = _Template(reading, written, replaced)
         return written
 
-    def _read(self, planned: Planned) -> _Reading | None:
+    def write_attention(self, attention: Gathered, number: int) -> Outlined:
+        """The launch of an attention: its own function, or that of an equal attention."""
+        reading = None if attention.repeats else self._read(attention.members)
+        template = self._known.get(reading.key) if reading is not None else None
+        if reading is not None and template is not None:
+            return template.again(reading, number).launches[0][1]
+        outlined = outline_attention(self._unit, attention, f"launch_{number}", self._shapes)
+        if reading is not None:
+            written = Written([(attention.members, outlined)], [])
+            self._known[reading.key] = _Template(reading, written, {})
+        return outlined
+
+    def _read(self, generics: list[mlir.Op], planned: Planned | None = None) -> _Reading | None:
         """None for loops that are never shared: chunks, and loops with sizes without a formula."""
-        if planned.combiners:
+        if planned is not None and planned.combiners:
             return None
         try:
-            return _Reading(planned, self._shapes, lambda value: packable(self._unit, value))
+            return _Reading(generics, planned, self._shapes, lambda value: packable(self._unit, value))
         except (Ambiguous, UnsupportedOp):
             return None
 
 
 class _Reading:
-    """Everything that the code of planned loops depends on, as a ``key``; ``values`` are its inputs, in the
-    order of their numbers in the key.
+    """Everything that the code of operations depends on, as a ``key``; ``values`` are its inputs, in the
+    order of their numbers in the key. ``planned`` are the loops of the operations, if they are planned.
 
     Texts contain the sizes of a sample if some are dynamic: each represents one formula, or is rejected when
     code uses it. Raises the errors of reading sizes and strides.
     """
 
     def __init__(
-        self, planned: Planned, shapes: Shapes, packable: Callable[[mlir.Value], bool] = lambda _: False
+        self,
+        generics: list[mlir.Op],
+        planned: Planned | None,
+        shapes: Shapes,
+        packable: Callable[[mlir.Value], bool],
     ) -> None:
-        self.planned = planned
+        self.generics = generics
         self._packable = packable
         self.values: list[mlir.Value] = []
         self.numbers: dict[mlir.Value, int] = {}
         self._roots: dict[mlir.Value, int] = {}
-        self._places = {generic: place for place, generic in enumerate(planned.generics)}
-        for buffer in planned.buffers:
+        self._places = {generic: place for place, generic in enumerate(generics)}
+        for buffer in planned.buffers if planned is not None else ():
             self._number(buffer)
         texts: list[tuple[str, tuple[int, ...]]] = []
-        for generic in planned.generics:
-            text = mlir.local_text(generic)
+        for generic in generics:
+            text = _MARK_NUMBER.sub("", mlir.local_text(generic))
             operands = list(generic.operands)
             if mlir.unknown_values(text) != len(operands):
                 operands += mlir.outside_values(generic)
             texts.append((text, tuple(map(self._number, operands))))
+        all_loops = () if planned is None else (planned, *planned.parts)
         self.key = (
             tuple(texts),
-            self._loops(planned),
-            tuple(map(self._loops, planned.parts)),
+            tuple(map(self._loops, all_loops)),
             tuple(self._fact(value, shapes) for value in self.values),
         )
 
@@ -189,7 +212,7 @@ class _Template:
 
     def __init__(self, reading: _Reading, written: Written, moved: dict[int, int]) -> None:
         self._moved = moved
-        places = {generic: place for place, generic in enumerate(reading.planned.generics)}
+        places = {generic: place for place, generic in enumerate(reading.generics)}
         self._launches = [([places[op] for op in ops], launch) for ops, launch in written.launches]
         self._numbers = reading.numbers
         numbers = {mlir.defining(value): number for value, number in reading.numbers.items()}
@@ -203,7 +226,7 @@ class _Template:
             values[old].replace_all_uses_with(values[new])
         launches = [
             (
-                [reading.planned.generics[place] for place in places],
+                [reading.generics[place] for place in places],
                 self._renamed(launch, number + count, values),
             )
             for count, (places, launch) in enumerate(self._launches)
