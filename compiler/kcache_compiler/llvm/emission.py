@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import platform
 import re
@@ -22,11 +23,17 @@ _SOURCE = re.compile(r'^\t\.file\t"([^"\\]*)"\n', re.MULTILINE)
 #: Keeps constants of a long loop in memory if there are too few registers for all of them.
 EMISSION = "-sink-insts-to-avoid-spills"
 
+#: The functions that take long, of modules that have a context each: LLVM supports calls of them at the same
+#: time. llvmlite has one lock for all functions.
+_THREAD_SAFE = ("LLVMPY_RunNewModulePassManager", "LLVMPY_TargetMachineEmitToMemory")
+
 
 @functools.cache
 def initialize() -> None:
     """Set up LLVM, once; before threads that may do so at the same time."""
     llvm.set_option("", EMISSION)
+    for name in _THREAD_SAFE:
+        getattr(llvm.ffi.lib, name)._lock = contextlib.nullcontext()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 
