@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kcache_compiler.llvm import elf, link
+from kcache_compiler import CompileOptions, canonicalize, compile_spec
+from kcache_compiler.llvm import elf, emission, link
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.cpu import thread_pool
 
@@ -86,3 +89,21 @@ def test_other_compilers_have_no_warning(compiler: str, tmp_path: Path) -> None:
         tmp_path / "pool.o",
     ]
     subprocess.run([compiler, *flags, script.SOURCE], check=True, timeout=240)
+
+
+def test_the_pool_is_compiled_beside_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilers: list[threading.Thread] = []
+
+    def optimize(*arguments: Any) -> bytes:
+        compilers.append(threading.current_thread())
+        return emission.optimize(*arguments)
+
+    monkeypatch.setattr(thread_pool, "optimize", optimize)
+    thread_pool._object.cache_clear()
+    program = b"""func.func @main(%a: tensor<1048576xf32>) -> tensor<1048576xf32> {
+      %0 = stablehlo.add %a, %a : tensor<1048576xf32>
+      return %0 : tensor<1048576xf32> }"""
+    canonical = canonicalize(program, "stablehlo")
+    compile_spec(canonical.spec_text, canonical.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
+    assert len(compilers) == 1
+    assert compilers[0] is not threading.current_thread()

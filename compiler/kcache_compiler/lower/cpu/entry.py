@@ -11,11 +11,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.attention.operands import gather
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
 from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers, entry_buffers
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.outline import Repeats
+from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
 from kcache_compiler.lower.gemm.match import is_contraction, recognize
 from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
@@ -126,6 +128,9 @@ def build_entry(unit: Unit) -> None:
     outlines = [launch for _, outlined in launches for launch in (outlined, *outlined.after)]
     for outlined in outlines:
         _record(unit, outlined)
+    if unit.threads is not None and may_use_threads(unit.launches):
+        initialize()
+        unit.threads.submit(pool_object, unit.target)
     workspace = plan(main, shapes, [generics for generics, _ in launches], spared, counted=True)
     scratch, shared = (
         _most([launch.scratch for launch in outlines]),
