@@ -6,6 +6,7 @@ The run program is lowered first, since it decides which prepared values it read
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
@@ -40,15 +41,15 @@ def lower_bound(
         raise InvalidProgram(f"bound argument {options.bound[-1]} of a program with {n_inputs} inputs")
     pipeline = cpu()
     compiled = pipeline[:-1]
-    with mlir.new_context(), mlir.unknown_location():
+    with ThreadPoolExecutor(1) as threads, mlir.new_context(), mlir.unknown_location():
         parts = split(source, (*options.bound, *range(n_inputs, _arguments(source))))
         unbound = n_inputs - len(options.bound)
-        kernel = Unit(parts.run_text(), unbound, machine, options, libraries, prepared=PreparedBuffer())
+        kernel = Unit(parts.run_text(), unbound, machine, options, libraries, threads)
+        kernel.prepared = PreparedBuffer()
         seconds = run(compiled, kernel, on_stage)
         computed, targets = _targets(parts, kernel)
-        preparing = Unit(
-            parts.prepare_text(computed), len(parts.bound), machine, options, libraries, targets=targets
-        )
+        preparing = Unit(parts.prepare_text(computed), len(parts.bound), machine, options, libraries, threads)
+        preparing.targets = targets
         spent = run(compiled, preparing, on_stage)
         kernel.linked.append(preparing)
         linked = run(pipeline[-1:], kernel, on_stage)
