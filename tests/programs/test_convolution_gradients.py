@@ -17,7 +17,7 @@ from kcache_grpc.programs.torch.decompositions import convolution_gradients
 CASES = [
     case
     for case in itertools.product((1, 2), (False, True), (1, 2), (1, 3), (0, 1), (1, 2), (1, 4), (0, 1))
-    if (case[0] != 2 or case[1] or case[2] > 1) and (not case[7] or (case[1] and case[3] > 1))
+    if (case[0] != 2 or case[1] or case[2] > 1) and (not case[7] or (case[1] and max(case[3], case[5]) > 1))
 ]
 
 

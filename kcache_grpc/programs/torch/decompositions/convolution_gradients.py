@@ -61,7 +61,9 @@ def _of_input(
     stride, padding, dilation = window
     rank = input.dim() - 2
     if transposed:
-        return aten.convolution(gradient, weight, None, stride, padding, dilation, False, [0] * rank, groups)
+        zeros = [0] * rank
+        result = aten.convolution(gradient, weight, None, stride, padding, dilation, False, zeros, groups)
+        return _narrowed(result, input)  # an output padding above the stride leaves steps over
     rest = [
         input.shape[axis + 2]
         - ((gradient.shape[axis + 2] - 1) * stride[axis] - 2 * padding[axis])
@@ -84,8 +86,12 @@ def _of_weight(wide: Any, narrow: Any, weight: Any, window: Sequence[list[int]],
     result = aten.convolution(
         operand, narrow.transpose(0, 1), None, dilation, padding, stride, False, [0] * rank, groups
     )
-    result = result.transpose(0, 1)
-    for axis in range(2, rank + 2):
-        if result.shape[axis] != weight.shape[axis]:  # steps that the last stride left over
-            result = result.narrow(axis, 0, weight.shape[axis])
+    return _narrowed(result.transpose(0, 1), weight)  # without steps that the last stride left over
+
+
+def _narrowed(result: Any, like: Any) -> Any:
+    """The first elements along each spatial axis, as many as ``like`` has."""
+    for axis in range(2, like.dim()):
+        if result.shape[axis] != like.shape[axis]:
+            result = result.narrow(axis, 0, like.shape[axis])
     return result
