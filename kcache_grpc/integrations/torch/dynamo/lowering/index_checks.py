@@ -1,7 +1,8 @@
 """Checks of the indices in tensors, as eager mode has them.
 
 A kernel clamps an index that is out of bounds, where PyTorch raises. So ``aten._assert_async`` checks, on the
-CPU, the indices that come from outside of the graph, before the kernel that they are for.
+CPU, the indices that come from outside of the graph, before the kernel that they are for, and those that
+arithmetic makes of such, such as the targets of a loss.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _KEEPING = ("_to_copy", "view", "unsqueeze", "squeeze", "expand", "permute", "al
     "reshape", "transpose", "_unsafe_view", "t"
 )  # fmt: skip
 _SELECTING = ("slice", "select")
+#: Arithmetic, whose results may be out of bounds where its operands are not, or the other way round.
+_COMPUTING = ("add", "sub", "mul", "neg", "where")
 _MESSAGE = "index out of range"
 
 
@@ -41,7 +44,7 @@ def check_indices(graph: Any) -> list[Node]:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         for use in _uses(node):
-            root = _input_of(use.index)
+            root = _checked(use.index)
             size = use.source.meta["val"].shape[use.axis] if use.source.meta["val"].dim() else 1
             key = (root, str(size), use.negative)
             if root is None or key in checked or root.meta["val"].device.type != "cpu":
@@ -70,21 +73,39 @@ def _advanced(source: Node, indices: Sequence[Any]) -> Iterator[Indexing]:
         axis += 1 if index is None or index.meta["val"].dtype is not torch.bool else index.meta["val"].dim()
 
 
-def _input_of(index: Node) -> Node | None:
-    """The input of the graph, or the part of it, that an index is; ``None`` for one that is computed."""
+def _checked(index: Node) -> Node | None:
+    """What has the elements of an index before they are moved: an input, a part of one, or arithmetic on one.
+
+    ``None`` for what other operators compute.
+    """
     part: Node | None = None
-    while index.op == "call_function":
-        target: Any = index.target
-        name = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
-        if name in _SELECTING:
+    while index.op == "call_function" and _name(index) not in _COMPUTING:
+        if _name(index) in _SELECTING:
             part = part or index
-        elif name not in _KEEPING:
+        elif _name(index) not in _KEEPING:
             return None
         index = index.args[0]
-    value = index.meta.get("val")
-    if index.op != "placeholder" or value is None or value.dtype not in (torch.int64, torch.int32):
-        return None
-    return part or index
+    return (part or index) if _is_from_outside(index) else None
+
+
+def _is_from_outside(value: Any) -> bool:
+    """Whether integers of an input are moved, or computed with, to make a value."""
+    if not isinstance(value, torch.fx.Node) or not isinstance(value.meta.get("val"), torch.Tensor):
+        return False
+    if value.meta["val"].dtype not in (torch.int64, torch.int32):
+        return False
+    if value.op == "call_function" and _name(value) in _COMPUTING:
+        operands = value.args[1:] if _name(value) == "where" else value.args
+        return any(map(_is_from_outside, operands))
+    if value.op == "call_function" and _name(value) in (*_KEEPING, *_SELECTING):
+        return _is_from_outside(value.args[0])
+    return value.op == "placeholder"
+
+
+def _name(node: Node) -> str:
+    """Such as ``add``; empty for what is no operator."""
+    target: Any = node.target
+    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
 
 
 def _check(graph: Any, use: Indexing, index: Node, size: Any) -> list[Node]:

@@ -42,6 +42,26 @@ def scattered(table: Tensor, index: Tensor) -> Tensor:
     return table.sin().index_put((index,), torch.ones(4)) * 2 + 1
 
 
+def with_targets(table: Tensor, index: Tensor) -> Tensor:
+    """``index``: targets, of which -100 is ignored."""
+    return torch.nn.functional.cross_entropy(table.t()[:3].sin(), index) * 2
+
+
+def computed(table: Tensor, index: Tensor) -> Tensor:
+    return table[torch.where(index == 7, 3, index + 1)].sin() * 2
+
+
+@pytest.mark.parametrize("function", [with_targets, computed])
+def test_indices_that_are_computed(function: Callable[..., Any], address: str) -> None:
+    allowed = [0, -100, 4] if function is with_targets else [7, -6, 3]
+    check(function, lambda: (tensor(5, 4, grad=True), torch.tensor(allowed)), address)
+    compiled = compile_with(function, address)
+    for values in ((0, 5, 1), (-7, 0, 0), (0, 2**40, 0)):
+        for run in (function, compiled):
+            with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+                run(tensor(5, 4, grad=True), torch.tensor(values))
+
+
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("function", [embedded, indexed, gathered, selected, scattered])
 def test_indices(function: Callable[..., Any], dynamic: bool, address: str) -> None:
