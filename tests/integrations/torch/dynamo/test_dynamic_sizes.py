@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 pytest.importorskip("torch")
@@ -29,6 +31,25 @@ def test_static_sizes_with_dynamic_strides(address: str) -> None:
         torch.testing.assert_close(compiled(view), function(view))
     assert [decision.left_out for decision in decisions.decisions()] == [[]] * len(decisions.decisions())
     assert len(decisions.decisions()) >= 2
+
+
+def parts(x: torch.Tensor, count: int) -> torch.Tensor:
+    return (x[:count] * 2).sum(0)
+
+
+def rows_of_six(x: torch.Tensor, count: int) -> torch.Tensor:
+    return (x.flatten()[: count * 6].clone().view(-1, 6) * 2).sum(0)
+
+
+@pytest.mark.parametrize("function", [parts, rows_of_six])
+def test_sizes_that_guards_relate(function: Callable[..., torch.Tensor], address: str) -> None:
+    """They are no constants, although few sizes satisfy the guards."""
+    torch.compiler.reset()
+    options = {"strict": True, "address": address, "warm_start": False, "least_operators": 0}
+    compiled = torch.compile(function, backend=kcache, options=options, dynamic=True)
+    for rows, count in ((9, 3), (9, 4), (9, 7), (12, 5)):
+        x = torch.arange(rows * 6.0).view(rows, 6) - 9
+        torch.testing.assert_close(compiled(x, count), function(x, count))
 
 
 @pytest.mark.long

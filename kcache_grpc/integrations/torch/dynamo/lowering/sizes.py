@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -80,39 +81,87 @@ def _symbolic(value: Any) -> Iterator[Any]:
 def choose_samples(graph: Any, names: Sequence[str]) -> tuple[Sample, Sample] | None:
     """Two samples of symbols that satisfy the graph's guards; ``None`` if none of those tried does.
 
-    Symbols that guards leave no other size have the size of the traced call in both.
+    Symbols that guards leave no other size have the size of the traced call in both. Those without two sizes
+    that satisfy the guards, among those tried, are in neither.
     """
     environment = shape_environment(graph)
     ranges = {str(symbol): limits for symbol, limits in environment.var_to_range.items()}
     hints = {str(symbol): int(value) for symbol, value in environment.backed_var_to_val.items()}
     guards = [guard.expr for guard in environment.guards]
-    fixed: dict[str, int] = {}
+    factors = (*_FACTORS, _common_multiple(guards))
+    names, fixed = list(names), dict[str, int]()
     while len(fixed) < len(names):
         accepted: list[Sample] = []
-        violated: set[str] = set()
-        for factor in _FACTORS:
-            for sample in _candidates(graph, names, ranges, factor):
-                sample = {**sample, **fixed}
-                failed = _violated(guards, sample)
-                violated |= failed
-                if not failed and sample not in accepted:
-                    accepted.append(sample)
-                if len(accepted) == 2:
-                    return accepted[0], accepted[1]
-        added = {name: hints[name] for name in violated if name in hints and name not in fixed}
-        if not added:
+        violated: list[set[str]] = []
+        for candidate in _candidates(graph, names, ranges, hints, factors):
+            sample = {**candidate, **fixed}
+            failed = _violated(guards, sample)
+            if failed:
+                violated.append(failed & hints.keys() - fixed.keys())
+            elif all(fixed.keys() >= _equal(sample, other) for other in accepted):
+                accepted.append(sample)
+            if len(accepted) == 2:
+                return accepted[0], accepted[1]
+        stuck = min(filter(None, violated), key=len, default=set[str]())
+        if not stuck:
             return None
-        fixed |= added
+        only = {name: hints[name] for name in stuck if _is_only(hints[name], name, guards, fixed)}
+        fixed |= only
+        names = [name for name in names if only or name not in stuck]
     return None
 
 
-def _candidates(graph: Any, names: Sequence[str], ranges: Mapping[str, Any], factor: int) -> list[Sample]:
-    symbols = {name: _symbol(name, ranges.get(name), factor) for name in names}
-    try:
-        samples = samples_of(graph, symbols)
-    except KcacheError:
-        return []
-    return [{name: size * factor for name, size in sample.items()} for sample in samples]
+def _common_multiple(guards: Sequence[Any]) -> int:
+    """Of the constants that guards divide sizes by to get the remainder."""
+    sympy: Any = import_module("sympy")
+    remainders = [each for guard in guards for each in getattr(guard, "atoms", set)(sympy.Function)]
+    return math.lcm(
+        *(
+            int(each.args[1])
+            for each in remainders
+            if "Mod" in type(each).__name__ and each.args[1].is_Integer
+        )
+    )
+
+
+def _equal(sample: Sample, other: Sample) -> set[str]:
+    return {name for name, size in sample.items() if size == other[name]}
+
+
+def _is_only(size: int, name: str, guards: Sequence[Any], fixed: Mapping[str, int]) -> bool:
+    """Whether a guard is an equation of one symbol whose only positive solution is ``size``."""
+    sympy: Any = import_module("sympy")
+    for guard in guards:
+        if not isinstance(guard, sympy.Equality):
+            continue
+        values = {symbol: fixed[str(symbol)] for symbol in guard.free_symbols if str(symbol) in fixed}
+        difference = (guard.lhs - guard.rhs).xreplace({key: _integer(value) for key, value in values.items()})
+        symbols = difference.free_symbols
+        if {str(symbol) for symbol in symbols} != {name} or not difference.is_polynomial(*symbols):
+            continue
+        roots = sympy.Poly(difference, *symbols).ground_roots()
+        if [root for root in roots if root > 0 and root.is_integer] == [size]:
+            return True
+    return False
+
+
+def _candidates(
+    graph: Any,
+    names: Sequence[str],
+    ranges: Mapping[str, Any],
+    hints: Mapping[str, int],
+    factors: Sequence[int],
+) -> Iterator[Sample]:
+    """Samples, sizes increasing with the names, then with the sizes of the traced call."""
+    for order in (names, sorted(names, key=lambda name: hints.get(name, 0))):
+        for factor in factors:
+            symbols = {name: _symbol(name, ranges.get(name), factor) for name in order}
+            try:
+                samples = samples_of(graph, symbols)
+            except KcacheError:
+                continue
+            for sample in samples:
+                yield {name: sample[name] * factor for name in names}
 
 
 def _symbol(name: str, limits: Any, factor: int) -> Symbol:

@@ -41,6 +41,8 @@ def guarded(condition: Callable[[Any], bool]) -> Callable[..., Any]:
         lambda x: x.shape[0] % 64 == 0,
         lambda x: x.shape[0] * x.shape[1] > 100,
         lambda x: x.shape[0] != x.shape[1],
+        lambda x: x.shape[0] > x.shape[1],
+        lambda x: x.shape[0] > x.shape[1] + 5 and x.shape[1] % 6 == 0,
         lambda x: (x.shape[0] + 1) // 2 > 3,
     ],
 )
@@ -50,7 +52,7 @@ def test_samples_satisfy_guards(condition: Callable[[Any], bool]) -> None:
     samples = choose_samples(graph, names)
     assert samples is not None
     first, second = samples
-    assert first != second
+    assert all(first[name] != second[name] for name in names)
     for sample in samples:
         assert set(sample) == set(names)
         sizes = [evaluated(size, sample) for size in value_of(graph).shape]
@@ -71,6 +73,26 @@ def test_guards_that_no_sample_satisfies() -> None:
     )
     names = sorted(str(name) for name in shape_environment(graph).var_to_range)
     assert choose_samples(graph, names) is None
+
+
+def test_symbols_without_two_sizes_are_in_no_sample() -> None:
+    """``x.shape[0]`` may still vary, so its size in the traced call is no constant."""
+    condition = guarded(lambda x: x.shape[0] % 9 == 4 and x.shape[0] % 25 == 0)
+    graph = graph_of(condition, torch.empty(175, 12))
+    rows, columns = (str(size.node.expr) for size in value_of(graph).shape)
+    samples = choose_samples(graph, [rows, columns])
+    assert samples is not None
+    assert [set(sample) for sample in samples] == [{columns}] * 2
+
+
+def test_a_symbol_with_one_size_has_it_in_both_samples() -> None:
+    condition = guarded(lambda x: x.shape[0] * x.shape[0] == 1600)
+    graph = graph_of(condition, torch.empty(40, 12))
+    rows, columns = (str(size.node.expr) for size in value_of(graph).shape)
+    samples = choose_samples(graph, sorted([rows, columns]))
+    assert samples is not None
+    assert [sample[rows] for sample in samples] == [40, 40]
+    assert samples[0][columns] != samples[1][columns]
 
 
 def test_symbols() -> None:
