@@ -11,7 +11,7 @@ torch: Any = import_module("torch")
 
 #: Operators whose decompositions give other strides than their kernels.
 _OTHER_STRIDES = (
-    *("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex"),
+    *("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex", "triangular_solve"),
     *("kthvalue", "median", "mode", "nanmedian", "topk"),
 )
 #: Copies that are no copies of views.

@@ -79,8 +79,10 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         (lambda x: torch.kthvalue(x, 2, -1, True)[0], (5, 5, 5)),
         (lambda x: torch.linalg.qr(x)[1], (4, 4)),
         (lambda x: torch.linalg.solve(x, x[:, 0]), (2, 5, 5)),
+        (lambda x: torch.triangular_solve(x[:, :1], x)[1], (5, 5)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated:UserWarning")
 def test_strides(function: Callable[[Tensor], Tensor], sizes: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     x = torch.randn(sizes)
