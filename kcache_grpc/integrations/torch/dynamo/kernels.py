@@ -22,6 +22,7 @@ from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.runtime.torch_call import TorchCall
 
 torch: Any = import_module("torch")
+forward_ad: Any = import_module("torch.autograd.forward_ad")
 
 #: A place in the text of a program, whose parser calls its buffer ``-``.
 _PLACE = re.compile(r"-:(\d+):\d+")
@@ -104,7 +105,7 @@ def _sees_operators() -> bool:
 
 
 class ModeActive(Exception):
-    """A mode of dispatch is active: the operators run, which is no failure."""
+    """A mode of dispatch or of differentiation is active: the operators run, which is no failure."""
 
 
 class IslandKernel:
@@ -115,8 +116,11 @@ class IslandKernel:
         self._strict = strict
 
     def __call__(self, tensors: list[Any]) -> tuple[Any, ...]:
-        """The outputs. Raises ``ModeActive`` where a mode of dispatch has to see the operators."""
-        if _count_modes() and _sees_operators():
+        """The outputs.
+
+        Raises ``ModeActive`` where a mode of dispatch has to see the operators, or tensors may have tangents.
+        """
+        if forward_ad._current_level >= 0 or (_count_modes() and _sees_operators()):
             raise ModeActive
         return self._call(tensors)
 

@@ -27,6 +27,8 @@ _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_l
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 #: Definitions whose results do not have the memory format of their operands.
 _OTHER_FORMATS = ("max_unpool2d", "max_unpool3d")
+#: Views whose definitions are copies.
+_VIEWS = ("diagonal", "unfold")
 
 
 class Trace:
@@ -103,7 +105,7 @@ class Trace:
 
 def decompositions() -> dict[Any, Any]:
     """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
-    left_out = (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_FORMATS)
+    left_out = (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_FORMATS, *_VIEWS)
     return {
         operator: whole_where_it_fails(keep_strides(operator, keep_factors(operator, decomposition)))
         for operator, decomposition in all_decompositions().items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, cast
@@ -18,6 +19,8 @@ _REJECTED = {
     "torch.aten.set_.source_Tensor": "it replaces the memory of an operand",
     "torch.aten.embedding_bag.padding_idx": "its gradient needs results that programs do not have",
 }
+#: Operators whose results may have other dtypes than their fake results.
+_OTHER_DTYPES = ("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional")
 
 
 def unsupported_reason(node: Any) -> str | None:
@@ -46,6 +49,8 @@ def _values_reason(node: Any) -> str | None:
     for result in results:
         if result is not None and not isinstance(result, torch.Tensor):
             return "its result is no tensor"
+    if any(map(_may_have_another_dtype, node.all_input_nodes)):
+        return "an operand has another dtype than its fake tensor"
     operands = [each.meta.get("val") for each in node.all_input_nodes]
     tensors = [tensor for tensor in (*results, *operands) if isinstance(tensor, torch.Tensor)]
     if len({tensor.device for tensor in tensors}) > 1:
@@ -55,6 +60,11 @@ def _values_reason(node: Any) -> str | None:
         if reason is not None:
             return reason
     return None
+
+
+def _may_have_another_dtype(operand: Any) -> bool:
+    source = operand.args[0] if operand.target is operator.getitem else operand
+    return isinstance(source.target, torch._ops.OpOverload) and source.target._schema.name in _OTHER_DTYPES
 
 
 def _tensor_reason(tensor: Any) -> str | None:

@@ -51,7 +51,7 @@ Samples of PyTorch's own tests (`op_db`) through `torch.compile(backend="kcache"
 `requires_grad` and, in f32, gradients are compared with eager mode. *In a kernel*: all that computes.
 *Partly*: some operators, perhaps of the gradient, are left to PyTorch. *No graph*: Dynamo does not trace it.
 *PyTorch differs*: backend `aot_eager` differs from eager mode too. *Not defined*: indices of equal elements
-after a sort that is not stable. Runs of 2026-11-28 (f32) and 2026-11-29 (i64, i1, bf16); not all operations.
+after a sort that is not stable. Runs of 2026-11-28 (f32, operations up to `log_softmax`) and 2026-11-29 (others).
 Commands:
 
 ```
@@ -123,7 +123,8 @@ def _recorded(file: Path | None, chosen: Sequence[tuple[str, str]]) -> Iterator[
 
 
 def page(judged: Sequence[Case]) -> str:
-    """The text of the page."""
+    """The text of the page: of records of one case the last."""
+    judged = list({(case.op, case.dtype): case for case in judged}.values())
     counts = Counter(case.outcome for case in judged)
     by_operation: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     reasons: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -135,6 +136,8 @@ def page(judged: Sequence[Case]) -> str:
     total = f"{len(by_operation)} operations, {len(judged)} cases of an operation and a dtype"
     lines = [
         f"{total}: {', '.join(f'{counts[outcome]} {OUTCOMES[outcome]}' for outcome in shown)}.",
+        "",
+        *_by_dtype(judged, shown),
         "",
         f"| operation | {' | '.join(OUTCOMES[outcome] for outcome in shown)} |",
         f"| --- |{' --- |' * len(shown)}",
@@ -153,6 +156,17 @@ def page(judged: Sequence[Case]) -> str:
         ),
     ]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _by_dtype(judged: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """A table of counts; cases that were not run are those of ``samples.pairs()`` that are not ``judged``."""
+    yield f"| dtype | {' | '.join(OUTCOMES[outcome] for outcome in shown)} | not run |"
+    yield f"| --- |{' --- |' * len(shown)} --- |"
+    all_cases = Counter(dtype for _, dtype in samples.pairs())
+    for dtype in samples.DTYPES:
+        counts = Counter(case.outcome for case in judged if case.dtype == dtype)
+        cells = [counts[outcome] for outcome in shown]
+        yield f"| {dtype} | {' | '.join(map(str, [*cells, all_cases[dtype] - sum(cells)]))} |"
 
 
 if __name__ == "__main__":

@@ -131,6 +131,16 @@ def test_operands_that_a_decomposition_does_not_take() -> None:
     torch.testing.assert_close(compiled(function)(x), function(x))
 
 
+def test_results_of_another_dtype_than_the_fake_ones() -> None:
+    def function(x: Tensor, mean: Tensor, variance: Tensor) -> Any:
+        return torch.ops.aten._batch_norm_with_update(x, x[0, :, 0], x[0, :, 1], mean, variance, 0.5, 0.6)
+
+    x, mean, variance = (tensor.bfloat16() for tensor in (torch.randn(2, 5, 3), torch.zeros(5), torch.ones(5)))
+    changed = [mean.clone(), variance.clone()]
+    torch.testing.assert_close(compiled(function)(x, *changed), function(x, mean, variance))
+    torch.testing.assert_close(changed, [mean, variance])
+
+
 def add(x: Tensor) -> Tensor:
     return x.add_(1) * 2
 
@@ -159,6 +169,22 @@ def test_view_of_prims_aliases_its_operand() -> None:
     y, view = run(torch.ones(2))
     y.fill_(7)
     assert view.item() == 7
+
+
+@pytest.mark.parametrize("view", [torch.diagonal, lambda x: x.unfold(1, 2, 1)])
+def test_views_that_kernels_compute_as_copies(view: Callable[[Tensor], Tensor]) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x * 2
+        return y, view(y), view(y).sin() * 2
+
+    x = torch.arange(12.0).view(3, 4)
+    y, part, sines = compiled(function)(x)
+    expected = function(x)
+    torch.testing.assert_close((y, part, sines), expected)
+    assert part.stride() == expected[1].stride()
+    y.fill_(7)
+    assert part.unique().tolist() == [7]
+    assert kernels() == 2
 
 
 def test_alias_across_a_graph_break() -> None:

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from tests.integrations.torch.dynamo.compiled import Inputs, check, compile_with, strict, tensor
@@ -170,6 +171,17 @@ def test_gradients_that_accumulate(address: str) -> None:
             function(x, y).sum().backward()
         slopes.append(x.grad)
     torch.testing.assert_close(slopes[1], slopes[0])
+
+
+def test_forward_mode(address: str) -> None:
+    """Kernels know no tangents: the operators run."""
+    compiled = compile_with(wave, address)
+    x, y = plain()
+    torch.testing.assert_close(compiled(x, y), wave(x, y))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, y)
+        ours, theirs = (forward_ad.unpack_dual(run(dual, y)).tangent for run in (compiled, wave))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_a_result_of_inference_mode(address: str) -> None:
