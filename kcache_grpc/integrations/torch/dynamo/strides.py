@@ -1,4 +1,4 @@
-"""Decompositions beside eager mode: their strides, and operands that they do not take."""
+"""Decompositions beside eager mode: their strides, aliases, and operands that they do not take."""
 
 from __future__ import annotations
 
@@ -41,6 +41,29 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
     return with_strides
 
 
+def keep_copies(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition whose results are no views of operands, unless those of ``operator`` are."""
+    returns = operator._schema.returns
+    if operator._schema.name == "aten::_unsafe_view" or any(each.alias_info is not None for each in returns):
+        return decomposition
+    pytree: Any = import_module("torch.utils._pytree")
+
+    @functools.wraps(decomposition)
+    def with_copies(*args: Any, **kwargs: Any) -> Any:
+        operands = [each for each in pytree.tree_leaves(args) if _has_storage(each)]
+
+        def copied(result: Any) -> Any:
+            aliases = _has_storage(result) and any(
+                torch._C._is_alias_of(result, operand) for operand in operands
+            )
+            return result.clone() if aliases else result
+
+        results = decomposition(*args, **kwargs)
+        return results if results is NotImplemented else pytree.tree_map_only(torch.Tensor, copied, results)
+
+    return with_copies
+
+
 def whole_where_it_fails(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     """A decomposition that leaves the operator whole where it does not take the operands."""
 
@@ -52,6 +75,10 @@ def whole_where_it_fails(decomposition: Callable[..., Any]) -> Callable[..., Any
             return NotImplemented
 
     return decomposed
+
+
+def _has_storage(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
 def _restrided(result: Any, example: Any) -> Any:

@@ -16,7 +16,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Plan, Program, executable
 from kcache_grpc.integrations.torch.dynamo.record import encode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
-from kcache_grpc.integrations.torch.dynamo.strides import keep_strides, whole_where_it_fails
+from kcache_grpc.integrations.torch.dynamo.strides import keep_copies, keep_strides, whole_where_it_fails
 from kcache_grpc.programs.torch.decompositions.table import decompositions as all_decompositions
 
 torch: Any = import_module("torch")
@@ -106,8 +106,9 @@ class Trace:
 def decompositions() -> dict[Any, Any]:
     """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
     left_out = (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_FORMATS, *_VIEWS)
-    return {
-        operator: whole_where_it_fails(keep_strides(operator, keep_factors(operator, decomposition)))
-        for operator, decomposition in all_decompositions().items()
-        if operator._schema.name.partition("::")[2] not in left_out
-    }
+    table: dict[Any, Any] = {}
+    for operator, decomposition in all_decompositions().items():
+        if operator._schema.name.partition("::")[2] not in left_out:
+            factored = keep_copies(operator, keep_factors(operator, decomposition))
+            table[operator] = whole_where_it_fails(keep_strides(operator, factored))
+    return table
