@@ -108,7 +108,8 @@ def _by_tensor(operation: Any) -> Any:
         if isinstance(y, torch.Tensor) or not x.is_floating_point():
             return NotImplemented
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        return operation(x, torch.full((), y, dtype=wide), **named)
+        # Both may be of rank 0, and would be promoted to the wide dtype.
+        return operation(x, torch.full((), y, dtype=wide), **named).to(x.dtype)
 
     return decomposed
 

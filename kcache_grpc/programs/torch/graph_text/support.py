@@ -52,6 +52,8 @@ def _values_reason(node: Any) -> str | None:
     if any(map(_may_have_another_dtype, node.all_input_nodes)):
         return "an operand has another dtype than its fake tensor"
     operands = [each.meta.get("val") for each in node.all_input_nodes]
+    if _raises(node.target._schema.name, operands):
+        return "it raises an error"
     tensors = [tensor for tensor in (*results, *operands) if isinstance(tensor, torch.Tensor)]
     if len({tensor.device for tensor in tensors}) > 1:
         return "its tensors are on several devices"
@@ -60,6 +62,14 @@ def _values_reason(node: Any) -> str | None:
         if reason is not None:
             return reason
     return None
+
+
+def _raises(operator: str, operands: Sequence[Any]) -> bool:
+    """Whether eager mode raises for what a kernel would compute: extremes of nothing, differences of bool."""
+    tensors = [each for each in operands if isinstance(each, torch.Tensor)]
+    if operator in ("aten::max", "aten::min"):
+        return any(type(size) is int and size == 0 for tensor in tensors for size in tensor.shape)
+    return operator == "aten::sub" and any(tensor.dtype is torch.bool for tensor in tensors)
 
 
 def _may_have_another_dtype(operand: Any) -> bool:

@@ -143,6 +143,21 @@ def test_results_of_another_dtype_than_the_fake_ones() -> None:
     torch.testing.assert_close(changed, [mean, variance])
 
 
+def test_dtype_of_a_quotient_of_rank_0() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x // 2, torch.div(x, 2, rounding_mode="trunc")
+
+    for x in (torch.tensor(7, dtype=torch.bfloat16), torch.ones(3, dtype=torch.float16)):
+        torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+@pytest.mark.parametrize("function", [lambda x: x - (x > 0), lambda x: x[:0].max() * 2])
+def test_errors_of_operators(function: Callable[[Tensor], Tensor]) -> None:
+    for run in (function, compiled(function)):
+        with pytest.raises(RuntimeError, match=r"Subtraction|Expected reduction dim"):
+            run(torch.ones(3))
+
+
 def add(x: Tensor) -> Tensor:
     return x.add_(1) * 2
 
