@@ -52,6 +52,7 @@ Samples of PyTorch's own tests (`op_db`) through `torch.compile(backend="kcache"
 *Partly*: some operators, perhaps of the gradient, are left to PyTorch. *No graph*: Dynamo does not trace it.
 *PyTorch differs*: backend `aot_eager` differs from eager mode too. *Not defined*: indices of equal elements
 after a sort that is not stable. Runs of 2026-11-28 (f32 up to `log_softmax`) and 2026-11-29 (others).
+*Not run*: i64, i1 and bf16 from `slice` on.
 Commands:
 
 ```
