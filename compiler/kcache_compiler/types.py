@@ -180,13 +180,16 @@ class Launch:
     """One launch of ``kcache_run``, and the operations that it computes.
 
     ``extent`` and ``grain`` are formulas: the range of ``parallel_for``, and its smallest slice. A launch of
-    extent ``"1"`` runs on the calling thread.
+    extent ``"1"`` runs on the calling thread. ``flops`` and ``bytes`` are formulas of the floating-point
+    operations and of the memory that it accesses; empty unless the schedule reports launches.
     """
 
     name: str
     ops: tuple[str, ...]
     extent: str
     grain: str
+    flops: str = ""
+    bytes: str = ""
 
 
 @dataclass(frozen=True)

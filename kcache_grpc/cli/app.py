@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from kcache_grpc.cli import exit_codes, output
-from kcache_grpc.cli.commands import autotune, cache, compile, doctor, explain, graphs, support
+from kcache_grpc.cli.commands import autotune, cache, compile, doctor, explain, graphs, profile, support
 from kcache_grpc.cli.commands import pins as server_pins
 from kcache_grpc.cli.commands import run as run_program
 from kcache_grpc.cli.operate import audit, backup, bundles, lifecycle, serve, verify
@@ -36,6 +36,7 @@ def application() -> typer.Typer:
     app.command("serve", epilog=serve.ENVIRONMENT)(serve.serve)
     app.command("compile")(compile.compile_program)
     app.command("run")(run_program.run)
+    app.command("profile")(profile.profile)
     app.command("autotune")(autotune.autotune)
     app.command("lookup")(graphs.lookup)
     app.command("show")(graphs.show)

@@ -72,12 +72,17 @@ class ArtifactRef:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """One launch inside ``kcache_run``; ``extent`` and ``grain`` are formulas."""
+    """One launch inside ``kcache_run``; ``extent`` and ``grain`` are formulas.
+
+    ``flops`` and ``bytes`` are formulas too; empty unless the schedule reports launches.
+    """
 
     name: str
     ops: tuple[str, ...]
     extent: str
     grain: str
+    flops: str = ""
+    bytes: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,9 @@ class Manifest:
             symbols=_symbols_to_proto(self.symbols),
             workspace_bytes=self.workspace_bytes,
             launches=[
-                manifest_pb2.LaunchSpec(name=x.name, ops=x.ops, extent=x.extent, grain=x.grain)
+                manifest_pb2.LaunchSpec(
+                    name=x.name, ops=x.ops, extent=x.extent, grain=x.grain, flops=x.flops, bytes=x.bytes
+                )
                 for x in self.launches
             ],
             required_isa=self.required_isa,
@@ -229,7 +236,10 @@ class Manifest:
             outputs=_tensors_from_proto(message.outputs),
             symbols=_symbols_from_proto(message.symbols),
             workspace_bytes=message.workspace_bytes,
-            launches=tuple(LaunchSpec(x.name, tuple(x.ops), x.extent, x.grain) for x in message.launches),
+            launches=tuple(
+                LaunchSpec(x.name, tuple(x.ops), x.extent, x.grain, x.flops, x.bytes)
+                for x in message.launches
+            ),
             required_isa=tuple(message.required_isa),
             error_codes=tuple((x.code, x.meaning) for x in message.error_codes),
             artifacts=tuple(artifact_ref_from_proto(ref) for ref in message.artifacts),

@@ -30,6 +30,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "grain": ("1", "1/4", "4", "16"),
     "group": ("auto", "apart", "less", "more"),
     "keys": ("256", "128", "512"),
+    "launches": ("direct", "reported"),
     "panels": ("4", "1", "2", "8"),
     "recompute": ("auto", "never", "more"),
     "rows": ("4", "1", "2", "8"),
@@ -41,6 +42,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 #: Choices of kernels for CPUs and for GPUs; ``gpu_`` ones are for GPUs alone, others for CPUs alone.
 COMMON = ("attention", "fuse", "group", "recompute")
+#: Changes what a kernel says about its launches, not how they run: autotuning does not try it.
+REPORTED = "launches"
 #: Stands for the best schedule that the service has timings of, for the machine that asks.
 RECORDED = "recorded"
 #: How much faster than the default a schedule must be to be taken: less is noise.
@@ -75,8 +78,9 @@ def checked(name: str, value: str) -> str:
 
 
 def choices_of(gpu: bool) -> dict[str, tuple[str, ...]]:
-    """The choices of kernels for GPUs, or for CPUs."""
-    return {name: CHOICES[name] for name in CHOICES if name in COMMON or name.startswith("gpu_") == gpu}
+    """The choices that may change the speed of kernels for GPUs, or for CPUs."""
+    names = [name for name in CHOICES if name in COMMON or name.startswith("gpu_") == gpu]
+    return {name: CHOICES[name] for name in names if name != REPORTED}
 
 
 def with_choice(schedule: str, name: str, value: str) -> str:

@@ -22,6 +22,7 @@
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #define INTERFACE 2            /* Rises when the arguments of a type change; fast_call.py has the same number. */
 #define MAX_BUFFERS 64         /* Inputs, constants and outputs of a call. */
@@ -665,6 +666,126 @@ openmp_parallel_for(void *ctx, int64_t n, int64_t grain, task_function task, voi
     return launch.code;
 }
 
+/* Times of launches, of kernels whose schedule has launches:reported. */
+
+typedef struct {
+    uint32_t size, abi;
+    int64_t workers;
+    void *ctx;
+    int32_t (*parallel_for)(void *ctx, int64_t n, int64_t grain, task_function task, void *closure);
+} Host;
+
+/* `ctx` of a host that times launches: sums by the launch's number, which is the word before its closure. */
+typedef struct {
+    const Host *host; /* The threads; NULL for the calling thread alone. */
+    int64_t launches;
+    int64_t *nanoseconds, *calls;
+} Times;
+
+static int64_t
+now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static int32_t
+timed_parallel_for(void *ctx, int64_t n, int64_t grain, task_function task, void *closure)
+{
+    const Times *times = ctx;
+    const Host *host = times->host;
+    int64_t number = ((const int64_t *)closure)[-1], begin = now();
+    int32_t code = host == NULL || n / 2 < grain ? task(closure, 0, n, 0)
+                                                 : host->parallel_for(host->ctx, n, grain, task, closure);
+    if (number >= 0 && number < times->launches) {
+        times->nanoseconds[number] += now() - begin;
+        times->calls[number]++;
+    }
+    return code;
+}
+
+/* What one thread of the machine can do at most. */
+
+/* Independent chains of multiply-adds in registers, as many as hide the latency. Returns the operations. */
+#define MULTIPLY_ADD(name, features, lanes, chains)                         \
+    features static double name(int64_t rounds, volatile float *result)     \
+    {                                                                       \
+        typedef float vector __attribute__((vector_size(4 * (lanes))));     \
+        vector a = {0}, b = {0}, c[chains];                                 \
+        a += 0.999f, b += 0.001f;                                           \
+        for (int i = 0; i < (chains); i++)                                  \
+            c[i] = b * (float)i;                                            \
+        for (int64_t round = 0; round < rounds; round++) {                  \
+            _Pragma("GCC unroll 24") for (int i = 0; i < (chains); i++)     \
+                c[i] = c[i] * a + b;                                        \
+        }                                                                   \
+        for (int i = 0; i < (chains); i++)                                  \
+            *result = c[i][0];                                              \
+        return 2.0 * (lanes) * (chains) * (double)rounds;                   \
+    }
+
+#if defined(__x86_64__)
+MULTIPLY_ADD(multiply_add_512, __attribute__((target("avx512f"))), 16, 24)
+MULTIPLY_ADD(multiply_add_256, __attribute__((target("avx2,fma"))), 8, 12)
+MULTIPLY_ADD(multiply_add_128, , 4, 12)
+#else
+MULTIPLY_ADD(multiply_add_128, , 4, 24)
+#endif
+
+static double
+multiply_adds(int64_t rounds, volatile float *result)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        return multiply_add_512(rounds, result);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return multiply_add_256(rounds, result);
+#endif
+    return multiply_add_128(rounds, result);
+}
+
+static PyObject *
+run_multiply_adds(PyObject *Py_UNUSED(module), PyObject *number)
+{
+    volatile float result;
+    double operations;
+    int64_t rounds = PyLong_AsLongLong(number);
+    if (rounds == -1 && PyErr_Occurred())
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    operations = multiply_adds(rounds, &result);
+    Py_END_ALLOW_THREADS
+    return PyFloat_FromDouble(operations);
+}
+
+static PyObject *
+read_buffer(PyObject *Py_UNUSED(module), PyObject *array)
+{
+    typedef uint64_t vector __attribute__((vector_size(16), aligned(1)));
+    Py_buffer view;
+    volatile uint64_t result;
+    if (PyObject_GetBuffer(array, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    vector sums[4] = {{0}};
+    for (const char *at = view.buf, *end = at + view.len / 64 * 64; at < end; at += 64)
+        for (int i = 0; i < 4; i++)
+            sums[i] |= *(const vector *)(at + 16 * i);
+    sums[0] |= sums[1] | sums[2] | sums[3];
+    result = sums[0][0] | sums[0][1];
+    Py_END_ALLOW_THREADS
+    (void)result;
+    PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"multiply_adds", run_multiply_adds, METH_O, "Run so many rounds of multiply-adds in f32; returns the operations."},
+    {"read_buffer", read_buffer, METH_O, "Read a buffer once."},
+    {NULL, NULL, 0, NULL},
+};
+
 static int
 add_type(PyObject *module, PyType_Spec *spec)
 {
@@ -693,6 +814,7 @@ module_exec(PyObject *module)
 {
     return add_type(module, &fastcall_spec) < 0 || add_type(module, &tensorcall_spec) < 0 ||
                    add_address(module, "OPENMP_PARALLEL_FOR", (void *)(uintptr_t)openmp_parallel_for) < 0 ||
+                   add_address(module, "TIMED_PARALLEL_FOR", (void *)(uintptr_t)timed_parallel_for) < 0 ||
                    PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0 ||
                    PyModule_AddIntConstant(module, "MAX_BUFFERS", MAX_BUFFERS) < 0 ||
                    PyModule_AddIntConstant(module, "MAX_WORKSPACE", MAX_WORKSPACE) < 0
@@ -709,6 +831,7 @@ static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "kcache_grpc.runtime._fastcall",
     .m_doc = "Calls of CPU kernels with NumPy arrays and with tensors of PyTorch.",
+    .m_methods = module_methods,
     .m_slots = module_slots,
 };
 

@@ -9,6 +9,10 @@ INTERFACE: int
 MAX_BUFFERS: int
 MAX_WORKSPACE: int
 OPENMP_PARALLEL_FOR: int
+TIMED_PARALLEL_FOR: int
+
+def multiply_adds(rounds: int, /) -> float: ...
+def read_buffer(array: Any, /) -> None: ...
 
 class FastCall:
     def __new__(

@@ -233,7 +233,7 @@ class Kernel:
             raise ArgumentError(f"the kernel has bound arguments ({bound}): give them to bind() first")
         if self._gpu is not None:
             return self._call_gpu(self._gpu, arrays)
-        buffers = self._read(arrays)
+        buffers = self.read(arrays)
         plan = self._plan(buffers)
         pointers = [buffer.pointer for buffer in buffers]
         like, framework = _followed(arrays)
@@ -286,7 +286,8 @@ class Kernel:
             expected = ", ".join(f"{self._name(i)}: {self._expected(i)}" for i in range(len(inputs)))
             raise ArgumentError(f"the kernel takes {len(inputs)} arguments ({expected}), got {len(arrays)}")
 
-    def _read(self, arrays: tuple[Any, ...]) -> list[Buffer]:
+    def read(self, arrays: Sequence[Any]) -> list[Buffer]:
+        """The memory of arguments, whose shapes are not checked; raises ``ArgumentError``."""
         self.require_count(arrays)
         pairs = zip(arrays, self.manifest.inputs, strict=True)
         return [self._read_one(index, value, spec) for index, (value, spec) in enumerate(pairs)]

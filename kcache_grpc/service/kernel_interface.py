@@ -45,7 +45,13 @@ def interface_of(interface: KernelInterface, arg_spec: str) -> KernelInterface:
         symbols=tuple(Symbol(names[s.name], s.arg, s.axis) for s in interface.symbols),
         workspace=renamed(interface.workspace),
         launches=tuple(
-            replace(launch, extent=renamed(launch.extent), grain=renamed(launch.grain))
+            replace(
+                launch,
+                extent=renamed(launch.extent),
+                grain=renamed(launch.grain),
+                flops=renamed(launch.flops),
+                bytes=renamed(launch.bytes),
+            )
             for launch in interface.launches
         ),
         gpu_launches=tuple(_renamed(launch, renamed) for launch in interface.gpu_launches),

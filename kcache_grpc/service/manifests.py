@@ -206,7 +206,9 @@ def manifest(
         outputs=_tensors(interface.outputs),
         symbols=_symbols(interface.symbols),
         workspace_bytes=interface.workspace,
-        launches=tuple(LaunchSpec(x.name, x.ops, x.extent, x.grain) for x in interface.launches),
+        launches=tuple(
+            LaunchSpec(x.name, x.ops, x.extent, x.grain, x.flops, x.bytes) for x in interface.launches
+        ),
         required_isa=interface.required_isa,
         error_codes=tuple(interface.error_codes.items()),
         artifacts=tuple(artifacts),

@@ -10,6 +10,7 @@ from kcache_grpc.client.tuning.search import ORDER
 from kcache_grpc.model.schedule import (
     CHOICES,
     COMMON,
+    REPORTED,
     canonical_schedule,
     choices_of,
     is_known,
@@ -86,7 +87,7 @@ def test_the_longest_schedule_is_none_too_long(gpu: bool) -> None:
 
 
 def test_the_search_knows_every_choice() -> None:
-    assert sorted(ORDER) == sorted(CHOICES)
+    assert sorted([*ORDER, REPORTED]) == sorted(CHOICES)
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,26 @@ def location_of(operation: Op) -> str:
     return str(operation.location).removeprefix("loc(").removesuffix(")")
 
 
+def source_lines(operation: Op, budget: int = 64) -> set[int]:
+    """The lines of the parsed text that an operation comes from; ``budget`` bounds the steps, as nested
+    locations may be exponential.
+    """
+    lines: set[int] = set()
+    pending = [operation.location]
+    while pending and budget:
+        budget -= 1
+        here = pending.pop()
+        if isinstance(here, ir.FileLineColLoc):
+            lines.add(here.start_line)
+        elif isinstance(here, ir.NameLoc):
+            pending.append(here.child_loc)
+        elif isinstance(here, ir.CallSiteLoc):
+            pending.extend((here.caller, here.callee))
+        elif isinstance(here, ir.FusedLoc):
+            pending.extend(here.locations[:budget])
+    return lines
+
+
 def has_regions(operation: Op) -> bool:
     return len(operation.operation.regions) > 0
 

@@ -37,6 +37,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "grain": ("1", "1/4", "4", "16"),
     "group": ("auto", "apart", "less", "more"),
     "keys": ("256", "128", "512"),
+    "launches": ("direct", "reported"),
     "panels": ("4", "1", "2", "8"),
     "recompute": ("auto", "never", "more"),
     "rows": ("4", "1", "2", "8"),
@@ -150,6 +151,7 @@ class Choices:
     grain: str = "1"
     group: str = "auto"
     keys: str = "256"
+    launches: str = "direct"
     panels: str = "4"
     recompute: str = "auto"
     rows: str = "4"
@@ -166,6 +168,11 @@ class Choices:
     @property
     def joins_attention(self) -> bool:
         return self.attention == "joined"
+
+    @property
+    def reports_launches(self) -> bool:
+        """Whether every launch goes through the host, with its number before the closure."""
+        return self.launches == "reported"
 
     @property
     def blocks(self) -> Blocks:

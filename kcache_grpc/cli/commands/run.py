@@ -61,9 +61,9 @@ def run(
     )
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         kernel, _, _ = compile.obtain(client, file, format, "host", options, sizes, evidence)
-        arrays = _arguments(kernel, inputs or [], seed, size)
+        arrays = arguments(kernel, inputs or [], seed, size)
         results = kernel(*arrays)
-        milliseconds = sorted(_timed(kernel, arrays) for _ in range(repeat))
+        milliseconds = sorted(timed(kernel, arrays) for _ in range(repeat))
     if output_dir is not None:
         _save(results, output_dir)
     described = {
@@ -83,7 +83,11 @@ def run(
     output.show(described, json, lambda: _table(described))
 
 
-def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[NDArray[Any]]:
+def arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[NDArray[Any]]:
+    """Those of the files, and random ones for the rest; ``size`` is that of dynamic dimensions.
+
+    Raises ``NotFound`` and ``ArgumentError``.
+    """
     import numpy as np
 
     from kcache_grpc.runtime.comparison import draw
@@ -143,7 +147,8 @@ def _named(array: Any, dtype: str) -> Any:
     return array.view(wanted) if raw else array
 
 
-def _timed(kernel: Kernel, arrays: list[NDArray[Any]]) -> float:
+def timed(kernel: Kernel, arrays: list[NDArray[Any]]) -> float:
+    """Milliseconds of a call."""
     began = time.perf_counter()
     kernel(*arrays)
     return (time.perf_counter() - began) * 1e3

@@ -18,6 +18,7 @@ from kcache_grpc.runtime.cpu.outputs import Outputs
 from kcache_grpc.runtime.cpu.recycled_memory import recycled_outputs
 from kcache_grpc.runtime.cpu.thread_pool import NativeThreads
 from kcache_grpc.runtime.cpu.threads import HOST_FAILED, HostThreads
+from kcache_grpc.runtime.cpu.timed_threads import TimedThreads
 from kcache_grpc.runtime.dtypes import numpy_dtype
 
 _MAX_BYTES = 1 << 62
@@ -79,7 +80,7 @@ class Plan:
             raise error_of(manifest, SIZES_DISAGREE, symbols)
         self.workspaces = workspaces
         self._threads = threads
-        self._host = threads.host(workers) if workers > 1 else ffi.NULL
+        self._host = threads.host(workers) if workers > 1 or isinstance(threads, TimedThreads) else ffi.NULL
         self._symbols = symbols
         self.strict = manifest.options.numerics == "strict"
         self._shorts: dict[str, Short] = {}

@@ -16,6 +16,7 @@ from kcache_compiler.lower.attention.operands import gather
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
 from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers, entry_buffers
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
+from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
@@ -89,6 +90,11 @@ llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64,
 }
 """
 
+#: The same with every launch through the host, if there is one.
+_REPORTING = _SUPPORT.replace("cond_br %serial,", "cond_br %alone,").replace(
+    "cond_br %direct,", "cond_br %missing,"
+)
+
 #: The minimum slice size for which every worker of the host gets at most ``most`` slices.
 _FEW_SLICES = """
 llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %most: i64) -> i64
@@ -126,8 +132,8 @@ def build_entry(unit: Unit) -> None:
     casts = cast_checks(main, shapes)
     launches, spared = _outline(unit, main, shapes)
     outlines = [launch for _, outlined in launches for launch in (outlined, *outlined.after)]
-    for outlined in outlines:
-        _record(unit, outlined)
+    for generics, outlined in launches:
+        _record(unit, outlined, generics, shapes)
     if unit.threads is not None and may_use_threads(unit.launches):
         initialize()
         unit.threads.submit(pool_object, unit.target)
@@ -149,7 +155,8 @@ def build_entry(unit: Unit) -> None:
     mlir.splice(unit.module, "\n".join(map(_task, tasks)), *(launch.code for launch in tasks))
     if buffers.abi is not None:
         mlir.splice(unit.module, _VERSION.replace("ABI", str(buffers.abi)))
-    mlir.splice(unit.module, _SUPPORT)
+    reports = parse_choices(unit.options.schedule).reports_launches
+    mlir.splice(unit.module, _REPORTING if reports else _SUPPORT)
     for part in {launch.part.name: launch.part for launch in outlines if launch.part is not None}.values():
         mlir.splice(unit.module, part.declaration)
     if any(launch.slices for launch in outlines):
@@ -256,13 +263,19 @@ def cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _record(unit: Unit, launch: Outlined) -> None:
-    nest, part = launch.nest, launch.part
-    if part is not None:
-        unit.launches.append(Launch(launch.name, launch.ops, part.extent, part.grain))
-        return
-    grain = parse_choices(unit.options.schedule).slice_of(nest.grain)
-    unit.launches.append(Launch(launch.name, launch.ops, text(nest.extent), text(grain)))
+def _record(unit: Unit, launch: Outlined, generics: list[mlir.Op], shapes: Shapes) -> None:
+    choices = parse_choices(unit.options.schedule)
+    for member in (launch, *launch.after):
+        nest, part = member.nest, member.part
+        if part is not None:
+            unit.launches.append(Launch(member.name, member.ops, part.extent, part.grain))
+            continue
+        grain = choices.slice_of(nest.grain)
+        recorded = Launch(member.name, member.ops, text(nest.extent), text(grain))
+        if choices.reports_launches:
+            computed = generics if member is launch else []
+            recorded = with_work(recorded, member, computed, unit, shapes)
+        unit.launches.append(recorded)
 
 
 def _words(launch: Outlined) -> list[str]:
@@ -371,9 +384,15 @@ class _Frame:
         self.begins: dict[mlir.Value, mlir.Value] = {}
         self.slots: list[mlir.Value] = []
         self.dead: list[mlir.Op] = []
+        self.dispatched = 0
         with mlir.before(mlir.operations(self.body)[0]):
             self.code = self._stack("i32", 1)
-            self.closure = self._stack("i64", words)
+            if self.choices.reports_launches:
+                #: The number of a launch is the word before its closure.
+                self.number = self._stack("i64", words + 1)
+                self.closure = memory.advance(self.number, i64(), mlir.constant(1))
+            else:
+                self.closure = self._stack("i64", words)
             llvm.store(mlir.constant(0, "i32"), self.code)
             self.first = mlir.definition(mlir.constant(0))  # an anchor: code is inserted before it
 
@@ -477,6 +496,9 @@ class _Frame:
             slice_arguments = [self.host, extent, grain, most]
             grain = mlir.call_llvm("kcache_least_slice", slice_arguments, "i64")
         self._check(launch.nest.checks, cache)
+        if self.choices.reports_launches:
+            llvm.store(mlir.constant(self.dispatched), self.number)
+        self.dispatched += 1
         arguments = [self.host, self.code, extent, grain, task, self.closure]
         mlir.call_llvm("kcache_dispatch", arguments)
 

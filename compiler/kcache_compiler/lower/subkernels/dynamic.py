@@ -11,7 +11,14 @@ from collections.abc import Hashable, Sequence
 from kcache_compiler.errors import CompilerError
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.subkernels.candidates import Candidate
-from kcache_compiler.lower.subkernels.outline import MORE, finished, name_of_part, outermost, put_note
+from kcache_compiler.lower.subkernels.outline import (
+    MORE,
+    finished,
+    name_of_part,
+    outermost,
+    put_note,
+    reports_launches,
+)
 from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Stage, Unit
@@ -27,7 +34,9 @@ _NAMES = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.sort")
 def cut_open_parts(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[Stage, ...]) -> None:
     """Replace each operation that is a subkernel at all samples by a note, and compile the subkernels."""
     mains = [mlir.main_function(unit.module) for unit in units]
-    if isinstance(units[0].target, Device) or len(mlir.named(mains[0], *_NAMES)) < MORE:
+    if isinstance(units[0].target, Device) or reports_launches(units[0]):
+        return
+    if len(mlir.named(mains[0], *_NAMES)) < MORE:
         return
     candidates = [[Candidate(op) for op in outermost(main, *_NAMES)] for main in mains]
     if len({len(pieces) for pieces in candidates}) != 1:

@@ -30,6 +30,7 @@ from kcache_compiler.mlir.dialects import arith, memref
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
 from kcache_compiler.passes.legalize.passthrough import noted, plain, replace
 from kcache_compiler.passes.stage import Stage, Unit, run
+from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import evaluate_text, substitute
 from kcache_compiler.types import Launch
@@ -56,7 +57,7 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
 
     ``cut_open_parts`` handles programs with dynamic sizes, at all samples.
     """
-    if isinstance(unit.target, Device) or unit.given:
+    if isinstance(unit.target, Device) or unit.given or reports_launches(unit):
         return
     roots: list[mlir.Op] = (
         [mlir.main_function(unit.module)] if len(mlir.named(unit.module, *_NAMES, *_FUSED)) >= MANY else []
@@ -78,6 +79,11 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
                 continue
             for piece in pieces:
                 put_note(piece, part)
+
+
+def reports_launches(unit: Unit) -> bool:
+    """Whether the kernel reports its launches: those of a subkernel would have no numbers of their own."""
+    return parse_choices(unit.options.schedule).reports_launches
 
 
 def outermost(root: mlir.Op, *names: str) -> Iterator[mlir.Op]:

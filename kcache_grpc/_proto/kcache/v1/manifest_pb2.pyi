@@ -42,16 +42,20 @@ class ArtifactRef(_message.Message):
     def __init__(self, kind: _Optional[_Union[ArtifactKind, str]] = ..., sha256: _Optional[bytes] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class LaunchSpec(_message.Message):
-    __slots__ = ("name", "ops", "extent", "grain")
+    __slots__ = ("name", "ops", "extent", "grain", "flops", "bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPS_FIELD_NUMBER: _ClassVar[int]
     EXTENT_FIELD_NUMBER: _ClassVar[int]
     GRAIN_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     ops: _containers.RepeatedScalarFieldContainer[str]
     extent: str
     grain: str
-    def __init__(self, name: _Optional[str] = ..., ops: _Optional[_Iterable[str]] = ..., extent: _Optional[str] = ..., grain: _Optional[str] = ...) -> None: ...
+    flops: str
+    bytes: str
+    def __init__(self, name: _Optional[str] = ..., ops: _Optional[_Iterable[str]] = ..., extent: _Optional[str] = ..., grain: _Optional[str] = ..., flops: _Optional[str] = ..., bytes: _Optional[str] = ...) -> None: ...
 
 class GpuResources(_message.Message):
     __slots__ = ("registers", "spill_bytes", "static_shared_bytes")
