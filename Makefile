@@ -76,6 +76,10 @@ bench: $(BENCH) ## latencies side by side with bare gRPC: JSON and a picture in 
 bench-kernels: $(DEV) $(BENCH) ## kernels beside PyTorch, JAX, NumPy and ONNX Runtime: JSON and pictures in benchmarks/out
 	$(BIN)/python -m benchmarks.kernels --json benchmarks/out/kernels.json --pictures benchmarks/out $(BENCH_ARGS)
 
+.PHONY: bench-models
+bench-models: $(DEV) $(BENCH) ## whole models beside Inductor, ONNX Runtime, OpenVINO, PyTorch and JAX: JSON and charts in benchmarks/out
+	$(BIN)/python -m benchmarks.models --json benchmarks/out/models.json --pictures benchmarks/out $(BENCH_ARGS)
+
 .PHONY: bench-gpu
 bench-gpu: $(DEV) $(BENCH) ## kernels on this machine's GPU beside PyTorch eager, Inductor and cuBLAS: JSON in benchmarks/out
 	$(BIN)/python -m benchmarks.gpu --json benchmarks/out/gpu.json

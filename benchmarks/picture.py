@@ -27,7 +27,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _bars(axes: Any, names: list[str], values: list[float], unit: str, *, log: bool) -> None:
+def bars(axes: Any, names: list[str], values: list[float], unit: str, *, log: bool) -> None:
+    """Horizontal bars with their values, those of rivals in grey."""
     colours = [RIVAL if _is_rival(name) else OURS for name in names]
     axes.barh(names, values, color=colours)
     axes.invert_yaxis()
@@ -44,9 +45,7 @@ def _is_rival(name: str) -> bool:
 
 
 def _hits(axes: Any, rows: dict[str, Any]) -> None:
-    _bars(
-        axes, list(rows), [row["us"] for row in rows.values()], "microseconds a hit, median (log)", log=True
-    )
+    bars(axes, list(rows), [row["us"] for row in rows.values()], "microseconds a hit, median (log)", log=True)
     axes.set_title("A hit, by tier; grey: a bare gRPC echo of the same bytes")
 
 
@@ -54,12 +53,10 @@ def _miss(axes: Any, row: dict[str, Any]) -> None:
     largest = sorted(row["stages_ms"].items(), key=lambda item: -item[1])[:14]
     rest = row["ms"] - sum(value for _, value in largest)
     names = [f"stage: {name}" for name, _ in largest] + ["stage: all others"]
-    _bars(axes, names, [value for _, value in largest] + [max(rest, 0.0)], "milliseconds, median", log=False)
+    bars(axes, names, [value for _, value in largest] + [max(rest, 0.0)], "milliseconds, median", log=False)
     axes.set_title(f"A miss of a small kernel, {row['ms']:.0f} ms in all, by stage")
 
 
 def _calls(axes: Any, rows: dict[str, Any]) -> None:
-    _bars(
-        axes, list(rows), [row["median"] for row in rows.values()], "microseconds a call, median", log=False
-    )
+    bars(axes, list(rows), [row["median"] for row in rows.values()], "microseconds a call, median", log=False)
     axes.set_title("Calling a kernel that adds two f32[4,8]; grey: rivals")

@@ -1,0 +1,116 @@
+"""One contender and one model: ``python -m benchmarks.models.child MODEL CONTENDER THREADS FOLDER``.
+
+The first line on stdout says that it is ready, with the seconds until the first result and the error, or
+why it is not. Each line on stdin, a number of seconds, asks for a round of about that length; the answer is
+the median of its calls. The contender ``reference`` writes the outputs in f64 to FOLDER, and says how far
+eager mode is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+REFERENCE = "reference"
+#: Calls before the first round, beside the one that is checked.
+_WARM = 2
+
+
+def main() -> None:
+    name, contender, threads, folder = sys.argv[1:]
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    told = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    answer = answers(name, contender, int(threads), Path(folder))
+    call = answer.pop("call", None)
+    print(json.dumps(answer), file=told)
+    for line in sys.stdin if call else ():
+        print(json.dumps(timed(call, float(line))), file=told)
+
+
+def answers(name: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
+    """What is told before the first round, and ``call`` if the results are right."""
+    # Imports come here, after the affinity is set: libraries count CPUs when they load.
+    import torch
+
+    from benchmarks.models.contenders import first_line
+
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            return (
+                _reference(name, folder)
+                if contender == REFERENCE
+                else _ready(name, contender, threads, folder)
+            )
+    except Exception as error:  # noqa: BLE001 - of any library: it is the reason in the report
+        absent = type(error).__name__ == "Absent"
+        return {"reason": str(error) if absent else first_line(error)}
+
+
+def _reference(name: str, folder: Path) -> dict[str, Any]:
+    import torch
+
+    from benchmarks.models.catalog import made
+    from benchmarks.models.contenders import eager
+
+    module, inputs = made(name)
+    call, read = eager(module, inputs, 0, folder)
+    single = read(call())
+    wide = tuple(each.double() if each.is_floating_point() else each for each in inputs)
+    call, read = eager(module.double(), wide, 0, folder)
+    exact = read(call())
+    torch.save(exact, folder / "reference.pt")
+    return {"error": distance(single, exact)}
+
+
+def _ready(name: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
+    import torch
+
+    from benchmarks.models.catalog import made
+    from benchmarks.models.contenders import CONTENDERS, decisions
+
+    module, inputs = made(name)
+    began = time.perf_counter()
+    run, read = CONTENDERS[contender](module, inputs, threads, folder)
+
+    def call() -> Any:
+        with torch.no_grad():
+            return run()
+
+    error = distance(read(call()), torch.load(folder / "reference.pt"))
+    seconds = time.perf_counter() - began
+    for _ in range(_WARM):
+        call()
+    return {"ready": seconds, "error": error, "decisions": decisions(), "call": call}
+
+
+def distance(found: list[Any], exact: list[Any]) -> float:
+    """The largest difference of an output, relative to its largest value; infinite for other shapes, NaN."""
+    if [tuple(each.shape) for each in found] != [tuple(each.shape) for each in exact]:
+        return float("inf")
+    pairs = zip(found, exact, strict=True)
+    errors = [float((one.double() - other).abs().max() / other.abs().max()) for one, other in pairs]
+    return max(error if error == error else float("inf") for error in errors)
+
+
+def timed(call: Callable[[], Any], budget: float) -> dict[str, Any]:
+    """The median of calls that take about ``budget`` seconds together, three at least."""
+    seconds: list[float] = []
+    call()
+    while sum(seconds) < budget or len(seconds) < 3:
+        began = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - began)
+    return {"seconds": statistics.median(seconds), "calls": len(seconds)}
+
+
+if __name__ == "__main__":
+    main()

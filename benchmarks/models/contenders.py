@@ -1,0 +1,169 @@
+"""How each contender makes a model callable: ``build(module, inputs, threads, folder)`` returns ``Call``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+Inputs = tuple[torch.Tensor, ...]
+#: Runs the model once; the outputs are read by the second function, if they are no tensors.
+Call = tuple[Callable[[], Any], Callable[[Any], list[torch.Tensor]]]
+Build = Callable[[nn.Module, Inputs, int, Path], Call]
+
+
+class Absent(Exception):
+    """Why a contender takes no part."""
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+
+
+def eager(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
+    return lambda: module(*inputs), _tensors
+
+
+def kcache(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
+    """As users call it: a graph that no kernel computes is left to PyTorch, and is reported."""
+    compiled = torch.compile(module, backend="kcache", dynamic=False)
+    return lambda: compiled(*inputs), _tensors
+
+
+def _inductor(mode: str, freezing: bool) -> Build:
+    def build(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
+        config: Any = importlib.import_module("torch._inductor.config")
+        config.freezing = freezing
+        config.autotune_num_choices_displayed = 0
+        compiled = torch.compile(module, mode=mode, dynamic=False)
+        return lambda: compiled(*inputs), _tensors
+
+    return build
+
+
+def onnx_runtime(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
+    """Inputs and outputs are bound to memory that it uses again."""
+    onnxruntime = _installed("onnxruntime")
+    path = _exported(module, inputs, folder)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for entry, tensor in zip(session.get_inputs(), inputs, strict=True):
+        binding.bind_ortvalue_input(entry.name, onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy()))
+    for entry in session.get_outputs():
+        binding.bind_output(entry.name)
+
+    def read(_: Any) -> list[torch.Tensor]:
+        return [torch.from_numpy(array) for array in binding.copy_outputs_to_cpu()]
+
+    return lambda: session.run_with_iobinding(binding), read
+
+
+def _exported(module: nn.Module, inputs: Inputs, folder: Path) -> Path:
+    """The model as ONNX, by the exporter that is based on ``torch.export``, else by TorchScript's."""
+    path = folder / "model.onnx"
+    reasons = [reason for dynamo in (True, False) if (reason := _export(module, inputs, path, dynamo))]
+    if len(reasons) == 2:
+        raise Absent(f"no export to ONNX: {'; '.join(reasons)}")
+    return path
+
+
+def _export(module: nn.Module, inputs: Inputs, path: Path, dynamo: bool) -> str:
+    """Write the model, unless it is there; returns why that failed."""
+    if path.exists():
+        return ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(module, cast(Any, inputs), path, opset_version=18, dynamo=dynamo, verbose=False)
+    except Exception as error:  # noqa: BLE001 - an exporter runs the model: anything may come
+        path.unlink(missing_ok=True)
+        return first_line(error)
+    return ""
+
+
+def openvino(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
+    """Converted from PyTorch; one request, tuned for latency, in f32."""
+    ov = _installed("openvino")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ov.convert_model(module, example_input=inputs)
+    for parameter, tensor in zip(model.inputs, inputs, strict=True):
+        parameter.get_node().set_partial_shape(ov.PartialShape(list(tensor.shape)))
+    model.validate_nodes_and_infer_types()
+    config = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    request = ov.Core().compile_model(model, "CPU", config).create_infer_request()
+    for index, tensor in enumerate(inputs):
+        request.set_input_tensor(index, ov.Tensor(tensor.numpy(), shared_memory=True))
+
+    def read(_: Any) -> list[torch.Tensor]:
+        return [torch.from_numpy(tensor.data.copy()) for tensor in request.output_tensors]
+
+    return request.infer, read
+
+
+def jax(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
+    """A port of the model, jitted; the weights are arguments that lie on its device."""
+    xla = _installed("jax")
+    from benchmarks.models.jax_ports import PORTS
+
+    port = PORTS.get(type(module))
+    if port is None:
+        raise Absent("no port of this model to JAX in this repository")
+    weights = {name: xla.numpy.asarray(value.detach().numpy()) for name, value in module.state_dict().items()}
+    arrays = [xla.numpy.asarray(tensor.numpy()) for tensor in inputs]
+    function = xla.jit(port(module))
+
+    def read(outputs: Any) -> list[torch.Tensor]:
+        numpy: Any = importlib.import_module("numpy")
+        return [torch.from_numpy(numpy.array(output)) for output in _tensors(outputs)]
+
+    return lambda: xla.block_until_ready(function(weights, *arrays)), read
+
+
+def _installed(name: str) -> Any:
+    if importlib.util.find_spec(name) is None:
+        raise Absent(f"{name} is not installed")
+    return importlib.import_module(name)
+
+
+def first_line(error: BaseException) -> str:
+    """An error as one line."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}"[:200]
+
+
+def decisions() -> list[str]:
+    """What became of the graphs of kcache in this process."""
+    with contextlib.suppress(ImportError):
+        from kcache_grpc.torch import decisions as made
+
+        return [str(decision) for decision in made()]
+    return []
+
+
+OURS = "kcache"
+#: In the order of the table.
+CONTENDERS: dict[str, Build] = {
+    OURS: kcache,
+    "eager": eager,
+    "inductor": _inductor("default", freezing=False),
+    "inductor-freezing": _inductor("default", freezing=True),
+    "inductor-max-autotune": _inductor("max-autotune", freezing=False),
+    "onnxruntime": onnx_runtime,
+    "openvino": openvino,
+    "jax": jax,
+}

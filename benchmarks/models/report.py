@@ -1,0 +1,71 @@
+"""A run as a table: medians with their ranges, and ratios round by round."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks.models.contenders import OURS
+from benchmarks.rounds import Sample, ratio
+
+Row = dict[str, Any]
+
+
+def key(model: str, threads: int) -> str:
+    return f"{model}, {threads} {'thread' if threads == 1 else 'threads'}"
+
+
+def samples(row: Row) -> dict[str, Sample]:
+    """Of the contenders that were measured in every round."""
+    return {
+        name: Sample(name, tuple(each["seconds"]))
+        for name, each in row.get("contenders", {}).items()
+        if each["seconds"] and "reason" not in each
+    }
+
+
+def lines(rows: dict[str, Row], names: Sequence[str]) -> Iterable[str]:
+    """The table in Markdown, the means of the ratios, and all reasons."""
+    yield f"| model | {' | '.join(f'{name} ms' for name in names)} | best other / {OURS} |"
+    yield "| --- " * (len(names) + 2) + "|"
+    for name, row in rows.items():
+        yield f"| {name} | {' | '.join(_cell(samples(row).get(each)) for each in names)} | {_best(row)} |"
+    for rival in names:
+        ratios = [
+            ratio(found[rival], found[OURS])[0]
+            for row in rows.values()
+            if {rival, OURS} <= (found := samples(row)).keys()
+        ]
+        if ratios and rival != OURS:
+            mean = math.prod(ratios) ** (1 / len(ratios))
+            yield f"geometric mean of {rival} / {OURS} over {len(ratios)} rows: {mean:.2f}"
+    for name, row in rows.items():
+        if "reason" in row:
+            yield f"{name}: left out: {row['reason']}"
+        for contender, each in row.get("contenders", {}).items():
+            if "reason" in each:
+                yield f"{name}: {contender}: {each['reason']}"
+
+
+def _cell(sample: Sample | None) -> str:
+    if sample is None:
+        return "-"
+    low, high = (value * 1e3 for value in sample.spread)
+    return f"{sample.median * 1e3:.2f} ({low:.2f}-{high:.2f})"
+
+
+def _best(row: Row) -> str:
+    """The time of the fastest other over ours, with its range over the rounds."""
+    found = samples(row)
+    others = [sample for name, sample in found.items() if name != OURS]
+    if OURS not in found or not others:
+        return "-"
+    best = min(others, key=lambda sample: sample.median)
+    middle, low, high = ratio(best, found[OURS])
+    return f"{middle:.2f} ({low:.2f}-{high:.2f}), {best.name}"
+
+
+def median_milliseconds(row: Row) -> dict[str, float]:
+    return {name: statistics.median(sample.seconds) * 1e3 for name, sample in samples(row).items()}

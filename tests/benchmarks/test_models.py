@@ -1,0 +1,91 @@
+"""The benchmark of whole models: its catalog, its ratios, and a run with processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rounds import Sample
+
+pytest.importorskip("torch")
+
+from benchmarks.models import catalog, report
+from benchmarks.models.child import distance
+
+ROW = {
+    "error": 1e-6,
+    "contenders": {
+        "kcache": {"ready": 2.0, "error": 1e-6, "seconds": [0.010, 0.020, 0.010]},
+        "eager": {"ready": 1.0, "error": 1e-6, "seconds": [0.030, 0.020, 0.040]},
+        "openvino": {"reason": "openvino is not installed", "seconds": []},
+    },
+}
+#: Parameters of the papers, in millions.
+PARAMETERS = {"resnet18": 11.7, "mobilenetv3": 5.5, "densenet121": 8.0, "whisper-encoder": 8.2}
+
+
+def test_the_table_has_medians_ranges_and_reasons() -> None:
+    table = "\n".join(report.lines({"bert, 1 thread": ROW}, ["kcache", "eager", "openvino"]))
+    assert (
+        "| bert, 1 thread | 10.00 (10.00-20.00) | 30.00 (20.00-40.00) | - | 3.00 (1.00-4.00), eager |"
+        in table
+    )
+    assert "geometric mean of eager / kcache over 1 rows: 3.00" in table
+    assert "bert, 1 thread: openvino: openvino is not installed" in table
+
+
+def test_a_contender_with_a_reason_is_not_timed() -> None:
+    wrong = {**ROW["contenders"]["eager"], "reason": "wrong"}  # type: ignore[index]
+    found = report.samples({"contenders": {**ROW["contenders"], "eager": wrong}})  # type: ignore[dict-item]
+    assert found == {"kcache": Sample("kcache", (0.010, 0.020, 0.010))}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_models_have_the_size_of_their_papers(name: str) -> None:
+    module, inputs = catalog.made(name)
+    assert sum(each.numel() for each in module.parameters()) / 1e6 == pytest.approx(
+        PARAMETERS[name], rel=0.01
+    )
+    assert all(each.shape[0] == 1 for each in inputs)
+
+
+def test_distances_are_relative_and_infinite_for_what_is_no_result() -> None:
+    import torch
+
+    exact = [torch.tensor([1.0, -4.0], dtype=torch.float64)]
+    assert distance([torch.tensor([1.0, -5.0])], exact) == 0.25
+    assert distance([torch.tensor([1.0, float("nan")])], exact) == float("inf")
+    assert distance([torch.tensor([1.0])], exact) == float("inf")
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.models", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1000)
+def test_contenders_are_checked_and_measured_in_processes_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "models.json"
+    arguments = ("--models", "smoke", "--threads", "1", "--contenders", "kcache,eager,openvino")
+    done = _run(*arguments, "--rounds", "3", "--budget", "0.05", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())
+    contenders = found["rows"]["smoke, 1 thread"]["contenders"]
+    for name in ("kcache", "eager"):
+        assert len(contenders[name]["seconds"]) == 3
+        assert min(contenders[name]["seconds"]) > 0
+    assert contenders["openvino"].get("reason") or len(contenders["openvino"]["seconds"]) == 3
+    assert contenders["kcache"]["decisions"]
+    again = _run(*arguments, "--json", str(file))
+    assert json.loads(file.read_text()) == found, again.stderr
+
+
+def test_names_that_there_are_not_are_named() -> None:
+    done = _run("--models", "alexnet")
+    assert done.returncode == 2
+    assert "there is no alexnet" in done.stderr
