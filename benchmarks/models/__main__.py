@@ -30,7 +30,7 @@ from benchmarks.models.processes import measured
 from benchmarks.models.report import key, lines
 from tests.serving import ServerProcess
 
-_PACKAGES = ("torch", "onnxruntime", "openvino", "jax", "transformers", "torchvision", "diffusers")
+_PACKAGES = ("torch", "onnxruntime", "openvino", "jax", "transformers", "diffusers")
 
 
 def arguments() -> argparse.Namespace:

@@ -41,10 +41,6 @@ def _decoding(vocabulary: int, layers: int, heads: int, size: int) -> Callable[[
     return inputs
 
 
-def _torchvision(name: str) -> Callable[[], nn.Module]:
-    return lambda: getattr(import_module("torchvision.models"), name)(weights=None)
-
-
 def _t5() -> Any:
     transformers: Any = import_module("transformers")
     return transformers.T5Model(transformers.T5Config()).eval()
@@ -78,7 +74,7 @@ MODELS: dict[str, Model] = {
     "densenet121": Model(images.DenseNet121, _image),
     "vgg16": Model(images.Vgg16, _image),
     "vit": Model(images.ViT, _image),
-    "swin": Model(_torchvision("swin_t"), _image, "torchvision"),
+    "swin": Model(images.SwinTiny, _image),
     "bert": Model(shared.Bert, _tokens(30522)),
     "distilbert": Model(lambda: shared.Bert(layers=6), _tokens(30522)),
     "gpt2-prefill": Model(shared.Gpt2, _tokens(shared.VOCABULARY)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
@@ -58,7 +59,7 @@ class DenseLayer(nn.Module):
         wide = convolution(inputs, 4 * growth, 1)
         self.body = nn.Sequential(
             *(nn.BatchNorm2d(inputs), nn.ReLU(), *wide, nn.ReLU()),
-            nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False),
+            convolution(4 * growth, growth, 3)[0],
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -73,7 +74,7 @@ class DenseNet121(nn.Sequential):
         width = 64
         for count in (6, 12, 24, 16):
             if width > 64:
-                halved = nn.Conv2d(width, width // 2, 1, bias=False)
+                halved = convolution(width, width // 2, 1)[0]
                 layers += [nn.BatchNorm2d(width), nn.ReLU(), halved, nn.AvgPool2d(2)]
                 width //= 2
             for _ in range(count):
@@ -162,3 +163,84 @@ class ViT(nn.Module):
         patches = self.patches(x).flatten(2).transpose(1, 2)
         x = torch.cat((self.token, patches), 1) + self.positions
         return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+class ShiftedAttention(nn.Module):
+    """Attention within windows of 7 x 7, which are shifted in every other block, with a bias by position."""
+
+    def __init__(self, width: int, heads: int, side: int, shift: int) -> None:
+        super().__init__()
+        self.heads, self.side, self.shift = heads, side, shift
+        self.inner, self.outer = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.bias = nn.Parameter(torch.randn(heads, 49, 49) * 0.02)
+        self.register_buffer("mask", _shift_mask(side, shift))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        width, count = x.shape[-1], self.side // 7
+        x = x.roll((-self.shift, -self.shift), (1, 2)) if self.shift else x
+        windows = x.view(count, 7, count, 7, width).transpose(1, 2).reshape(count * count, 49, width)
+        query, key, value = (
+            part.view(-1, 49, self.heads, width // self.heads).transpose(1, 2)
+            for part in self.inner(windows).split(width, dim=2)
+        )
+        bias = self.bias + cast(torch.Tensor, self.mask)
+        joined = F.scaled_dot_product_attention(query, key, value, attn_mask=bias).transpose(1, 2)
+        windows = self.outer(joined.reshape(-1, 49, width)).view(count, count, 7, 7, width)
+        x = windows.transpose(1, 2).reshape(1, self.side, self.side, width)
+        return x.roll((self.shift, self.shift), (1, 2)) if self.shift else x
+
+
+def _shift_mask(side: int, shift: int) -> torch.Tensor:
+    """``[windows, 1, 49, 49]``: -100 between positions that were not neighbors before the shift."""
+    count = side // 7
+    if not shift:
+        return torch.zeros(count * count, 1, 49, 49)
+    parts = torch.zeros(side)
+    parts[side - 7 : side - shift], parts[side - shift :] = 1, 2
+    regions = (3 * parts[:, None] + parts).view(count, 7, count, 7).transpose(1, 2).reshape(-1, 49)
+    return (regions[:, None, :, None] != regions[:, None, None]).float() * -100
+
+
+class SwinBlock(nn.Module):
+    def __init__(self, width: int, heads: int, side: int, shift: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention, self.feed = ShiftedAttention(width, heads, side, shift), Feed(width, "none")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.first(x))
+        return x + self.feed(self.second(x))
+
+
+class Merge(nn.Module):
+    """Squares of four pixels become one of twice the width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.reduce = nn.LayerNorm(4 * width), nn.Linear(4 * width, 2 * width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        squares = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
+        return self.reduce(self.norm(torch.cat(squares, -1)))
+
+
+class SwinTiny(nn.Module):
+    """Liu et al., "Swin Transformer", 2021, Swin-T at 224 pixels; biases are stored by pair of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 96, 4, 4), nn.LayerNorm(96)
+        layers: list[nn.Module] = []
+        width, side = 96, 56
+        for count, heads in ((2, 3), (2, 6), (6, 12), (2, 24)):
+            if layers:
+                layers.append(Merge(width))
+                width, side = 2 * width, side // 2
+            shift = 3 if side > 7 else 0
+            layers += [SwinBlock(width, heads, side, shift * (number % 2)) for number in range(count)]
+        self.layers = nn.Sequential(*layers)
+        self.last, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layers(self.norm(self.patches(x).permute(0, 2, 3, 1)))
+        return self.head(self.last(x).mean((1, 2)))

@@ -87,7 +87,7 @@ def measured(
     """A model's row: seconds by contender and round, or reasons; ``error`` is eager mode's in f32."""
     environment = {
         "KCACHE_ADDR": address,
-        "KCACHE_CACHE_DIR": str(folder / "kcache"),
+        "KCACHE_CACHE_DIR": str(folder / "cache"),
         "KCACHE_NUM_THREADS": str(threads),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
     }
