@@ -21,9 +21,9 @@ class Gpt2Decode(nn.Module):
     ``keys`` and ``values`` are of shape ``[layers, 1, heads, CACHE, size]``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: Gpt2 | None = None) -> None:
         super().__init__()
-        self.model = Gpt2()
+        self.model = model or Gpt2()
 
     def forward(
         self, token: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
@@ -47,9 +47,9 @@ class Gpt2Decode(nn.Module):
 class LlamaDecode(nn.Module):
     """One token of a model like Llama after ``CACHE`` others, as ``Gpt2Decode``, with fewer heads of keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Llama | None = None) -> None:
         super().__init__()
-        self.model = Llama()
+        self.model = model or Llama()
         size = self.model.size
         angles = CACHE * 10000.0 ** (-torch.arange(0, size, 2) / size)
         self.register_buffer("angles", torch.cat((angles, angles))[None])

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,9 @@ from benchmarks.rounds import Sample
 
 pytest.importorskip("torch")
 
-from benchmarks.models import catalog, report
+from benchmarks.models import catalog, report, sequences
 from benchmarks.models.child import distance
+from benchmarks.torch_compile.models import Gpt2, Llama, rotated
 
 ROW = {
     "error": 1e-6,
@@ -51,6 +53,40 @@ def test_models_have_the_size_of_their_papers(name: str) -> None:
         PARAMETERS[name], rel=0.01
     )
     assert all(each.shape[0] == 1 for each in inputs)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_decoded_token_has_the_logits_of_the_whole_sequence(kind: str) -> None:
+    """The caches are the keys and values that decoding earlier tokens with no cache would add."""
+    import torch
+
+    torch.manual_seed(0)
+    decode: Any = {
+        "gpt2": lambda: sequences.Gpt2Decode(Gpt2(layers=1)),
+        "llama": lambda: sequences.LlamaDecode(Llama(layers=1)),
+    }[kind]()
+    model = decode.model.eval()
+    tokens = torch.randint(0, 1000, (1, sequences.CACHE + 1))
+    with torch.no_grad():
+        expected = model(tokens)[:, -1]
+        keys, values = _cached(kind, model, tokens[:, :-1])
+        found = decode(tokens[:, -1:], keys[None], values[None])[0][:, 0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def _cached(kind: str, model: Any, tokens: Any) -> tuple[Any, Any]:
+    import torch
+
+    x, block = model.tokens(tokens), model.blocks[0]
+    if kind == "gpt2":
+        x = x + model.positions(torch.arange(tokens.shape[1]))
+        parts = block.attention.inner(block.first(x)).split(x.shape[2], dim=2)[1:]
+        keys, values = (part.view(1, -1, 12, 64).transpose(1, 2) for part in parts)
+        return keys, values
+    angles = torch.outer(torch.arange(tokens.shape[1]), 10000.0 ** (-torch.arange(0, 64, 2) / 64))
+    angles, normed = torch.cat((angles, angles), -1), block.first(x)
+    keys, values = (each(normed).view(1, -1, 8, 64).transpose(1, 2) for each in (block.key, block.value))
+    return rotated(keys, angles.cos(), angles.sin()), values
 
 
 def test_distances_are_relative_and_infinite_for_what_is_no_result() -> None:
