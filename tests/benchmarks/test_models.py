@@ -93,7 +93,7 @@ def test_distances_are_relative_and_infinite_for_what_is_no_result() -> None:
     import torch
 
     exact = [torch.tensor([1.0, -4.0], dtype=torch.float64)]
-    assert distance([torch.tensor([1.0, -5.0])], exact) == 0.25
+    assert distance([torch.tensor([1.0, -5.0])], exact) == pytest.approx(17**-0.5)
     assert distance([torch.tensor([1.0, float("nan")])], exact) == float("inf")
     assert distance([torch.tensor([1.0])], exact) == float("inf")
 
@@ -125,3 +125,18 @@ def test_names_that_there_are_not_are_named() -> None:
     done = _run("--models", "alexnet")
     assert done.returncode == 2
     assert "there is no alexnet" in done.stderr
+
+
+def test_charts_have_a_panel_for_each_model(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.models.pictures import draw
+
+    rows = {
+        f"{model}, {threads} threads": {**ROW, "model": model, "threads": threads}
+        for model in ("bert", "vit")
+        for threads in (1, 2)
+    }
+    environment = {"cpu": "a processor", "date": "2026-11-29"}
+    paths = draw({"environment": environment, "rows": rows}, tmp_path)
+    assert [path.name for path in paths] == ["models-1.png", "models-2.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
