@@ -30,6 +30,7 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     answer = answers(name, contender, int(threads), Path(folder))
     call = answer.pop("call", None)
+    _inputs = answer.pop("inputs", None)  # contenders read their memory, and may not own it
     print(json.dumps(answer), file=told)
     for line in sys.stdin if call else ():
         print(json.dumps(timed(call, float(line))), file=told)
@@ -89,7 +90,7 @@ def _ready(name: str, contender: str, threads: int, folder: Path) -> dict[str, A
     seconds = time.perf_counter() - began
     for _ in range(_WARM):
         call()
-    return {"ready": seconds, "error": error, "decisions": decisions(), "call": call}
+    return {"ready": seconds, "error": error, "decisions": decisions(), "call": call, "inputs": inputs}
 
 
 def distance(found: list[Any], exact: list[Any]) -> float:
