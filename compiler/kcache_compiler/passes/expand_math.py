@@ -152,7 +152,7 @@ def _inline(op: mlir.Op, template: mlir.Op) -> None:
             op.results[0].replace_all_uses_with(values[source.operands[0]])
             break
         clone = source.clone(at)
-        clone.operation.location = op.location
+        clone.operation.location = op.location  # pyright: ignore[reportAttributeAccessIssue] - its stub has no setter
         _remap(clone.operation, values)
         values.update(zip(source.results, clone.operation.results, strict=True))
     op.erase()

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llvmlite import binding
 
@@ -67,7 +68,7 @@ class Run:
         return self.passes[-1].rpartition("..")[2]
 
     def unit(self, source: str) -> Unit:
-        settings = dict(self.options)
+        settings: dict[str, Any] = dict(self.options)
         target = target_named(settings.pop("target", PIPELINES[self.pipeline][1]))
         level = int(settings.pop("opt_level", "3"))
         return Unit(source, 0, target, CompileOptions(opt_level=level, **settings))
