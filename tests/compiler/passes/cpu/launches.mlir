@@ -22,4 +22,4 @@ func.func @main(%a: tensor<4096x64xf32>, %b: tensor<4096x64xf32>) -> tensor<4096
 // CHECK: llvm.store %{{.*}} : f32, !llvm.ptr
 // CHECK-LABEL: llvm.func internal @launch_0_task
 // CHECK: func.call @launch_0(%arg1, %arg2
-// CHECK: // launches: [Launch(name='launch_0', ops=('arith.addf',), extent='262144', grain='32768')]
+// CHECK: // launches: [Launch(name='launch_0', ops=('arith.addf',), extent='262144', grain='32768', flops='', bytes='')]

@@ -15,4 +15,4 @@ func.func @main(%a: tensor<64x32xf32>) -> tensor<64x32xf32> {
 // CHECK: scf.for %[[ROW:.*]] = %arg0 to %arg1
 // CHECK: llvm.call @kcache_sort_few_32(%arg6, %c32_i64)
 // CHECK: llvm.func internal @kcache_sort_few_32
-// CHECK: // launches: [Launch(name='launch_0', ops=('sort',), extent='64', grain='32')]
+// CHECK: // launches: [Launch(name='launch_0', ops=('sort',), extent='64', grain='32', flops='', bytes='')]

@@ -10,4 +10,4 @@ func.func @main(%a: tensor<1048576xf32>) -> tensor<f32> {
 // CHECK-LABEL: func.func private @launch_0(
 // CHECK: scf.for %{{.*}} to %c1048576_i64
 // CHECK: arith.addf %{{.*}}, %{{.*}} : f32
-// CHECK: // launches: [Launch(name='launch_0', ops=('arith.addf',), extent='1', grain='1')]
+// CHECK: // launches: [Launch(name='launch_0', ops=('arith.addf',), extent='1', grain='1', flops='', bytes='')]
