@@ -136,7 +136,7 @@ def test_names_of_the_pool_are_allowed_with_the_pool_only() -> None:
     elf.check(link.link([code, pool_object(target)], target, both), target)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="LLVM's assembler of another machine is not there")
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4", "skylake-avx512"])
 @pytest.mark.parametrize("name", ["arithmetic-bf16", "contraction-f32", "functions-f64"])

@@ -199,7 +199,7 @@ CASES: dict[str, Callable[[], Far]] = {
 QUICK = ("stream", "transposition", "rows", "tall bf16 product", "scatter", "attention")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("opened", [False, True], ids=["given sizes", "all sizes"])
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=[pytest.mark.long] * (one not in QUICK)) for one in CASES]

@@ -47,7 +47,7 @@ _SAMPLE += [(one, dtype, (9, 512)) for one in TEMPLATES if one.name == "softmax"
 _SAMPLE += [(one, "f64", (64, 128, 40)) for one in TEMPLATES if one.name == "matmul"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("template", "dtype", "sizes"), _SAMPLE, ids=lambda one: getattr(one, "name", str(one)).replace(" ", "")
 )

@@ -289,7 +289,7 @@ def test_atan2_of_numbers_of_any_two_sizes(part: str) -> None:
     assert distance[worst] <= (4 if part == "f64" else 1), (y[worst], x[worst], want[worst])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", list(COMPLEX))
 def test_same_bits_on_every_target(name: str) -> None:
     numbers = [np.concatenate([grid("f64"), sample("f64", 9 + n, 200)]) for n in range(COMPLEX[name].arity)]

@@ -40,7 +40,7 @@ def run(name: str, dtype: str, target: str, opt_level: int) -> np.ndarray:
     return function(*inputs(dtype, arity))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("name", NAMES)
 def test_same_bits_on_every_target(name: str, dtype: str) -> None:

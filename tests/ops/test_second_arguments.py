@@ -106,7 +106,7 @@ def _wrapped(value: int, width: int, signed: bool) -> int:
     return value - 2**width if signed and value >= 2 ** (width - 1) else value
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [f"{sign}{width}" for sign in ("", "u") for width in WIDTHS])
 @pytest.mark.parametrize("op", OF_INTEGERS)
 def test_integers_at_their_ends(op: str, dtype: str) -> None:

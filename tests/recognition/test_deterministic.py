@@ -46,7 +46,7 @@ def read_back(text: str, numerics: str, erasing: bool) -> tuple[str, str]:
     return wanted.spec_text, again.spec_text
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_spec_at_the_sizes_of_a_program_is_the_program(name: str, numerics: str) -> None:

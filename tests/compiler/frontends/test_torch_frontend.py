@@ -82,7 +82,7 @@ def test_equal_sizes_do_not_make_two_masks_one() -> None:
 # Precision.
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "module",
     [

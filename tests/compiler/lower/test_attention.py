@@ -141,7 +141,7 @@ def _agrees(kernel: Kernel, function: Function, arrays: list[np.ndarray], bound:
 FORMS = [plain, causal, far, biased, masked, guarded, capped, late, in_the_middle]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("function", FORMS, ids=lambda function: function.__name__)
 def test_forms_are_one_launch(function: Function) -> None:
     arrays = _arrays(37, 53, 16) + _extra(function, 37, 53)
@@ -364,7 +364,7 @@ def _undivided(q: Any, k: Any, v: Any) -> Any:
 OTHERS = [_with_weights, _with_other_shift, _of_columns, _gradient, _undivided]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("function", [*OTHERS, _plus_weights, _times_sums, _over_sums_of_other_rows])
 def test_what_is_no_attention_stays_as_it_is(function: Function) -> None:
     arrays = _arrays(40, 40, 16)

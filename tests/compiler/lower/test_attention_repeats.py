@@ -94,7 +94,7 @@ def _agrees(kernel: Kernel, function: Any, arrays: list[np.ndarray]) -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("function", [both, causal, biased])
 @pytest.mark.parametrize("sizes", [(2, 6, 3, 40, 300), (3, 4, 1, 7, 50)])
 def test_nothing_is_copied(function: Any, sizes: tuple[int, ...]) -> None:

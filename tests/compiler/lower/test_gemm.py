@@ -101,7 +101,7 @@ def test_products_of_all_sizes(target: str, turned: tuple[bool, bool]) -> None:
         _agrees(kernel, sizes, turned, "f32")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["f64", "bf16", "f16"])
 @pytest.mark.parametrize("target", TARGETS_HERE)
 def test_products_of_all_types(target: str, kind: str) -> None:
@@ -145,7 +145,7 @@ def test_products_of_given_sizes(m: int, n: int, k: int) -> None:
         _agrees(kernel, (m, n, k), turned, "f32")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS_HERE)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_strict_sums_go_in_the_order_of_the_program(target: str, kind: str) -> None:
@@ -261,7 +261,7 @@ def test_threads_share_the_grid_and_change_no_bit() -> None:
     assert alone.tobytes() == shared.tobytes()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "znver4"])
 @pytest.mark.parametrize("wide", ["f32", "f64"])
 def test_the_micro_kernel_keeps_its_sums_in_registers(target: str, wide: str) -> None:

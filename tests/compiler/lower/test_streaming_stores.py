@@ -59,7 +59,7 @@ def test_rows_of_any_length_and_slices_of_any_start(
     same_bits(past(a, b, host=threaded_host()), wanted)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:

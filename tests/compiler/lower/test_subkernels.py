@@ -41,7 +41,7 @@ def _chain(kind: str, count: int) -> str:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str) -> None:
     random = np.random.default_rng(5)
@@ -101,6 +101,7 @@ def _draws(numbers: range, element: str, distribution: str) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("element", "distribution"),
     [

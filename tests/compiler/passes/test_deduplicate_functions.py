@@ -94,6 +94,7 @@ def test_bodies_of_quantized_operations_repeat() -> None:
     assert len(many.artifacts["so"]) <= len(few.artifacts["so"]) + 3 * 4096
 
 
+@pytest.mark.long
 def test_sums_of_small_floats_repeat() -> None:
     """Each is rounded at once; in what order a sum has its operands is the spec's own."""
     few, many = _compiled("add f8", 260), _compiled("add f8", 520)

@@ -42,7 +42,7 @@ def _kernel(text: str, numerics: str) -> Kernel:
     return Kernel(compile_spec(canonical.spec_text, canonical.arg_spec, "x86-64-v3", options, lambda _: None))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nan_becomes_infinity_as_in_the_reference_interpreter(dtype: str, numerics: str) -> None:

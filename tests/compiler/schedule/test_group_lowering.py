@@ -210,7 +210,7 @@ def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
             same_bits(strict, build(program, "strict")(*program.inputs))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str, each: 
         assert host.calls or size < LARGE
 
 
+@pytest.mark.long
 def test_one_more_takes_a_call() -> None:
     few, many = (_compiled(_chain("reduce_window ?", count)) for count in (MORE, 2 * MORE))
     assert len(many.interface.launches) - len(few.interface.launches) == MORE
@@ -109,7 +110,7 @@ def _numpy_turned(x: Array, count: int) -> Array:
     return x
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (1, 9), (7, 13), (13, 7), (64, 3), (331, 257)])
 def test_parts_of_two_symbols_between_neighbours(sizes: tuple[int, int]) -> None:
     """The axes change places, so one part has ``s0`` where the other has ``s1``."""
@@ -147,6 +148,7 @@ def _windows(count: int) -> str:
     return "\n".join([head, *lines, f"return %v{count} : {kind}\n}}"])
 
 
+@pytest.mark.long
 def test_results_of_other_sizes_than_what_is_given() -> None:
     """Fewer rows than a window are refused as they are without parts."""
     short, long = (Kernel(_compiled(_windows(count))) for count in (MORE // 2, MORE))
@@ -190,6 +192,7 @@ func.func private @run(%a: tensor<f64>, %b: tensor<f64>) -> tensor<f64> {{
 }}"""
 
 
+@pytest.mark.long
 def test_parts_whose_attributes_are_sizes() -> None:
     short, long = (Kernel(_compiled(_running(count))) for count in (MORE // 2, MORE))
     assert [_calls(one) for one in (short, long)] == [0, MORE]
@@ -257,6 +260,7 @@ def test_parts_inside_of_a_loop() -> None:
             assert counted == turns
 
 
+@pytest.mark.long
 def test_what_counts_is_sorted_where_it_stands() -> None:
     """The code of such a sort reads no places: more than a part may know."""
     kind, places = "tensor<?x8xf32>", "tensor<?x8xi32>"

@@ -78,7 +78,7 @@ def test_symmetry_is_lost_where_such_a_region_mixes_the_axes() -> None:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_reductions_promote_before_they_combine(op: str, size: int) -> None:
@@ -97,7 +97,7 @@ def test_reductions_promote_before_they_combine(op: str, size: int) -> None:
     assert spec == canonicalize(converted.encode(), "stablehlo").spec_text
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 @pytest.mark.parametrize(
     ("op", "element", "start", "zero"),

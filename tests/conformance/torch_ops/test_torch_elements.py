@@ -140,7 +140,7 @@ def test_what_torch_mlir_cannot_write_in_stablehlo_is_named_by_its_operation() -
     assert caught.value.location == "-:2:12"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "dtype"),

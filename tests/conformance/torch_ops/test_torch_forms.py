@@ -58,7 +58,7 @@ def test_a_number_is_searched_in_the_dtype_of_the_row() -> None:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("include", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])

@@ -68,6 +68,7 @@ def test_elements_are_copied_by_the_place_of_each_axis(dtype: Any) -> None:
     assert (found.outcome, found.reason) == ("right", str(len(calls)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("align", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_cubic_weights(align: bool) -> None:
     torch.manual_seed(4)

@@ -25,7 +25,7 @@ def verdict(function: Any, *tensors: Any) -> str:
     return f"{found.outcome} {found.reason}"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_norm_in_training_mode(dtype: Any, affine: bool) -> None:

@@ -72,7 +72,7 @@ def _drawn(data: st.DataObject, dtype: str, length: int) -> np.ndarray:
     return drawn if data.draw(st.booleans()) else drawn[:, rng.integers(0, min(4, length), length)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(data=st.data())

@@ -26,7 +26,7 @@ def reference() -> Iterator[ReferenceInterpreter]:
     interpreter.close()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "program", sorts(), ids=lambda one: f"{one.dtype}-{one.shape}-{one.axis}-{one.keys}-{one.pairs}"
 )

@@ -147,7 +147,7 @@ def errors() -> Any:
         "count": error_of(lambda: made()),
         "cpu": error_of(lambda: made(_OnCpu())),
         "tracer": error_of(lambda: made(_Tracer())),
-        "abi": error_of(lambda: kernel(abi=2)(array(8))),
+        "abi": error_of(lambda: kernel(abi=3)(array(8))),
         "guard": error_of(lambda: kernel(guard="s0 <= 4")(array(8))),
         "dtype": error_of(lambda: made(array(8, dtype="f64"))),
         "rank": error_of(lambda: made(array(8, 2))),

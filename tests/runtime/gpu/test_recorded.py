@@ -93,7 +93,7 @@ def test_what_cannot_run_is_refused_before_a_launch(tmp_path: Path) -> None:
         "count": ("ArgumentError", "takes 1 arguments"),
         "cpu": ("ArgumentError", f"{wrong}it is on CPU:0, and the kernel runs on a GPU"),
         "tracer": ("ArgumentError", f"{wrong}its __dlpack_device__ failed: an abstract array is nowhere"),
-        "abi": ("ArgumentError", "version 2 of the C ABI"),
+        "abi": ("ArgumentError", "version 3 of the C ABI"),
         "guard": ("ArgumentError", "axis 0 (s0) is 8, and this kernel is for s0 <= 4 only"),
         "dtype": ("ArgumentError", f"{wrong}got dtype f64"),
         "rank": ("ArgumentError", f"{wrong}got rank 2"),

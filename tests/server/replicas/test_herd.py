@@ -7,6 +7,7 @@ import pytest
 from tests.server.harness import herd
 
 
+@pytest.mark.long
 def test_a_small_herd_has_each_kernel_compiled_once(tmp_path, postgres_server):
     (found,) = herd.run(tmp_path, postgres_server, clients=16, kernels=5, workers=1)
     assert len(found.together.replies) == 16 * 5

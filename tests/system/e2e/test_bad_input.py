@@ -31,7 +31,7 @@ def client(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> I
         yield connected
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.name)
 def test_a_bad_program_gets_its_error_and_leaves_no_trace(
     hostile: Hostile, client: kcache.Client, server: ServerProcess

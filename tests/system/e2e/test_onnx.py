@@ -70,7 +70,7 @@ def test_objects_files_and_bytes_are_one_program(client: kcache.Client, tmp_path
     assert client.compile(path).key == key
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPEN)
 def test_open_dims_are_one_kernel_for_all_sizes(client: kcache.Client, name: str) -> None:
     make, names, sizes = OPEN[name]

@@ -152,7 +152,7 @@ def call(kernel: kcache.Kernel, *inputs: Any) -> tuple[Any, ...]:
         return kernel(*inputs)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODULES)
 def test_results_are_those_of_eager_mode(client: kcache.Client, name: str) -> None:
     module, inputs = MODULES[name]

@@ -49,7 +49,7 @@ def run(found: Canonical, arrays: list[Array]) -> tuple[Array, ...]:
     return kernel(*arrays, *constants)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CORPUS)
 def test_kernels_compute_what_the_reference_does(name: str) -> None:
     made = CORPUS[name]()

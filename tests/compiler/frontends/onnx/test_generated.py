@@ -119,7 +119,7 @@ def test_a_factor_of_nothing_does_not_count() -> None:
     assert judge(draw.model()).outcome == "right"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("query", ["float16", "bfloat16", "float", "double"])
 @pytest.mark.parametrize("value", ["float16", "bfloat16", "float", "double"])
 def test_values_of_attention_have_an_element_of_their_own(query: str, value: str) -> None:
@@ -130,7 +130,7 @@ def test_values_of_attention_have_an_element_of_their_own(query: str, value: str
     assert judge(draw.model()).outcome == "right"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("aligned", [0, 1])
 @pytest.mark.parametrize("sizes", [(1, 1, 4, 4), (1, 2, 3, 2, 4), (2, 1, 2, 5)])
 @pytest.mark.parametrize("element", ["float16", "float", "double"])

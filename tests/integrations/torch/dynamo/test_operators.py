@@ -69,7 +69,7 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         torch.testing.assert_close(gradient(run, each), gradient(function, each))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("function", "sizes"),
     [

@@ -244,20 +244,20 @@ def subject(cases: dict[str, Case]) -> Any:
     return pytest.mark.parametrize("case", cases.values(), ids=cases)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 @subject(TENSORS)
 def test_tensors(case: Case, address: str) -> None:
     check(case.function, case.inputs, address, kernel=case.kernel, backward=case.backward)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @subject(LAYOUTS)
 def test_layouts(case: Case, address: str) -> None:
     check(case.function, case.inputs, address, kernel=case.kernel, backward=case.backward)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @subject(ALIASES)
 def test_aliases_and_mutations(case: Case, address: str) -> None:
     check(case.function, case.inputs, address, kernel=case.kernel, backward=case.backward)

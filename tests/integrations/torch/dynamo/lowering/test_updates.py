@@ -89,7 +89,7 @@ IN_PLACE = {step: 1, two_caches: 2, twice: 2, unread: 1, negative: 1}
 COPIED = [transposed, accumulated, from_itself, from_the_other, exchanged]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", [*IN_PLACE, *COPIED], ids=lambda function: function.__name__)
 def test_updates_equal_those_of_eager_mode(address: str, function: Callable[..., Any]) -> None:
     check(function, inputs, address, backward=False)
