@@ -14,6 +14,7 @@ from kcache_compiler.llvm.target import Device, target_named
 from kcache_compiler.lower.bound.split import Prepared, Split, split
 from kcache_compiler.lower.cpu.linking import cpu_kernel
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.bound.rewrite import rewrite_bound
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import cpu
 from kcache_compiler.schedule.prepared import ALIGNMENT, Pack, PreparedBuffer, PrepareTargets
@@ -42,7 +43,8 @@ def lower_bound(
     pipeline = cpu()
     compiled = pipeline[:-1]
     with ThreadPoolExecutor(1) as threads, mlir.new_context(), mlir.unknown_location():
-        parts = split(source, (*options.bound, *range(n_inputs, _arguments(source))))
+        arguments = (*options.bound, *range(n_inputs, _arguments(source)))
+        parts = split(rewrite_bound(source, arguments, options), arguments)
         unbound = n_inputs - len(options.bound)
         kernel = Unit(parts.run_text(), unbound, machine, options, libraries, threads)
         kernel.prepared = PreparedBuffer()

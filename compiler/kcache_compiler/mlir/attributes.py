@@ -205,6 +205,15 @@ def equal_axes(product: Op) -> list[tuple[int, int]]:
     return list(zip(left, right, strict=True))
 
 
+def product_dimensions(product: Op) -> list[tuple[list[int], list[int]]]:
+    """The batching and the contracting axes of each operand of a ``dot_general``."""
+    numbers = _stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
+    return [
+        (list(numbers.lhs_batching_dimensions), list(numbers.lhs_contracting_dimensions)),
+        (list(numbers.rhs_batching_dimensions), list(numbers.rhs_contracting_dimensions)),
+    ]
+
+
 def constant_extent(operation: Op) -> tuple[bool, int]:
     """Whether a constant is a splat, and the approximate size of its elements in bytes."""
     kind = operation.results[0].type

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
+from kcache_compiler.passes.bound.dependence import is_impure, read_values, sources_of
 from kcache_compiler.passes.signature import dtype_of
 from kcache_compiler.types import DTYPE_BYTES
 
@@ -26,8 +27,6 @@ _EXPENSIVE = frozenset(
         *("batch_norm_inference", "rng_bit_generator", "triangular_solve"),
     )
 )
-#: Operations whose results are not a function of their operands.
-_IMPURE = frozenset({"stablehlo.rng"})
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def split(source: str, bound: Collection[int]) -> Split:
     module = mlir.parse(source)
     body = mlir.block_of(mlir.main_function(module))
     ops = mlir.operations(body)
-    sources = _sources(body, bound)
+    sources = sources_of(body, bound)
     prepared: set[Prepared] = set()
     needed: set[mlir.Value] = set()
     for number, op in reversed(list(enumerate(ops))):
@@ -88,43 +87,13 @@ def split(source: str, bound: Collection[int]) -> Split:
         if depends and results and _is_prepared(op, depends, body):
             prepared.update(Prepared(number, index) for index in results)
         elif depends is None or (depends and results):
-            needed.update(_operands(op))
+            needed.update(read_values(op))
     prepared.update(Prepared(-1, index) for index in bound if body.arguments[index] in needed)
     if not prepared:  # of a program that uses no bound argument
         smallest = min(bound, key=lambda index: _bytes(body.arguments[index].type))
         prepared.add(Prepared(-1, smallest))
     ordered = sorted(prepared, key=lambda value: (value.operation, value.index))
     return Split(source, tuple(sorted(bound)), tuple(ordered))
-
-
-def _sources(body: mlir.Block, bound: Collection[int]) -> list[frozenset[int] | None]:
-    """For each operation the bound arguments that it depends on; None where it depends on others, too."""
-    known: dict[mlir.Value, frozenset[int] | None] = {
-        argument: frozenset({index}) if index in bound else None
-        for index, argument in enumerate(body.arguments)
-    }
-    sources: list[frozenset[int] | None] = []
-    for op in mlir.operations(body):
-        depends: frozenset[int] | None = frozenset()
-        for operand in _operands(op):
-            source = known[operand]
-            depends = None if depends is None or source is None else depends | source
-        if _is_impure(op) or any(None in mlir.sizes_of(result.type) for result in op.results):
-            depends = None
-        sources.append(depends)
-        known.update(dict.fromkeys(op.results, depends))
-    sources[-1] = None
-    return sources
-
-
-def _operands(op: mlir.Op) -> list[mlir.Value]:
-    return [*op.operands, *(mlir.outside_values(op) if mlir.has_regions(op) else ())]
-
-
-def _is_impure(op: mlir.Op) -> bool:
-    if "has_side_effect" in op.attributes and str(op.attributes["has_side_effect"]) == "true":
-        return True
-    return mlir.name_of(op) in _IMPURE
 
 
 def _is_prepared(op: mlir.Op, sources: frozenset[int], body: mlir.Block) -> bool:
@@ -157,7 +126,7 @@ def _return(body: mlir.Block, results: Sequence[mlir.Value]) -> None:
 
 def _erase_unused(body: mlir.Block, impure: bool = False) -> None:
     for op in reversed(mlir.operations(body)[:-1]):
-        if not any(list(result.uses) for result in op.results) and (impure or not _is_impure(op)):
+        if not any(list(result.uses) for result in op.results) and (impure or not is_impure(op)):
             op.erase()
 
 

@@ -1,0 +1,65 @@
+"""Builders of StableHLO operations on tensors of static sizes, at the current insertion point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcache_compiler.mlir import operations as mlir
+
+
+def tensor_type(sizes: Sequence[int], element: mlir.Type) -> mlir.Type:
+    """The type of a tensor of ``sizes``."""
+    return mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{element}>")
+
+
+def static_sizes(value: mlir.Value) -> list[int]:
+    """The sizes of a tensor all of whose sizes are static."""
+    sizes = [size for size in mlir.sizes_of(value.type) if size is not None]
+    assert len(sizes) == mlir.rank_of(value.type)
+    return sizes
+
+
+def int_array(numbers: Sequence[int]) -> mlir.Attribute:
+    """A dense array of i64."""
+    return mlir.attribute(f"array<i64{': ' if numbers else ''}{', '.join(map(str, numbers))}>")
+
+
+def reshape(value: mlir.Value, sizes: Sequence[int]) -> mlir.Value:
+    """``value`` with other sizes; itself if they are its own."""
+    if static_sizes(value) == list(sizes):
+        return value
+    return mlir.value("stablehlo.reshape", [value], tensor_type(sizes, mlir.element_type(value.type)))
+
+
+def transpose(value: mlir.Value, permutation: Sequence[int]) -> mlir.Value:
+    """``value`` with axis ``permutation[i]`` as axis ``i``; itself if no axis changes its position."""
+    if list(permutation) == sorted(permutation):
+        return value
+    sizes = static_sizes(value)
+    kind = tensor_type([sizes[axis] for axis in permutation], mlir.element_type(value.type))
+    return mlir.value("stablehlo.transpose", [value], kind, permutation=int_array(permutation))
+
+
+def broadcast(value: mlir.Value, sizes: Sequence[int], dims: Sequence[int]) -> mlir.Value:
+    """``value``, whose axis ``i`` becomes axis ``dims[i]``, repeated along the others."""
+    if static_sizes(value) == list(sizes) and list(dims) == list(range(len(sizes))):
+        return value
+    kind = tensor_type(sizes, mlir.element_type(value.type))
+    return mlir.value("stablehlo.broadcast_in_dim", [value], kind, broadcast_dimensions=int_array(dims))
+
+
+def binary(name: str, left: mlir.Value, right: mlir.Value) -> mlir.Value:
+    """``stablehlo.NAME`` of two tensors of one type."""
+    return mlir.value(f"stablehlo.{name}", [left, right], left.type)
+
+
+def negate(value: mlir.Value) -> mlir.Value:
+    """``-value``."""
+    return mlir.value("stablehlo.negate", [value], value.type)
+
+
+def splat(number: float, kind: mlir.Type) -> mlir.Value:
+    """A constant all of whose elements are the float ``number``."""
+    return mlir.value(
+        "stablehlo.constant", (), kind, value=mlir.attribute(f"dense<{float(number)}> : {kind}")
+    )

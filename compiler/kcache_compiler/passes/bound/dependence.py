@@ -1,0 +1,54 @@
+"""Which operations depend on bound arguments and constants alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kcache_compiler.mlir import operations as mlir
+
+#: Operations whose results are not a function of their operands.
+_IMPURE = frozenset({"stablehlo.rng"})
+
+#: The bound arguments that something depends on; None where it depends on others, too.
+Sources = frozenset[int] | None
+
+
+def sources_of(body: mlir.Block, bound: Collection[int]) -> list[Sources]:
+    """For each operation of ``body`` the bound arguments that it depends on; None for the last one."""
+    known: dict[mlir.Value, Sources] = {
+        argument: frozenset({index}) if index in bound else None
+        for index, argument in enumerate(body.arguments)
+    }
+    sources: list[Sources] = []
+    for op in mlir.operations(body):
+        depends: Sources = frozenset()
+        for operand in read_values(op):
+            source = known[operand]
+            depends = None if depends is None or source is None else depends | source
+        if is_impure(op) or any(None in mlir.sizes_of(result.type) for result in op.results):
+            depends = None
+        sources.append(depends)
+        known.update(dict.fromkeys(op.results, depends))
+    sources[-1] = None
+    return sources
+
+
+def bound_values(body: mlir.Block, bound: Collection[int]) -> set[mlir.Value]:
+    """The values of ``body`` that depend on bound arguments and constants alone."""
+    values = {body.arguments[index] for index in bound}
+    for op, source in zip(mlir.operations(body), sources_of(body, bound), strict=True):
+        if source is not None:
+            values.update(op.results)
+    return values
+
+
+def read_values(op: mlir.Op) -> list[mlir.Value]:
+    """The operands of ``op``, and the values from outside that its regions read."""
+    return [*op.operands, *(mlir.outside_values(op) if mlir.has_regions(op) else ())]
+
+
+def is_impure(op: mlir.Op) -> bool:
+    """Whether ``op`` has effects, or results that are not a function of its operands."""
+    if "has_side_effect" in op.attributes and str(op.attributes["has_side_effect"]) == "true":
+        return True
+    return mlir.name_of(op) in _IMPURE

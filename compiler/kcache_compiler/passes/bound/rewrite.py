@@ -1,0 +1,20 @@
+"""All rewrites of a program with bound arguments, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.bound.dependence import bound_values
+from kcache_compiler.passes.bound.fold_scales import fold_scales
+from kcache_compiler.types import CompileOptions
+
+
+def rewrite_bound(source: str, bound: Collection[int], options: CompileOptions) -> str:
+    """The module ``source`` rewritten for the positions of its bound arguments; under ``strict`` as it is."""
+    if options.numerics == "strict":
+        return source
+    module = mlir.parse(source)
+    body = mlir.block_of(mlir.main_function(module))
+    fold_scales(body, bound_values(body, bound))
+    return mlir.whole_text(module)
