@@ -74,11 +74,7 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
                 loop.following.append(multiply_add(code, form, factor, packed[vector], total))
     results = loop.results
     if form.fused:
-        old_sums = _load_sums(code, form, addresses, masks)
-        results = [
-            code.op(f"arith.addf {old}, {new} : {form.vector}")
-            for old, new in zip(old_sums, results, strict=True)
-        ]
+        results = _add_to_sums(code, form, addresses, masks, results)
     for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
         if masks:
             _masked_store(code, form, result, address, masks[number % vectors])
@@ -168,6 +164,27 @@ def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name])
     code.do(f"scf.yield {', '.join([zero] * len(addresses))} : {kinds}")
     code.do("}")
     return [f"{result}#{k}" for k in range(len(addresses))]
+
+
+def _add_to_sums(
+    code: Code, form: Form, addresses: list[Name], masks: list[Name], results: list[Name]
+) -> list[Name]:
+    """``results``, added to the sums in C if ``%load``."""
+    kinds = ", ".join([form.vector] * len(addresses))
+    total, zero = code.fresh(), code.const("dense<0.0>", form.vector)
+    code.do(f"{total}:{len(addresses)} = scf.if %load -> ({kinds}) {{")
+    sums: list[Name] = []
+    for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
+        if masks:
+            old = _masked_load(code, form, address, masks[number % len(masks)], zero)
+        else:
+            old = _load(code, form, address)
+        sums.append(code.op(f"arith.addf {old}, {result} : {form.vector}"))
+    code.do(f"scf.yield {', '.join(sums)} : {kinds}")
+    code.do("} else {")
+    code.do(f"scf.yield {', '.join(results)} : {kinds}")
+    code.do("}")
+    return [f"{total}#{k}" for k in range(len(addresses))]
 
 
 def _masked_load(code: Code, form: Form, address: Name, mask: Name, otherwise: Name) -> Name:

@@ -18,7 +18,7 @@ from kcache_compiler.lower.gemm.driver import Driver
 from kcache_compiler.lower.gemm.few_rows import direct_parts
 from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
 from kcache_compiler.lower.gemm.pack_b import copy_b, pack_b
-from kcache_compiler.lower.gemm.packing import consecutive, pack_a, table
+from kcache_compiler.lower.gemm.packing import consecutive, pack_a, runs, table
 from kcache_compiler.lower.gemm.prepack import prepack
 from kcache_compiler.lower.gemm.strip import first_strip, strip
 from kcache_compiler.mlir import operations as mlir
@@ -111,11 +111,13 @@ def library(form: Form) -> str:
     parts = [
         consecutive(form),
         table(form),
+        runs(form),
         pack_a(form),
         pack_b(form),
         prepack(form) if form.prepacked else copy_b(form),
     ]
     parts += [tile(form, rows) for rows in row_counts(form)]
+    parts += [tile(form, form.rows, vectors=1)] if form.narrow else []
     if form.direct:
         parts += [*direct_parts(form), tile(form, form.rows, packing=True), first_strip(form)]
     parts += [finish(form)] if form.summed else []
