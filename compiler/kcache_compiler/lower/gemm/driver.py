@@ -9,7 +9,7 @@ it is in the cache.
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.few_rows import is_direct, write_direct
-from kcache_compiler.lower.gemm.strip import LINE
+from kcache_compiler.lower.gemm.micro_kernel import LINE
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, LONE_COLUMNS, SUMMED_TILES, Form
@@ -39,6 +39,8 @@ class Driver:
         self.sums = code.at("%scratch", form.packed_bytes, "i8")
         #: The packed panels of the block.
         self.panels: Name = "%scratch"
+        #: Of prepacked B, what a panel of rows prefetches from, and its bytes for each step of K of a tile.
+        self.ahead: list[tuple[Name, str]] = []
         self.axes: dict[str, Name] = {}
         start: Name = code.const(len(FACTS))
         for kind in ("batch", "m", "n", "k"):
@@ -123,6 +125,7 @@ class Driver:
         if not form.prepacked:
             self.table(self.columns, column, width, "n", 2)
             contiguous = self.run(self.columns, width)
+        following: Name = ""
         pieces = code.max(code.ceildiv(facts["k"], form.depth), 1)
         piece_depth = code.ceildiv(facts["k"], pieces)
         if form.pairs:
@@ -134,6 +137,7 @@ class Driver:
             if form.prepacked:
                 packed = code.const(0)
                 self.panels = self._prepacked(bases["b"], column, start, depth)
+                following = self._next_block(bases["b"], column, code.add(column, width), start, piece_depth)
             else:
                 self.table(self.steps_b, start, depth, "k", 2)
                 run_b = self.run(self.steps_b, depth)
@@ -150,6 +154,10 @@ class Driver:
                 scratch_sums = (code.at(self.sums, sums_offset, form.wide), code.const(form.width))
                 sums = scratch_sums if form.summed else (stored, step)
                 begins = code.choose(code.compare("eq", row.counter, low), packed, code.const(0))
+                if form.prepacked:
+                    self.ahead = self._share(
+                        following, code.sub(row.counter, low), code.sub(high, low), width, depth
+                    )
                 self._panel(bases, row.counter, rows, (begins, width), depth, runs_a, load, sums)
                 if form.summed:
                     with code.when(last):
@@ -185,6 +193,33 @@ class Driver:
         before = code.mul(code.div(start, form.group), padded)
         offset = code.add(before, code.mul(column, code.ceildiv(depth, form.group)))
         return code.at(base, offset, form.packed)
+
+    def _next_block(self, base: Name, column: Name, end: Name, start: Name, piece: Name) -> Name:
+        """The panels that are read after the columns from ``column`` to ``end`` of the block of K that begins
+        at ``start``, of ``piece`` steps; after the last block what follows in memory.
+        """
+        code, form, facts = self.code, self.form, self.facts
+        following = code.add(start, piece)
+        below = code.compare("slt", following, facts["k"])
+        first = code.choose(below, following, code.const(0))
+        depth = code.min(code.sub(facts["k"], first), piece)
+        panels = self._prepacked(base, code.choose(below, column, end), first, depth)
+        padded = code.roundup(facts["n"], form.columns)
+        stop = code.at(base, code.mul(padded, code.ceildiv(facts["k"], form.group)), form.packed)
+        inside = code.either(below, code.compare("slt", end, facts["n"]))
+        return code.choose(inside, panels, stop, _POINTER)
+
+    def _share(
+        self, panels: Name, row: Name, height: Name, width: Name, depth: Name
+    ) -> list[tuple[Name, str]]:
+        """What the tiles of the panel at ``row`` prefetch of the next block: its address, and the bytes for
+        each step of K of a tile. All panels of ``height`` rows prefetch the whole block.
+        """
+        code, form = self.code, self.form
+        stride = code.ceildiv(code.const(form.columns * BYTES[form.packed]), code.ceildiv(height, form.rows))
+        steps = code.mul(code.ceildiv(width, form.columns), code.ceildiv(depth, form.group))
+        before = code.mul(code.mul(code.div(row, form.rows), stride), steps)
+        return [(code.at(panels, before, "i8"), _POINTER), (stride, "i64")]
 
     def _pack_b(
         self, base: Name, width: Name, depth: Name, run: Name, contiguous: Name, height: Name
@@ -275,7 +310,7 @@ class Driver:
             f"{form.name}_strip",
             *((rows, "i64"), (code.sub(width, deferred), "i64"), (steps, "i64")),
             *((self.panel, _POINTER), (packed, _POINTER), (code.at(sums[0], deferred, form.wide), _POINTER)),
-            *((sums[1], "i64"), (load, "i1"), *prefetch_arguments),
+            *((sums[1], "i64"), (load, "i1"), *prefetch_arguments, *self.ahead),
         )
 
     def pack_a(self, base: Name, row: Name, rows: Name, depth: Name, runs: Name, to: Name) -> None:

@@ -3,6 +3,8 @@
 ``tile_R(k, a, b, step, c, ldc, n, load)``: R rows, of which the first ``n`` columns are read and written.
 Sums stay in registers; each element of C is summed in the order of K. ``packing_R(..., from, steps)`` reads
 unpacked B, step ``k`` at ``from + steps[k]``, and also packs it: the multiplications hide the latency.
+Tiles of prepacked B have two more arguments, ``ahead`` and ``stride``: what they prefetch into the
+second-level cache meanwhile.
 """
 
 from __future__ import annotations
@@ -28,6 +30,13 @@ SOURCE = (
     ("steps", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
 )
 STEPS_AHEAD = 16
+#: Bytes of a cache line.
+LINE = 64
+#: Prefetch distance of packed B into the first-level cache, in bytes.
+BYTES_AHEAD = 8192
+#: Additional arguments of the tiles of prepacked B: each step of K prefetches the line at ``ahead``, which
+#: need not exist, and moves it by so many bytes.
+AHEAD = (("ahead", "!llvm.ptr"), ("stride", "i64"))
 
 
 def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
@@ -42,7 +51,7 @@ def row_counts(form: Form) -> list[int]:
 
 def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
     """The micro-kernel of ``rows`` rows; a ``direct`` one reads unpacked B and has all columns."""
-    code = Code(tile_name(form, rows, direct, vectors, packing), _arguments(packing))
+    code = Code(tile_name(form, rows, direct, vectors, packing), _arguments(form, packing))
     vectors = vectors or form.vectors
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
@@ -65,6 +74,10 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
             packed = [code.load(place, form.packed_vector, width) for place in places]
         for place in places if direct and rows > 1 else ():
             code.prefetch(code.at(place, vectors * form.lanes, form.packed))
+        for line in range(0, form.columns * width if form.prepacked else 0, LINE):
+            code.prefetch(code.at(start, BYTES_AHEAD + line, "i8"))
+        if form.prepacked:
+            code.prefetch(code.at("%ahead", code.mul(loop.counter, "%stride"), "i8"), level=2)
         column_of_a = code.at("%a", loop.counter, form.packed)
         for row in range(rows):
             element = code.load(code.at(column_of_a, row * form.row_step, form.packed), form.packed, width)
@@ -73,19 +86,20 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
                 total = loop.carried[row * vectors + vector]
                 loop.following.append(multiply_add(code, form, factor, packed[vector], total))
     results = loop.results
-    if form.fused:
-        results = _add_to_sums(code, form, addresses, masks, results)
-    for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
-        if masks:
-            _masked_store(code, form, result, address, masks[number % vectors])
-        else:
-            code.store(result, address, form.vector, BYTES[form.wide])
+    if not masks:
+        _store_sums(code, form, addresses, results, [])
+        return code.text()
+    is_full = code.compare("eq", "%n", vectors * form.lanes)
+    with code.when(is_full):  # masked stores are slow on some CPUs
+        _store_sums(code, form, addresses, results, [])
+    with code.otherwise():
+        _store_sums(code, form, addresses, results, masks)
     return code.text()
 
 
-def _arguments(packing: bool) -> list[tuple[str, str]]:
+def _arguments(form: Form, packing: bool) -> list[tuple[str, str]]:
     if not packing:
-        return list(ARGUMENTS)
+        return [*ARGUMENTS, *(AHEAD if form.prepacked else ())]
     return [(name, "!llvm.ptr {llvm.noalias}" if name == "b" else kind) for name, kind in ARGUMENTS + SOURCE]
 
 
@@ -143,6 +157,17 @@ def _masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
         numbers = ", ".join(str(column + lane) for lane in range(form.lanes))
         masks.append(code.op(f"arith.cmpi slt, {code.const(f'dense<[{numbers}]>', kind)}, {count} : {kind}"))
     return masks
+
+
+def _store_sums(code: Code, form: Form, addresses: list[Name], sums: list[Name], masks: list[Name]) -> None:
+    """Store sums to C, added to what is there if they started from zero and ``%load``."""
+    if form.fused:
+        sums = _add_to_sums(code, form, addresses, masks, sums)
+    for number, (address, value) in enumerate(zip(addresses, sums, strict=True)):
+        if masks:
+            _masked_store(code, form, value, address, masks[number % len(masks)])
+        else:
+            code.store(value, address, form.vector, BYTES[form.wide])
 
 
 def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name]) -> list[Name]:

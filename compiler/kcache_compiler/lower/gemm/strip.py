@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile_name
+from kcache_compiler.lower.gemm.micro_kernel import AHEAD, LINE, row_counts, tile_name
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
 _POINTER = "!llvm.ptr"
-#: Bytes of a cache line.
-LINE = 64
 
 
 def strip(form: Form) -> str:
     """``(rows, n, k, a, b, c, ldc, load, next, step)``: a packed panel of A times a block of packed B.
 
-    Prefetches the next panel: rows from ``next`` on, ``step`` bytes apart.
+    Prefetches the next panel: rows from ``next`` on, ``step`` bytes apart. That of prepacked B also has the
+    arguments ``ahead`` and ``stride``: prefetches B from ``ahead`` on, ``stride`` bytes with each step of K
+    of each tile.
     """
     numbers = [(name, "i64") for name in ("rows", "n", "k")]
     pointers = [(name, _POINTER) for name in ("a", "b", "c")]
     prefetch_arguments = [("next", _POINTER), ("step", "i64")]
+    if form.prepacked:
+        prefetch_arguments += AHEAD
     code = Code(
         f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), *prefetch_arguments]
     )
@@ -30,16 +32,21 @@ def strip(form: Form) -> str:
         target = code.at("%c", loop.counter, form.wide)
         width = code.min(code.sub("%n", loop.counter), form.columns)
         _bring_near(code, form, loop.counter)
+        ahead: list[tuple[Name, str]] = []
+        if form.prepacked:
+            steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
+            ahead.append((code.at("%ahead", code.mul(steps_before, "%stride"), "i8"), _POINTER))
+            ahead.append(("%stride", "i64"))
         if spare is None:
-            _tiles(code, form, panel, target, "%ldc", width)
+            _tiles(code, form, panel, (target, "%ldc"), width, ahead)
         else:
             is_full = code.compare("eq", width, form.columns)
             with code.when(is_full):
-                _tiles(code, form, panel, target, "%ldc", width)
+                _tiles(code, form, panel, (target, "%ldc"), width, ahead)
             with code.otherwise():
                 with code.when("%load"):
                     _copy(code, form, (target, "%ldc"), (spare, code.const(form.columns)), width)
-                _tiles(code, form, panel, spare, code.const(form.columns), width)
+                _tiles(code, form, panel, (spare, code.const(form.columns)), width, ahead)
                 _copy(code, form, (spare, code.const(form.columns)), (target, "%ldc"), width)
     return code.text()
 
@@ -88,12 +95,21 @@ def _copy(
         )
 
 
-def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, width: Name) -> None:
+def _tiles(
+    code: Code,
+    form: Form,
+    panel: Name,
+    stored: tuple[Name, Name],
+    width: Name,
+    ahead: list[tuple[Name, str]],
+) -> None:
     """Emit the tiles of the panel's rows: the full tile, or one per bit of their number.
 
-    A full tile of at most a vector of columns computes no others.
+    They are ``stored`` at an address, with a row stride. A full tile of at most a vector of columns computes
+    no others.
     """
     full, *parts = row_counts(form)
+    target, ldc = stored
 
     def call(rows: int, first: Name, vectors: int = 0) -> None:
         a = code.at("%a", code.mul(first, form.row_step), form.packed)
@@ -108,6 +124,7 @@ def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, width: 
             (ldc, "i64"),
             (width, "i64"),
             ("%load", "i1"),
+            *ahead,
         )
 
     def call_full() -> None:
