@@ -38,8 +38,8 @@ def fresh(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
-# PyTorch's own dictionary, when torch.compiler.load_compiled_function drops it.
-@pytest.mark.filterwarnings("ignore:Exception ignored in.*WeakIdKeyDictionary")
+# Copies of weak dictionaries in PyTorch's guards, when torch.compiler.load_compiled_function drops them.
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*Weak(IdKey|Key|Value)Dictionary")
 def test_a_program_of_the_page(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "programs"
     folder.mkdir()
