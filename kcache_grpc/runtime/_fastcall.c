@@ -10,6 +10,9 @@
  * against PyTorch. It returns None for what is not a tensor or not aligned, and an error code of the kernel as a
  * number.
  *
+ * `TensorState(data_ptr, tensors, contents)` remembers which tensors these are, their addresses, their version counters
+ * and, of some, their bytes; `holds(tensors)` says whether a list has the same tensors, unchanged.
+ *
  * `OPENMP_PARALLEL_FOR` is the address of a `parallel_for` (docs/reference/c-abi.md) on the threads of an OpenMP runtime
  * that the process has loaded: kernels that run between PyTorch's operations then have no threads of their own.
  *
@@ -24,7 +27,7 @@
 #include <string.h>
 #include <time.h>
 
-#define INTERFACE 2            /* Rises when the arguments of a type change; fast_call.py has the same number. */
+#define INTERFACE 3            /* Rises when the arguments of a type change; fast_call.py has the same number. */
 #define MAX_BUFFERS 64         /* Inputs, constants and outputs of a call. */
 #define MAX_WORKSPACE (16 << 10) /* Bytes; the workspace is on the stack. */
 #define ALIGNMENT 64           /* Of the workspace; docs/reference/c-abi.md. */
@@ -539,6 +542,154 @@ static PyType_Spec tensorcall_spec = {
     .slots = tensorcall_slots,
 };
 
+/* Whether tensors are the same as before, unchanged. */
+
+typedef struct {
+    PyObject *tensor; /* Not a reference: it is compared, and never read before it is equal to a live tensor. */
+    void *address;
+    long version;
+    const char *bytes; /* In `contents`; NULL where they are not compared. */
+    Py_ssize_t size;
+} State;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t count;
+    State *states;
+    method data_ptr;
+    PyObject *version_name, *contents;
+} TensorState;
+
+/* Read the address and the version counter of a tensor. Returns -1 with an exception. */
+static int
+read_state(const TensorState *self, PyObject *tensor, State *state)
+{
+    state->tensor = tensor;
+    PyObject *address = self->data_ptr(tensor, NULL);
+    if (address == NULL)
+        return -1;
+    state->address = PyLong_AsVoidPtr(address);
+    Py_DECREF(address);
+    if (state->address == NULL && PyErr_Occurred())
+        return -1;
+    PyObject *version = PyObject_GetAttr(tensor, self->version_name);
+    if (version == NULL)
+        return -1;
+    state->version = PyLong_AsLong(version);
+    Py_DECREF(version);
+    return state->version == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+tensorstate_parse(TensorState *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data_ptr", "tensors", "contents", NULL};
+    PyObject *data_ptr, *tensors, *contents;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O!:TensorState", names, &data_ptr, &PyList_Type, &tensors,
+                                     &PyTuple_Type, &contents))
+        return -1;
+    Py_ssize_t count = PyList_Size(tensors);
+    if (PyTuple_Size(contents) != count) {
+        PyErr_SetString(PyExc_ValueError, "contents has bytes or None for each tensor");
+        return -1;
+    }
+    Py_INCREF(self->contents = contents);
+    if ((self->data_ptr = function_of(data_ptr)) == NULL ||
+        (self->version_name = PyUnicode_InternFromString("_version")) == NULL)
+        return -1;
+    self->states = PyMem_Calloc(count + 1, sizeof(State));
+    if (self->states == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    PyTypeObject *owner = Py_TYPE(PyCFunction_GetSelf(data_ptr));
+    for (; self->count < count; self->count++) {
+        PyObject *tensor = PyList_GetItem(tensors, self->count), *content = PyTuple_GetItem(contents, self->count);
+        State *state = &self->states[self->count];
+        if (tensor == NULL || (content != Py_None &&
+                               PyBytes_AsStringAndSize(content, (char **)&state->bytes, &state->size) < 0))
+            return -1;
+        if (!PyType_IsSubtype(Py_TYPE(tensor), owner)) {
+            PyErr_SetString(PyExc_TypeError, "not a tensor");
+            return -1;
+        }
+        if (read_state(self, tensor, state) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+tensorstate_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
+    TensorState *self = (TensorState *)allocate(type, 0);
+    if (self != NULL && tensorstate_parse(self, args, kwargs) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void
+tensorstate_dealloc(TensorState *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyMem_Free(self->states);
+    Py_XDECREF(self->version_name);
+    Py_XDECREF(self->contents);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+tensorstate_holds(TensorState *self, PyObject *tensors)
+{
+    if (!PyList_Check(tensors)) {
+        PyErr_SetString(PyExc_TypeError, "holds(tensors) takes a list");
+        return NULL;
+    }
+    if (PyList_Size(tensors) != self->count)
+        Py_RETURN_FALSE;
+    for (Py_ssize_t i = 0; i < self->count; i++)
+        if (PyList_GetItem(tensors, i) != self->states[i].tensor)
+            Py_RETURN_FALSE;
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        const State *before = &self->states[i];
+        State now;
+        if (read_state(self, before->tensor, &now) < 0)
+            return NULL;
+        if (now.address != before->address || now.version != before->version ||
+            (before->bytes != NULL && memcmp(now.address, before->bytes, before->size) != 0))
+            Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef tensorstate_methods[] = {
+    {"holds", (PyCFunction)(void (*)(void))tensorstate_holds, METH_O,
+     "holds(tensors)\n--\n\nWhether a list has the same tensors, at the same addresses, and none was updated. Raises "
+     "what their\nattributes raise."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot tensorstate_slots[] = {
+    {Py_tp_doc, "The identity, address and version counter of each tensor of a list, and of contiguous ones the bytes "
+                "in `contents`, if these are not None.\nTensors are not kept alive: the caller discards this object "
+                "when one dies."},
+    {Py_tp_new, tensorstate_new},
+    {Py_tp_dealloc, tensorstate_dealloc},
+    {Py_tp_methods, tensorstate_methods},
+    {0, NULL},
+};
+
+static PyType_Spec tensorstate_spec = {
+    .name = "kcache_grpc.runtime._fastcall.TensorState",
+    .basicsize = sizeof(TensorState),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = tensorstate_slots,
+};
+
 /* Launches on the threads of an OpenMP runtime. */
 
 #define RANGES 64 /* Parts of a launch that are handed out apart. */
@@ -813,6 +964,7 @@ static int
 module_exec(PyObject *module)
 {
     return add_type(module, &fastcall_spec) < 0 || add_type(module, &tensorcall_spec) < 0 ||
+                   add_type(module, &tensorstate_spec) < 0 ||
                    add_address(module, "OPENMP_PARALLEL_FOR", (void *)(uintptr_t)openmp_parallel_for) < 0 ||
                    add_address(module, "TIMED_PARALLEL_FOR", (void *)(uintptr_t)timed_parallel_for) < 0 ||
                    PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0 ||

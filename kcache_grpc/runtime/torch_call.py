@@ -59,7 +59,7 @@ class TorchCall:
         Raises ``ArgumentError`` for a kernel whose outputs are counted, that takes sizes as arguments, or
         that has a dtype which this PyTorch lacks.
         """
-        _require_callable(kernel)
+        require_callable(kernel)
         self.kernel = kernel
         self._share_threads = share_threads
         manifest = kernel.manifest
@@ -126,7 +126,8 @@ class TorchCall:
         return run_on_gpu(plan, sys.modules["torch"].device("cuda", ordinal), stream)
 
 
-def _require_callable(kernel: Kernel) -> None:
+def require_callable(kernel: Kernel) -> None:
+    """Raise ``ArgumentError`` for a kernel that no ``TorchCall`` can call."""
     manifest, dtypes = kernel.manifest, torch_dtypes()
     if kernel.binding.counted:
         raise ArgumentError("the kernel has outputs whose sizes depend on data; call the kernel itself")

@@ -345,12 +345,12 @@ assert (kernel(t.ones(4, 8), t.ones(4, 8))[0] == 2).all()
 
 
 def test_a_module_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"FastCall": object, "TensorCall": int, "MAX_BUFFERS": 8, "MAX_WORKSPACE": 0}
+    names = {"FastCall": object, "TensorCall": int, "TensorState": str, "MAX_BUFFERS": 8, "MAX_WORKSPACE": 0}
     module = SimpleNamespace(INTERFACE=fast_call._INTERFACE, OPENMP_PARALLEL_FOR=16, **names)
     monkeypatch.setitem(sys.modules, "kcache_grpc.runtime._fastcall", module)
     monkeypatch.setattr("kcache_grpc.runtime._fastcall", module, raising=False)
     find = fast_call.extension.__wrapped__
-    assert find() == (object, 8, 0, int, 16)
+    assert find() == (object, 8, 0, int, str, 16)
     module.INTERFACE += 1
     assert find() is None
 

@@ -16,10 +16,10 @@ from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
 from kcache_grpc.runtime.cpu.outputs import Outputs
 
 if TYPE_CHECKING:
-    from kcache_grpc.runtime._fastcall import FastCall, TensorCall
+    from kcache_grpc.runtime._fastcall import FastCall, TensorCall, TensorState
 
 #: ``INTERFACE`` of ``_fastcall.c`` that this module calls: a build of other sources is not used.
-_INTERFACE = 2
+_INTERFACE = 3
 _ADDRESS = ffi.typeof("uintptr_t")
 
 
@@ -32,6 +32,7 @@ class Extension(NamedTuple):
     #: Bytes of workspace, which is on the stack.
     max_workspace: int
     tensor_call_type: type[TensorCall]
+    tensor_state_type: type[TensorState]
     #: The address of a ``parallel_for`` on an OpenMP runtime's threads.
     openmp_parallel_for: int
 
@@ -67,6 +68,7 @@ def described(module: Any) -> Extension:
         module.MAX_BUFFERS,
         module.MAX_WORKSPACE,
         module.TensorCall,
+        module.TensorState,
         module.OPENMP_PARALLEL_FOR,
     )
 

@@ -211,5 +211,6 @@ class _Compilation:
         seconds = {stored.origin: time.perf_counter() - begin}
         for kind, plan in record.plans.items():
             kernels = [len(step.fallback) for step in plan.steps if isinstance(step, KernelStep)]
-            self._source.decided(Decision(kind, kernels, [], seconds=seconds, origin="warm"))
+            decision = Decision(kind, kernels, [], seconds=seconds, origin="warm", bound=plan.bound)
+            self._source.decided(decision)
         return compiled

@@ -7,7 +7,8 @@ import re
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program
 from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
+from kcache_grpc.runtime.bound_torch_call import BoundTorchCall
 from kcache_grpc.runtime.torch_call import TorchCall
 
 torch: Any = import_module("torch")
@@ -109,20 +111,24 @@ class ModeActive(Exception):
 
 
 class IslandKernel:
-    """A kernel that takes a list of row-major tensors. Where a call fails, the island's operators run."""
+    """A kernel that takes a list of row-major tensors. Where a call fails, the island's operators run.
 
-    def __init__(self, call: TorchCall, strict: bool) -> None:
+    One with bound inputs takes what ``BoundTorchCall`` does.
+    """
+
+    def __init__(self, call: TorchCall | BoundTorchCall, strict: bool) -> None:
         self._call = call
+        self._run: Callable[..., tuple[Any, ...]] = call
         self._strict = strict
 
-    def __call__(self, tensors: list[Any]) -> tuple[Any, ...]:
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         """The outputs.
 
         Raises ``ModeActive`` where a mode of dispatch has to see the operators, or tensors may have tangents.
         """
         if forward_ad._current_level >= 0 or (_count_modes() and _sees_operators()):
             raise ModeActive
-        return self._call(tensors)
+        return self._run(*arguments)
 
     def load(self) -> None:
         """Raises what ``Kernel.load`` raises."""
@@ -173,11 +179,15 @@ class KernelSource:
                 "torch",
                 self._target(program),
                 dynamic=program.dynamic,
-                options=settings.options,
+                options=replace(settings.options, bound=program.bound),
             )
             for program in programs
         ]
-        return [IslandKernel(TorchCall(kernel), settings.strict) for kernel in kernels]
+        calls = [
+            BoundTorchCall(kernel) if program.bound else TorchCall(kernel)
+            for program, kernel in zip(programs, kernels, strict=True)
+        ]
+        return [IslandKernel(call, settings.strict) for call in calls]
 
     def load(self, programs: Sequence[Program]) -> list[IslandKernel]:
         """The kernels of ``compile``; those of tensors on the CPU are loaded before they are called.

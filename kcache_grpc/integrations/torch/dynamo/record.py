@@ -27,7 +27,7 @@ from kcache_grpc.model.program import Program as SentProgram
 from kcache_grpc.model.program import ProgramFormat
 
 #: Increased when the meaning of a record changes.
-FORMAT = 2
+FORMAT = 3
 #: Programs whose text is longer, in bytes, are not recorded: a record would not be small.
 _MOST_TEXT = 64 << 20
 
@@ -75,7 +75,12 @@ def encode_graph(plan: Plan) -> dict[str, Any]:
 
 def _encode_program(program: Program) -> dict[str, Any]:
     text = base64.b64encode(zlib.compress(program.text, 6)).decode()
-    return {"text": text, "dynamic": program.dynamic, "device": program.device}
+    return {
+        "text": text,
+        "dynamic": program.dynamic,
+        "device": program.device,
+        "bound": list(program.bound),
+    }
 
 
 def decode_record(body: bytes) -> Record:
@@ -117,4 +122,11 @@ def _decode_program(data: Any) -> Program:
         raise InvalidRecord("the text of a program is cut off or too long")
     if data["device"] not in ("cpu", "cuda"):
         raise InvalidRecord(f"a program is for the device {data['device']!r}")
-    return Program(text, bool(data["dynamic"]), data["device"])
+    return Program(text, bool(data["dynamic"]), data["device"], _positions(data["bound"]))
+
+
+def _positions(data: Sequence[Any]) -> tuple[int, ...]:
+    """Indices in ascending order."""
+    if any(type(index) is not int or index < 0 for index in data) or sorted(set(data)) != list(data):
+        raise InvalidRecord(f"{data!r} are no positions of bound inputs")
+    return tuple(data)

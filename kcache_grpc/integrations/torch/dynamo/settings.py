@@ -23,6 +23,7 @@ _SCHEDULES = {
     "max-autotune-no-cudagraphs": RECORDED,
 }
 _FALLBACKS = ("eager", "inductor")
+_BOUND = (None, "weights")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Settings:
     chosen at random, that trace the graph all the same and compare the result with the record.
     ``least_operators``: a kernel with fewer operators that compute is left to PyTorch, as it has nothing to
     fuse; 0 for all that can be kernels, for tests.
+    ``bound``: "weights" to bind parameters and buffers in inference graphs; ``None`` to read them at each
+    call.
     """
 
     numerics: str = "default"
@@ -52,16 +55,19 @@ class Settings:
     warm_start: bool = True
     rederive: float = 0.01
     least_operators: int = LEAST_OPERATORS
+    bound: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rederive <= 1:
             raise ArgumentError(f"rederive is {self.rederive!r}; use a share from 0 to 1")
         if self.fallback not in _FALLBACKS:
             raise ArgumentError(f"fallback is {self.fallback!r}; use one of {', '.join(_FALLBACKS)}")
+        if self.bound not in _BOUND:
+            raise ArgumentError(f"bound is {self.bound!r}; use 'weights' or None")
 
     @property
     def options(self) -> Options:
-        """Those of the compile."""
+        """Those of the compile, without the bound inputs of each program."""
         return Options(self.numerics, self.opt_level, self.tuning, self.schedule)
 
     @property
@@ -71,6 +77,7 @@ class Settings:
             "options": str(self.options),
             "target": self.target,
             "least_operators": str(self.least_operators),
+            "bound": str(self.bound),
             "lowering": _lowering_digest(),
         }
 

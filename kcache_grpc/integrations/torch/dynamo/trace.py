@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.integrations.torch.dynamo.aot.aot_record import constants_of
 from kcache_grpc.integrations.torch.dynamo.aot.capture import compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.aot.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
@@ -20,6 +21,7 @@ from kcache_grpc.integrations.torch.dynamo.strides import keep_copies, keep_stri
 from kcache_grpc.programs.torch.decompositions.table import decompositions as all_decompositions
 
 torch: Any = import_module("torch")
+_FAKE: Any = import_module("torch._subclasses.fake_tensor").FakeTensor
 
 #: Composite operators that draw random numbers: PyTorch's own kernels draw those that eager mode draws.
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
@@ -79,7 +81,8 @@ class Trace:
     def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
             source, least_operators = self._source, self._settings.least_operators
-            lowering = Lowering(graph_module, kind, self._kernels, source.rejected, least_operators)
+            bound = self._bound(graph_module.graph, kind)
+            lowering = Lowering(graph_module, kind, self._kernels, source.rejected, least_operators, bound)
             try:
                 lowered = lowering.lower()
                 run = executable(lowered.plan, lowered.kernels)
@@ -101,6 +104,35 @@ class Trace:
             return run
 
         return compile
+
+    def _bound(self, graph: Any, kind: str) -> frozenset[Any]:
+        """The parameters and buffers among the inputs of an inference graph, if they are to be bound.
+
+        Only those that the graph does not write, and whose updates PyTorch counts.
+        """
+        metadata: Any = getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
+        if self._settings.bound is None or kind != "inference" or metadata is None:
+            return frozenset()
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        values = [*constants_of(self._graph_module), *self._inputs]
+        if not len(placeholders) == len(values) == len(metadata.input_info):
+            return frozenset()  # AOTAutograd merged inputs that share memory, or added its own
+        return frozenset(
+            placeholders[index]
+            for index in metadata.static_input_indices
+            if is_bindable(values[index]) and not metadata.input_info[index].mutates_data
+        )
+
+
+def is_bindable(value: Any) -> bool:
+    """Whether a value is a plain tensor on the CPU whose updates in place PyTorch counts."""
+    plain = type(value) in (torch.Tensor, torch.nn.Parameter) or isinstance(value, _FAKE)
+    return (
+        plain
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not (value.is_quantized or value.is_complex() or value.is_neg() or value.is_inference())
+    )
 
 
 def decompositions() -> dict[Any, Any]:

@@ -85,7 +85,7 @@ class RecordedResult:
             )
         if not self.matches(example_inputs):
             raise InvalidRecord(f"the guards of the record do not hold: {self.guards}")
-        constants = _constants(graph_module)
+        constants = constants_of(graph_module)
         if len(constants) != self.aot_config.num_params_buffers:
             raise InvalidRecord(
                 f"the record has {self.aot_config.num_params_buffers} parameters and buffers inside of the "
@@ -222,7 +222,7 @@ def _symbolic_sizes(example_inputs: Sequence[Any]) -> list[Any]:
     return cache._filter_backed_symints(example_inputs)
 
 
-def _constants(graph_module: Any) -> list[Any]:
+def constants_of(graph_module: Any) -> list[Any]:
     """The parameters and buffers of a graph, which AOTAutograd makes its first inputs."""
     if graph_module is None:
         return []

@@ -41,6 +41,8 @@ class Decision:
     #: "compiled": traced and compiled in this process. "warm": from a record of its source graph.
     #: "eager": left to PyTorch.
     origin: str = "compiled"
+    #: Inputs of kernels that are bound: prepared once, not read at each call.
+    bound: int = 0
 
     @property
     def share(self) -> float:
@@ -61,6 +63,7 @@ class Decision:
             "kind": self.kind,
             "origin": self.origin,
             "kernels": self.kernels,
+            "bound": self.bound,
             "left_out": [list(row) for row in self._rows()],
             "operations_share": round(self.share, 4),
             "traffic_share": round(self.traffic_share, 4),
@@ -70,14 +73,18 @@ class Decision:
     def __str__(self) -> str:
         stages = ", ".join(f"{stage} {seconds * 1e3:.0f} ms" for stage, seconds in self.seconds.items())
         if self.origin == "warm":
-            return f"{self.kind}: {len(self.kernels)} kernels from the record of the source graph ({stages})"
+            kernels = f"{len(self.kernels)} kernels{self._bound()}"
+            return f"{self.kind}: {kernels} from the record of the source graph ({stages})"
         text = (
-            f"{self.kind}: {len(self.kernels)} kernels ({sum(self.kernels)} nodes), "
+            f"{self.kind}: {len(self.kernels)} kernels{self._bound()} ({sum(self.kernels)} nodes), "
             f"{len(self.left_out)} operators left to PyTorch; {self.share:.1%} of operations and "
             f"{self.traffic_share:.1%} of memory traffic in kernels ({stages})"
         )
         lines = [f"  {count} x {name}: {reason}" for name, reason, count in self._rows()]
         return "\n".join([text, *lines])
+
+    def _bound(self) -> str:
+        return f" with {self.bound} bound inputs" if self.bound else ""
 
     def _rows(self) -> list[tuple[str, str, int]]:
         """Operators that PyTorch runs, why and which nodes they are, and how many."""

@@ -101,6 +101,8 @@ class Lowering:
     compile: Compile
     rejected: Rejected
     least_operators: int = LEAST_OPERATORS
+    #: Placeholders that kernels may have bound.
+    bound: frozenset[Node] = frozenset()
     #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
     left_out: dict[Node, str] = field(default_factory=dict[Node, str])
     #: Whether operators are left out because a compile took too long: another time it may not.
@@ -250,7 +252,7 @@ class Lowering:
         end = time.perf_counter()
         plan = _PlanWriter(self, partition, programs).plan()
         decision = self._decision(partition, {"partition": written - begin, "write": compiling - written})
-        decision.seconds["compile"] = end - compiling
+        decision.seconds["compile"], decision.bound = end - compiling, plan.bound
         return Lowered(plan, kernels, decision)
 
     def _program(self, island: Island) -> Program:
@@ -262,7 +264,9 @@ class Lowering:
             reason = f"{type(error).__name__}: {error}"
             nodes = {node: reason for node in island.nodes if node.name == error.metadata.get("node")}
             raise IslandRejected(island, error, nodes) from error
-        return Program(text, bool(names), island.outputs[0].meta["val"].device.type)
+        device = island.outputs[0].meta["val"].device.type
+        bound = tuple(position for position, node in enumerate(island.inputs) if node in self.bound)
+        return Program(text, bool(names), device, bound if device == "cpu" and not names else ())
 
     def _with_text(self, write: Callable[..., _T], island: Island, *, dynamic: bool) -> _T:
         """What ``write_program`` or ``line_owners`` returns of an island."""

@@ -19,7 +19,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.updates import UPDATES
 torch: Any = import_module("torch")
 
 #: Increased when the JSON of plans changes: plans of other versions are not read.
-VERSION = 2
+VERSION = 3
 _PYTHON = {
     name: getattr(operator, name)
     for name in ("add", "eq", "floordiv", "ge", "getitem", "gt", "le", "lt", "mod", "mul", "ne", "neg", "pow")
@@ -99,11 +99,15 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class Program:
-    """A TORCH program of a plan. ``dynamic``: it has dynamic sizes. ``device``: "cpu" or "cuda"."""
+    """A TORCH program of a plan. ``dynamic``: it has dynamic sizes. ``device``: "cpu" or "cuda".
+
+    ``bound``: inputs that are bound, by position, ascending; their values are prepared by the kernel.
+    """
 
     text: bytes
     dynamic: bool
     device: str = "cpu"
+    bound: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,11 @@ class Plan:
     steps: tuple[OperatorStep | KernelStep, ...]
     outputs: tuple[Any, ...]
     programs: tuple[Program, ...]
+
+    @property
+    def bound(self) -> int:
+        """Inputs of programs that are bound."""
+        return sum(len(program.bound) for program in self.programs)
 
 
 def is_slice(value: Any) -> bool:
@@ -136,11 +145,12 @@ def registers_in(value: Any) -> Iterator[int]:
 # Execution.
 
 
-def executable(plan: Plan, kernels: Sequence[Callable[[list[Any]], Sequence[Any]]]) -> Callable[..., Any]:
+def executable(plan: Plan, kernels: Sequence[Callable[..., Sequence[Any]]]) -> Callable[..., Any]:
     """A function of the list of arguments, which it empties, that returns the list of outputs.
 
     ``kernels[i]`` computes ``plan.programs[i]`` from a list of row-major tensors, and raises ``Exception``
-    where its step's fallback has to run.
+    where its step's fallback has to run. If inputs of the program are bound it takes the other inputs, the
+    bound ones as they are, and a function that makes a list of the latter row-major.
     """
     return _Writer(plan, kernels).function()
 
@@ -206,10 +216,17 @@ class _Writer:
 
     def _kernel(self, step: KernelStep) -> None:
         run = self._constant(self._kernels[step.kernel])
+        bound = self._plan.programs[step.kernel].bound
         inputs = [
             self._as_row_major(self._resolved(index, step), layout)
-            for index, layout in zip(step.inputs, step.input_layouts, strict=True)
+            for position, (index, layout) in enumerate(zip(step.inputs, step.input_layouts, strict=True))
+            if position not in bound
         ]
+        passed = [f"[{', '.join(inputs)}]"]
+        if bound:
+            weights = ", ".join(f"v{step.inputs[position]}" for position in bound)
+            layouts = [step.input_layouts[position] for position in bound]
+            passed += [f"[{weights}]", self._constant(_row_major(layouts))]
         results = "".join(f"v{index}, " for index in step.results)
         arguments = "".join(f"v{index}, " for index in step.reads)
         restored = [
@@ -220,7 +237,7 @@ class _Writer:
         fallback = self._constant(_operators(step))
         self._lines += [
             "try:",
-            f"    {results}= {run}([{', '.join(inputs)}])",
+            f"    {results}= {run}({', '.join(passed)})",
             *(f"    {line}" for line in restored),
             "except Exception as error:",
             f"    failed({run}, error)",
@@ -234,6 +251,19 @@ class _Writer:
         if isinstance(layout, Layout):
             return f"{name}.permute({self._constant(layout.order)}).contiguous()"
         return f"{name}.contiguous()" if layout == "copy" else name
+
+
+def _row_major(layouts: Sequence[LayoutLike]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that makes tensors of these layouts row-major, and detaches them."""
+
+    def made(tensors: Sequence[Any]) -> list[Any]:
+        pairs = zip(tensors, layouts, strict=True)
+        return [
+            (tensor.permute(layout.order) if isinstance(layout, Layout) else tensor).detach().contiguous()
+            for tensor, layout in pairs
+        ]
+
+    return made
 
 
 def _failed(kernel: Any, error: Exception) -> None:
@@ -373,7 +403,7 @@ def decode_plan(data: Any, programs: Sequence[Program]) -> Plan:
     try:
         if data["version"] != VERSION:
             raise PlanError(f"version {data['version']} of plans")
-        steps = tuple(_decode_step(step, len(programs)) for step in data["steps"])
+        steps = tuple(_decode_step(step, programs) for step in data["steps"])
         inputs = _index(data["inputs"])
         if inputs > _MOST_INPUTS:
             raise PlanError(f"a plan with {inputs} inputs")
@@ -384,7 +414,7 @@ def decode_plan(data: Any, programs: Sequence[Program]) -> Plan:
     return plan
 
 
-def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
+def _decode_step(data: Any, programs: Sequence[Program]) -> OperatorStep | KernelStep:
     if data[0] == "operator":
         _, name, args, kwargs, result = data
         decoded = {str(key): _decode(value) for key, value in kwargs.items()}
@@ -392,11 +422,14 @@ def _decode_step(data: Any, programs: int) -> OperatorStep | KernelStep:
             raise PlanError("a keyword is no identifier")
         return OperatorStep(_target(name), _positional(args), decoded, _index(result))
     _, kernel, inputs, input_layouts, results, result_layouts, fallback, scalars, lazy = data
-    if data[0] != "kernel" or not 0 <= _index(kernel) < programs:
+    if data[0] != "kernel" or not 0 <= _index(kernel) < len(programs):
         raise PlanError(f"no step: {data[0]!r}")
     if len(inputs) != len(input_layouts) or len(results) != len(result_layouts):
         raise PlanError("a kernel's tensors and their layouts differ in number")
-    operations = tuple(_decode_step(operation, 0) for operation in fallback)
+    program = programs[_index(kernel)]
+    if program.bound and program.bound[-1] >= len(inputs):
+        raise PlanError("a bound input of a program that its step does not have")
+    operations = tuple(_decode_step(operation, ()) for operation in fallback)
     return KernelStep(
         kernel,
         tuple(map(_index, inputs)),
