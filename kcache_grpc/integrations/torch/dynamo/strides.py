@@ -14,6 +14,8 @@ _OTHER_STRIDES = (
     *("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex", "triangular_solve"),
     *("kthvalue", "median", "mode", "nanmedian", "topk"),
 )
+#: Operators whose results share the storage of their operand, which their schemas do not say.
+_UNSAFE_VIEWS = ("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes")
 #: Copies that are no copies of views.
 _PLAIN_COPIES = ("_to_copy", "lift_fresh_copy", "_conj_copy", "_neg_view_copy", "alias_copy", "detach_copy")
 
@@ -44,7 +46,8 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
 def keep_copies(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
     """A decomposition whose results are no views of operands, unless those of ``operator`` are."""
     returns = operator._schema.returns
-    if operator._schema.name == "aten::_unsafe_view" or any(each.alias_info is not None for each in returns):
+    name = operator._schema.name.partition("::")[2]
+    if name in _UNSAFE_VIEWS or any(each.alias_info is not None for each in returns):
         return decomposition
     pytree: Any = import_module("torch.utils._pytree")
 

@@ -80,6 +80,8 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         (lambda x: torch.linalg.qr(x)[1], (4, 4)),
         (lambda x: torch.linalg.solve(x, x[:, 0]), (2, 5, 5)),
         (lambda x: torch.triangular_solve(x[:, :1], x)[1], (5, 5)),
+        (lambda x: torch.unsafe_split(x, 5, 1)[1], (5, 10, 5)),
+        (lambda x: torch.unsafe_chunk(x, 5, 1)[1], (5, 5, 5)),
     ],
 )
 @pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated:UserWarning")

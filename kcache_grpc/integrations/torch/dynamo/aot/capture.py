@@ -13,7 +13,7 @@ import inspect
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 torch: Any = import_module("torch")
 
@@ -86,7 +86,7 @@ def compile_with_aot(
         decompositions=dict(decompositions),
         keep_inference_input_mutations=keep_inference_input_mutations,
     )
-    return compile_plain(gm, example_inputs), None
+    return callable_of(_of_list(compile_plain(gm, example_inputs)), ()), None
 
 
 class _Capture:
@@ -233,17 +233,43 @@ class _ShapeGuards:
 
 def callable_of(compiled: Compiled, constants: Sequence[Any]) -> Compiled:
     """A boxed callable as a function of positional arguments, after the module's parameters and buffers."""
-    if constants:
-
-        def forward_with_constants(*args: Any) -> Any:
-            return compiled([*constants, *args])
-
-        return forward_with_constants
+    run: Compiled | None = None
 
     def forward(*args: Any) -> Any:
-        return compiled(list(args))
+        nonlocal run
+        values = [*constants, *args]
+        if run is None:  # later arguments have the types of the first ones: Dynamo guards them
+            run = _without_check(compiled) if any(map(_is_plain_subclass, values)) else compiled
+        return run(values)
 
     return forward
+
+
+def _of_list(compiled: Compiled) -> Compiled:
+    def call(args: list[Any]) -> Any:
+        return compiled(*args)
+
+    return call
+
+
+def _is_plain_subclass(value: Any) -> bool:
+    """Whether a value is a tensor of a subclass that does not take part in dispatch."""
+    if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return cast("Any", type(value)).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
+def _without_check(compiled: Compiled) -> Compiled:
+    """A callable without PyTorch's check of custom operators: its mode rejects operators of subclasses."""
+    config: Any = torch._functorch.config
+    if not hasattr(config, "check_custom_op_aliasing"):
+        return compiled
+
+    def unchecked(args: list[Any]) -> Any:
+        with config.patch(check_custom_op_aliasing=False):
+            return compiled(args)
+
+    return unchecked
 
 
 def _boxed(compiled: Compiled, key: _Key | None) -> Compiled:

@@ -81,6 +81,29 @@ def test_another_pytorch_has_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "other_name" in backend.reasons[0]
 
 
+class Named(Tensor):
+    """A subclass without dispatch of its own."""
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_first_call_with_a_subclass(captures: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode of PyTorch that checks custom operators in it rejects operators of subclasses."""
+    if not captures:
+        monkeypatch.setitem(capture._PRIVATE, "torch._functorch.aot_autograd:other_name", ())  # pyright: ignore[reportPrivateUsage]
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return (x.sin() * y).sum(0), x.add_(y)
+
+    run = torch.compile(function, backend=Backend())
+    for seed in range(2):
+        torch.manual_seed(seed)
+        x, y = torch.randn(4, 3), torch.randn(4, 3)
+        ours, theirs = (each(x.clone().as_subclass(Named), y) for each in (run, function))
+        for one, other in zip(ours, theirs, strict=True):
+            assert type(one) is type(other) is Named
+            torch.testing.assert_close(one.as_subclass(Tensor), other.as_subclass(Tensor))
+
+
 def test_errors_of_compilers_propagate() -> None:
     def backend(graph: Any, inputs: Sequence[Any]) -> Any:
         def fail(graph: Any, inputs: Sequence[Any]) -> Any:
