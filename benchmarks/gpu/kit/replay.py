@@ -90,7 +90,7 @@ class Replay:
         print(f"{device['device']}, CUDA {device['cuda']}, kernels for {target}", flush=True)
         if options.sanitize:
             child.stop()
-            return sanitized(self._pack, target, options.driver, self._results, self._end)
+            return sanitized(self._pack, target, options.driver, options.only, self._results, self._end)
         counts = Counter(result["status"] for result in self._executed(child, target, done))
         child.stop()
         print(", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing was left")

@@ -154,9 +154,9 @@ def _speed(run: Run) -> str:
     ]
     head = ("case", "us", "least to most", "of copy", "TFLOP/s", *(f"x {rival}" for rival in _RIVALS))
     text = (
-        "Medians by events of the GPU, in turns. `of copy` is the time of a copy inside the memory that moves "
-        "as many bytes as the case must, as a share of the case's time; `x` are times of rivals as multiples "
-        f"of it. The median bandwidth of copies is {bandwidth:.0f} GB/s, read and written.\n"
+        "Medians by events of the GPU, in turns. `of copy`: the time of a copy inside the memory, of as many "
+        "bytes as the case must move, divided by the case's time. `x`: the time of a rival divided by it. "
+        f"The median bandwidth of copies is {bandwidth:.0f} GB/s, read and written.\n"
     )
     return f"## Speed\n\n{text}\n{_table(head, rows)}"
 
