@@ -25,7 +25,7 @@ Kernels that the [replay kit](../internals/gpu.md#replay-kit) executed on GPUs.
 _NOTHING = "\n**Not run on hardware.** No GPU has executed a kernel yet: there is no file of results.\n"
 #: Differences that are shown.
 _SHOWN = 40
-_RIVALS = ("eager", "inductor", "flash", "triton")
+_RIVALS = ("eager", "inductor", "sdpa", "triton")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -75,7 +75,7 @@ def _makers(
     makers: dict[str, Callable[[], Callable[[], object]]] = {"eager": lambda: lambda: own.eager(*tensors)}
     special = own.special
     if special is not None:
-        makers["flash"] = lambda: lambda: special(*tensors)
+        makers["sdpa"] = lambda: lambda: special(*tensors)
 
     def compiled(**options: Any) -> Callable[[], object]:
         function = torch.compile(own.eager, dynamic=False, **options)

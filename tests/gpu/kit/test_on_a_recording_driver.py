@@ -24,6 +24,7 @@ from benchmarks.gpu.kit.programs import Expected, Program
 from benchmarks.gpu.kit.reading import Pack
 from benchmarks.gpu.kit.sanitize import TOOLS, findings, representatives
 from tests.gpu.kit import packs
+from tests.gpu.test_choices import BY_NAME
 from tests.repository.sources import ROOT
 from tests.runtime.gpu.recorded import driver_folder
 
@@ -157,6 +158,19 @@ def test_an_older_gpu_and_none(pack: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("RECORDER_CAPABILITY")
     monkeypatch.setenv("RECORDER_DEVICES", "0")
     assert run(pack, tmp_path).returncode == 3
+
+
+def test_a_newer_gpu_gets_ptx_and_the_parameters_of_each_call(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECORDER_CAPABILITY", "100")
+    run(pack, tmp_path, "--only", CASES[0])
+    calls = (tmp_path / "calls.log").read_text().splitlines()
+    assert [call for call in calls if "ModuleLoad" in call] == ["cuModuleLoadDataEx ptx"] * 9
+    launches = [call.partition(" params= ")[2].split() for call in calls if "cuLaunchKernel" in call]
+    sizes = [sorted(map(int, params))[:2] for params in launches]
+    assert sizes == [sorted(shape) for shape in BY_NAME["pointwise"].sizes]
+    assert all(int(address) % 16 == 0 for params in launches for address in sorted(params, key=int)[2:])
 
 
 def test_findings_of_memcheck_are_kept() -> None:
