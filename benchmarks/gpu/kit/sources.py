@@ -39,6 +39,8 @@ from tests.recognition.eager.close import OF_LARGEST, RELATIVE
 _NARROW_STEP, _OVERWRITING, _CHOICES = 4, 48, 60
 #: Sizes of each graph of the corpus: of the kernel of all sizes, and for each a kernel of their own.
 _SIZES = 3
+#: A product with few tiles and many steps along K, which is split.
+_LONG = (40, 72, 4104)
 _ATTENTION_BOUND = {"f16": 2e-3, "bf16": 2e-2, "f32": 3e-6, "f64": 1e-12}
 _FLOATS = {"f2": "f16", "f4": "f32", "f8": "f64"}
 
@@ -63,6 +65,9 @@ def _templates() -> Iterator[Source]:
             for sizes in template.sizes:
                 name = f"template/{label}/{dtype}/{_text(sizes)}"
                 yield Source(name, "templates", dtype, partial(_template, template, dtype, sizes))
+            if template.name == "matmul":
+                build = partial(_template, template, dtype, _LONG)
+                yield Source(f"template/{label}/{dtype}/{_text(_LONG)}", "templates", dtype, build)
             build = partial(_dynamic_template, template, dtype)
             yield Source(f"template/{label}/{dtype}/dynamic", "templates", dtype, build)
 
