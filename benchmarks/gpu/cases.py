@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from benchmarks.gpu.rivals import Function, rivals
 from tests.gpu.harness.programs import narrow_attention
 
 
@@ -20,11 +19,18 @@ class Case:
     dtype: str
     shapes: tuple[tuple[int, ...], ...]
     program: str
-    eager: Callable[..., Any]
     moved: int
     flops: int = 0
-    #: What a framework has for this very thing, where it has that: flash attention.
-    special: Callable[..., Any] | None = None
+
+    @property
+    def eager(self) -> Function:
+        """PyTorch's way."""
+        return rivals(self.name).eager
+
+    @property
+    def special(self) -> Function | None:
+        """What PyTorch has for this very thing, where it has that: flash attention."""
+        return rivals(self.name).special
 
 
 #: Elements of a streaming case: past every L2 cache, so that memory is measured.
@@ -33,7 +39,7 @@ _BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 
 def cases() -> list[Case]:
-    """All of them; imports PyTorch."""
+    """All of them."""
     found = [_pointwise("f32"), _pointwise("bf16")]
     for row in (256, 1024, 4096, 16384):
         found += [_softmax(row), _rms_norm(row), _layer_norm(row)]
@@ -63,7 +69,6 @@ def _pointwise(dtype: str) -> Case:
         dtype,
         shapes,
         text,
-        lambda a, b: (a + b).relu(),
         3 * _ELEMENTS * _BYTES[dtype],
     )
 
@@ -76,8 +81,6 @@ def _reduced(name: str, of: str, init: str, combine: str, whole: str, rows: str)
 
 
 def _softmax(row: int) -> Case:
-    import torch
-
     count = _ELEMENTS // row
     whole, rows = _kind("f32", count, row), _kind("f32", count)
     body = f"""{_reduced("top", "a0", "0xFF800000", "maximum", whole, rows)}
@@ -86,7 +89,7 @@ def _softmax(row: int) -> Case:
       {_reduced("sum", "e", "0.0", "add", whole, rows)}
       %r = stablehlo.divide %e, %sums : {whole}"""
     text = _main([whole], whole, body)
-    return Case(f"softmax/{row}", "f32", ((count, row),), text, lambda a: torch.softmax(a, 1), 8 * _ELEMENTS)
+    return Case(f"softmax/{row}", "f32", ((count, row),), text, 8 * _ELEMENTS)
 
 
 def _rms_norm(row: int) -> Case:
@@ -101,15 +104,10 @@ def _rms_norm(row: int) -> Case:
       %i = stablehlo.rsqrt %v : {whole}
       %r = stablehlo.multiply %a0, %i : {whole}"""
 
-    def eager(a: Any) -> Any:
-        return a * ((a * a).mean(1, keepdim=True) + 1e-5).rsqrt()
-
-    return Case(f"rms_norm/{row}", "f32", ((count, row),), _main([whole], whole, body), eager, 8 * _ELEMENTS)
+    return Case(f"rms_norm/{row}", "f32", ((count, row),), _main([whole], whole, body), 8 * _ELEMENTS)
 
 
 def _layer_norm(row: int) -> Case:
-    import torch
-
     count = _ELEMENTS // row
     whole, rows, one = _kind("f32", count, row), _kind("f32", count), _kind("f32", row)
     body = f"""%n = stablehlo.constant dense<{float(row)}> : {whole}
@@ -132,7 +130,6 @@ def _layer_norm(row: int) -> Case:
         "f32",
         ((count, row), (row,), (row,)),
         _main([whole, one, one], whole, body),
-        lambda a, g, b: torch.nn.functional.layer_norm(a, (row,), g, b),
         8 * _ELEMENTS,
     )
 
@@ -145,7 +142,6 @@ def _transpose(dtype: str) -> Case:
         dtype,
         ((8192, 8192),),
         text,
-        lambda a: a.t().contiguous(),
         2 * 8192 * 8192 * _BYTES[dtype],
     )
 
@@ -158,7 +154,6 @@ def _matmul(size: int) -> Case:
         "bf16",
         ((size, size), (size, size)),
         _main([kind, kind], kind, body),
-        lambda a, b: a @ b,  # cuBLAS
         3 * 2 * size * size,
         2 * size**3,
     )
@@ -170,24 +165,12 @@ _HEADS, _WIDTH = 32, 64
 
 def _attention(length: int, causal: bool, dtype: str) -> Case:
     """softmax(q k^T / 8) v as frameworks export it; the rival is theirs, unfused."""
-    import torch
-
     text = narrow_attention(1, _HEADS, length, length, _WIDTH, dtype, causal)
-
-    def eager(q: Any, k: Any, v: Any) -> Any:
-        scores = (q @ k.transpose(2, 3)).float() * 0.125
-        if causal:
-            hidden = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
-            scores = scores.masked_fill(hidden, float("-inf"))
-        return torch.softmax(scores, -1).to(v.dtype) @ v
-
     return Case(
         f"attention/{length}{'/f32' if dtype == 'f32' else ''}{'/causal' if causal else ''}",
         dtype,
         ((1, _HEADS, length, _WIDTH),) * 3,
         text,
-        eager,
         4 * _BYTES[dtype] * _HEADS * length * _WIDTH,
         (2 if causal else 4) * _HEADS * length * length * _WIDTH,
-        lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
     )

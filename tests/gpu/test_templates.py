@@ -61,3 +61,37 @@ def test_a_template_agrees_with_numpy(template: Template, dtype: str, sizes: tup
 def test_a_template_agrees_with_numpy_at_every_size_in_every_order(template: Template, dtype: str) -> None:
     for sizes in template.sizes:
         _check(template, dtype, sizes, ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "parts"),
+    [("f16", (20, 24, 2056), 2), ("f32", (9, 17, 1030), 2), ("f64", (16, 8, 2048), 4)],
+    ids=lambda one: str(one).replace(" ", ""),
+)
+def test_a_product_with_few_tiles_is_split_along_k(
+    dtype: str, sizes: tuple[int, int, int], parts: int
+) -> None:
+    (template,) = (one for one in TEMPLATES if one.name == "matmul")
+    arguments = template.arguments(dtype, sizes)
+    kernel = compiled(template.text(dtype, *sizes), len(arguments))
+    assert kernel.interface.gpu_launches[0].grid == (str(parts), "1", "1")
+    assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["contraction", "points"]
+    for seed, order in enumerate(ORDERS, 1):
+        (got,) = run_gpu(kernel, arguments, order=order, seed=seed)
+        template.check(dtype, arguments, got)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((64, 64, 2040), CompileOptions()),
+        ((64, 64, 2048), CompileOptions(schedule="gpu_split:1")),
+        ((768, 768, 2048), CompileOptions()),
+    ],
+    ids=["too short", "chosen", "many tiles"],
+)
+def test_other_products_are_one_launch(sizes: tuple[int, int, int], options: CompileOptions) -> None:
+    (template,) = (one for one in TEMPLATES if one.name == "matmul")
+    text = template.text("bf16", *sizes)
+    launches = lower_module(text, 3, "sm_90", options, lambda _: None).interface.gpu_launches
+    assert [one.ops[0] for one in launches] == ["contraction"]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.ports import free_port
 from tests.repository.sources import ROOT
+from tests.runtime.gpu.recorded import driver_folder
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -78,6 +79,24 @@ def test_the_build_steps_of_the_image_give_a_healthy_server(tmp_path):
     finally:
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=60) == 0
+
+
+def test_a_replay_of_gpu_kernels_needs_numpy_and_cuda_bindings_alone(environment, tmp_path):
+    packs = pytest.importorskip("tests.gpu.kit.packs")
+    packs.write(tmp_path / "pack", [packs.sources()["ops/compare-f32"]])
+    install(environment, "numpy", "cuda-bindings")
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def replay(**settings: str) -> subprocess.CompletedProcess[str]:
+        line = [str(environment / "bin/python"), str(tmp_path / "pack/run.py")]
+        return subprocess.run(line, env=clean | settings, capture_output=True, text=True, timeout=300)
+
+    recorded = replay(LD_LIBRARY_PATH=str(driver_folder()))
+    assert (recorded.returncode, "Recorded GPU" in recorded.stdout) == (1, True)
+    done = replay()
+    if done.returncode != 3:
+        pytest.skip("this machine has a GPU")
+    assert done.stderr.startswith("no GPU: nothing was executed")
 
 
 def install(environment: Path, *requirements: str) -> None:

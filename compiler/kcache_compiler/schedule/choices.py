@@ -29,7 +29,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "gpu_keys": ("auto", "32", "64", "128"),
     "gpu_row": ("auto", "32", "64", "128", "256", "512", "1024"),
     "gpu_rows": ("auto", "1", "2", "4", "8"),
-    "gpu_split": ("1", "2", "4", "8"),
+    "gpu_split": ("auto", "1", "2", "4", "8"),
     "gpu_stages": ("auto", "2", "3", "4", "5"),
     "gpu_threads": ("256", "128", "512"),
     "gpu_tile": ("auto", "64x64", "64x128", "128x64", "128x128", "128x256", "256x128"),
@@ -112,7 +112,7 @@ class GpuChoices:
     rows: int = 0
     keys: int = 0
     columns: int = 0
-    split: int = 1
+    split: int = 0
 
 
 USUAL_GROUPS, USUAL_BLOCKS = GroupLimits(), Blocks()
@@ -143,7 +143,7 @@ class Choices:
     gpu_keys: str = "auto"
     gpu_row: str = "auto"
     gpu_rows: str = "auto"
-    gpu_split: str = "1"
+    gpu_split: str = "auto"
     gpu_stages: str = "auto"
     gpu_threads: str = "256"
     gpu_tile: str = "auto"
@@ -200,7 +200,7 @@ class Choices:
             _number(self.gpu_rows),
             _number(self.gpu_keys),
             _number(self.gpu_columns),
-            int(self.gpu_split),
+            _number(self.gpu_split),
         )
 
     @property

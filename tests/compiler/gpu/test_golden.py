@@ -41,6 +41,7 @@ PROGRAMS = {
     "rows": (ROWS, 1),
     "transposition": (TURN, 1),
     "bf16 product": (matmul(128, 96, 192, "bf16"), 3),
+    "bf16 product split along K": (matmul(64, 96, 4096, "bf16"), 3),
     "f32 product": (matmul(65, 33, 96, "f32"), 3),
     "bf16 attention": (narrow_attention(1, 2, 128, 128, 64, "bf16", True), 3),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import hashlib
+import os
 import re
 import shutil
 import struct
@@ -72,6 +73,9 @@ class Buffer:
 
 @functools.cache
 def _folder() -> Path:
+    """Where executables are built; ``KCACHE_EMULATOR_FOLDER`` names one that processes share."""
+    if shared := os.environ.get("KCACHE_EMULATOR_FOLDER"):
+        return Path(shared)
     folder = Path(tempfile.mkdtemp(prefix="kcache-emulator-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -79,15 +83,18 @@ def _folder() -> Path:
 
 @functools.cache
 def _runtime() -> list[str]:
-    """The object files of the emulator's C part, compiled side by side, once a process."""
-    running = [
-        (subprocess.Popen([*_COMPILER, "-c", str(one), "-o", str(_folder() / f"{one.stem}.o")]), one)
-        for one in SOURCES
-    ]
-    for process, one in running:
+    """The object files of the emulator's C part, compiled side by side, once a folder."""
+    objects = [_folder() / f"{one.stem}.o" for one in SOURCES]
+    running = list[tuple[subprocess.Popen[bytes], Path, Path]]()
+    for one, made in zip(SOURCES, objects, strict=True):
+        if not made.exists():
+            part = made.with_suffix(f".{os.getpid()}")
+            running.append((subprocess.Popen([*_COMPILER, "-c", str(one), "-o", str(part)]), part, made))
+    for process, part, made in running:
         if process.wait(timeout=240):
-            raise EmulationError(f"{one.name} does not compile")
-    return [str(_folder() / f"{one.stem}.o") for one in SOURCES]
+            raise EmulationError(f"{made.stem}.c does not compile")
+        part.replace(made)
+    return [str(one) for one in objects]
 
 
 @functools.lru_cache(maxsize=256)

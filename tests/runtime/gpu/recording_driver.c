@@ -131,6 +131,15 @@ int cuMemAlloc(uint64_t *address, size_t size) {
     return said(0, "cuMemAlloc %zu", size);
 }
 
+int cuMemFree(uint64_t address) { return free((void *)(uintptr_t)address), said(0, "cuMemFree"); }
+
+int cuModuleUnload(module *of) { return free(of->image), free(of), said(0, "cuModuleUnload"); }
+
+int cuMemcpyDtoDAsync(uint64_t to, uint64_t from, size_t size, void *stream) {
+    memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
+    return said(0, "cuMemcpyDtoDAsync %zu stream=%zu", size, (size_t)stream);
+}
+
 int cuMemcpyHtoD(uint64_t to, const void *from, size_t size) {
     memcpy((void *)(uintptr_t)to, from, size);
     return said(0, "cuMemcpyHtoD %zu", size);
@@ -238,7 +247,7 @@ int cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t 
         NAMED(cuInit), NAMED(cuDriverGetVersion), NAMED(cuDeviceGetCount), NAMED(cuDeviceGet),
         NAMED(cuDeviceGetAttribute), NAMED(cuDevicePrimaryCtxRetain), NAMED(cuCtxGetCurrent), NAMED(cuCtxPushCurrent),
         NAMED(cuCtxPopCurrent), NAMED(cuModuleLoadDataEx), NAMED(cuModuleGetFunction), NAMED(cuFuncGetAttribute),
-        NAMED(cuFuncSetAttribute), NAMED(cuMemAlloc), NAMED(cuMemcpyHtoD), NAMED(cuMemAllocAsync),
+        NAMED(cuFuncSetAttribute), NAMED(cuMemAlloc), NAMED(cuMemFree), NAMED(cuModuleUnload), NAMED(cuMemcpyDtoDAsync), NAMED(cuMemcpyHtoD), NAMED(cuMemAllocAsync),
         NAMED(cuMemFreeAsync), NAMED(cuStreamIsCapturing), NAMED(cuEventCreate), NAMED(cuEventRecord),
         NAMED(cuDeviceGetName), NAMED(cuCtxSynchronize), NAMED(cuMemcpyDtoH), NAMED(cuEventSynchronize),
         NAMED(cuEventElapsedTime), NAMED(cuStreamCreate), NAMED(cuStreamDestroy), NAMED(cuStreamBeginCapture),

@@ -6,18 +6,16 @@ finds something, with 2 where there is no sanitizer or no GPU.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.gpu.kit.sanitize import TOOLS, find_sanitizer, sanitizer_command
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.runtime.gpu.device import device_numbered
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _ROOT = Path(__file__).parents[3]
-#: Neither a result of pytest nor of the sanitizer otherwise.
-_FOUND = 86
+_TESTS = ["pytest", "-m", "gpu", "-q", "-p", "no:xdist", "tests/runtime/gpu/test_on_a_gpu.py"]
 
 
 def main() -> int:
@@ -25,7 +23,7 @@ def main() -> int:
     if not set(tools) <= set(TOOLS):
         print(f"tools are {', '.join(TOOLS)}", file=sys.stderr)
         return 2
-    sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    sanitizer = find_sanitizer()
     if sanitizer is None:
         print("there is no compute-sanitizer: it comes with CUDA's toolkit", file=sys.stderr)
         return 2
@@ -36,18 +34,7 @@ def main() -> int:
         return 2
     worst = 0
     for tool in tools:
-        command = [sanitizer, "--tool", tool, "--error-exitcode", str(_FOUND)]
-        command += [
-            "--target-processes",
-            "application-only",
-            sys.executable,
-            "-m",
-            "pytest",
-            "-m",
-            "gpu",
-            "-q",
-        ]
-        command += ["-p", "no:xdist", "tests/runtime/gpu/test_on_a_gpu.py"]
+        command = sanitizer_command(sanitizer, tool, [sys.executable, "-m", *_TESTS])
         code = subprocess.run(command, cwd=_ROOT).returncode
         print(f"{tool}: {'clean' if code == 0 else f'exit status {code}'}")
         worst = max(worst, int(code != 0))

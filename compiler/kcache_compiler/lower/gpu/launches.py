@@ -39,7 +39,7 @@ from kcache_compiler.lower.gpu.loops.while_loop import (
     threads_of,
     write_while_loop,
 )
-from kcache_compiler.lower.gpu.matmul.blocking import Tiles, plan_tiles, takes_tiles
+from kcache_compiler.lower.gpu.matmul.blocking import Tiles, default_split, plan_tiles, takes_tiles
 from kcache_compiler.lower.gpu.matmul.kernel import SplitK, write_parts, write_tiles
 from kcache_compiler.lower.gpu.operands import offsets_of, operands_of, read_by, root_in, written_by
 from kcache_compiler.lower.gpu.tile_sizes import sizes_for
@@ -86,8 +86,9 @@ def build_kernels(unit: Unit) -> None:
     for number, (planned, tiles) in enumerate(launches):
         name = f"launch_{number}"
         parts: SplitK | None = None
-        if tiles is not None and program.sizes.choices.split > 1:
-            parts = SplitK(tiles, program.sizes.choices.split, apply("roundup", workspace.size, 256))
+        split = 1 if tiles is None else program.sizes.choices.split or default_split(tiles)
+        if tiles is not None and split > 1:
+            parts = SplitK(tiles, split, apply("roundup", workspace.size, 256))
             unit.workspace = apply("max", unit.workspace, add(parts.offset, parts.bytes))
         if isinstance(planned, Gathered):
             launch, launch_checks = _write_attention(program, planned, name)

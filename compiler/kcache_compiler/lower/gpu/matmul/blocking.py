@@ -24,6 +24,9 @@ from kcache_compiler.shapes.formula import Formula
 
 #: Minimum number of products per matrix of the batch, and of rows and columns, for tiles.
 FEW, NARROW = 4096, 8
+#: Blocks that split-K makes at most, about as many as a large GPU runs at once; minimum steps along K of a
+#: part, whose time is several times that of another launch; maximum parts.
+BLOCKS, PART_STEPS, PARTS = 128, 32, 8
 #: Minimum bytes of an asynchronous copy.
 COPIED = 4
 _NARROW_FLOATS = ("f16", "bf16")
@@ -110,6 +113,19 @@ def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
     if matrix and not all(_copied(operand, rows, tile) for operand, rows in ((a, tile.m), (b, tile.n))):
         tile = replace(tile, stages=2)
     return Tiles(place, groups, a, b, products.wide, tile)
+
+
+def default_split(tiles: Tiles) -> int:
+    """The number of parts of K: more than 1 if a static product has few tiles and many steps along K."""
+    groups, tile = tiles.groups, tiles.tile
+    batch, m, n, k = (groups.sizes(name) for name in ("batch", "m", "n", "k"))
+    if not (isinstance(batch, int) and isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
+        return 1
+    blocks = batch * -(-m // tile.m) * -(-n // tile.n)
+    parts = 1
+    while parts < PARTS and 2 * parts * blocks <= BLOCKS and 2 * parts * PART_STEPS * tile.k <= k:
+        parts *= 2
+    return parts
 
 
 def _worthwhile(groups: Groups) -> bool:

@@ -1,0 +1,163 @@
+"""``pack OUT [--targets LIST] [--sample N]``: compiles the test set and the benchmark set into a folder.
+
+The folder is what ``run`` takes: at most 40 MB, without a compiler. A pack that was interrupted continues
+where it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.kit.programs import Source
+from benchmarks.gpu.kit.values import digest
+from benchmarks.gpu.kit.writing import FIRST, ROOT, packed, write_pack
+from kcache_compiler.llvm.ptxas import find_ptxas
+from kcache_compiler.versions import CODE_VERSION, GPU_CODE_VERSION
+
+TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120")
+MAX_BYTES = 40 << 20
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """All cases, in one order in every process."""
+    from benchmarks.gpu.kit.samples import benchmark_set
+    from benchmarks.gpu.kit.sources import test_set
+
+    return (*test_set(), *benchmark_set())
+
+
+def chosen(sample: int, only: str) -> list[int]:
+    """Numbers of sources: those whose name contains ``only``, and of these about ``sample`` if it is not 0,
+    spread evenly in each group, with the first ones.
+    """
+    numbers = [number for number, source in enumerate(sources()) if only in source.name]
+    if not 0 < sample < len(numbers):
+        return numbers
+    step = len(numbers) / sample
+    groups = dict[str, int]()
+    kept = set[int]()
+    for number in numbers:
+        source = sources()[number]
+        count = groups[source.group] = groups.get(source.group, -1) + 1
+        if source.name in FIRST or int(count / step) != int((count - 1) / step) or count == 0:
+            kept.add(number)
+    return sorted(kept)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; 1 if the pack is too large."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit pack", description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--sample", type=int, default=0, help="about so many cases")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--ir", action="store_true", help="include LLVM IR, which the emulator executes")
+    options = parser.parse_args(arguments)
+    targets = options.targets.split(",")
+    if find_ptxas() is None:
+        print("without ptxas a pack has no cubins: pip install 'kcache-grpc[cubin]'", file=sys.stderr)
+    began = time.monotonic()
+    facts = {"targets": targets, "commit": _commit(), "code_versions": [CODE_VERSION, GPU_CODE_VERSION]}
+    work = _work_folder(options.out, {**facts, "ir": options.ir})
+    numbers = chosen(options.sample, options.only)
+    entries = _entries(numbers, targets, options.ir, work, options.jobs)
+    contents = {entry["name"]: _record_path(work, entry["name"]) for entry in entries}
+    size = write_pack(options.out, entries, contents, facts)
+    refused = sum("unsupported" in entry for entry in entries)
+    counts = f"{len(entries) - refused} cases, {refused} unsupported, for {', '.join(targets)}"
+    print(f"{counts}: {size / 1e6:.1f} MB, {time.monotonic() - began:.0f} s")
+    if size > MAX_BYTES:
+        print(
+            f"the pack is larger than {MAX_BYTES >> 20} MiB: choose fewer targets, or --sample",
+            file=sys.stderr,
+        )
+        return 1
+    shutil.rmtree(work)
+    return 0
+
+
+def _entries(
+    numbers: Sequence[int], targets: Sequence[str], ir: bool, work: Path, jobs: int
+) -> list[dict[str, Any]]:
+    """Index entries in the order of ``numbers``; those of an earlier run are read."""
+    done = {
+        number: json.loads(path.read_text())
+        for number in numbers
+        if (path := _entry_path(work, number)).exists()
+    }
+    left = [number for number in numbers if number not in done]
+    if done:
+        print(f"{len(done)} of {len(numbers)} cases are packed already", flush=True)
+    began = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max(1, min(jobs, len(left))), context) as pool:
+        running = {pool.submit(_pack_one, number, targets, ir, str(work)): number for number in left}
+        for count, future in enumerate(as_completed(running), 1):
+            number = running[future]
+            try:
+                done[number] = future.result()
+            except Exception as error:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise RuntimeError(f"{sources()[number].name} cannot be packed") from error
+            if count % 50 == 0 or count == len(left):
+                passed = time.monotonic() - began
+                rest = passed / count * (len(left) - count)
+                print(f"[{count}/{len(left)}] {passed:.0f} s, about {rest:.0f} s more", flush=True)
+    return [done[number] for number in numbers]
+
+
+def _pack_one(number: int, targets: Sequence[str], ir: bool, work: str) -> dict[str, Any]:
+    source = sources()[number]
+    entry, content = packed(source, targets, ir)
+    folder = Path(work)
+    _replace(_record_path(folder, source.name), content)
+    _replace(_entry_path(folder, number), json.dumps(entry).encode())
+    return entry
+
+
+def _replace(path: Path, content: bytes) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+def _entry_path(work: Path, number: int) -> Path:
+    return work / f"{number}.json"
+
+
+def _record_path(work: Path, name: str) -> Path:
+    return work / f"{digest(name.encode())}.xz"
+
+
+def _work_folder(out: Path, state: dict[str, Any]) -> Path:
+    """The folder of unfinished packs, empty unless it is of the same commit, targets and versions."""
+    work, text = out / "work", json.dumps(state)
+    if not (work / "state").exists() or (work / "state").read_text() != text:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        (work / "state").write_text(text)
+    return work
+
+
+def _commit() -> str:
+    """The commit that is packed; with ``-dirty`` if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    except OSError:
+        return ""
+    return done.stdout.strip()
