@@ -46,8 +46,13 @@ def test_a_program_of_the_page(number: int, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     (folder / f"program_{number}.py").write_text(_BEFORE + PROGRAMS[number])
-    y = getattr(importlib.import_module(f"program_{number}"), "y", None)
-    assert y is None or (isinstance(y, torch.Tensor) and y.shape == (4, 16))
+    program = vars(importlib.import_module(f"program_{number}"))
+    if "y" not in program:
+        return
+    if isinstance(program["x"], torch._subclasses.FakeTensor):
+        assert program["y"].shape == (4, 16)
+    else:
+        torch.testing.assert_close(program["y"], program["model"](program["x"]).detach())
 
 
 def test_inference() -> None:
