@@ -33,7 +33,8 @@ LEVEL = 3
 _SIZE = struct.Struct(">Q")
 
 
-def _lowered(text: str) -> mlir.Module:
+def lowered(text: str) -> mlir.Module:
+    """The functions of ``text`` in the LLVM dialect."""
     module = mlir.parse(text)
     mlir.run_passes(module, f"builtin.module({PASSES})")
     return module
@@ -44,7 +45,7 @@ def splice_library(module: mlir.Module, form: Form) -> None:
     for function in mlir.named(module, "llvm.func"):
         if mlir.symbol_of(function) == f"{form.name}_run":
             function.erase()
-    mlir.splice(module, str(_lowered(library(form))))
+    mlir.splice(module, str(lowered(library(form))))
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ def library_name(form: Form, target: Target, text: str) -> str:
 
 def _compiled(form: Form, target: Target, text: str) -> Library:
     with mlir.new_context(), mlir.unknown_location():
-        lowered = downgrade(mlir.to_llvm_text(_lowered(text)))
-    bitcode = optimize(lowered, target, LEVEL)
+        llvm_text = downgrade(mlir.to_llvm_text(lowered(text)))
+    bitcode = optimize(llvm_text, target, LEVEL)
     assembly = emit_assembly(bitcode, target, LEVEL)
     code = assemble(assembly, target) if assembles(target) else emit_object(bitcode, target, LEVEL)
     return Library(code, assembly)
