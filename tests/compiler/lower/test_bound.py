@@ -19,6 +19,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, aligned, load
+from tests.compiler.passes.bound.convolutional import ProgramText
 from tests.compiler.random_programs import random_program
 
 RANDOM = np.random.default_rng(20261129)
@@ -195,6 +196,24 @@ def test_prepared_bytes_depend_on_values_alone_and_may_be_mapped_read_only(tmp_p
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     (result,) = kernel.run(np.frombuffer(mapped, np.uint8), x)
     assert result.tobytes() == expected.tobytes()
+
+
+def test_layouts_and_scales_are_those_of_the_weights():
+    program = ProgramText()
+    value = program.relu(program.convolution(program.argument(1, 3, 13, 13), 16, 3, 2, 1))
+    for groups in (1, 16):
+        value = program.convolution(value, 16, 3, 1, 1, groups)
+        scale = program.broadcast(program.argument(16), value.sizes, 1)
+        value = program.relu(program.binary("multiply", value, scale))
+    text = program.text(value).replace("f64", "f32")
+    arrays = [normal(*argument.sizes) for argument in program.arguments]
+    bound = list(range(1, len(arrays)))
+    (expected,) = Kernel(
+        lower_module(text, len(arrays), "x86-64-v2", CompileOptions("strict", 1), lambda _: None)
+    )(*arrays)
+    kernel = Bound(text, len(arrays), bound, "default", 1)
+    (result,) = kernel.run(kernel.prepare(*arrays[1:]), arrays[0])
+    np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
 
 
 def test_kernels_with_bound_arguments_say_their_version():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
-from kcache_compiler.passes.bound.dependence import is_impure, read_values, sources_of
+from kcache_compiler.passes.bound.dependence import erase_unused, read_values, sources_of
 from kcache_compiler.passes.signature import dtype_of
 from kcache_compiler.types import DTYPE_BYTES
 
@@ -57,7 +57,7 @@ class Split:
         body = mlir.block_of(main)
         results = [_value(body, value) for value in values]
         _return(body, results)
-        _erase_unused(body, impure=True)
+        erase_unused(body, impure=True)
         _set_arguments(main, [index for index in range(len(body.arguments)) if index not in self.bound])
         return mlir.whole_text(module)
 
@@ -68,7 +68,7 @@ class Split:
         body = mlir.block_of(main)
         for value in [_value(body, value) for value in self.values]:
             value.replace_all_uses_with(body.add_argument(value.type, mlir.unknown_location()))
-        _erase_unused(body)
+        erase_unused(body)
         _set_arguments(main, self.bound)
         return mlir.whole_text(module)
 
@@ -122,12 +122,6 @@ def _return(body: mlir.Block, results: Sequence[mlir.Value]) -> None:
     with mlir.before(returned):
         func.return_(results)
     returned.erase()
-
-
-def _erase_unused(body: mlir.Block, impure: bool = False) -> None:
-    for op in reversed(mlir.operations(body)[:-1]):
-        if not any(list(result.uses) for result in op.results) and (impure or not is_impure(op)):
-            op.erase()
 
 
 def _set_arguments(main: mlir.Op, erased: Collection[int]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.signature import dtype_of
+from kcache_compiler.types import DTYPE_BYTES
 
 
 def tensor_type(sizes: Sequence[int], element: mlir.Type) -> mlir.Type:
@@ -17,6 +20,12 @@ def static_sizes(value: mlir.Value) -> list[int]:
     sizes = [size for size in mlir.sizes_of(value.type) if size is not None]
     assert len(sizes) == mlir.rank_of(value.type)
     return sizes
+
+
+def is_static(op: mlir.Op) -> bool:
+    """Whether all operands and results of ``op`` are tensors of static sizes."""
+    kinds = [value.type for value in (*op.operands, *op.results)]
+    return all(mlir.is_tensor(kind) and None not in mlir.sizes_of(kind) for kind in kinds)
 
 
 def int_array(numbers: Sequence[int]) -> mlir.Attribute:
@@ -63,3 +72,8 @@ def splat(number: float, kind: mlir.Type) -> mlir.Value:
     return mlir.value(
         "stablehlo.constant", (), kind, value=mlir.attribute(f"dense<{float(number)}> : {kind}")
     )
+
+
+def bytes_of(value: mlir.Value) -> int:
+    """The bytes of a tensor."""
+    return DTYPE_BYTES[dtype_of(mlir.element_type(value.type))] * math.prod(static_sizes(value))

@@ -52,3 +52,10 @@ def is_impure(op: mlir.Op) -> bool:
     if "has_side_effect" in op.attributes and str(op.attributes["has_side_effect"]) == "true":
         return True
     return mlir.name_of(op) in _IMPURE
+
+
+def erase_unused(body: mlir.Block, impure: bool = False) -> None:
+    """Erase operations whose results nothing reads; if ``impure``, those with effects, too."""
+    for op in reversed(mlir.operations(body)[:-1]):
+        if not any(list(result.uses) for result in op.results) and (impure or not is_impure(op)):
+            op.erase()

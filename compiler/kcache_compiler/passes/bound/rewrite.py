@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.bound.channels_last.assign import assign_layouts
 from kcache_compiler.passes.bound.dependence import bound_values
 from kcache_compiler.passes.bound.fold_scales import fold_scales
 from kcache_compiler.types import CompileOptions
@@ -17,4 +18,4 @@ def rewrite_bound(source: str, bound: Collection[int], options: CompileOptions) 
     module = mlir.parse(source)
     body = mlir.block_of(mlir.main_function(module))
     fold_scales(body, bound_values(body, bound))
-    return mlir.whole_text(module)
+    return assign_layouts(mlir.whole_text(module), bound)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.bound import build
 from kcache_compiler.passes.bound.build import static_sizes
 
 #: For some axes of a tensor the axes of another one that they correspond to.
@@ -39,6 +40,8 @@ def weighted(op: mlir.Op, bound: Collection[mlir.Value]) -> Weighted | None:
     """``op`` as an operation with bound weights, of f32 or f64 and not empty; None for others."""
     name = mlir.name_of(op)
     if name not in ("stablehlo.convolution", "stablehlo.dot_general"):
+        return None
+    if not build.is_static(op):
         return None
     kinds = {str(mlir.element_type(value.type)) for value in (*op.operands, *op.results)}
     if len(kinds) > 1 or not kinds <= {"f32", "f64"}:
