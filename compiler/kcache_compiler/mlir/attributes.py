@@ -214,6 +214,24 @@ def product_dimensions(product: Op) -> list[tuple[list[int], list[int]]]:
     ]
 
 
+def exchanged_operands(product: Op) -> dict[str, Attribute]:
+    """The attributes of a ``dot_general`` without an algorithm, for its operands in the other order."""
+    numbers = _stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
+    roles = (
+        ("lhs_batching", numbers.rhs_batching_dimensions),
+        ("rhs_batching", numbers.lhs_batching_dimensions),
+        ("lhs_contracting", numbers.rhs_contracting_dimensions),
+        ("rhs_contracting", numbers.lhs_contracting_dimensions),
+    )
+    text = ", ".join(f"{role}_dimensions = {list(axes)}" for role, axes in roles)
+    attributes = attributes_of(product)
+    attributes["dot_dimension_numbers"] = attribute(f"#stablehlo.dot<{text}>")
+    if "precision_config" in attributes:
+        precisions = ir.ArrayAttr(attributes["precision_config"])
+        attributes["precision_config"] = ir.ArrayAttr.get(list(reversed(list(precisions))))
+    return attributes
+
+
 def constant_extent(operation: Op) -> tuple[bool, int]:
     """Whether a constant is a splat, and the approximate size of its elements in bytes."""
     kind = operation.results[0].type

@@ -166,6 +166,40 @@ def test_batches_of_products(shared: bool):
     assert b"_packed_run" in kernel.compiled.artifacts["llvm"]
 
 
+LEFT = """
+func.func @main(%x: tensor<3x8x7x300xf32>, %w: tensor<3x300x50xf32>, %r: tensor<3x50x8x7xf32>)
+    -> (tensor<3x50x8x7xf32>, tensor<8x3x50x7xf32>, tensor<3x8x7x50xf32>) {
+  %0 = stablehlo.dot_general %w, %x, batching_dims = [0] x [0], contracting_dims = [1] x [3],
+    precision = [DEFAULT, HIGHEST]
+    : (tensor<3x300x50xf32>, tensor<3x8x7x300xf32>) -> tensor<3x50x8x7xf32>
+  %1 = stablehlo.add %0, %r : tensor<3x50x8x7xf32>
+  %2 = stablehlo.transpose %0, dims = [2, 0, 1, 3] : (tensor<3x50x8x7xf32>) -> tensor<8x3x50x7xf32>
+  %3 = stablehlo.transpose %0, dims = [0, 2, 3, 1] : (tensor<3x50x8x7xf32>) -> tensor<3x8x7x50xf32>
+  return %1, %2, %3 : tensor<3x50x8x7xf32>, tensor<8x3x50x7xf32>, tensor<3x8x7x50xf32>
+}"""
+
+
+@pytest.mark.parametrize("numerics", ["strict", "default"])
+def test_left_operands_are_packed_as_right_ones_when_they_are_bound(numerics: str):
+    kernel = compare(LEFT, [normal(3, 8, 7, 300), normal(3, 300, 50), normal(3, 50, 8, 7)], [1], numerics)
+    assert b"_packed_run" in kernel.compiled.artifacts["llvm"]
+
+
+def test_operands_are_exchanged_where_the_left_one_alone_is_prepared():
+    with mlir.new_context(), mlir.unknown_location():
+        left, both, vector = (
+            split(LEFT, {1}).run_text(),
+            split(LEFT, {0, 1}).run_text(),
+            split(product(40, 1, 70, False, "f32"), {0}).run_text(),
+        )
+    assert 'stablehlo.dot_general"(%arg0, %arg2)' in left
+    assert "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision DEFAULT>]" in left
+    assert "array<i64: 1, 0, 3, 2>" in left  # a transposition of the transposed result
+    assert left.count("stablehlo.transpose") == 2
+    assert "stablehlo.dot_general" not in both
+    assert 'stablehlo.dot_general"(%arg1, %arg0)' in vector
+
+
 def test_an_operand_that_is_read_twice_is_not_packed():
     text = """
     func.func @main(%x: tensor<40x70xf32>, %w: tensor<70x50xf32>) -> (tensor<40x50xf32>, tensor<70x50xf32>) {

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from kcache_compiler.lower.bound.weights_right import move_weights_right
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
 from kcache_compiler.passes.bound.dependence import erase_unused, read_values, sources_of
@@ -66,9 +67,12 @@ class Split:
         module = mlir.parse(self.source)
         main = mlir.main_function(module)
         body = mlir.block_of(main)
+        added: list[mlir.Value] = []
         for value in [_value(body, value) for value in self.values]:
-            value.replace_all_uses_with(body.add_argument(value.type, mlir.unknown_location()))
+            added.append(body.add_argument(value.type, mlir.unknown_location()))
+            value.replace_all_uses_with(added[-1])
         erase_unused(body)
+        move_weights_right(body, added)
         _set_arguments(main, self.bound)
         return mlir.whole_text(module)
 
