@@ -173,18 +173,19 @@ class Kernel:
             outputs = self._call(arrays)
         return cut(outputs, self.binding.counted) if self.binding.counted else outputs
 
-    def bind(self, values: Mapping[int | str, Any]) -> PreparedKernel[Kernel]:
+    def bind(self, values: Mapping[int | str, Any], *, keep: bool = True) -> PreparedKernel[Kernel]:
         """The kernel of the other arguments, with values for those that it was compiled to have bound.
 
         ``values``: index or name -> array, for each of ``manifest.options.bound``; they are prepared now, on
-        this thread. Raises ``ArgumentError`` for other arguments, for a wrong dtype or shape, and for a
-        kernel that was compiled without bound arguments; then nothing is computed.
+        this thread. With ``keep=False`` no reference to the arrays is held, so that their memory can be freed;
+        ``rebind`` then takes all values. Raises ``ArgumentError`` for other arguments, for a wrong dtype or
+        shape, and for a kernel that was compiled without bound arguments; then nothing is computed.
         """
         if self.manifest.preparation is None:
             raise ArgumentError(
                 "the kernel was compiled without bound arguments: use compile(..., bound=[...])"
             )
-        return PreparedKernel(self, values)
+        return PreparedKernel(self, values, keep=keep)
 
     def prepare(self, values: Mapping[int, Any]) -> Kernel:
         """The kernel of the other arguments, with ``values`` of all bound inputs; see ``bind``."""

@@ -36,16 +36,15 @@ class PreparedKernel(Generic[KernelT]):
 
     Calls read what ``kcache_prepare`` computed of the bound values: a bound array that changes in place
     changes no result before ``rebind``. Calls and ``rebind`` are safe from many threads at once; a call reads
-    the values of one binding. ``kernel`` is the one that the arguments were bound to.
+    the values of one binding. ``kernel`` is the one that the arguments were bound to. Without ``keep`` no
+    reference to the values is held.
     """
 
-    def __init__(self, kernel: KernelT, values: Mapping[int | str, Any]) -> None:
+    def __init__(self, kernel: KernelT, values: Mapping[int | str, Any], *, keep: bool = True) -> None:
         self.kernel = kernel
-        self._values = self._by_index(values)
-        missing = [index for index in kernel.manifest.options.bound if index not in self._values]
-        if missing:
-            raise kernel.argument_error(missing[0], "it is bound, and was not given")
-        self._current: Bindable = kernel.prepare(self._values)
+        self._keep = keep
+        self._values: dict[int, Any] = {}
+        self._current: Bindable = self._prepared(values)
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         return self._current(*arrays, **named)
@@ -53,11 +52,22 @@ class PreparedKernel(Generic[KernelT]):
     def rebind(self, values: Mapping[int | str, Any] | None = None) -> None:
         """Prepare the values that the bound arrays have now, some of them replaced by ``values``.
 
-        Later calls read them. Raises as ``Kernel.bind`` does, and then later calls read the earlier ones.
+        Later calls read them. Raises as ``Kernel.bind`` does, and then later calls read the earlier ones:
+        also where a value is not in ``values`` that was not kept.
         """
-        updated = {**self._values, **self._by_index(values or {})}
-        self._current = self.kernel.prepare(updated)
-        self._values = updated
+        self._current = self._prepared(values or {})
+
+    def _prepared(self, values: Mapping[int | str, Any]) -> Bindable:
+        """The kernel with ``values``, and those kept where these have none."""
+        updated = {**self._values, **self._by_index(values)}
+        missing = [index for index in self.kernel.manifest.options.bound if index not in updated]
+        if missing:
+            released = "" if self._keep else "; the binding keeps no values: give all of them"
+            raise self.kernel.argument_error(missing[0], f"it is bound, and was not given{released}")
+        prepared: Bindable = self.kernel.prepare(updated)
+        if self._keep:
+            self._values = updated
+        return prepared
 
     def _by_index(self, values: Mapping[int | str, Any]) -> dict[int, Any]:
         """Values of bound inputs. Raises ``ArgumentError`` for other inputs."""

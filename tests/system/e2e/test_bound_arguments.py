@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -138,6 +139,60 @@ def test_a_failed_rebind_leaves_the_earlier_binding(layer: Any):
     with pytest.raises(ArgumentError, match="got shape"):
         bound.rebind({2: np.zeros(3, np.float32)})
     assert bound(x)[0].tobytes() == first.tobytes()
+
+
+def test_values_are_released(plain: Any, layer: Any):
+    x, w, b = values(0)
+    bound = layer.bind({1: w, 2: b}, keep=False)
+    expected, released = plain(x, w, b)[0].tobytes(), weakref.ref(b)
+    del b
+    assert released() is None
+    assert bound(x)[0].tobytes() == expected
+    with pytest.raises(ArgumentError, match=r"argument 2 \(arg2\) .* keeps no values: give all of them"):
+        bound.rebind({1: w})
+    assert bound(x)[0].tobytes() == expected
+    x, w, b = values(1)
+    bound.rebind({1: w, 2: b})
+    assert bound(x)[0].tobytes() == plain(x, w, b)[0].tobytes()
+
+
+def resident_bytes() -> int:
+    """Of this process."""
+    fields = Path("/proc/self/status").read_text().split()
+    return int(fields[fields.index("VmRSS:") + 1]) << 10
+
+
+def test_memory_is_that_of_the_prepared_buffer(client: kcache.Client):
+    rows, size = 64, 1024
+    x, w = f"tensor<{rows}x{size}xf32>", f"tensor<{size}x{size}xf32>"
+    product = f"""
+    func.func @main(%x: {x}, %w: {w}) -> {x} {{
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({x}, {w}) -> {x}
+      return %0 : {x}
+    }}"""
+    kernel = client.compile(product, bound=[1])
+    assert kernel.manifest.preparation is not None
+    ones = np.ones((rows, size), np.float32)
+    kernel.bind({1: np.ones((size, size), np.float32)}, keep=False)(ones)  # loads the kernel
+    before = resident_bytes()
+    bound = [kernel.bind({1: np.full((size, size), number, np.float32)}, keep=False) for number in range(8)]
+    # An array that was freed may stay with the allocator.
+    assert resident_bytes() - before < 10 * kernel.manifest.preparation.prepared_bytes
+    for number, each in enumerate(bound):
+        assert (each(ones)[0] == number * size).all()
+
+
+def test_calls_and_rebinding_take_no_memory(layer: Any):
+    x, w, b = values(0)
+    bound = layer.bind({1: w, 2: b})
+    before = 0
+    for call in range(11_000):
+        if call == 1_000:
+            before = resident_bytes()
+        bound(x)
+        if call % 10 == 0:
+            bound.rebind()
+    assert resident_bytes() - before < 1 << 20
 
 
 def test_misuse_is_refused(client: kcache.Client, plain: Any, layer: Any):
