@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.errors import ResourceExhausted
 from kcache_grpc.integrations.torch.dynamo.aot.aot_record import constants_of
 from kcache_grpc.integrations.torch.dynamo.aot.capture import compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.aot.json_codec import NotRecordable
@@ -78,6 +79,14 @@ class Trace:
         self._toolchains.update(kernel.toolchain for kernel in kernels)
         return kernels
 
+    def _report(self, errors: Sequence[Exception]) -> None:
+        """Count limits that were passed, or raise with ``strict``: operators ran that could be kernels."""
+        for error in errors:
+            if isinstance(error, ResourceExhausted):
+                if self._settings.strict:
+                    raise error
+                FAILURES.add("compile: ResourceExhausted", error, "operators were left to PyTorch")
+
     def _compiler(self, kind: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compile(graph_module: Any, _: Sequence[Any]) -> Callable[..., Any]:
             source, least_operators = self._source, self._settings.least_operators
@@ -85,6 +94,7 @@ class Trace:
             lowering = Lowering(graph_module, kind, self._kernels, source.rejected, least_operators, bound)
             try:
                 lowered = lowering.lower()
+                self._report(lowering.temporary)
                 run = executable(lowered.plan, lowered.kernels)
             except Exception as error:
                 # AOTAutograd may compile a backward when it runs, where nobody else catches the error.
@@ -98,7 +108,7 @@ class Trace:
                 utils: Any = import_module("torch._functorch._aot_autograd.utils")
                 return utils.make_boxed_func(graph_module)
             self._plans[kind] = lowered.plan
-            self._incomplete = self._incomplete or lowering.timed_out
+            self._incomplete = self._incomplete or bool(lowering.temporary)
             source.decided(lowered.decision)
             run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
             return run

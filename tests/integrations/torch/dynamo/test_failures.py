@@ -100,10 +100,12 @@ def test_errors_of_compiles(error: Exception, address: str, monkeypatch: pytest.
         return
     with pytest.warns(kcache.KcacheWarning, match="injected"):
         agree(compiled(address, warm_start=False))
-    assert failures() == {f"compile: {name}": 1}
-    assert counters["kcache"] == {f"compile: {name}": 1}
+    # A limit concerns one island; after other errors the forward and the backward stay with PyTorch.
+    count = 2 if name == "ResourceExhausted" else 1
+    assert failures() == {f"compile: {name}": count}
+    assert counters["kcache"] == {f"compile: {name}": count}
     agree(compiled(address, warm_start=False))  # a second warning would fail the test
-    assert failures() == {f"compile: {name}": 2}
+    assert failures() == {f"compile: {name}": 2 * count}
     with pytest.raises(BackendCompilerFailed, match="injected"):
         run(compiled(address, strict=True, warm_start=False))
 

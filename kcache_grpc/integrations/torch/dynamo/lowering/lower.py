@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
-from kcache_grpc.errors import ArgumentError, CompileFailed, CompileTimeout, InvalidProgram, UnsupportedOp
+from kcache_grpc.errors import (
+    ArgumentError,
+    CompileFailed,
+    CompileTimeout,
+    InvalidProgram,
+    ResourceExhausted,
+    UnsupportedOp,
+)
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut
 from kcache_grpc.integrations.torch.dynamo.lowering.index_checks import check_indices
 from kcache_grpc.integrations.torch.dynamo.lowering.layout import layout_of
@@ -75,7 +82,7 @@ _LOCATED_ATTEMPTS = 4
 #: Rejected partitions after which rejected operators are left out; after later ones whole islands are.
 _ATTEMPTS = 16
 #: Errors after which an island is partitioned again.
-_REJECTIONS = (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ArgumentError)
+_REJECTIONS = (UnsupportedOp, InvalidProgram, CompileFailed, CompileTimeout, ResourceExhausted, ArgumentError)
 
 #: Compiles programs; raises a ``KcacheError``.
 Compile = Callable[[Sequence[Program]], Sequence[Callable[[list[Any]], Sequence[Any]]]]
@@ -105,8 +112,8 @@ class Lowering:
     bound: frozenset[Node] = frozenset()
     #: Node -> why it stays with PyTorch: what this lowering learned from failed attempts.
     left_out: dict[Node, str] = field(default_factory=dict[Node, str])
-    #: Whether operators are left out because a compile took too long: another time it may not.
-    timed_out: bool = False
+    #: Errors because of which operators are left out, and which another time there may not be.
+    temporary: list[Exception] = field(default_factory=list[Exception])
     #: Rejected partitions.
     _attempts: int = field(default=0, init=False)
     samples: tuple[Sample, Sample] | None = None
@@ -234,7 +241,8 @@ class Lowering:
 
     def _learn(self, rejection: IslandRejected) -> None:
         """Leave out nodes of a rejected island: at least one that was not left out before."""
-        self.timed_out = self.timed_out or isinstance(rejection.error, CompileTimeout)
+        if isinstance(rejection.error, (CompileTimeout, ResourceExhausted)):
+            self.temporary.append(rejection.error)
         if getattr(rejection.error, "op", "") == "torch.sym_size":
             tensors = sizes_as_tensors(self.graph_module.graph, rejection.island.nodes)
             self.left_out.update(dict.fromkeys(tensors, _SIZE_OPERAND))

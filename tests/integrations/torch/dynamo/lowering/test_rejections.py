@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import kcache_grpc as kcache
-from kcache_grpc.errors import CompileFailed, CompileTimeout, UnsupportedOp
+from kcache_grpc.errors import CompileFailed, CompileTimeout, ResourceExhausted, UnsupportedOp
 from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowered, Lowering
@@ -134,8 +134,15 @@ def _failing_with(error: Exception, operation: str) -> Callable[..., Any]:
     return compile
 
 
-@pytest.mark.parametrize("error", [CompileFailed("no registers"), CompileTimeout("60 s")])
-def test_only_the_island_that_fails_is_left_to_pytorch(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "temporary"),
+    [
+        (CompileFailed("no registers"), False),
+        (CompileTimeout("60 s"), True),
+        (ResourceExhausted("1 GB"), True),
+    ],
+)
+def test_only_the_island_that_fails_is_left_to_pytorch(error: Exception, temporary: bool) -> None:
     def function(x: Tensor) -> Any:
         y = x.t()
         first = torch.tanh(y) * 2
@@ -151,7 +158,7 @@ def test_only_the_island_that_fails_is_left_to_pytorch(error: Exception) -> None
         ("aten.mul.Tensor", reason),
         ("aten.rand_like.default", "it draws random numbers"),
     ]
-    assert lowering.timed_out == isinstance(error, CompileTimeout)
+    assert lowering.temporary == [error] * temporary
 
 
 def _several_uses(x: Tensor) -> Any:
