@@ -15,6 +15,7 @@ from kcache_compiler.fingerprint import gpu_toolchain
 from kcache_compiler.types import CompileOptions
 from kcache_compiler.versions import GPU_CODE_VERSION
 from tests.compiler.gpu.programs import matmul
+from tests.compiler.schedule.test_split_reductions import reduction
 from tests.gpu.harness.programs import narrow_attention
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -40,6 +41,8 @@ PROGRAMS = {
     "points": (POINTS, 2),
     "rows": (ROWS, 1),
     "transposition": (TURN, 1),
+    "whole sum": (reduction((512, 2048), (0, 1)), 1),
+    "column sums": (reduction((2048, 200), (0,)), 1),
     "bf16 product": (matmul(128, 96, 192, "bf16"), 3),
     "bf16 product split along K": (matmul(64, 96, 4096, "bf16"), 3),
     "f32 product": (matmul(65, 33, 96, "f32"), 3),

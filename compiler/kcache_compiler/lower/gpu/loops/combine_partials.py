@@ -52,7 +52,8 @@ class Combiner:
         return mlir.constant(number, str(kind))
 
 
-_INTEGERS = (*_ZERO, *_ONES, "arith.maxsi", "arith.minsi", "arith.muli")
+#: Operations on integers, which may always be reassociated.
+INTEGERS = (*_ZERO, *_ONES, "arith.maxsi", "arith.minsi", "arith.muli")
 
 
 def combiners_of(code: Code) -> list[Combiner] | None:
@@ -73,7 +74,7 @@ def combiners_of(code: Code) -> list[Combiner] | None:
 def _is_free(owner: mlir.Op) -> bool:
     """Whether the operation may be reassociated."""
     name = mlir.name_of(owner)
-    if name in _INTEGERS:
+    if name in INTEGERS:
         return True
     flags = owner.attributes
     return name in _FLOATS and "fastmath" in flags and "reassoc" in str(flags["fastmath"])
