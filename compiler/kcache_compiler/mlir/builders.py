@@ -220,6 +220,13 @@ def empty_tensor(kind: Type, dynamic_sizes: Sequence[Value] = ()) -> Value:
     return tensor.empty(sizes, element_type(kind), encoding=encoding)
 
 
+def insert_slice(part: Value, into: Value, offsets: Sequence[int]) -> Value:
+    """``into`` with the tensor ``part`` of static sizes at ``offsets``."""
+    sizes = [size or 0 for size in sizes_of(part.type)]
+    steps = [1] * len(sizes)
+    return tensor.insert_slice(part, into, [], [], [], list(offsets), sizes, steps)
+
+
 def tensor_size(operand: Value, axis: int) -> Value:
     """The size of an axis of a tensor, a ``tensor.dim``."""
     return tensor.dim(operand, constant(axis, "index"))

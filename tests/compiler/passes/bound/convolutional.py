@@ -125,5 +125,29 @@ def require_equal_values(
                 np.testing.assert_allclose(found, wanted, 1e-9, tolerance, err_msg=text)
 
 
+def interpretable(module: mlir.Module) -> str:
+    """The text of a rewritten module, without operations on tensors that the interpreter does not have."""
+    for op in mlir.named(module, "tensor.insert_slice"):
+        part, into = op.operands
+        index = mlir.type_of("tensor<i64>")
+        with mlir.before(op), mlir.at_location(op):
+            offsets = [
+                mlir.value(
+                    "stablehlo.constant", (), index, value=mlir.attribute(f"dense<{offset}> : tensor<i64>")
+                )
+                for offset in mlir.integers(op.attributes["static_offsets"])
+            ]
+            result = mlir.value("stablehlo.dynamic_update_slice", [into, part, *offsets], into.type)
+        op.results[0].replace_all_uses_with(result)
+        op.erase()
+    for op in mlir.named(module, "tensor.empty"):
+        kind = op.results[0].type
+        with mlir.before(op), mlir.at_location(op):
+            nothing = mlir.value("stablehlo.constant", (), kind, value=mlir.attribute(f"dense<7.0> : {kind}"))
+        op.results[0].replace_all_uses_with(nothing)
+        op.erase()
+    return mlir.whole_text(module)
+
+
 def _array(answer: str) -> np.ndarray:
     return np.array(ir.DenseFPElementsAttr(ir.Attribute.parse(answer)))

@@ -13,7 +13,13 @@ from kcache_compiler.passes.bound.channels_last.assign import assign_layouts
 from kcache_compiler.passes.bound.dependence import bound_values
 from kcache_compiler.passes.bound.rewrite import rewrite_bound
 from kcache_compiler.types import CompileOptions
-from tests.compiler.passes.bound.convolutional import ProgramText, Value, ints, require_equal_values
+from tests.compiler.passes.bound.convolutional import (
+    ProgramText,
+    Value,
+    interpretable,
+    ints,
+    require_equal_values,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +35,8 @@ def assigned(program: ProgramText, *results: Value) -> tuple[str, list[str]]:
     body = mlir.block_of(mlir.main_function(module))
     prepared = bound_values(body, bound)
     ops = [op for op in mlir.operations(body) if not prepared.issuperset(op.operands)]
-    return mlir.whole_text(module), [str(op) for op in ops]
+    names = [str(op) for op in ops]
+    return interpretable(module), names
 
 
 def transposes(ops: list[str]) -> list[str]:

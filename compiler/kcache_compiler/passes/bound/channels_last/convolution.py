@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound import build
 from kcache_compiler.passes.bound.channels_last.forms import Form, channels_last, plain
-from kcache_compiler.passes.bound.channels_last.state import Layouts, Region
+from kcache_compiler.passes.bound.channels_last.state import FLOATS, Layouts, Region
 
 #: Channels of an input that stays as it is, at most: to convert it costs more than to read it across rows.
 FEW_CHANNELS = 4
-#: Element types of operands and results.
-FLOATS = frozenset({"f32", "f64"})
 
 
 def is_movable(op: mlir.Op, bound: set[mlir.Value]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound import build
 from kcache_compiler.passes.bound.channels_last.forms import Form, channels_last, converted, plain
-from kcache_compiler.passes.bound.channels_last.state import Laid, Layouts
+from kcache_compiler.passes.bound.channels_last.state import FLOATS, Laid, Layouts
 from kcache_compiler.passes.bound.weights import follow
 from kcache_compiler.spec.graph.operations import COMBINERS, ELEMENTWISE
 
@@ -32,9 +32,7 @@ def _in_form(
 
     Does nothing if that converts more bytes than the program's layout would.
     """
-    as_written = plain(mlir.rank_of(op.results[0].type))
-    converting = sum(layouts.cost(operand, first.form) for operand in full)
-    if converting > sum(layouts.cost(operand, as_written) for operand in full):
+    if not _pays(op, layouts, first, full):
         return False
     operands = [
         layouts.tensor(operand, first.form, first.region) if operand in full else operand
@@ -42,6 +40,13 @@ def _in_form(
     ]
     _again(op, operands, first.form, changed, layouts, first)
     return True
+
+
+def _pays(op: mlir.Op, layouts: Layouts, first: Laid, full: Sequence[mlir.Value]) -> bool:
+    """Whether it converts no more bytes to compute ``op`` in the form of ``first`` than as written."""
+    as_written = plain(mlir.rank_of(op.results[0].type))
+    converting = sum(layouts.cost(operand, first.form) for operand in full)
+    return converting <= sum(layouts.cost(operand, as_written) for operand in full)
 
 
 def _again(
@@ -185,8 +190,23 @@ def _reverse(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
 
 
 def _concatenate(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
+    """Along channels operands are inserted: a choice between operands for each element is not vectorized."""
     place = first.form.places[mlir.int_of(op.attributes["dimension"])]
-    return _in_form(op, layouts, first, list(op.operands), {"dimension": mlir.int_attr(place)})
+    if place < first.form.rank - 1 or str(mlir.element_type(op.results[0].type)) not in FLOATS:
+        return _in_form(op, layouts, first, list(op.operands), {"dimension": mlir.int_attr(place)})
+    if not _pays(op, layouts, first, op.operands):
+        return False
+    kind = first.form.type(op.results[0].type)
+    result = mlir.empty_tensor(kind)
+    start = 0
+    for operand in op.operands:
+        part = layouts.tensor(operand, first.form, first.region)
+        sizes = build.static_sizes(part)
+        offsets = [0] * (first.form.rank - 1) + [start]
+        result = mlir.insert_slice(part, result, offsets)
+        start += sizes[-1]
+    layouts.set(op.results[0], result, first.form, first.axis, first.region)
+    return True
 
 
 REWRITES: dict[str, Rewrite] = {

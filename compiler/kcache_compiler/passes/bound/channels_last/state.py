@@ -11,6 +11,9 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound import build
 from kcache_compiler.passes.bound.channels_last.forms import Form, converted, plain
 
+#: Element types of the convolutions whose layout changes.
+FLOATS = frozenset({"f32", "f64"})
+#: Operations whose results are computed anew in another layout.
 _FREE = frozenset({"stablehlo.constant", "stablehlo.broadcast_in_dim"})
 
 
