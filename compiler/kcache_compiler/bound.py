@@ -9,9 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from kcache_compiler.dynamic import Request, lower_dynamic
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.llvm.target import Device, target_named
 from kcache_compiler.lower.bound.split import Prepared, Split, split
+from kcache_compiler.lower.bound.split_graph import GraphSplit, split_graph
 from kcache_compiler.lower.cpu.linking import cpu_kernel
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound.rewrite import rewrite_bound
@@ -19,6 +21,7 @@ from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import cpu
 from kcache_compiler.schedule.prepared import ALIGNMENT, Pack, PreparedBuffer, PrepareTargets
 from kcache_compiler.shapes.formula import text
+from kcache_compiler.spec.dynamic_graph import DynamicGraph
 from kcache_compiler.types import BoundInterface, CompiledKernel, CompileOptions, LibraryCache, TensorType
 
 
@@ -35,11 +38,8 @@ def lower_bound(
 
     Raises ``InvalidProgram`` if it has no such inputs, ``UnsupportedOp`` for GPU targets.
     """
+    _require_bindable(target, options, n_inputs)
     machine = target_named(target)
-    if isinstance(machine, Device):
-        raise UnsupportedOp("bound arguments", "kernels for GPUs have none")
-    if options.bound[-1] >= n_inputs:
-        raise InvalidProgram(f"bound argument {options.bound[-1]} of a program with {n_inputs} inputs")
     pipeline = cpu()
     compiled = pipeline[:-1]
     with ThreadPoolExecutor(1) as threads, mlir.new_context(), mlir.unknown_location():
@@ -56,7 +56,44 @@ def lower_bound(
         kernel.linked.append(preparing)
         linked = run(pipeline[-1:], kernel, on_stage)
     total = {name: seconds.get(name, 0) + spent.get(name, 0) for name in (*seconds, *spent)} | linked
-    return _described(cpu_kernel(kernel, total), source, n_inputs, parts, preparing, kernel)
+    described = _described(cpu_kernel(kernel, total), n_inputs, parts, preparing, kernel)
+    return replace(described, artifacts=described.artifacts | {"mlir": source.encode()})
+
+
+def lower_bound_dynamic(graph: DynamicGraph, request: Request) -> CompiledKernel:
+    """Return the kernel of a graph with symbolic sizes whose inputs ``request.options.bound``, and all lifted
+    constants, are bound.
+
+    Raises ``InvalidProgram`` if it has no such inputs, ``UnsupportedOp`` for GPU targets, for bound arguments
+    with dynamic dimensions, and where sizes depend on data.
+    """
+    _require_bindable(request.target, request.options, request.n_inputs)
+    parts = split_graph(graph, request.options.bound)
+    prepared: list[tuple[Unit, Unit]] = []
+
+    def prepare(kernel: Unit) -> dict[str, float]:
+        computed, targets = _targets(parts, kernel)
+        text = parts.prepare_text(computed)
+        preparing = Unit(
+            text, len(parts.bound), kernel.target, kernel.options, kernel.libraries, kernel.threads
+        )
+        preparing.targets = targets
+        seconds = run(cpu()[:-1], preparing, request.on_stage)
+        kernel.linked.append(preparing)
+        prepared[:] = [(kernel, preparing)]
+        return seconds
+
+    unbound = request.n_inputs - len(request.options.bound)
+    compiled = lower_dynamic(parts.run, replace(request, n_inputs=unbound, prepare=prepare))
+    kernel, preparing = prepared[0]
+    return _described(compiled, request.n_inputs, parts, preparing, kernel)
+
+
+def _require_bindable(target: str, options: CompileOptions, n_inputs: int) -> None:
+    if isinstance(target_named(target), Device):
+        raise UnsupportedOp("bound arguments", "kernels for GPUs have none")
+    if options.bound[-1] >= n_inputs:
+        raise InvalidProgram(f"bound argument {options.bound[-1]} of a program with {n_inputs} inputs")
 
 
 def _arguments(source: str) -> int:
@@ -64,7 +101,7 @@ def _arguments(source: str) -> int:
     return len(mlir.block_of(mlir.main_function(module)).arguments)
 
 
-def _targets(parts: Split, kernel: Unit) -> tuple[list[Prepared], PrepareTargets]:
+def _targets(parts: Split | GraphSplit, kernel: Unit) -> tuple[list[Prepared], PrepareTargets]:
     """The values that the prepare program returns, and where they and packed arguments go."""
     assert kernel.prepared is not None
     offsets, _ = kernel.prepared.layout(kernel.constants)
@@ -84,12 +121,13 @@ def _targets(parts: Split, kernel: Unit) -> tuple[list[Prepared], PrepareTargets
 
 
 def _described(
-    kernel: CompiledKernel, source: str, n_inputs: int, parts: Split, preparing: Unit, unit: Unit
+    kernel: CompiledKernel, n_inputs: int, parts: Split | GraphSplit, preparing: Unit, unit: Unit
 ) -> CompiledKernel:
     """``kernel`` with all arguments of the program in its interface."""
     assert unit.prepared is not None
     bound = dict(zip(parts.bound, preparing.inputs, strict=True))
-    others = iter(unit.inputs)
+    others = iter(kernel.interface.inputs)
+    unbound = [index for index in range(n_inputs) if index not in bound]
     arguments = [bound[index] if index in bound else next(others) for index in range(_count(n_inputs, bound))]
     size = unit.prepared.layout(unit.constants)[1]
     described = BoundInterface(parts.bound, size, ALIGNMENT, text(preparing.workspace))
@@ -97,11 +135,11 @@ def _described(
         kernel.interface,
         inputs=tuple(arguments[:n_inputs]),
         constants=tuple(arguments[n_inputs:]),
+        symbols=tuple(replace(symbol, arg=unbound[symbol.arg]) for symbol in kernel.interface.symbols),
         abi=2,
         bound=described,
     )
-    artifacts = kernel.artifacts | {"mlir": source.encode()}
-    return replace(kernel, artifacts=artifacts, interface=interface)
+    return replace(kernel, interface=interface)
 
 
 def _count(n_inputs: int, bound: dict[int, TensorType]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from kcache_compiler.bound import lower_bound
+from kcache_compiler.bound import lower_bound, lower_bound_dynamic
 from kcache_compiler.collector import collector_paused
 from kcache_compiler.dynamic import Request, lower_dynamic, static_graph
 from kcache_compiler.errors import UnsupportedOp
@@ -78,7 +78,6 @@ def compile_spec(
         except UnsupportedOp as rejection:
             text = render_graph(static_graph(graph, rejection))
         return lower(text, n_inputs, target, options, on_stage, libraries)
-    if options.bound:
-        raise UnsupportedOp("bound arguments", "the kernel has dynamic sizes")
     request = Request(n_inputs, target, options, on_stage, libraries)
-    return lower_dynamic(dynamic_graph(graph), request)
+    lower_sizes = lower_bound_dynamic if options.bound else lower_dynamic
+    return lower_sizes(dynamic_graph(graph), request)

@@ -20,6 +20,7 @@ from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import kernel_of, pipeline_for
+from kcache_compiler.schedule.prepared import PreparedBuffer
 from kcache_compiler.shapes.formula import Formula, UnresolvedSize
 from kcache_compiler.shapes.monomial import factors
 from kcache_compiler.shapes.polynomial import formula_of_size
@@ -53,6 +54,9 @@ class Request:
     options: CompileOptions
     on_stage: Callable[[str], None]
     libraries: LibraryCache | None = None
+    #: Of the run program of a kernel with bound arguments: what lowers the prepare program, for the unit of
+    #: the run program before it is linked. Returns seconds by stage.
+    prepare: Callable[[Unit], dict[str, float]] | None = None
 
 
 def lower_dynamic(graph: DynamicGraph, request: Request) -> CompiledKernel:
@@ -95,6 +99,8 @@ class _Lowered:
 def _lower_without_inference(graph: DynamicGraph, request: Request) -> _Lowered:
     """Lower a program with its sizes as they are; raises ``UnsupportedOp`` if inference may help."""
     if computes_sizes(graph.graph.body):
+        if request.prepare is not None:
+            raise UnsupportedOp("bound arguments", "sizes of the kernel depend on data")
         return _lower_unknown(graph, request)
     try:
         return _lower_at_samples(graph, with_stated_sizes(graph), request)
@@ -140,21 +146,26 @@ def _lower_at_samples(graph: DynamicGraph, sized: SizedGraph, request: Request) 
         units[0].libraries = request.libraries
         try:
             with ThreadPoolExecutor(1) as units[0].threads, mlir.new_context(), mlir.unknown_location():
-                seconds = _lower_units(units, sized.sizes.sampling(samples), request.on_stage)
+                seconds = _lower_units(units, sized.sizes.sampling(samples), request)
         except Ambiguous:
             continue
         return _Lowered(units[0], seconds, samples[0][: len(graph.names)])
     raise CompileFailed("sizes", "the sizes in the code have no formula, or several, at all samples")
 
 
-def _lower_units(units: list[Unit], sampling: Sampling, on_stage: Callable[[str], None]) -> dict[str, float]:
+def _lower_units(units: list[Unit], sampling: Sampling, request: Request) -> dict[str, float]:
     """Lower all samples side by side, and the first one to the end; return seconds by stage."""
     pipeline = pipeline_for(units[0].target)
     seconds = lower_together(
-        units, sampling, pipeline, on_stage, lambda: cut_open_parts(units, sampling, pipeline)
+        units, sampling, pipeline, request.on_stage, lambda: cut_open_parts(units, sampling, pipeline)
     )
     translated = [stage.name for stage in pipeline].index("seam")
-    return seconds | run(pipeline[translated:], units[0], on_stage)
+    if request.prepare is None:
+        return seconds | run(pipeline[translated:], units[0], request.on_stage)
+    seconds |= run(pipeline[translated:-1], units[0], request.on_stage)
+    for name, spent in request.prepare(units[0]).items():
+        seconds[name] = seconds.get(name, 0.0) + spent
+    return seconds | run(pipeline[-1:], units[0], request.on_stage)
 
 
 def sample_unit(sized: SizedGraph, sample: Sequence[int], request: Request) -> Unit:
@@ -163,6 +174,7 @@ def sample_unit(sized: SizedGraph, sample: Sequence[int], request: Request) -> U
     text = render_sample(graph, dict(enumerate(sample)))
     unit = Unit(text, request.n_inputs, target_named(request.target), request.options)
     unit.given = _argument_sizes(graph)
+    unit.prepared = None if request.prepare is None else PreparedBuffer()
     unit.extents = tuple(map(sized.sizes.formula, extent_sizes(graph)))
     unit.bounds = sized.sizes.checks
     return unit

@@ -177,9 +177,11 @@ class Kernel:
         """The kernel of the other arguments, with values for those that it was compiled to have bound.
 
         ``values``: index or name -> array, for each of ``manifest.options.bound``; they are prepared now, on
-        this thread. With ``keep=False`` no reference to the arrays is held, so that their memory can be freed;
-        ``rebind`` then takes all values. Raises ``ArgumentError`` for other arguments, for a wrong dtype or
-        shape, and for a kernel that was compiled without bound arguments; then nothing is computed.
+        this thread. With ``keep=False`` no reference to the arrays is held, so that their memory can be
+        freed; ``rebind`` then takes all values.
+
+        Raises ``ArgumentError`` for other arguments, for a wrong dtype or shape, and for a kernel that was
+        compiled without bound arguments; then nothing is computed.
         """
         if self.manifest.preparation is None:
             raise ArgumentError(

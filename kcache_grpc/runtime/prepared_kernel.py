@@ -110,5 +110,11 @@ def without_bound(manifest: Manifest) -> Manifest:
     """``manifest`` as it is for callers that pass the other inputs: what is prepared is its one constant."""
     bound, preparation = set(manifest.options.bound), manifest.preparation
     size = preparation.prepared_bytes if preparation is not None else 0
-    inputs = tuple(spec for index, spec in enumerate(manifest.inputs) if index not in bound)
-    return replace(manifest, inputs=inputs, constants=(TensorSpec("ui8", (str(size),)),), preparation=None)
+    others = [index for index in range(len(manifest.inputs)) if index not in bound]
+    return replace(
+        manifest,
+        inputs=tuple(manifest.inputs[index] for index in others),
+        constants=(TensorSpec("ui8", (str(size),)),),
+        symbols=tuple(replace(symbol, arg=others.index(symbol.arg)) for symbol in manifest.symbols),
+        preparation=None,
+    )

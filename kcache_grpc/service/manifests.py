@@ -59,8 +59,18 @@ def shape(graph: KnownGraph, wish: KernelWish) -> Shape:
     _require_bindable(graph, wish)
     if wish.shapes.mode == DYNAMIC:
         parsed = Binding.from_bytes(graph.binding.payload)
-        return dynamic_shape(parsed, wish.shapes, wish.witnesses)
+        found = dynamic_shape(parsed, wish.shapes, wish.witnesses)
+        _require_static(found, wish.options.bound)
+        return found
     return Shape(graph.arg_spec)
+
+
+def _require_static(shape: Shape, bound: tuple[int, ...]) -> None:
+    """Raises ``ArgumentError`` for bound arguments with dynamic dimensions."""
+    kinds = parse_arg_spec(shape.arg_spec) if bound else ()
+    for index in bound:
+        if not all(size.isdecimal() for size in map(str, kinds[index].dims)):
+            raise ArgumentError(f"argument {index} is to be bound, and has dynamic sizes: {kinds[index]}")
 
 
 def _require_bindable(graph: KnownGraph, wish: KernelWish) -> None:
@@ -73,8 +83,6 @@ def _require_bindable(graph: KnownGraph, wish: KernelWish) -> None:
         raise ArgumentError(f"argument {bound[-1]} is to be bound, and the program has {count} inputs")
     if isinstance(wish.target, GpuTarget):
         raise ArgumentError(f"a kernel for {wish.target} has no bound arguments: they are for CPUs")
-    if wish.shapes.mode == DYNAMIC:
-        raise ArgumentError("a kernel with bound arguments is for exactly the program's sizes")
 
 
 def identity(graph: KnownGraph, shape: Shape, wish: KernelWish, toolchains: Toolchains) -> KernelIdentity:

@@ -195,6 +195,28 @@ def test_calls_and_rebinding_take_no_memory(layer: Any):
     assert resident_bytes() - before < 1 << 20
 
 
+def test_sizes_of_other_arguments_are_dynamic(client: kcache.Client):
+    """One kernel and one prepared buffer for all sizes; results have the bits of the kernel without."""
+    text = LAYER.replace("30x", "?x").replace(
+        """  %1 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<48xf32>) -> tensor<?x48xf32>""",
+        """  %rows = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x64xf32>) -> tensor<i32>
+  %rows1 = stablehlo.reshape %rows : (tensor<i32>) -> tensor<1xi32>
+  %columns = stablehlo.constant dense<48> : tensor<1xi32>
+  %s = stablehlo.concatenate %rows1, %columns, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %1 = stablehlo.dynamic_broadcast_in_dim %b, %s, dims = [1]
+    : (tensor<48xf32>, tensor<2xi32>) -> tensor<?x48xf32>""",
+    )
+    plain = client.compile(text, options=STRICT, dynamic=True)
+    kernel = client.compile(text, options=STRICT, dynamic=True, bound=[1, 2])
+    _, w, b = values(4)
+    bound = kernel.bind({1: w, 2: b})
+    for rows in (1, 2, 31, 200, 31):
+        x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
+        assert bound(x)[0].tobytes() == plain(x, w, b)[0].tobytes()
+    with pytest.raises(ArgumentError, match="axis 1 is 63 instead of 64"):
+        bound(np.zeros((2, 63), np.float32))
+
+
 def test_misuse_is_refused(client: kcache.Client, plain: Any, layer: Any):
     x, w, b = values(0)
     with pytest.raises(ArgumentError, match=r"bound arguments \(arg1, arg2\)"):
@@ -207,9 +229,9 @@ def test_misuse_is_refused(client: kcache.Client, plain: Any, layer: Any):
         client.compile(LAYER, bound=[3])
     with pytest.raises(ArgumentError, match="they are for CPUs"):
         client.compile(LAYER, target="sm_90", bound=[1])
-    words = "exactly the program's sizes"
+    words = r"argument 1 is to be bound, and has dynamic sizes: bf16\[s\d,64\]"
     with pytest.warns(KcacheWarning), pytest.raises(ArgumentError, match=words):
-        client.compile(LAYER, dynamic="assume", symbols=[(0, 0)], bound=[1])
+        client.compile(LAYER, dynamic="assume", symbols=[(1, 0)], bound=[1])
     with pytest.raises(ArgumentError, match="brings no weights"):
         client.compile(LAYER, bound="weights")
 

@@ -21,7 +21,7 @@ from kcache_compiler.types import DTYPE_BYTES
 #: Bytes of a prepared value for each byte of the arguments that it depends on, at most: of an operation that
 #: computes each element from few others, and of any other one.
 GROWTH, MOST_GROWTH = 4, 64
-_EXPENSIVE = frozenset(
+EXPENSIVE = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("cholesky", "composite", "convolution", "custom_call", "dot", "dot_general", "fft", "gather"),
@@ -102,7 +102,7 @@ def split(source: str, bound: Collection[int]) -> Split:
 
 def _is_prepared(op: mlir.Op, sources: frozenset[int], body: mlir.Block) -> bool:
     """Whether results are small enough beside the arguments that they are computed from."""
-    expensive = mlir.name_of(op) in _EXPENSIVE or mlir.has_regions(op)
+    expensive = mlir.name_of(op) in EXPENSIVE or mlir.has_regions(op)
     read = sum(_bytes(body.arguments[index].type) for index in sources)
     written = sum(_bytes(result.type) for result in op.results)
     return written <= read * (MOST_GROWTH if expensive else GROWTH)

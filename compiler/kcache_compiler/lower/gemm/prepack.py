@@ -31,14 +31,17 @@ def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, Pac
     as it is.
     """
     form, groups = contraction.form, contraction.groups
-    sizes = [groups.sizes(name) for name in ("batch", "m", "n", "k")]
+    sizes = [groups.sizes(name) for name in ("batch", "n", "k")]
     if not all(isinstance(size, int) and size > 0 for size in sizes) or contraction.offsets[1] != 0:
         return None
+    m = groups.sizes("m")
     batch = [axis for axis in groups.batch if axis.b != 0]
     if batch and len(batch) < len(groups.batch):
         return None
-    _, m, n, k = (int(str(size)) for size in sizes)
-    if form.direct and m <= form.few * form.rows and is_contiguous(groups):
+    _, n, k = (int(str(size)) for size in sizes)
+    if isinstance(m, int) and (
+        m < 1 or (form.direct and m <= form.few * form.rows and is_contiguous(groups))
+    ):
         return None
     form = replace(form, prepacked=True)
     each = -(-n // form.columns) * form.columns * -(-k // form.group)

@@ -279,6 +279,22 @@ def test_buffers_that_the_graph_writes_are_not_bound(address: str):
     assert decisions.decisions()[0].bound == 1
 
 
+def test_dynamic_sizes(address: str, prepared: Any):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.GELU(), torch.nn.Linear(24, 8)).eval()
+    compiled = compile_with(model, address, options=BOUND, dynamic=True)
+    decisions.forget()
+    with torch.no_grad():
+        for rows in (2, 3, 17, 64, 2):
+            x = torch.randn(rows, 16)
+            torch.testing.assert_close(compiled(x), model(x))
+        assert len(prepared) == 1
+        model[0].weight.mul_(2)
+        same(compiled, model, torch.randn(5, 16))
+    [decision] = decisions.decisions()
+    assert (decision.bound, len(prepared)) == (4, 2)
+
+
 def test_inference_tensors_are_read_at_each_call(address: str):
     with torch.inference_mode():
         model, x = net(), images()

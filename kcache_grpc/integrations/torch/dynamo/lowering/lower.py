@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
@@ -256,7 +256,8 @@ class Lowering:
         written = time.perf_counter()
         programs = for_each(self._program, partition.islands)
         compiling = time.perf_counter()
-        kernels = for_each(self._compiled, partition.islands, programs)
+        compiled = for_each(self._compiled, partition.islands, programs)
+        programs, kernels = [program for program, _ in compiled], [kernel for _, kernel in compiled]
         end = time.perf_counter()
         plan = _PlanWriter(self, partition, programs).plan()
         decision = self._decision(partition, {"partition": written - begin, "write": compiling - written})
@@ -273,8 +274,12 @@ class Lowering:
             nodes = {node: reason for node in island.nodes if node.name == error.metadata.get("node")}
             raise IslandRejected(island, error, nodes) from error
         device = island.outputs[0].meta["val"].device.type
-        bound = tuple(position for position, node in enumerate(island.inputs) if node in self.bound)
-        return Program(text, bool(names), device, bound if device == "cpu" and not names else ())
+        bound = [
+            position
+            for position, node in enumerate(island.inputs)
+            if node in self.bound and device == "cpu" and not size_symbols(node.meta["val"])
+        ]
+        return Program(text, bool(names), device, tuple(bound))
 
     def _with_text(self, write: Callable[..., _T], island: Island, *, dynamic: bool) -> _T:
         """What ``write_program`` or ``line_owners`` returns of an island."""
@@ -291,12 +296,17 @@ class Lowering:
     def output_layouts(self, island: Island) -> list[LayoutLike]:
         return [layout_of(node.meta["val"], self._samples()) for node in island.outputs]
 
-    def _compiled(self, island: Island, program: Program) -> Callable[[list[Any]], Sequence[Any]]:
+    def _compiled(
+        self, island: Island, program: Program
+    ) -> tuple[Program, Callable[[list[Any]], Sequence[Any]]]:
+        """The kernel, and its program: without bound inputs if no kernel has them bound."""
         try:
             [kernel] = self.compile([program])
         except _REJECTIONS as error:
+            if program.bound and getattr(error, "op", "") == "bound arguments":
+                return self._compiled(island, replace(program, bound=()))
             raise IslandRejected(island, error, self._rejected_nodes(error, island, program)) from error
-        return kernel
+        return program, kernel
 
     def _rejected_nodes(self, error: Exception, island: Island, program: Program) -> dict[Node, str]:
         if not isinstance(error, UnsupportedOp):
