@@ -49,6 +49,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.rejections import (
 )
 from kcache_grpc.integrations.torch.dynamo.lowering.rewrites import (
     bound_slices,
+    diagonals_as_slices,
     drop_empty_operands,
     sizes_as_tensors,
     sizes_of_inputs,
@@ -127,6 +128,7 @@ class Lowering:
         drop_empty_operands(graph)
         bound_slices(graph)
         views_of_aten(graph)
+        diagonals_as_slices(graph)
         sizes_of_inputs(graph)
         write_elements_in_place(graph)
         if self.kind != "backward":  # whose indices the forward has checked

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.integrations.torch.dynamo.lowering.partition import is_view
+
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
 prims: Any = torch.ops.prims
@@ -65,6 +67,49 @@ def views_of_aten(graph: Any) -> None:
         target = _PRIMS_VIEWS.get(node.target) if node.op == "call_function" else None
         if target is not None:
             node.target = target
+
+
+def diagonals_as_slices(graph: Any) -> None:
+    """Write ``aten.diagonal`` of static sizes as a slice with a step, where only computations read it.
+
+    Where it is a result, or another view is made of it, it stays: it has to alias its operand.
+    """
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is aten.diagonal.default and _is_only_read(node):
+            _write_slice(graph, node)
+
+
+def _is_only_read(node: Any) -> bool:
+    shape = node.args[0].meta["val"].shape
+    computes = all(user.op == "call_function" and not is_view(user) for user in node.users)
+    return computes and all(isinstance(size, int) for size in shape)
+
+
+def _write_slice(graph: Any, node: Any) -> None:
+    """Of the matrices as rows of their elements: neighbors on a diagonal are a row and an element apart."""
+    matrices = node.args[0]
+    offset, *dims = _argument_values(node, ("offset", "dim1", "dim2"))
+    rank = matrices.meta["val"].dim()
+    rows, columns = (dim % rank for dim in dims)
+    *batch, height, width = order = [*(set(range(rank)) - {rows, columns}), rows, columns]
+    shape = matrices.meta["val"].shape
+    step = shape[width] + 1
+    count = node.meta["val"].shape[-1]
+    start = (offset if offset >= 0 else -offset * shape[width]) if count else 0
+    elements = [*(shape[axis] for axis in batch), shape[height] * shape[width]]
+    calls = (
+        (aten.permute.default, (order,)),
+        (aten.reshape.default, (elements,)),
+        (aten.slice.Tensor, (len(batch), start, start + count * step - step + 1 if count else 0, step)),
+    )
+    value = matrices
+    with graph.inserting_before(node):
+        for target, arguments in calls:
+            operand = value.meta["val"]
+            value = graph.call_function(target, (value, *arguments))
+            value.meta["val"] = target(operand, *arguments)
+    node.replace_all_uses_with(value)
+    graph.erase_node(node)
 
 
 def bound_slices(graph: Any) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kcache_grpc.integrations.torch.dynamo.lowering.rewrites import drop_empty_operands, sizes_as_tensors
+from kcache_grpc.integrations.torch.dynamo.lowering.rewrites import (
+    diagonals_as_slices,
+    drop_empty_operands,
+    sizes_as_tensors,
+)
 
 aten: Any = torch.ops.aten
 
@@ -87,3 +94,29 @@ def test_a_size_as_a_tensor_promotes_as_a_number(shape: Any, dtype: Any, factor:
     expected = x * (7 * factor)
     assert module(x, sized).dtype == expected.dtype
     torch.testing.assert_close(module(x, sized), expected, rtol=0, atol=0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_diagonals_that_are_read_are_slices(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(0, 5), min_size=2, max_size=4))
+    dims = data.draw(st.permutations(range(-len(shape), 0)))[:2]
+    offset = data.draw(st.integers(-shape[dims[0]], shape[dims[1]]))
+    strides = data.draw(st.permutations(range(len(shape))))
+    x = torch.arange(math.prod(shape)).reshape([shape[axis] for axis in strides])
+    x = x.permute([strides.index(axis) for axis in range(len(shape))])
+    module = make_fx(lambda x: aten.diagonal.default(x, offset, *dims) * 2, tracing_mode="fake")(x)
+    diagonals_as_slices(module.graph)
+    module.graph.lint()
+    module.recompile()
+    assert aten.diagonal.default not in [node.target for node in calls(module.graph)]
+    assert torch.equal(module(x), x.diagonal(offset, *dims) * 2)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: aten.diagonal.default(x), lambda x: aten.diagonal.default(x)[1:] * 2]
+)
+def test_diagonals_that_alias_stay(function: Callable[..., Any]) -> None:
+    module = make_fx(function, tracing_mode="fake")(torch.ones(3, 3))
+    diagonals_as_slices(module.graph)
+    assert aten.diagonal.default in [node.target for node in calls(module.graph)]
