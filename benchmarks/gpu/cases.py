@@ -43,6 +43,7 @@ def cases() -> list[Case]:
     found = [_pointwise("f32"), _pointwise("bf16")]
     for row in (256, 1024, 4096, 16384):
         found += [_softmax(row), _rms_norm(row), _layer_norm(row)]
+    found += [_sum("sum", (_ELEMENTS,)), _sum("column_sums", (_ELEMENTS // 1024, 1024))]
     found += [_transpose("f32"), _transpose("bf16")]
     found += [_matmul(size) for size in (1024, 2048, 4096, 8192)]
     found += [_attention(length, causal, "bf16") for length in (1024, 4096) for causal in (False, True)]
@@ -132,6 +133,15 @@ def _layer_norm(row: int) -> Case:
         _main([whole, one, one], whole, body),
         8 * _ELEMENTS,
     )
+
+
+def _sum(name: str, shape: tuple[int, ...]) -> Case:
+    """Along the first axis."""
+    whole, out = _kind("f32", *shape), _kind("f32", *shape[1:])
+    body = f"""%z = stablehlo.constant dense<0.0> : tensor<f32>
+      %r = stablehlo.reduce(%a0 init: %z) applies stablehlo.add across dimensions = [0]
+        : ({whole}, tensor<f32>) -> {out}"""
+    return Case(f"{name}/f32", "f32", (shape,), _main([whole], out, body), 4 * _ELEMENTS)
 
 
 def _transpose(dtype: str) -> Case:

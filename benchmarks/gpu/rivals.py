@@ -30,6 +30,8 @@ def rivals(name: str) -> Rivals:
         "softmax": Rivals(lambda a: torch.softmax(a, 1)),
         "rms_norm": Rivals(lambda a: a * ((a * a).mean(1, keepdim=True) + 1e-5).rsqrt()),
         "layer_norm": Rivals(lambda a, g, b: torch.nn.functional.layer_norm(a, a.shape[1:], g, b, 1e-5)),
+        "sum": Rivals(lambda a: a.sum()),
+        "column_sums": Rivals(lambda a: a.sum(0)),
         "transpose": Rivals(lambda a: a.t().contiguous()),
         "matmul": Rivals(lambda a, b: a @ b),
         "attention": Rivals(

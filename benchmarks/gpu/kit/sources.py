@@ -23,7 +23,7 @@ from tests.compiler.codegen_harness import Kernel
 from tests.compiler.dynamic_corpus import COMPILED
 from tests.compiler.dynamic_corpus import case as corpus_case
 from tests.compiler.lower import test_attention as forms
-from tests.gpu import chosen, test_attention, test_choices, test_loops
+from tests.gpu import chosen, test_attention, test_choices, test_loops, test_split_reductions
 from tests.gpu.harness import overwrites
 from tests.gpu.harness.generated import BATCH
 from tests.gpu.harness.programs import TEMPLATES, TOLERANCE, Template, narrow_attention
@@ -47,7 +47,19 @@ _FLOATS = {"f2": "f16", "f4": "f32", "f8": "f64"}
 
 def test_set() -> list[Source]:
     """All cases, in an order that does not change."""
-    groups = (_templates, _attention, _corpus, _demo, _choices, _loops, _ops, _overwriting, _random, _narrow)
+    groups = (
+        _templates,
+        _attention,
+        _reductions,
+        _corpus,
+        _demo,
+        _choices,
+        _loops,
+        _ops,
+        _overwriting,
+        _random,
+        _narrow,
+    )
     return [source for group in groups for source in group()]
 
 
@@ -168,6 +180,32 @@ def _attention_form(
     return Program(
         lambda target: test_attention._kernel(function, arrays, target, dynamic),
         (Call(tuple(map(argument, names, arrays)), (near(dtype, wanted, 0.0, atol),)),),
+    )
+
+
+# Reductions in parts.
+
+
+def _reductions() -> Iterator[Source]:
+    for shape, dims, combiner, element in test_split_reductions.CASES:
+        name = f"reductions/{combiner}/{element}/{_text(shape)}"
+        yield Source(name, "reductions", element, partial(_reduction, shape, dims, combiner, element))
+
+
+def _reduction(shape: tuple[int, ...], dims: tuple[int, ...], combiner: str, dtype: str) -> Program:
+    text, array = (
+        test_split_reductions.reduction(shape, dims, combiner, dtype),
+        test_split_reductions.values(shape, combiner, dtype),
+    )
+    wanted, atol = test_split_reductions.oracle(array, dims, combiner, dtype)
+    expected = (
+        near(dtype, wanted, 0.0, atol)
+        if dtype in TOLERANCE
+        else exact(dtype, wanted.shape, wanted.astype(array.dtype).tobytes())
+    )
+    return Program(
+        lambda target: lower_module(text, 1, target, CompileOptions(), lambda _: None),
+        (Call((argument(dtype, array),), (expected,)),),
     )
 
 

@@ -1,0 +1,72 @@
+"""Sampled results of the benchmark set, from seeds alone, are those of this CPU's kernels on whole arrays."""
+
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+from benchmarks.gpu import cases
+from benchmarks.gpu.kit.samples import _expected
+from benchmarks.gpu.kit.values import compared, narrowed, seeded, stored
+from kcache_compiler.compile import lower_module
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.model.target import host_target
+from tests.compiler.codegen_harness import NUMPY, Kernel
+
+CASES: dict[str, Callable[[], cases.Case]] = {
+    "add_relu/bf16": lambda: cases._pointwise("bf16"),
+    "add_relu/f32": lambda: cases._pointwise("f32"),
+    "softmax": lambda: cases._softmax(1024),
+    "rms_norm": lambda: cases._rms_norm(256),
+    "layer_norm": lambda: cases._layer_norm(256),
+    "sum": lambda: cases._sum("sum", (1 << 16,)),
+    "column_sums": lambda: cases._sum("column_sums", (512, 128)),
+    "matmul": lambda: cases._matmul(192),
+    "attention": lambda: cases._attention(160, False, "bf16"),
+    "attention/f32/causal": lambda: cases._attention(160, True, "f32"),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", CASES)
+def test_a_cpu_gives_what_is_expected_at_the_sampled_positions(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases, "_ELEMENTS", 1 << 16)
+    case = CASES[name]()
+    expected = _expected(case)
+    arrays = [seeded(case.dtype, shape, seed) for seed, shape in enumerate(case.shapes, 1)]
+    options = CompileOptions()
+    kernel = Kernel(lower_module(case.program, len(arrays), host_target().isa, options, lambda _: None))
+    (got,) = kernel(*(array.view(NUMPY[case.dtype]) for array in arrays))
+    content = got.tobytes()
+
+    def judged(result: bytes) -> dict[str, Any]:
+        return compared(expected.header(), expected.wanted, expected.positions or b"", result)
+
+    assert judged(content)["wrong"] == 0
+    assert judged(content)["compared"] > 0
+    changed = np.frombuffer(content, stored(case.dtype)).copy()
+    changed[:] = np.roll(changed, 1) if changed.size > 1 else changed * 1.01
+    assert judged(changed.tobytes())["wrong"] > 0
+
+
+def test_numbers_are_rounded_to_bf16_as_by_ml_dtypes() -> None:
+    numbers = np.random.default_rng(1).standard_normal(10000).astype(np.float32)
+    assert narrowed("bf16", numbers).tobytes() == numbers.astype(NUMPY["bf16"]).tobytes()
+
+
+def test_seeded_values_are_the_same_everywhere() -> None:
+    values = seeded("f32", (3, 5), 1)
+    assert values.dtype == np.float32
+    assert values.tobytes() == seeded("f32", (15,), 1).tobytes()
+    table = seeded("f64", (1 << 20,), 2)
+    assert abs(table.mean()) < 5e-3
+    assert abs(table.std() - 1) < 5e-3
+    assert np.abs(np.corrcoef(table[1:], table[:-1])[0, 1]) < 5e-3
