@@ -28,6 +28,8 @@ SOURCE = (
     ("steps", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
 )
 STEPS_AHEAD = 16
+#: Prefetch distance in steps of K of panels that were packed before: they come from memory.
+PACKED_AHEAD = 64
 
 
 def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
@@ -63,6 +65,8 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
             packed = _pack(code, form, loop.counter, columns, places)
         else:
             packed = [code.load(place, form.packed_vector, width) for place in places]
+        for place in places if form.prepacked and rows == form.rows else ():
+            code.prefetch(code.at(place, PACKED_AHEAD * form.columns, form.packed))
         for place in places if direct and rows > 1 else ():
             code.prefetch(code.at(place, vectors * form.lanes, form.packed))
         column_of_a = code.at("%a", loop.counter, form.packed)
