@@ -1,5 +1,6 @@
 // RUN: cpu signature..launches
-// A depthwise convolution is a launch with a direct loop nest: each channel is convolved with its own filter.
+// A depthwise convolution of a channels-last image is a launch over rows: eight pixels of a vector of channels at a time,
+// with all taps unrolled.
 
 func.func @main(%x: tensor<1x32x32x16xf32>, %w: tensor<3x3x1x16xf32>) -> tensor<1x30x30x16xf32> {
   %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
@@ -10,7 +11,8 @@ func.func @main(%x: tensor<1x32x32x16xf32>, %w: tensor<3x3x1x16xf32>) -> tensor<
 
 // CHECK-LABEL: func.func private @launch_0
 // CHECK: scf.for %[[ROW:.*]] = %arg0 to %arg1 step
-// CHECK: scf.for %[[COLUMN:.*]] = %{{.*}} step %c4_i64
-// CHECK: scf.for %[[CHANNEL:.*]] = %{{.*}} to %c16_i64
-// CHECK-COUNT-36: arith.mulf {{.*}} fastmath<contract> : f32
+// CHECK: llvm.call @launch_0_row(%[[ROW]]
+// CHECK-LABEL: llvm.func internal @launch_0_row
+// CHECK-COUNT-72: llvm.fmul {{.*}} #llvm.fastmath<contract>} : vector<8xf32>
+// CHECK-COUNT-8: llvm.store {{.*}} : vector<8xf32>, !llvm.ptr
 // CHECK: // launches: [Launch(name='launch_0', ops=('window',), extent='30'
