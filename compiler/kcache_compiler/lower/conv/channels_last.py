@@ -24,6 +24,7 @@ from kcache_compiler.lower.sort_scatter.loop_builder import loop
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
 from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.passes.software_fma import has_fma
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula
 
@@ -53,7 +54,8 @@ def outline_channels_last(unit: Unit, generics: list[mlir.Op], name: str, shapes
     end = None
     if group.followers:
         end, _ = write_rows(unit.module, outlined, window.groups, group.generic, group.followers, shapes)
-    text = _Row(group.layer, _flags(group.generic), f"{name}_row").text()
+    fused = has_fma(unit.target) and _contracts(group.generic)
+    text = _Row(group.layer, fused, f"{name}_row").text()
     mlir.splice(unit.module, str(lowered(text)))
     with mlir.at_end(entry):
         _write(group, outlined, shapes, list(entry.arguments), end)
@@ -62,14 +64,14 @@ def outline_channels_last(unit: Unit, generics: list[mlir.Op], name: str, shapes
     return outlined
 
 
-def _flags(generic: mlir.Op) -> dict[str, str]:
-    """The fast-math flags of the operations of the body, as they are written."""
-    body = mlir.operations(mlir.block_of(generic))
-    return {
-        mlir.name_of(op): str(op.attributes["fastmath"]).removeprefix("#arith.")
-        for op in body
-        if "fastmath" in op.attributes
-    }
+def _contracts(generic: mlir.Op) -> bool:
+    """Whether products may be fused into the sums."""
+    flags = [
+        str(op.attributes["fastmath"]) if "fastmath" in op.attributes else ""
+        for op in mlir.operations(mlir.block_of(generic))
+        if mlir.name_of(op) in ("arith.mulf", "arith.addf")
+    ]
+    return all("contract" in each for each in flags)
 
 
 def _write(
@@ -99,8 +101,8 @@ def _write(
 class _Row:
     """Emits the function of a row: ``(number, x, w, y)``."""
 
-    def __init__(self, layer: Layer, flags: dict[str, str], name: str) -> None:
-        self.layer, self.flags = layer, flags
+    def __init__(self, layer: Layer, fused: bool, name: str) -> None:
+        self.layer, self.fused = layer, fused
         self.vector = f"vector<{layer.lanes}x{layer.kind}>"
         pointers = [(each, _POINTER) for each in ("x", "w", "y")]
         self.code = Code(name, [("number", "i64"), *pointers])
@@ -165,8 +167,7 @@ class _Row:
                     elif place not in read:
                         read[place] = self._image(source, place, row)
                     for vector in vectors:
-                        product = self._do("mulf", read[place], weights[vector])
-                        sums[pixel, vector] = self._do("addf", sums[pixel, vector], product)
+                        sums[pixel, vector] = self._add(sums[pixel, vector], read[place], weights[vector])
         for (pixel, vector), total in sums.items():
             place = code.at(target, pixel * one.y[2] + vector, one.kind)
             code.store(total, place, self.vector, BYTES[one.kind])
@@ -188,6 +189,10 @@ class _Row:
         place = self.code.at(base, offset, self.layer.kind)
         return self.code.load(place, self.vector, BYTES[self.layer.kind])
 
-    def _do(self, operation: str, left: Name, right: Name) -> Name:
-        flags = self.flags.get(f"arith.{operation}", "")
-        return self.code.op(f"arith.{operation} {left}, {right} {flags} : {self.vector}")
+    def _add(self, total: Name, left: Name, right: Name) -> Name:
+        """``total + left * right``, rounded once if the program allows it and the target can."""
+        if self.fused:
+            kinds = f"({self.vector}, {self.vector}, {self.vector}) -> {self.vector}"
+            return self.code.op(f"llvm.intr.fma({left}, {right}, {total}) : {kinds}")
+        product = self.code.op(f"arith.mulf {left}, {right} : {self.vector}")
+        return self.code.op(f"arith.addf {total}, {product} : {self.vector}")

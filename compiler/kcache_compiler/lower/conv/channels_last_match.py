@@ -18,7 +18,7 @@ from kcache_compiler.shapes.formula import Formula
 #: Pixels of a block at most, and its products.
 PIXELS, PRODUCTS = 8, 200
 #: Input channels at most where outputs depend on all of them; then the sums of a block.
-INPUTS, SUMS = 4, 12
+INPUTS, SUMS = 4, 8
 BYTES = {"f32": 4, "f64": 8}
 
 
