@@ -18,9 +18,14 @@ _SPLIT = float(2**27 + 1)
 _LARGEST = 2.0**990
 
 
+def has_fma(target: Target) -> bool:
+    """Whether the target has an instruction that multiplies and adds in one rounding."""
+    return "fma" in target.features or target.triple.startswith("aarch64")
+
+
 def emulate_fma(module: mlir.Module, target: Target) -> None:
     """Replace ``math.fma`` when the target has no instruction for it."""
-    if "fma" in target.features or target.triple.startswith("aarch64"):
+    if has_fma(target):
         return
     for op in mlir.named(module, "math.fma"):
         a, b, c = op.operands

@@ -151,8 +151,8 @@ def test_layers_whose_weights_are_bound(one: Layer, numerics: str) -> None:
     compare(one.text, one.operands(), [1, 2], numerics)
 
 
-@pytest.mark.parametrize("one", CASES[:3], ids=str)
-def test_a_depthwise_layer_is_one_launch(one: Layer) -> None:
+@pytest.mark.parametrize("one", [*CASES[:3], CASES[4]], ids=str)
+def test_a_layer_is_one_launch(one: Layer) -> None:
     launches = [launch.ops for launch in _check(one).interface.launches]
     assert [ops[0] for ops in launches] == ["window"]
     assert "arith.addf" in launches[0]

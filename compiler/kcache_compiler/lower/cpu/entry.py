@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.attention.operands import gather
-from kcache_compiler.lower.conv.channels_last import is_padded_depthwise
+from kcache_compiler.lower.conv.channels_last_match import read_group
 from kcache_compiler.lower.conv.padding import with_padding
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
 from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers, entry_buffers
@@ -209,8 +209,11 @@ def _outline(
         combines=lambda generic: combinings_of(generic, strict),
         limits=choices.group_limits,
     )
-    if choices.contraction != "loops" and choices.group_limits.joins:
-        planned_launches = with_padding(planned_launches, lambda ops: is_padded_depthwise(ops, shapes))
+    if choices.contraction in ("auto", "windows") and choices.group_limits.joins:
+        bytes_each = unit.target.vector_bytes
+        planned_launches = with_padding(
+            planned_launches, lambda ops: read_group(ops, shapes, bytes_each) is not None
+        )
     for planned in planned_launches:
         launch_group = repeats.write(planned, len(launches))
         launches += launch_group.launches

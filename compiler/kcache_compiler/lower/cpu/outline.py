@@ -48,14 +48,16 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes) -> 
     """Write the slice functions of ``planned``; its first launch has this number."""
     choices = parse_choices(unit.options.schedule)
     written = Written([], [])
+    if choices.contraction in ("auto", "windows") and planned.fused.split is None:
+        window = outline_channels_last(unit, planned.generics, f"launch_{number}", shapes)
+        if window is not None:
+            return Written([(planned.generics, window)], window.spared)
     if choices.contraction != "windows" or not is_window(planned.generics, shapes):
         contraction = outline_contraction(unit, planned.generics, f"launch_{number}", shapes)
         if contraction is not None:
             return Written([(planned.generics, contraction)], contraction.spared)
     if planned.fused.split is None and choices.contraction != "loops":
-        name = f"launch_{number}"
-        window = outline_channels_last(unit, planned.generics, name, shapes)
-        window = window or outline_window(unit, planned.generics, name, shapes)
+        window = outline_window(unit, planned.generics, f"launch_{number}", shapes)
         if window is not None:
             return Written([(planned.generics, window)], window.spared)
     for part in planned.parts or [planned]:
