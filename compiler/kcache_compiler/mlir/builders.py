@@ -132,6 +132,13 @@ def call_llvm(function: str, operands: Sequence[Value], result: str = "") -> Val
     return call.results[0] if result else None
 
 
+def call_function(function: str, operands: Sequence[Value]) -> None:
+    """Call a ``func.func`` without results."""
+    ir.Operation.create(
+        "func.call", operands=operands, attributes={"callee": ir.FlatSymbolRefAttr.get(function)}
+    )
+
+
 def branch(condition: Value, taken: Block, other: Block) -> None:
     """End the current block by a conditional branch in the LLVM dialect to blocks without arguments."""
     llvm.cond_br(condition, [], [], taken, other)

@@ -76,6 +76,11 @@ class Form:
         return not self.pairs and not self.summed and self.b == self.wide and not self.prepacked
 
     @property
+    def narrow(self) -> bool:
+        """Whether there is a tile of a single vector of columns: its rows are enough sums."""
+        return self.masked and self.vectors > 1
+
+    @property
     def columns(self) -> int:
         """Columns of a tile."""
         return self.lanes * self.vectors

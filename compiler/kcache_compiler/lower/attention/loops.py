@@ -55,6 +55,7 @@ class Run:
             offset = code.add(offset, self._size(size))
         self.packed = code.stack(3, "i64")
         self.place = code.stack(1, "i64")
+        self.runs = code.stack(form.steps + 1, "i64")
 
     def _size(self, size: Formula) -> Name:
         """Emit the bytes of a region."""
@@ -94,7 +95,6 @@ class Run:
         self._table(places["query_steps"], code.const(0), facts["depth"], "depth", _QUERIES)
         self._table(places["key_steps"], code.const(0), facts["depth"], "depth", _KEYS)
         self._table(places["value_columns"], code.const(0), facts["columns"], "columns", _VALUES)
-        self.query_run = self._consecutive("query_steps", facts["depth"])
         self.key_run = self._consecutive("key_steps", facts["depth"])
         self._clear(places["queries"], self._size(dict(self.sizes)["queries"]))
         cells = code.ceildiv(facts["m"], form.cell)
@@ -235,10 +235,12 @@ class Run:
             steps = code.at(places["query_steps"], start, "i64")
             k = code.min(code.sub(facts["depth"], start), form.steps)
             to = code.at(places["queries"], code.mul(piece.counter, form.rows * form.row_step), form.wide)
+            kinds = "(!llvm.ptr, i64, !llvm.ptr) -> i64"
+            runs = code.op(f"llvm.call @{form.name}_runs({steps}, {k}, {self.runs}) : {kinds}")
             code.call(
                 f"{form.name}_pack_a",
                 *((base, _POINTER), (places["rows"], _POINTER), (steps, _POINTER)),
-                *((k, "i64"), (count, "i64"), (self.query_run, "i1"), (to, _POINTER)),
+                *((k, "i64"), (count, "i64"), (self.runs, _POINTER), (runs, "i64"), (to, _POINTER)),
             )
         size = code.mul(pieces, form.rows * form.row_step)
         self._scaled(places["queries"], size, "query_scale")

@@ -15,7 +15,7 @@ from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile
 from kcache_compiler.lower.gemm.objects import library
 from kcache_compiler.lower.gemm.outline import stored_words, use_library
 from kcache_compiler.lower.gemm.pack_b import pack_b
-from kcache_compiler.lower.gemm.packing import consecutive, pack_a, table
+from kcache_compiler.lower.gemm.packing import consecutive, pack_a, runs, table
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
@@ -158,7 +158,7 @@ def _facts(attention: Gathered) -> list[Formula]:
 @library.register(AttentionForm)
 def attention_library(form: AttentionForm) -> str:
     """The text of all functions of ``form``."""
-    parts = [consecutive(form), table(form), pack_a(form), pack_b(form)]
+    parts = [consecutive(form), table(form), runs(form), pack_a(form), pack_b(form)]
     parts += [tile(form, rows) for rows in row_counts(form)]
     parts += [write(form) for write in (scores, mix, scale, shrink, finite, tame, settled)]
     return "\n".join([*parts, Run(form).text()])

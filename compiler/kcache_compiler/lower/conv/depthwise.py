@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kcache_compiler.lower.conv.match import Window, read_window
+from kcache_compiler.lower.gemm.epilogue import write_rows
 from kcache_compiler.lower.gemm.match import is_contraction
-from kcache_compiler.lower.gemm.outline import makes_zero
+from kcache_compiler.lower.gemm.outline import declared, makes_zero, write_in_place
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
-from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
+from kcache_compiler.lower.loops.launch import Outlined, captured_by, read_nest, slice_function
 from kcache_compiler.lower.loops.memory import Pointer, times
 from kcache_compiler.lower.sort_scatter.loop_builder import loop, minimum
 from kcache_compiler.mlir import operations as mlir
@@ -16,31 +19,35 @@ from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula, add, mul
 
 
-def outline_window(
-    unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes
-) -> tuple[int, Outlined] | None:
-    """The slice function of a window, and the number of ``generics`` that it replaces.
-
-    It includes the fill of the sums if that is the first of ``generics`` and fills with zero.
+def outline_window(unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes) -> Outlined | None:
+    """The slice function of a window, of the fill of its sums with zeros, and of elementwise consumers; None
+    for other groups.
     """
     place = next((number for number, generic in enumerate(generics[:2]) if is_contraction(generic)), None)
     if place is None:
         return None
-    generic = generics[place]
+    generic, followers = generics[place], generics[place + 1 :]
     if place and not (generics[0].operands[-1] == generic.operands[2] and makes_zero(generics[0])):
         return None
     window = read_window(generic, shapes)
     if window is None or captured_by(generic, [0, 1, 2]):
         return None
-    buffers = list(dict.fromkeys(generic.operands))
-    outlined = Outlined(name, window, ("window",), buffers, [])
-    function, entry = slice_function(unit.module, outlined, {generic.operands[2]})
+    spared = write_in_place(generics[: place + 1], followers)
+    checks = [check for op in followers for check in read_nest(op, shapes)[0].checks]
+    nest = replace(window.nest, checks=(*window.nest.checks, *checks))
+    window = replace(window, nest=nest)
+    outlined = declared(window, "window", generic, followers, name)
+    outlined.spared = spared
+    function, entry = slice_function(unit.module, outlined, {op.operands[-1] for op in (generic, *followers)})
+    end = None
+    if followers:
+        end, _ = write_rows(unit.module, outlined, window.groups, generic, followers, shapes)
     with mlir.at_end(entry):
         lanes = unit.target.vector_bytes // memory.element_bytes(mlir.element_type(generic.operands[2].type))
-        _Window(window, generic, list(entry.arguments), buffers, bool(place), lanes).write()
+        _Window(window, generic, list(entry.arguments), outlined.buffers, bool(place), lanes, end).write()
         func.return_([mlir.constant(0, "i32")])
     function.verify()
-    return place + 1, outlined
+    return outlined
 
 
 def is_window(generics: list[mlir.Op], shapes: Shapes) -> bool:
@@ -65,8 +72,11 @@ class _Window:
         buffers: list[mlir.Value],
         cleared: bool,
         lanes: int,
+        end: str | None,
     ) -> None:
         self.window = window
+        #: The function of the epilogue, and what it takes besides bounds.
+        self.end, self.passed = end, arguments[2:]
         self.body = mlir.block_of(generic)
         self.cleared = cleared
         self.lanes = lanes
@@ -106,7 +116,16 @@ class _Window:
         return moved
 
     def write(self) -> None:
-        loop(*self.bounds, self._outer)
+        loop(*self.bounds, self._row)
+
+    def _row(self, number: mlir.Value) -> None:
+        """Emit the results of a point of the outer axes, and their epilogue."""
+        self._outer(number)
+        if self.end is not None:
+            jam, zero = self.window.jam, mlir.constant(0)
+            rows = mlir.constant(1) if jam is None else self.sizes[jam]
+            columns = self.sizes[self.window.along]
+            mlir.call_function(self.end, [number, zero, rows, zero, columns, *self.passed])
 
     def _outer(self, number: mlir.Value) -> None:
         pointers, point = self.starts, number

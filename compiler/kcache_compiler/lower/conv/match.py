@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product as every
 
-from kcache_compiler.lower.gemm.match import is_contraction
+from kcache_compiler.lower.gemm.match import GemmAxis, Groups, is_contraction
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import read_nest
 from kcache_compiler.mlir import operations as mlir
@@ -33,6 +33,18 @@ class Window:
     along: int
     taps: tuple[tuple[Formula, Formula], ...]
     together: int
+
+    @property
+    def groups(self) -> Groups:
+        """The axes of results for an epilogue: outer ones as the batch, rows of jammed ones."""
+
+        def axis(number: int) -> GemmAxis:
+            a, b, c = (access.strides[number] for access in self.nest.accesses)
+            size = self.nest.axes[number].size
+            return GemmAxis(size, a, b, c, ((number, size),))
+
+        jam = () if self.jam is None else (axis(self.jam),)
+        return Groups(tuple(map(axis, self.outer)), jam, (axis(self.along),), ())
 
     @property
     def extent(self) -> Formula:

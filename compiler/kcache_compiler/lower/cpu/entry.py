@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.attention.operands import gather
+from kcache_compiler.lower.conv.channels_last_match import read_group
+from kcache_compiler.lower.conv.padding import with_padding
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
 from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers, entry_buffers
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
@@ -198,7 +200,7 @@ def _outline(
     launched = {op for attention in attentions for op in attention.members}
     widen_sums(unit, main, shapes, launched)
     choices = parse_choices(unit.options.schedule)
-    for planned in plan_launches(
+    planned_launches = plan_launches(
         main,
         shapes,
         lambda generic: _is_head(unit, generic, shapes),
@@ -206,7 +208,13 @@ def _outline(
         launched,
         combines=lambda generic: combinings_of(generic, strict),
         limits=choices.group_limits,
-    ):
+    )
+    if choices.contraction in ("auto", "windows") and choices.group_limits.joins:
+        bytes_each = unit.target.vector_bytes
+        planned_launches = with_padding(
+            planned_launches, lambda ops: read_group(ops, shapes, bytes_each) is not None
+        )
+    for planned in planned_launches:
         launch_group = repeats.write(planned, len(launches))
         launches += launch_group.launches
         spared += launch_group.spared

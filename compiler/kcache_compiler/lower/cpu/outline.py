@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.attention.operands import Gathered
 from kcache_compiler.lower.attention.outline import outline_attention
+from kcache_compiler.lower.conv.channels_last import outline_channels_last
 from kcache_compiler.lower.conv.depthwise import is_window, outline_window
 from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.outline import outline_contraction, packable
@@ -47,18 +48,19 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes) -> 
     """Write the slice functions of ``planned``; its first launch has this number."""
     choices = parse_choices(unit.options.schedule)
     written = Written([], [])
+    if choices.contraction in ("auto", "windows") and planned.fused.split is None:
+        window = outline_channels_last(unit, planned.generics, f"launch_{number}", shapes)
+        if window is not None:
+            return Written([(planned.generics, window)], window.spared)
     if choices.contraction != "windows" or not is_window(planned.generics, shapes):
         contraction = outline_contraction(unit, planned.generics, f"launch_{number}", shapes)
         if contraction is not None:
             return Written([(planned.generics, contraction)], contraction.spared)
-    parts = planned.parts or [planned]
-    window = None
     if planned.fused.split is None and choices.contraction != "loops":
         window = outline_window(unit, planned.generics, f"launch_{number}", shapes)
-    if window is not None:
-        written.launches.append((planned.generics[: window[0]], window[1]))
-        parts = parts[window[0] :]
-    for part in parts:
+        if window is not None:
+            return Written([(planned.generics, window)], window.spared)
+    for part in planned.parts or [planned]:
         name = f"launch_{number + len(written.launches)}"
         marker = outline_part(unit, part.generics[0], name)
         marker = marker or outline_marker(unit.module, part.generics[0], name, shapes)

@@ -33,6 +33,7 @@ class Driver:
         self.columns = code.stack(form.width, "i64")
         self.steps_a, self.steps_b = code.stack(form.depth, "i64"), code.stack(form.depth, "i64")
         self.rows = code.stack(form.rows, "i64")
+        self.runs_a = code.stack(form.depth + 1, "i64")
         self.place = code.stack(3, "i64")
         self.panel = code.stack(form.rows * form.row_step, form.packed)
         self.sums = code.at("%scratch", form.packed_bytes, "i8")
@@ -129,13 +130,13 @@ class Driver:
         with code.loop(0, pieces) as piece:
             start = code.mul(piece.counter, piece_depth)
             depth = code.min(code.sub(facts["k"], start), piece_depth)
-            self.table(self.steps_a, start, depth, "k", 1)
+            runs_a = self.rows_of_a(start, depth)
             if form.prepacked:
-                run_a, packed = self.run(self.steps_a, depth), code.const(0)
+                packed = code.const(0)
                 self.panels = self._prepacked(bases["b"], column, start, depth)
             else:
                 self.table(self.steps_b, start, depth, "k", 2)
-                run_a, run_b = self.run(self.steps_a, depth), self.run(self.steps_b, depth)
+                run_b = self.run(self.steps_b, depth)
                 packed = self._pack_b(bases["b"], width, depth, run_b, contiguous, code.sub(high, low))
             is_later_piece = code.compare("ne", piece.counter, 0)
             load = code.either(is_later_piece, code.compare("ne", facts["load"], 0))
@@ -149,7 +150,7 @@ class Driver:
                 scratch_sums = (code.at(self.sums, sums_offset, form.wide), code.const(form.width))
                 sums = scratch_sums if form.summed else (stored, step)
                 begins = code.choose(code.compare("eq", row.counter, low), packed, code.const(0))
-                self._panel(bases, row.counter, rows, (begins, width), depth, run_a, load, sums)
+                self._panel(bases, row.counter, rows, (begins, width), depth, runs_a, load, sums)
                 if form.summed:
                     with code.when(last):
                         self._finish(rows, width, scratch_sums[0], stored)
@@ -170,6 +171,12 @@ class Driver:
         return self.code.op(
             f"llvm.call @{self.form.name}_consecutive({table}, {count}) : (!llvm.ptr, i64) -> i1"
         )
+
+    def rows_of_a(self, start: Name, depth: Name) -> Name:
+        """Prepare the tables of A for a block of K; returns the number of runs."""
+        self.table(self.steps_a, start, depth, "k", 1)
+        arguments = f"({self.steps_a}, {depth}, {self.runs_a}) : (!llvm.ptr, i64, !llvm.ptr) -> i64"
+        return self.code.op(f"llvm.call @{self.form.name}_runs{arguments}")
 
     def _prepacked(self, base: Name, column: Name, start: Name, depth: Name) -> Name:
         """The panels from ``column`` on of the block of K that begins at ``start``."""
@@ -238,7 +245,7 @@ class Driver:
         rows: Name,
         columns: tuple[Name, Name],
         depth: Name,
-        run: Name,
+        runs: Name,
         load: Name,
         sums: tuple[Name, Name],
     ) -> None:
@@ -247,7 +254,7 @@ class Driver:
         ``columns`` are the number of columns that are packed meanwhile, which may be 0, and of all columns.
         """
         code, form = self.code, self.form
-        self.pack_a(bases["a"], row, rows, depth, run, self.panel)
+        self.pack_a(bases["a"], row, rows, depth, runs, self.panel)
         offset = code.add(code.load(self.rows), code.load(self.steps_a))
         next_panel = code.at(
             bases["a"], code.add(offset, code.mul(self.step_m, form.rows)), stored_name(form.a)
@@ -271,7 +278,7 @@ class Driver:
             *((sums[1], "i64"), (load, "i1"), *prefetch_arguments),
         )
 
-    def pack_a(self, base: Name, row: Name, rows: Name, depth: Name, run: Name, to: Name) -> None:
+    def pack_a(self, base: Name, row: Name, rows: Name, depth: Name, runs: Name, to: Name) -> None:
         code, form = self.code, self.form
         self.table(self.rows, row, rows, "m", 1)
         code.call(
@@ -281,6 +288,7 @@ class Driver:
             (self.steps_a, _POINTER),
             (depth, "i64"),
             (rows, "i64"),
-            (run, "i1"),
+            (self.runs_a, _POINTER),
+            (runs, "i64"),
             (to, _POINTER),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kcache_compiler.lower.gemm.match import Contraction, Groups
+from kcache_compiler.lower.gemm.match import Groups
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
@@ -29,15 +29,34 @@ Walk = list[tuple[Formula, Formula]]
 def write_epilogue(
     module: mlir.Module,
     outlined: Outlined,
-    contraction: Contraction,
+    groups: Groups,
     generic: mlir.Op,
     followers: Sequence[mlir.Op],
     shapes: Shapes,
 ) -> str:
-    """Write the epilogue of a launch and return its name."""
+    """Write the epilogue of a launch as a function that reads its arguments from the closure; its name."""
+    rows, words = write_rows(module, outlined, groups, generic, followers, shapes)
+    name = f"{outlined.name}_end"
+    _splice_end(module, name, rows, words)
+    return name
+
+
+def write_rows(
+    module: mlir.Module,
+    outlined: Outlined,
+    groups: Groups,
+    generic: mlir.Op,
+    followers: Sequence[mlir.Op],
+    shapes: Shapes,
+) -> tuple[str, list[str]]:
+    """Write the loops of an epilogue as a function of the bounds and of the launch's arguments after them.
+
+    Returns its name and the types of those arguments.
+    """
     integer = memory.i64()
-    words = [mlir.type_of(kind) for kind in outlined.pointer_types[:-1]]
-    rows, name = f"{outlined.name}_rows", f"{outlined.name}_end"
+    passed = outlined.pointer_types[:-1] if outlined.scratch else outlined.pointer_types
+    words = [mlir.type_of(kind) for kind in passed]
+    rows = f"{outlined.name}_rows"
     results = {op.operands[-1] for op in followers}
     marks = ["{}"] * _BOUNDS + ["{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
@@ -46,12 +65,11 @@ def write_epilogue(
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
     _, entry = mlir.private_function(module, rows, [integer] * _BOUNDS + words, [], marks)
     with mlir.at_end(entry):
-        writer = _Rows(outlined, contraction.groups, generic, shapes, list(entry.arguments))
+        writer = _Rows(outlined, groups, generic, shapes, list(entry.arguments))
         for op in followers:
             writer.write(op)
         func.return_([])
-    _splice_end(module, name, rows, [str(word) for word in words])
-    return name
+    return rows, [str(word) for word in words]
 
 
 def _splice_end(module: mlir.Module, name: str, rows: str, words: list[str]) -> None:

@@ -157,12 +157,11 @@ class _Columns:
         code, facts, driver, piece_depth = self.code, self.facts, self.driver, self.form.steps
         with code.loop(0, code.max(facts["k"], 1), piece_depth) as piece:
             depth = code.max(code.min(code.sub(facts["k"], piece.counter), piece_depth), 0)
-            driver.table(driver.steps_a, piece.counter, depth, "k", 1)
-            run = driver.run(driver.steps_a, depth)
+            runs = driver.rows_of_a(piece.counter, depth)
             load = code.either(code.compare("ne", piece.counter, 0), code.compare("ne", facts["load"], 0))
             with code.loop(0, facts["m"], self.form.rows) as row:
                 rows, panel, _ = self._panel(row.counter)
-                driver.pack_a(self.bases["a"], row.counter, rows, depth, run, panel)
+                driver.pack_a(self.bases["a"], row.counter, rows, depth, runs, panel)
             with code.loop(0, code.ceildiv(code.max(depth, 1), self.shallow)) as part:
                 part_start = code.mul(part.counter, self.shallow)
                 steps = code.max(code.min(code.sub(depth, part_start), self.shallow), 0)

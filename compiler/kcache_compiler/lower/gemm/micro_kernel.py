@@ -28,6 +28,8 @@ SOURCE = (
     ("steps", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
 )
 STEPS_AHEAD = 16
+#: Prefetch distance in steps of K of panels that were packed before: they come from memory.
+PACKED_AHEAD = 64
 
 
 def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
@@ -63,6 +65,8 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
             packed = _pack(code, form, loop.counter, columns, places)
         else:
             packed = [code.load(place, form.packed_vector, width) for place in places]
+        for place in places if form.prepacked and rows == form.rows else ():
+            code.prefetch(code.at(place, PACKED_AHEAD * form.columns, form.packed))
         for place in places if direct and rows > 1 else ():
             code.prefetch(code.at(place, vectors * form.lanes, form.packed))
         column_of_a = code.at("%a", loop.counter, form.packed)
@@ -74,11 +78,7 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
                 loop.following.append(multiply_add(code, form, factor, packed[vector], total))
     results = loop.results
     if form.fused:
-        old_sums = _load_sums(code, form, addresses, masks)
-        results = [
-            code.op(f"arith.addf {old}, {new} : {form.vector}")
-            for old, new in zip(old_sums, results, strict=True)
-        ]
+        results = _add_to_sums(code, form, addresses, masks, results)
     for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
         if masks:
             _masked_store(code, form, result, address, masks[number % vectors])
@@ -168,6 +168,27 @@ def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name])
     code.do(f"scf.yield {', '.join([zero] * len(addresses))} : {kinds}")
     code.do("}")
     return [f"{result}#{k}" for k in range(len(addresses))]
+
+
+def _add_to_sums(
+    code: Code, form: Form, addresses: list[Name], masks: list[Name], results: list[Name]
+) -> list[Name]:
+    """``results``, added to the sums in C if ``%load``."""
+    kinds = ", ".join([form.vector] * len(addresses))
+    total, zero = code.fresh(), code.const("dense<0.0>", form.vector)
+    code.do(f"{total}:{len(addresses)} = scf.if %load -> ({kinds}) {{")
+    sums: list[Name] = []
+    for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
+        if masks:
+            old = _masked_load(code, form, address, masks[number % len(masks)], zero)
+        else:
+            old = _load(code, form, address)
+        sums.append(code.op(f"arith.addf {old}, {result} : {form.vector}"))
+    code.do(f"scf.yield {', '.join(sums)} : {kinds}")
+    code.do("} else {")
+    code.do(f"scf.yield {', '.join(results)} : {kinds}")
+    code.do("}")
+    return [f"{total}#{k}" for k in range(len(addresses))]
 
 
 def _masked_load(code: Code, form: Form, address: Name, mask: Name, otherwise: Name) -> Name:

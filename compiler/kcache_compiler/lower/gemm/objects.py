@@ -18,7 +18,7 @@ from kcache_compiler.lower.gemm.driver import Driver
 from kcache_compiler.lower.gemm.few_rows import direct_parts
 from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
 from kcache_compiler.lower.gemm.pack_b import copy_b, pack_b
-from kcache_compiler.lower.gemm.packing import consecutive, pack_a, table
+from kcache_compiler.lower.gemm.packing import consecutive, pack_a, runs, table
 from kcache_compiler.lower.gemm.prepack import prepack
 from kcache_compiler.lower.gemm.strip import first_strip, strip
 from kcache_compiler.mlir import operations as mlir
@@ -33,7 +33,8 @@ LEVEL = 3
 _SIZE = struct.Struct(">Q")
 
 
-def _lowered(text: str) -> mlir.Module:
+def lowered(text: str) -> mlir.Module:
+    """The functions of ``text`` in the LLVM dialect."""
     module = mlir.parse(text)
     mlir.run_passes(module, f"builtin.module({PASSES})")
     return module
@@ -44,7 +45,7 @@ def splice_library(module: mlir.Module, form: Form) -> None:
     for function in mlir.named(module, "llvm.func"):
         if mlir.symbol_of(function) == f"{form.name}_run":
             function.erase()
-    mlir.splice(module, str(_lowered(library(form))))
+    mlir.splice(module, str(lowered(library(form))))
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ def library_name(form: Form, target: Target, text: str) -> str:
 
 def _compiled(form: Form, target: Target, text: str) -> Library:
     with mlir.new_context(), mlir.unknown_location():
-        lowered = downgrade(mlir.to_llvm_text(_lowered(text)))
-    bitcode = optimize(lowered, target, LEVEL)
+        llvm_text = downgrade(mlir.to_llvm_text(lowered(text)))
+    bitcode = optimize(llvm_text, target, LEVEL)
     assembly = emit_assembly(bitcode, target, LEVEL)
     code = assemble(assembly, target) if assembles(target) else emit_object(bitcode, target, LEVEL)
     return Library(code, assembly)
@@ -111,11 +112,13 @@ def library(form: Form) -> str:
     parts = [
         consecutive(form),
         table(form),
+        runs(form),
         pack_a(form),
         pack_b(form),
         prepack(form) if form.prepacked else copy_b(form),
     ]
     parts += [tile(form, rows) for rows in row_counts(form)]
+    parts += [tile(form, form.rows, vectors=1)] if form.narrow else []
     if form.direct:
         parts += [*direct_parts(form), tile(form, form.rows, packing=True), first_strip(form)]
     parts += [finish(form)] if form.summed else []

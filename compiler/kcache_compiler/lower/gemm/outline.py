@@ -14,7 +14,7 @@ from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.lower.gemm.prepack import prepacked
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
-from kcache_compiler.lower.loops.launch import Outlined, captured_by, read_nest, slice_function
+from kcache_compiler.lower.loops.launch import Launched, Outlined, captured_by, read_nest, slice_function
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func, llvm
 from kcache_compiler.passes.stage import Unit
@@ -47,7 +47,9 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     outlined.nest = replace(contraction.nest, checks=(*contraction.nest.checks, *checks))
     function, entry = slice_function(unit.module, outlined, {op.operands[-1] for op in (generic, *followers)})
     epilogue = (
-        write_epilogue(unit.module, outlined, contraction, generic, followers, shapes) if followers else None
+        write_epilogue(unit.module, outlined, contraction.groups, generic, followers, shapes)
+        if followers
+        else None
     )
     with mlir.at_end(entry):
         _write(contraction, generic, outlined, entry, bool(fills), epilogue)
@@ -111,9 +113,16 @@ def makes_zero(operation: mlir.Op) -> bool:
 
 def _declared(contraction: Contraction, generic: mlir.Op, followers: list[mlir.Op], name: str) -> Outlined:
     """The launch with the buffers and scalars of all its operations as arguments."""
+    outlined = declared(contraction.nest, "contraction", generic, followers, name)
+    outlined.scratch = contraction.form.scratch
+    return outlined
+
+
+def declared(nest: Launched, kind: str, generic: mlir.Op, followers: list[mlir.Op], name: str) -> Outlined:
+    """The launch of ``generic``, a ``kind``, and its epilogue: their buffers and scalars are arguments."""
     buffers: list[mlir.Value] = []
     scalars: list[mlir.Value] = []
-    operations: list[str] = ["contraction"]
+    operations: list[str] = [kind]
     for op in (generic, *followers):
         numbers = [number for number, operand in enumerate(op.operands) if mlir.is_memref(operand.type)]
         for value in [op.operands[number] for number in numbers] + captured_by(op, numbers):
@@ -123,9 +132,7 @@ def _declared(contraction: Contraction, generic: mlir.Op, followers: list[mlir.O
     for op in followers:
         operations += [mlir.name_of(inner) for inner in mlir.operations(mlir.block_of(op))]
     computing = [op for op in operations if op not in ("linalg.yield", "linalg.index", "arith.constant")]
-    outlined = Outlined(name, contraction.nest, tuple(dict.fromkeys(computing)), buffers, scalars)
-    outlined.scratch = contraction.form.scratch
-    return outlined
+    return Outlined(name, nest, tuple(dict.fromkeys(computing)), buffers, scalars)
 
 
 def _write(

@@ -13,6 +13,8 @@ from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
 POINTER = "!llvm.ptr"
+#: Minimum length of runs along K, on average, for which a row of A is packed run by run.
+SHORT_RUN = 4
 #: Bytes by memory type.
 BYTES_OF = {"f64": 8, "f32": 4, "i16": 2}
 
@@ -31,29 +33,74 @@ def consecutive(form: Form) -> str:
 def table(form: Form) -> str:
     """``(table, first, count, axes, number, words, column)``: offsets of the points ``first`` and following.
 
-    ``axes`` has ``words`` numbers per axis: its size, and strides, of which that at ``column`` is used.
+    ``axes`` has ``words`` numbers per axis: its size, and strides, of which that at ``column`` is used. The
+    points of a run along the innermost axis are one stride apart.
     """
     arguments = [(name, "i64") for name in ("first", "count")]
     arguments += [("axes", POINTER)] + [(name, "i64") for name in ("number", "words", "column")]
     code = Code(f"{form.name}_table", [("table", POINTER), *arguments])
-    single = code.compare("eq", "%number", 1)
-    with code.when(single):
+    outer = code.sub("%number", 1)
+    innermost = code.at("%axes", code.mul(code.max(outer, 0), "%words"), "i64")
+    is_single = code.compare("sle", "%number", 1)
+    with code.when(is_single):
         stride = code.load(code.at("%axes", "%column", "i64"))
         with code.loop(0, "%count") as loop:
             offset = code.mul(code.add("%first", loop.counter), stride)
             code.store(offset, code.at("%table", loop.counter, "i64"))
-    with code.otherwise(), code.loop(0, "%count") as loop:
-        point = code.add("%first", loop.counter)
-        with code.loop(0, "%number", carried=[(point, "i64"), (code.const(0), "i64")]) as digits:
-            number, offset = digits.carried
-            axis = code.sub(code.sub("%number", 1), digits.counter)
-            entry = code.at("%axes", code.mul(axis, "%words"), "i64")
-            size = code.load(entry)
-            stride = code.load(code.at(entry, "%column", "i64"))
-            digit = code.rem(number, size)
-            digits.following += [code.div(number, size), code.add(offset, code.mul(digit, stride))]
-        code.store(digits.results[1], code.at("%table", loop.counter, "i64"))
+    with code.otherwise():
+        size, stride = code.load(innermost), code.load(code.at(innermost, "%column", "i64"))
+        row, digit = code.div("%first", size), code.rem("%first", size)
+        with code.loop(0, code.ceildiv(code.add(digit, "%count"), size)) as run:
+            base = _outer_offset(code, code.add(row, run.counter), outer)
+            before = code.sub(code.mul(run.counter, size), digit)
+            last = code.min(code.add(before, size), "%count")
+            with code.loop(code.max(before, 0), last) as loop:
+                place = code.mul(code.sub(loop.counter, before), stride)
+                code.store(code.add(base, place), code.at("%table", loop.counter, "i64"))
     return code.text()
+
+
+def _outer_offset(code: Code, point: Name, axes: Name) -> Name:
+    """The offset of ``point`` of the first ``axes`` axes of a ``table``."""
+    with code.loop(0, axes, carried=[(point, "i64"), (code.const(0), "i64")]) as digits:
+        number, offset = digits.carried
+        axis = code.sub(code.sub(axes, 1), digits.counter)
+        entry = code.at("%axes", code.mul(axis, "%words"), "i64")
+        size = code.load(entry)
+        stride = code.load(code.at(entry, "%column", "i64"))
+        digit = code.rem(number, size)
+        digits.following += [code.div(number, size), code.add(offset, code.mul(digit, stride))]
+    return digits.results[1]
+
+
+def runs(form: Form) -> str:
+    """``(steps, k, runs) -> i64``: the runs of K along which elements of A are contiguous.
+
+    Stores the first packed element of each run, then the end, and returns the number of runs; 0 if runs are
+    short, or separate the elements of a pair: then elements are packed one by one.
+    """
+    code = Code(f"{form.name}_runs", [("steps", POINTER), ("k", "i64"), ("runs", POINTER)], "i64")
+    groups = code.div("%k", form.group)
+
+    def step(number: Name) -> Name:
+        return code.load(code.at("%steps", number, "i64"))
+
+    carried = [(code.const(0), "i64"), (code.const(1, "i1"), "i1")]
+    with code.loop(0, code.mul(groups, form.group), carried=carried) as loop:
+        count, whole = loop.carried
+        previous = step(code.max(code.sub(loop.counter, 1), 0))
+        follows = code.compare("eq", code.sub(step(loop.counter), previous), 1)
+        first = code.compare("eq", loop.counter, 0)
+        begins = code.either(first, code.op(f"arith.xori {follows}, {code.const(1, 'i1')} : i1"))
+        with code.when(begins):
+            code.store(code.div(loop.counter, form.group), code.at("%runs", count, "i64"))
+        aligned = code.compare("eq", code.rem(loop.counter, form.group), 0)
+        loop.following.append(code.choose(begins, code.add(count, 1), count))
+        loop.following.append(code.both(whole, code.choose(begins, aligned, code.const(1, "i1"), "i1")))
+    count, whole = loop.results
+    code.store(groups, code.at("%runs", count, "i64"))
+    suitable = code.both(whole, code.compare("sge", groups, code.mul(count, SHORT_RUN)))
+    return code.text(f"{code.choose(suitable, count, code.const(0))} : i64")
 
 
 def lanes_below(code: Code, form: Form, count: Name) -> Name:
@@ -151,7 +198,8 @@ def transposed(code: Code, form: Form, rows: list[Name]) -> list[Name]:
 
 def arguments_of(table: str) -> list[tuple[str, str]]:
     pointers = [(name, POINTER) for name in ("from", table, "steps")]
-    return [*pointers, ("k", "i64"), ("count", "i64"), ("run", "i1"), ("to", POINTER)]
+    runs = [("runs", POINTER), ("n_runs", "i64")] if table == "rows" else [("run", "i1")]
+    return [*pointers, ("k", "i64"), ("count", "i64"), *runs, ("to", POINTER)]
 
 
 def store_packed(code: Code, form: Form, values: Name, address: Name) -> None:
@@ -173,16 +221,19 @@ def neighbours(code: Code, form: Form, kind: str, source: Name, step: Name, mask
 
 
 def pack_a(form: Form) -> str:
-    """``(from, rows' offsets, k offsets, k, rows, k in a run, to)``: rows of A, ``row_step`` apart.
+    """``(from, rows, k offsets, k, count of rows, runs of k, their number, to)``: packs rows of A.
 
     Contiguous rows are transposed in registers.
     """
     code = Code(f"{form.name}_pack_a", arguments_of("rows"))
-    contiguous = code.op(f"llvm.call @{form.name}_consecutive(%rows, %count) : (!llvm.ptr, i64) -> i1")
     groups = code.div("%k", form.group)
-    several = code.compare("sgt", "%count", 1)
-    transposes = code.both(code.both(contiguous, several), code.compare("sge", groups, form.lanes))
-    first_group = code.choose(transposes, groups, code.const(0))
+    last = code.load(code.at("%rows", code.sub("%count", 1), "i64"))
+    dense = code.compare("eq", code.sub(last, code.load("%rows")), code.sub("%count", 1))
+    several = code.both(dense, code.compare("sgt", "%count", 1))
+    possible = code.both(several, code.compare("sge", groups, form.lanes))
+    checked = code.choose(possible, "%count", code.const(0))
+    contiguous = code.op(f"llvm.call @{form.name}_consecutive(%rows, {checked}) : (!llvm.ptr, i64) -> i1")
+    transposes = code.both(contiguous, possible)
     with code.when(transposes), code.loop(0, "%count", form.lanes) as row:
         source = code.at("%from", code.load(code.at("%rows", row.counter, "i64")), stored_name(form.a))
         target = code.at("%to", code.mul(row.counter, form.row_step), form.packed)
@@ -190,29 +241,52 @@ def pack_a(form: Form) -> str:
         last = code.sub(groups, form.lanes)
         with code.loop(0, groups, form.lanes) as block:
             _turn(code, form, source, target, code.min(block.counter, last), rows_left)
+    in_runs = code.choose(transposes, code.const(0), "%n_runs")
+    packed = code.either(transposes, code.compare("ne", in_runs, 0))
+    first_group = code.choose(packed, groups, code.const(0))
     with code.loop(0, "%count") as row:
-        _pack_row(code, form, row.counter, first_group, groups)
+        _pack_row(code, form, row.counter, in_runs, first_group)
     return code.text()
 
 
-def _pack_row(code: Code, form: Form, row: Name, first_group: Name, groups: Name) -> None:
-    """Pack a row of A from ``first_group`` on."""
-    memory, lanes, group = stored_name(form.a), form.lanes, form.group
+def _pack_row(code: Code, form: Form, row: Name, in_runs: Name, first_group: Name) -> None:
+    """Pack ``in_runs`` runs of a row of A, then its elements from ``first_group`` on."""
+    memory = stored_name(form.a)
     source = code.at("%from", code.load(code.at("%rows", row, "i64")), memory)
     target = code.at("%to", code.mul(row, form.row_step), form.packed)
-    is_unpacked = code.compare("eq", first_group, 0)
-    long_enough = code.both(code.both("%run", is_unpacked), code.compare("sge", groups, lanes))
-    with code.when(long_enough):
-        start = code.at(source, code.load("%steps"), memory)
-        last = code.sub(groups, lanes)
-        with code.loop(0, code.ceildiv(groups, lanes)) as loop:
-            position = code.min(code.mul(loop.counter, lanes), last)
-            values = load_packed(code, form, form.a, code.at(start, code.mul(position, group), memory), lanes)
-            store_packed(code, form, values, code.at(target, position, form.packed))
-    first = code.choose(long_enough, groups, first_group)
-    with code.loop(first, code.ceildiv("%k", group)) as loop:
+    with code.loop(0, in_runs) as run:
+        entry = code.at("%runs", run.counter, "i64")
+        start, end = code.load(entry), code.load(code.at(entry, 1, "i64"))
+        offset = code.load(code.at("%steps", code.mul(start, form.group), "i64"))
+        place = code.at(target, start, form.packed)
+        _copy_run(code, form, code.at(source, offset, memory), place, code.sub(end, start))
+    with code.loop(first_group, code.ceildiv("%k", form.group)) as loop:
         value = element_at(code, form, form.a, source, loop.counter)
         code.store(value, code.at(target, loop.counter, form.packed), form.packed, BYTES[form.packed])
+
+
+def _copy_run(code: Code, form: Form, source: Name, target: Name, groups: Name) -> None:
+    """Pack contiguous elements: in vectors, the last of which may overlap the one before, or one by one."""
+    lanes, memory = form.lanes, stored_name(form.a)
+
+    def copy(position: Name, count: int) -> None:
+        place = code.at(source, code.mul(position, form.group), memory)
+        values = load_packed(code, form, form.a, place, count)
+        kind = form.packed_vector if count else form.packed
+        code.store(values, code.at(target, position, form.packed), kind, BYTES[form.packed])
+
+    fills_vector = code.compare("sge", groups, lanes)
+    with code.when(fills_vector):
+        last = code.sub(groups, lanes)
+        with code.loop(0, groups, lanes) as loop:
+            copy(code.min(loop.counter, last), lanes)
+    with code.otherwise():
+        if form.masked and not form.pairs:
+            values = load_masked(code, form, memory, source, lanes_below(code, form, groups))
+            store_packed(code, form, widened(code, form, form.a, values, lanes), target)
+        else:
+            with code.loop(0, groups) as loop:
+                copy(loop.counter, 0)
 
 
 def _turn(code: Code, form: Form, source: Name, target: Name, start: Name, rows_left: Name) -> None:

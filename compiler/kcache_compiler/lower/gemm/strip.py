@@ -89,14 +89,17 @@ def _copy(
 
 
 def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, width: Name) -> None:
-    """Emit the tiles of the panel's rows: the full tile, or one per bit of their number."""
+    """Emit the tiles of the panel's rows: the full tile, or one per bit of their number.
+
+    A full tile of at most a vector of columns computes no others.
+    """
     full, *parts = row_counts(form)
 
-    def call(rows: int, first: Name) -> None:
+    def call(rows: int, first: Name, vectors: int = 0) -> None:
         a = code.at("%a", code.mul(first, form.row_step), form.packed)
         c = code.at(target, code.mul(first, ldc), form.wide)
         code.call(
-            f"{form.name}_tile_{rows}",
+            tile_name(form, rows, vectors=vectors),
             ("%k", "i64"),
             (a, _POINTER),
             (panel, _POINTER),
@@ -107,8 +110,17 @@ def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, width: 
             ("%load", "i1"),
         )
 
+    def call_full() -> None:
+        if not form.narrow:
+            call(full, code.const(0))
+            return
+        with code.when(code.compare("sle", width, form.lanes)):
+            call(full, code.const(0), 1)
+        with code.otherwise():
+            call(full, code.const(0))
+
     with code.when(code.compare("eq", "%rows", full)):
-        call(full, code.const(0))
+        call_full()
     with code.otherwise():
         for rows in parts:
             with code.when(code.compare("ne", code.bits("%rows", rows), 0)):

@@ -1,0 +1,193 @@
+"""Convolutions of channels-last images that are depthwise, or have few input channels, as first layers do.
+
+Vectors of output channels, several pixels of a row in registers.
+
+All taps of a block of pixels are unrolled. The columns of a block that lie outside of the image are known
+when the code is written: blocks at the left and right edge have code of their own. Rows outside of it are
+masked. Padding is therefore not copied; its zeros are multiplied, as the program says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from kcache_compiler.lower.conv.channels_last_match import BYTES, Group, Layer, read_group
+from kcache_compiler.lower.gemm.epilogue import write_rows
+from kcache_compiler.lower.gemm.micro_kernel import spread
+from kcache_compiler.lower.gemm.objects import lowered
+from kcache_compiler.lower.gemm.outline import declared, write_in_place
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import Outlined, read_nest, slice_function
+from kcache_compiler.lower.sort_scatter.loop_builder import loop
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.shapes.formula import Formula
+
+_POINTER = "!llvm.ptr"
+
+
+def outline_channels_last(unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes) -> Outlined | None:
+    """The slice function of a convolution with its padding, fill and elementwise consumers.
+
+    None for other groups.
+    """
+    group = read_group(generics, shapes, unit.target.vector_bytes)
+    if group is None:
+        return None
+    spared = write_in_place(group.heads, group.followers)
+    checks = [check for op in group.followers for check in read_nest(op, shapes)[0].checks]
+    nest = replace(group.window.nest, checks=(*group.window.nest.checks, *checks))
+    window = replace(group.window, nest=nest)
+    outlined = declared(window, "window", group.generic, group.followers, name)
+    outlined.spared = spared
+    if group.padding is not None:
+        others = [buffer for buffer in outlined.buffers if buffer not in (group.padding.padded, group.image)]
+        outlined.buffers = [group.image, *others]
+        outlined.spared = [*spared, mlir.definition(group.padding.padded)]
+    written = {op.operands[-1] for op in (group.generic, *group.followers)}
+    function, entry = slice_function(unit.module, outlined, written)
+    end = None
+    if group.followers:
+        end, _ = write_rows(unit.module, outlined, window.groups, group.generic, group.followers, shapes)
+    text = _Row(group.layer, _flags(group.generic), f"{name}_row").text()
+    mlir.splice(unit.module, str(lowered(text)))
+    with mlir.at_end(entry):
+        _write(group, outlined, shapes, list(entry.arguments), end)
+        func.return_([mlir.constant(0, "i32")])
+    function.verify()
+    return outlined
+
+
+def _flags(generic: mlir.Op) -> dict[str, str]:
+    """The fast-math flags of the operations of the body, as they are written."""
+    body = mlir.operations(mlir.block_of(generic))
+    return {
+        mlir.name_of(op): str(op.attributes["fastmath"]).removeprefix("#arith.")
+        for op in body
+        if "fastmath" in op.attributes
+    }
+
+
+def _write(
+    group: Group, outlined: Outlined, shapes: Shapes, arguments: list[mlir.Value], end: str | None
+) -> None:
+    """The loop over rows of results; each row is followed by its epilogue."""
+    operands = (group.image, *group.generic.operands[1:])
+    pointers = [arguments[3 + outlined.buffers.index(operand)] for operand in operands]
+    window = group.window
+    cache: dict[Formula, mlir.Value] = {}
+    sizes = [
+        memory.emit_formula(window.nest.axes[axis].size, arguments[2], cache)
+        for axis in (window.jam, window.along)
+        if axis is not None
+    ]
+
+    def row(number: mlir.Value) -> None:
+        mlir.call_llvm(f"{outlined.name}_row", [number, *pointers])
+        if end is not None:
+            zero = mlir.constant(0)
+            bounds = [number, zero, sizes[0], zero, sizes[1]]
+            mlir.call_function(end, [*bounds, *arguments[2:]])
+
+    loop(arguments[0], arguments[1], row)
+
+
+class _Row:
+    """Emits the function of a row: ``(number, x, w, y)``."""
+
+    def __init__(self, layer: Layer, flags: dict[str, str], name: str) -> None:
+        self.layer, self.flags = layer, flags
+        self.vector = f"vector<{layer.lanes}x{layer.kind}>"
+        pointers = [(each, _POINTER) for each in ("x", "w", "y")]
+        self.code = Code(name, [("number", "i64"), *pointers])
+        self.zero = self.code.const("dense<0.0>", self.vector)
+        self.sources: list[Name] = []
+        self.masks: list[Name] = []
+
+    def text(self) -> str:
+        code, one = self.code, self.layer
+        image, row = code.div("%number", one.rows.results), code.rem("%number", one.rows.results)
+        self._read_rows(image, row)
+        place = code.add(code.mul(image, one.y[0]), code.mul(row, one.y[1]))
+        target = code.at("%y", place, one.kind)
+        for first, blocks, step in one.blocks():
+            with code.loop(0, blocks) as block:
+                pixel = code.add(code.mul(block.counter, step), first)
+                self._block(target, pixel, one.zeros(first))
+        return code.text()
+
+    def _read_rows(self, image: Name, row: Name) -> None:
+        """The rows of the image that taps read, and masks of those inside of it."""
+        code, one = self.code, self.layer
+        base = code.at("%x", code.mul(image, one.x[0]), one.kind)
+        for tap in range(one.rows.taps):
+            place = code.add(code.mul(row, one.rows.stride), tap * one.rows.dilation - one.rows.before)
+            if one.masks_rows:
+                inside = code.compare("ult", place, one.rows.image)
+                place = code.choose(inside, place, code.const(0))
+                self.masks.append(spread(code, inside, "i1", one.lanes))
+            self.sources.append(code.at(base, code.mul(place, one.x[1]), one.kind))
+
+    def _block(self, target: Name, pixel: Name, zeros: frozenset[tuple[int, int]]) -> None:
+        code, one = self.code, self.layer
+        start = code.sub(code.mul(pixel, one.columns.stride), one.columns.before)
+        sources = [code.at(source, code.mul(start, one.x[2]), one.kind) for source in self.sources]
+        target = code.at(target, code.mul(pixel, one.y[2]), one.kind)
+        width = one.lanes * one.vectors
+        with code.loop(0, one.channels, width) as loop:
+            last = one.channels - width
+            channel = code.min(loop.counter, last) if one.channels % width else loop.counter
+            if not one.inputs:
+                sources = [code.at(source, channel, one.kind) for source in sources]
+            window, target = (code.at(each, channel, one.kind) for each in ("%w", target))
+            self._products(sources, window, target, zeros)
+
+    def _products(
+        self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
+    ) -> None:
+        """Emit the results of some vectors of channels, for all pixels of a block."""
+        code, one = self.code, self.layer
+        vectors = [number * one.lanes for number in range(one.vectors)]
+        sums = {(pixel, vector): self.zero for pixel in range(one.pixels) for vector in vectors}
+        for row, source in enumerate(sources):
+            read: dict[int, Name] = {}
+            for tap, channel in itertools.product(range(one.columns.taps), range(max(1, one.inputs))):
+                start = row * one.w[0] + tap * one.w[1] + channel * one.w[2]
+                weights = {vector: self._load(window, start + vector) for vector in vectors}
+                for pixel in range(one.pixels):
+                    place = (pixel * one.columns.stride + tap * one.columns.dilation) * one.x[2] + channel
+                    if (pixel, tap) in zeros:
+                        read[place] = self.zero
+                    elif place not in read:
+                        read[place] = self._image(source, place, row)
+                    for vector in vectors:
+                        product = self._do("mulf", read[place], weights[vector])
+                        sums[pixel, vector] = self._do("addf", sums[pixel, vector], product)
+        for (pixel, vector), total in sums.items():
+            place = code.at(target, pixel * one.y[2] + vector, one.kind)
+            code.store(total, place, self.vector, BYTES[one.kind])
+
+    def _image(self, source: Name, offset: int, row: int) -> Name:
+        """A vector of the image, or a copy of an element for each lane; zeros outside of it."""
+        one, code = self.layer, self.code
+        if one.inputs:
+            element = code.load(code.at(source, offset, one.kind), one.kind, BYTES[one.kind])
+            values = spread(code, element, one.kind, one.lanes)
+        else:
+            values = self._load(source, offset)
+        if not self.masks:
+            return values
+        kinds = f"vector<{one.lanes}xi1>, {self.vector}"
+        return code.op(f"arith.select {self.masks[row]}, {values}, {self.zero} : {kinds}")
+
+    def _load(self, base: Name, offset: int) -> Name:
+        place = self.code.at(base, offset, self.layer.kind)
+        return self.code.load(place, self.vector, BYTES[self.layer.kind])
+
+    def _do(self, operation: str, left: Name, right: Name) -> Name:
+        flags = self.flags.get(f"arith.{operation}", "")
+        return self.code.op(f"arith.{operation} {left}, {right} {flags} : {self.vector}")

@@ -1,0 +1,237 @@
+"""Matches convolutions of channels-last images that are depthwise or have few input channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kcache_compiler.lower.conv.match import Window, read_window
+from kcache_compiler.lower.conv.padding import Padding, read_padding
+from kcache_compiler.lower.gemm.match import is_contraction
+from kcache_compiler.lower.gemm.outline import makes_zero
+from kcache_compiler.lower.loops.buffer_shapes import Shapes, affine
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.product_bodies import read_products
+from kcache_compiler.schedule.loop_nest import Access
+from kcache_compiler.shapes.formula import Formula
+
+#: Pixels of a block at most, and its products.
+PIXELS, PRODUCTS = 8, 200
+#: Input channels at most where outputs depend on all of them; then the sums of a block.
+INPUTS, SUMS = 4, 12
+BYTES = {"f32": 4, "f64": 8}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A spatial axis of the image, with ``before`` zeros before it, of the results, and of the window."""
+
+    image: int
+    results: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+
+    def place(self, result: int, tap: int) -> int:
+        """Where a tap reads the image; outside of it are zeros."""
+        return result * self.stride + tap * self.dilation - self.before
+
+    def inside(self, result: int, tap: int) -> bool:
+        return 0 <= self.place(result, tap) < self.image
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution with ``channels`` outputs; strides of images, rows and columns.
+
+    Each output depends on all ``inputs``; on its own channel alone where they are 0. Window strides
+    are those of rows, columns and inputs.
+    """
+
+    kind: str
+    rows: Axis
+    columns: Axis
+    channels: int
+    inputs: int
+    lanes: int
+    x: tuple[int, int, int]
+    w: tuple[int, int, int]
+    y: tuple[int, int, int]
+
+    def blocks(self) -> list[tuple[int, int, int]]:
+        """First pixels of runs of blocks with the same code, the number of blocks, and their distance."""
+        width, count = self.columns.results, -(-self.columns.results // self.pixels)
+        starts = [min(number * self.pixels, width - self.pixels) for number in range(count)]
+        runs: list[tuple[int, int, int]] = []
+        for start in starts:
+            if runs:
+                first, blocks, step = runs[-1]
+                regular = blocks == 1 or start - first == blocks * step
+                if regular and self.zeros(start) == self.zeros(first):
+                    runs[-1] = (first, blocks + 1, start - first if blocks == 1 else step)
+                    continue
+            runs.append((start, 1, 0))
+        return runs
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a block: equal shares of a row."""
+        most = max(1, min(PIXELS, PRODUCTS // (self.rows.taps * self.columns.taps)))
+        if self.inputs:
+            most = min(PIXELS, SUMS // self.vectors)
+        width = self.columns.results
+        return -(-width // -(-width // most))
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of channels of a block."""
+        return 2 if self.inputs and self.channels >= 2 * self.lanes else 1
+
+    def zeros(self, start: int) -> frozenset[tuple[int, int]]:
+        """The pixels of a block, each with the taps of the row that read zeros."""
+        return frozenset(
+            (pixel, tap)
+            for pixel in range(self.pixels)
+            for tap in range(self.columns.taps)
+            if not self.columns.inside(start + pixel, tap)
+        )
+
+    @property
+    def masks_rows(self) -> bool:
+        ends = (0, self.rows.results - 1)
+        return not all(self.rows.inside(row, tap) for row in ends for tap in range(self.rows.taps))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations of a launch: the convolution, what comes before and after it, its padding."""
+
+    layer: Layer
+    window: Window
+    generic: mlir.Op
+    heads: list[mlir.Op]
+    followers: list[mlir.Op]
+    padding: Padding | None
+
+    @property
+    def image(self) -> mlir.Value:
+        return self.generic.operands[0] if self.padding is None else self.padding.image
+
+
+def read_group(generics: Sequence[mlir.Op], shapes: Shapes, vector_bytes: int) -> Group | None:
+    """The parts of a launch of ``generics``: padding, a fill with zeros, a convolution, consumers."""
+    padding = read_padding(generics)
+    rest = list(generics if padding is None else generics[2:])
+    place = next((number for number, generic in enumerate(rest[:2]) if is_contraction(generic)), None)
+    if place != 1 or not (rest[0].operands[-1] == rest[1].operands[2] and makes_zero(rest[0])):
+        return None
+    window = read_window(rest[1], shapes)
+    layer = None if window is None else _layer(rest[1], window, padding, shapes, vector_bytes)
+    if window is None or layer is None:
+        return None
+    return Group(layer, window, rest[1], rest[:2], rest[2:], padding)
+
+
+@dataclass(frozen=True)
+class _Image:
+    """The loops of the axes of the image: over images, pixels and taps of rows and columns, and inputs."""
+
+    batch: int | None
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    inputs: int | None
+    axes: tuple[Axis, Axis]
+    strides: tuple[Formula, Formula, Formula]
+
+
+def _layer(
+    generic: mlir.Op, window: Window, padding: Padding | None, shapes: Shapes, vector_bytes: int
+) -> Layer | None:
+    kinds = {str(mlir.element_type(operand.type)) for operand in generic.operands}
+    products = read_products(generic)
+    if products is None or (products.left, products.right) != (0, 1) or len(kinds) != 1:
+        return None
+    image = _image(generic, window, padding, shapes) if kinds <= set(BYTES) else None
+    if image is None:
+        return None
+    a, b, c = window.nest.accesses
+    ordered = [image.rows[1], image.columns[1], *([] if image.inputs is None else [image.inputs])]
+    summed = [number for number, axis in enumerate(window.nest.axes) if not axis.parallel]
+    if summed != ordered or window.jam != image.columns[0] or not _contiguous(window, image, (a, b, c)):
+        return None
+    if window.outer != tuple(loop for loop in (image.batch, image.rows[0]) if loop is not None):
+        return None
+    sizes = [window.nest.axes[loop].size for loop in (window.along, *ordered[2:])]
+    of_result = [0 if image.batch is None else c.strides[image.batch], c.strides[image.rows[0]]]
+    of_window = [b.strides[loop] for loop in ordered]
+    words = [*image.strides, *of_window, *of_result, c.strides[image.columns[0]], *sizes]
+    known = [word for word in words if isinstance(word, int)]
+    dense = image.inputs is not None
+    if len(known) != len(words) or (dense and not 0 < known[-1] <= INPUTS):
+        return None
+    kind, channels = kinds.pop(), known[-2] if dense else known[-1]
+    lanes = vector_bytes // BYTES[kind]
+    while lanes > channels:
+        lanes //= 2
+    w, y = known[3:6] if dense else [*known[3:5], 0], known[6:] if dense else known[5:]
+    return Layer(
+        *(kind, *image.axes, channels, known[-1] if dense else 0, lanes),
+        *((known[0], known[1], known[2]), (w[0], w[1], w[2]), (y[0], y[1], y[2])),
+    )
+
+
+def _contiguous(window: Window, image: _Image, accesses: tuple[Access, Access, Access]) -> bool:
+    """Whether channels are contiguous, and those of the image, or of inputs, too."""
+    a, b, c = accesses
+    along = window.along
+    inner = a.strides[along if image.inputs is None else image.inputs]
+    steps = (inner, b.strides[along], c.strides[along])
+    return steps == (1, 1, 1) and all(access.offset == 0 for access in accesses)
+
+
+def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Shapes) -> _Image | None:
+    source = generic.operands[0] if padding is None else padding.image
+    extents, strides = shapes.sizes(source), shapes.strides(source)
+    axes = window.nest.axes
+    batch: list[tuple[int, Formula]] = []
+    inputs: list[int] = []
+    spatial: list[tuple[int, int, Formula, Axis]] = []
+    for dim, result in enumerate(mlir.indexing_maps(generic)[0].results):
+        loops = _loops(result, window, shapes)
+        before = 0 if padding is None else padding.before[dim]
+        if loops is None or (len(loops) == 1 and before != 0):
+            return None
+        first, *others = loops
+        if not others:
+            if not axes[first].parallel:
+                inputs.append(first)
+            elif first != window.along and axes[first].size != 1:
+                batch.append((first, strides[dim]))
+            continue
+        numbers = [extents[dim], axes[first].size, axes[others[0]].size, *loops.values()]
+        known = [number for number in numbers if isinstance(number, int)]
+        if len(known) != len(numbers):
+            return None
+        extent, results, taps, stride, dilation = known
+        axis = Axis(extent, results, taps, stride, dilation, before)
+        spatial.append((first, others[0], strides[dim], axis))
+    if len(spatial) != 2 or len(batch) > 1 or len(inputs) > 1:
+        return None
+    rows, columns = spatial
+    images = batch[0] if batch else (None, 0)
+    return _Image(
+        *(images[0], rows[:2], columns[:2], inputs[0] if inputs else None, (rows[3], columns[3])),
+        (images[1], rows[2], columns[2]),
+    )
+
+
+def _loops(result: mlir.AffineExpr, window: Window, shapes: Shapes) -> dict[int, Formula] | None:
+    """The loops of an index of the image with their factors: one, or a parallel one and that over taps."""
+    axes = window.nest.axes
+    factors, constant = affine(result, len(axes), shapes.codes)
+    loops = {number: factor for number, factor in enumerate(factors) if factor != 0}
+    parallel = [axes[number].parallel for number in loops]
+    if constant != 0 or parallel not in ([True], [False], [True, False]):
+        return None
+    return None if len(parallel) == 1 and list(loops.values()) != [1] else loops
