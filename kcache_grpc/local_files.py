@@ -50,7 +50,7 @@ def read_regular(path: Path) -> bytes:
         return file.read()
 
 
-def write_whole(path: Path, data: bytes, *, replace: bool = True) -> bool:
+def write_whole(path: Path, data: bytes | memoryview, *, replace: bool = True) -> bool:
     """Writes ``data`` so that other processes see all of it or nothing; synced to disk before it appears.
 
     With ``replace=False`` an existing file stays, and the result tells whether this call made it.

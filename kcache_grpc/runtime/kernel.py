@@ -8,6 +8,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
@@ -24,7 +25,8 @@ from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_wo
 from kcache_grpc.runtime.cpu.plan import Plan, Short
 from kcache_grpc.runtime.cpu.thread_pool import process_threads
 from kcache_grpc.runtime.cpu.threads import HostThreads
-from kcache_grpc.runtime.prepared_kernel import PreparedKernel, prepared_values, without_bound
+from kcache_grpc.runtime.prepared_kernel import PreparedKernel, without_bound
+from kcache_grpc.runtime.shared_values import MappedBytes, values_of
 from kcache_grpc.runtime.size_arguments import as_axes, require_sizes
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ class Kernel:
         self._fetch = fetch
         self._names = binding.arg_names
         self._constant_bytes: Sequence[bytes] = constants
-        self._constants: list[AlignedBytes] = []
+        self._constants: list[AlignedBytes | MappedBytes] = []
         self._threads = threads
         self._lock = threading.Lock()
         self._library: Library | None = None
@@ -173,35 +175,38 @@ class Kernel:
             outputs = self._call(arrays)
         return cut(outputs, self.binding.counted) if self.binding.counted else outputs
 
-    def bind(self, values: Mapping[int | str, Any], *, keep: bool = True) -> PreparedKernel[Kernel]:
+    def bind(
+        self, values: Mapping[int | str, Any], *, keep: bool = True, share: str | Path | None = None
+    ) -> PreparedKernel[Kernel]:
         """The kernel of the other arguments, with values for those that it was compiled to have bound.
 
         ``values``: index or name -> array, for each of ``manifest.options.bound``; they are prepared now, on
         this thread. With ``keep=False`` no reference to the arrays is held, so that their memory can be
-        freed; ``rebind`` then takes all values.
+        freed; ``rebind`` then takes all values. ``share``: a directory, for this user alone; processes that
+        bind equal values read the prepared ones from a file there, so that they have one copy.
 
-        Raises ``ArgumentError`` for other arguments, for a wrong dtype or shape, and for a kernel that was
-        compiled without bound arguments; then nothing is computed.
+        Raises ``ArgumentError`` for other arguments, for a wrong dtype or shape, for a kernel that was
+        compiled without bound arguments, and for a directory open to others; then nothing is computed.
         """
         if self.manifest.preparation is None:
             raise ArgumentError(
                 "the kernel was compiled without bound arguments: use compile(..., bound=[...])"
             )
-        return PreparedKernel(self, values, keep=keep)
+        return PreparedKernel(self, values, keep=keep, share=None if share is None else Path(share))
 
-    def prepare(self, values: Mapping[int, Any]) -> Kernel:
+    def prepare(self, values: Mapping[int, Any], share: Path | None = None) -> Kernel:
         """The kernel of the other arguments, with ``values`` of all bound inputs; see ``bind``."""
         buffers = [self._read_bound(index, values[index]) for index in self.manifest.options.bound]
         self.load()
         assert self._library is not None
-        constants = [constant.pointer for constant in self._constants]
         others = [index for index in range(len(self.manifest.inputs)) if index not in values]
         twin = self.apart()
         twin.manifest = without_bound(self.manifest)
         twin._names = tuple(map(self._name, others))
         sizes = [others.index(index) for index in self.binding.size_arguments if index in others]
         twin.binding = replace(self.binding, arg_names=twin._names, size_arguments=tuple(sizes), constants=())
-        twin._constants = [prepared_values(self.manifest, self._library, buffers, constants)]
+        constants = [constant.pointer for constant in self._constants]
+        twin._constants = [values_of(self.manifest, self.binding, self._library, buffers, constants, share)]
         return twin
 
     def _read_bound(self, index: int, value: Any) -> Buffer:
@@ -450,8 +455,10 @@ class Kernel:
         shapes = tuple(buffer.shape for buffer in buffers)
         return Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())
 
-    def _aligned_constants(self) -> list[AlignedBytes]:
-        copies = [aligned_copy(content) for content in self._verified_constants()]
+    def _aligned_constants(self) -> list[AlignedBytes | MappedBytes]:
+        copies: list[AlignedBytes | MappedBytes] = [
+            aligned_copy(content) for content in self._verified_constants()
+        ]
         self._constant_bytes = ()
         return copies
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from kcache_grpc.errors import ArgumentError, IntegrityError
@@ -24,8 +25,11 @@ class Bindable(Protocol):
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]: ...
     def input_names(self) -> tuple[str, ...]: ...
     def argument_error(self, index: int, reason: str) -> ArgumentError: ...
-    def prepare(self, values: Mapping[int, Any]) -> Any:
-        """The kernel of the other arguments, with prepared values. Raises ``ArgumentError``."""
+    def prepare(self, values: Mapping[int, Any], share: Path | None = None) -> Any:
+        """The kernel of the other arguments, with prepared values; in a file in the directory ``share``.
+
+        Raises ``ArgumentError``.
+        """
 
 
 KernelT = TypeVar("KernelT", bound=Bindable)
@@ -40,9 +44,17 @@ class PreparedKernel(Generic[KernelT]):
     reference to the values is held.
     """
 
-    def __init__(self, kernel: KernelT, values: Mapping[int | str, Any], *, keep: bool = True) -> None:
+    def __init__(
+        self,
+        kernel: KernelT,
+        values: Mapping[int | str, Any],
+        *,
+        keep: bool = True,
+        share: Path | None = None,
+    ) -> None:
         self.kernel = kernel
         self._keep = keep
+        self._share = share
         self._values: dict[int, Any] = {}
         self._current: Bindable = self._prepared(values)
 
@@ -64,7 +76,7 @@ class PreparedKernel(Generic[KernelT]):
         if missing:
             released = "" if self._keep else "; the binding keeps no values: give all of them"
             raise self.kernel.argument_error(missing[0], f"it is bound, and was not given{released}")
-        prepared: Bindable = self.kernel.prepare(updated)
+        prepared: Bindable = self.kernel.prepare(updated, self._share)
         if self._keep:
             self._values = updated
         return prepared
@@ -85,9 +97,9 @@ class PreparedKernel(Generic[KernelT]):
 
 
 def prepared_values(
-    manifest: Manifest, library: Library, buffers: Sequence[Buffer], constants: Sequence[CData]
+    manifest: Manifest, library: Library, buffers: Sequence[Buffer], constants: Sequence[CData], room: int = 0
 ) -> AlignedBytes:
-    """The prepared buffer of the bound inputs, ascending; bytes between values are zero.
+    """The prepared buffer of the bound inputs, ascending, and ``room`` bytes; bytes between values are zero.
 
     Runs ``kcache_prepare`` on the calling thread.
     """
@@ -96,7 +108,7 @@ def prepared_values(
         raise IntegrityError(f"a prepared buffer of {preparation}")
     if manifest.options.numerics == "strict" and flushes_subnormals():
         raise flushing_error()
-    prepared = AlignedBytes(preparation.prepared_bytes)
+    prepared = AlignedBytes(preparation.prepared_bytes + room)
     prepared.array.fill(0)
     workspace = AlignedBytes(evaluate(preparation.workspace_bytes, {"workers": 1}))
     pointers = [*(buffer.pointer for buffer in buffers), *constants]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -215,6 +217,90 @@ def test_sizes_of_other_arguments_are_dynamic(client: kcache.Client):
         assert bound(x)[0].tobytes() == plain(x, w, b)[0].tobytes()
     with pytest.raises(ArgumentError, match="axis 1 is 63 instead of 64"):
         bound(np.zeros((2, 63), np.float32))
+
+
+_SHARES = """
+import hashlib, sys
+import numpy as np
+import kcache_grpc as kcache
+
+text, address, cache, share = sys.argv[1:]
+kernel = kcache.Client(address, cache_dir=cache).compile(text, bound=[1])
+draw = np.random.default_rng(0)
+x, w = draw.standard_normal((8, 256), np.float32), draw.standard_normal((256, 256), np.float32)
+bound = kernel.bind({1: w}, keep=False, share=share)
+(result,) = bound(x)
+np.testing.assert_allclose(result, x @ w, rtol=1e-4, atol=1e-4)
+mapped = [line for line in open("/proc/self/maps") if share in line]
+assert len(mapped) == 1 and mapped[0].split()[1] == "r--s", mapped
+print(hashlib.sha256(result).hexdigest())
+"""
+_PRODUCT = """
+func.func @main(%x: tensor<8x256xf32>, %w: tensor<256x256xf32>) -> tensor<8x256xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+    : (tensor<8x256xf32>, tensor<256x256xf32>) -> tensor<8x256xf32>
+  return %0 : tensor<8x256xf32>
+}"""
+
+
+def test_processes_map_one_file(client: kcache.Client, tmp_path: Path):
+    share = tmp_path / "prepared"
+    client.compile(_PRODUCT, bound=[1])
+    words = [_PRODUCT, client.service, str(client.cache_dir), str(share)]
+    command = [sys.executable, "-c", _SHARES, *words]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    results = {process.communicate(timeout=200)[0] for process in processes}
+    assert [process.returncode for process in processes] == [0] * 4
+    assert len(results) == 1
+    [file] = share.iterdir()
+    assert (share.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "modified", "renamed", "open to others", "a link"])
+def test_a_damaged_file_is_prepared_again(plain: Any, layer: Any, tmp_path: Path, damage: str):
+    x, w, b = values(0)
+    expected = plain(x, w, b)[0].tobytes()
+    assert layer.bind({1: w, 2: b}, share=tmp_path / "prepared")(x)[0].tobytes() == expected
+    [file] = (tmp_path / "prepared").iterdir()
+    content = file.read_bytes()
+    if damage == "truncated":
+        file.write_bytes(content[:-1])
+    elif damage == "modified":
+        file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    elif damage == "renamed":  # that of other weights
+        _, w, b = values(1)
+        expected = plain(x, w, b)[0].tobytes()
+        layer.bind({1: w, 2: b}, share=tmp_path / "others")
+        [other] = (tmp_path / "others").iterdir()
+        content = other.read_bytes()
+        (tmp_path / "prepared" / other.name).write_bytes(file.read_bytes())
+        file = tmp_path / "prepared" / other.name
+    elif damage == "open to others":
+        file.chmod(0o666)
+    else:
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+    assert layer.bind({1: w, 2: b}, share=tmp_path / "prepared")(x)[0].tobytes() == expected
+    assert file.read_bytes() == content
+    assert not file.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_shared_values_follow_rebinding(plain: Any, layer: Any, tmp_path: Path):
+    x, w, b = values(0)
+    bound = layer.bind({1: w, 2: b}, share=tmp_path / "prepared")
+    w *= 2
+    bound.rebind()
+    assert bound(x)[0].tobytes() == plain(x, w, b)[0].tobytes()
+    assert len(list((tmp_path / "prepared").iterdir())) == 2
+
+
+def test_values_are_shared_in_a_directory_of_ones_own(layer: Any, tmp_path: Path):
+    _, w, b = values(0)
+    tmp_path.chmod(0o755)
+    with pytest.raises(ArgumentError, match=r"prepared values cannot be shared: .* is open to other users"):
+        layer.bind({1: w, 2: b}, share=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_misuse_is_refused(client: kcache.Client, plain: Any, layer: Any):

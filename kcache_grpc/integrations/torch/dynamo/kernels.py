@@ -21,6 +21,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.runtime.bound_torch_call import BoundTorchCall
+from kcache_grpc.runtime.kernel import Kernel
 from kcache_grpc.runtime.torch_call import TorchCall
 
 torch: Any = import_module("torch")
@@ -121,6 +122,11 @@ class IslandKernel:
         self._run: Callable[..., tuple[Any, ...]] = call
         self._strict = strict
 
+    @classmethod
+    def of(cls, program: Program, kernel: Kernel, strict: bool) -> IslandKernel:
+        """The kernel of a program."""
+        return cls(BoundTorchCall(kernel) if program.bound else TorchCall(kernel), strict)
+
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         """The outputs.
 
@@ -183,11 +189,10 @@ class KernelSource:
             )
             for program in programs
         ]
-        calls = [
-            BoundTorchCall(kernel) if program.bound else TorchCall(kernel)
+        return [
+            IslandKernel.of(program, kernel, settings.strict)
             for program, kernel in zip(programs, kernels, strict=True)
         ]
-        return [IslandKernel(call, settings.strict) for call in calls]
 
     def load(self, programs: Sequence[Program]) -> list[IslandKernel]:
         """The kernels of ``compile``; those of tensors on the CPU are loaded before they are called.

@@ -13,6 +13,7 @@ from kcache_grpc.integrations.torch.dynamo.aot.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
 from kcache_grpc.integrations.torch.dynamo.factors import keep_factors
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, IslandKernel, KernelSource
+from kcache_grpc.integrations.torch.dynamo.lowering.bound_inputs import is_bindable
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, log
 from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Plan, Program, executable
@@ -22,7 +23,6 @@ from kcache_grpc.integrations.torch.dynamo.strides import keep_copies, keep_stri
 from kcache_grpc.programs.torch.decompositions.table import decompositions as all_decompositions
 
 torch: Any = import_module("torch")
-_FAKE: Any = import_module("torch._subclasses.fake_tensor").FakeTensor
 
 #: Composite operators that draw random numbers: PyTorch's own kernels draw those that eager mode draws.
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
@@ -132,17 +132,6 @@ class Trace:
             for index in metadata.static_input_indices
             if is_bindable(values[index]) and not metadata.input_info[index].mutates_data
         )
-
-
-def is_bindable(value: Any) -> bool:
-    """Whether a value is a plain tensor on the CPU whose updates in place PyTorch counts."""
-    plain = type(value) in (torch.Tensor, torch.nn.Parameter) or isinstance(value, _FAKE)
-    return (
-        plain
-        and value.device.type == "cpu"
-        and value.layout is torch.strided
-        and not (value.is_quantized or value.is_complex() or value.is_neg() or value.is_inference())
-    )
 
 
 def decompositions() -> dict[Any, Any]:

@@ -15,6 +15,7 @@ from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord, 
 from kcache_grpc.integrations.torch.dynamo.digest.source_digest import source_digest
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.bound_inputs import is_bindable
 from kcache_grpc.integrations.torch.dynamo.lowering.lower import Compile, Lowering, Rejected
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
     KernelStep,
@@ -25,11 +26,12 @@ from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
     Register,
 )
 from kcache_grpc.integrations.torch.dynamo.record import decode_graph, digest_of, encode_graph
+from kcache_grpc.integrations.torch.dynamo.settings import Settings
 
 torch: Any = import_module("torch")
 
 #: Increased when the meaning of a record changes.
-FORMAT = 1
+FORMAT = 2
 _INPUTS = ("USER_INPUT", "PARAMETER", "BUFFER", "CONSTANT_TENSOR")
 _UPDATES = ("BUFFER_MUTATION", "USER_INPUT_MUTATION", "PARAMETER_MUTATION")
 
@@ -58,14 +60,17 @@ class Graph:
         return tuple(dict.fromkeys(map(digest_of, self.plan.programs)))
 
 
-def lower(exported: Any, compile: Compile, rejected: Rejected, strict: bool) -> tuple[Graph, Kernels]:
+def lower(exported: Any, compile: Compile, rejected: Rejected, settings: Settings) -> tuple[Graph, Kernels]:
     """The graph of an exported program, with kernels for what they can compute.
 
-    Without ``strict``, where compiling fails as a whole, PyTorch runs all operators, with a warning.
+    If ``settings`` are not strict, where compiling fails as a whole, PyTorch runs all operators, with a
+    warning.
     """
+    strict = settings.strict
     program = _decomposed(exported, strict)
+    bound = frozenset[Any]() if settings.bound is None else _bindable(program)
     try:
-        lowered = Lowering(program.graph_module, "inference", compile, rejected).lower()
+        lowered = Lowering(program.graph_module, "inference", compile, rejected, bound=bound).lower()
     except Exception as error:
         if strict:
             raise
@@ -75,6 +80,21 @@ def lower(exported: Any, compile: Compile, rejected: Rejected, strict: bool) -> 
         lowered = Lowering(program.graph_module, "inference", compile, rejected, left_out=left_out).lower()
     decisions.record(lowered.decision)
     return _graph(exported, program, lowered.plan), lowered.kernels
+
+
+def _bindable(program: Any) -> frozenset[Any]:
+    """The inputs that are tensors of the program itself, which it does not write."""
+    signature = program.graph_signature
+    written = {spec.target for spec in signature.output_specs if spec.kind.name in _UPDATES}
+    tensors = {**program.state_dict, **program.constants}
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    return frozenset(
+        node
+        for node, spec in zip(placeholders, signature.input_specs, strict=True)
+        if spec.kind.name != "USER_INPUT"
+        and spec.target not in written
+        and is_bindable(tensors.get(spec.target))
+    )
 
 
 def _decomposed(exported: Any, strict: bool) -> Any:

@@ -6,7 +6,7 @@ import os
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.client import Client
@@ -46,6 +46,7 @@ def load(
     options: Options | None = None,
     strict: bool = False,
     trust: Trust = None,
+    bound: Literal["weights"] | None = None,
 ) -> LoadedModule:
     """A module that computes what an exported program does, with kernels for what they can compute.
 
@@ -56,6 +57,8 @@ def load(
     ``client``: in place of one for ``$KCACHE_ADDR``; ``target`` and ``options`` as in ``Client.compile``.
     ``strict``: raise where compiling or a kernel's call fails, in place of running PyTorch's operators.
     ``trust``: identities of signers whose kernels a package may bring, beside those that the client trusts.
+    ``bound``: "weights" to prepare parameters, buffers and constants once, and again when they change, as
+    ``torch.compile`` does with this option. A package says that itself.
 
     What was found out about a program is kept on disk and at the service, by a digest of its graph: a later
     process does not decompose it again.
@@ -74,18 +77,17 @@ def load(
             "use torch.export.export(model, args)"
         )
     interface = interface_of(exported)
-    settings = settings_of(target, options, strict)
+    settings = settings_of(target, options, strict, bound)
     graph, kernels = _graph(exported, settings, KernelSource(settings, client))
     runner = Runner(interface, graph, executable(graph.plan, kernels))
     return LoadedModule(state_of(exported), runner)
 
 
-def settings_of(target: str, options: Options | None, strict: bool) -> Settings:
+def settings_of(target: str, options: Options | None, strict: bool, bound: str | None = None) -> Settings:
     """Those of the backend for the arguments of ``load``."""
     options = options or Options()
-    return Settings(
-        options.numerics, options.opt_level, options.tuning, options.schedule, target=target, strict=strict
-    )
+    choices = (options.numerics, options.opt_level, options.tuning, options.schedule)
+    return Settings(*choices, target=target, strict=strict, bound=bound)
 
 
 def interface_of(exported: Any) -> Interface:
@@ -123,13 +125,13 @@ def _graph(exported: Any, settings: Settings, source: KernelSource) -> tuple[Gra
     """From the record of the program, else by decomposing it."""
     digest = _digest(exported, settings)
     if digest is None:
-        return lower(exported, source.compile, source.rejected, settings.strict)
+        return lower(exported, source.compile, source.rejected, settings)
     store = RecordStore(source.client)
     recorded = store.find(digest)
     warm = None if recorded is None else _warm(recorded.body, recorded.origin, exported, source)
     if warm is not None:
         return warm
-    graph, kernels = lower(exported, source.compile, source.rejected, settings.strict)
+    graph, kernels = lower(exported, source.compile, source.rejected, settings)
     if graph.programs:
         _keep(store, digest, graph)
     return graph, kernels
@@ -153,7 +155,8 @@ def _warm(body: bytes, origin: str, exported: Any, source: KernelSource) -> tupl
         return None
     sizes = [len(step.fallback) for step in graph.plan.steps if isinstance(step, KernelStep)]
     seconds = {origin: time.perf_counter() - begin}
-    decisions.record(Decision("inference", sizes, [], seconds=seconds, origin="warm"))
+    bound = graph.plan.bound
+    decisions.record(Decision("inference", sizes, [], seconds=seconds, origin="warm", bound=bound))
     return graph, kernels
 
 

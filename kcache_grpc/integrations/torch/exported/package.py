@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kcache_grpc.bundle import open_bundle
 from kcache_grpc.client.client import Client
@@ -54,12 +54,14 @@ def package(
     targets: Sequence[str] = ("host",),
     client: Client | None = None,
     options: Options | None = None,
+    bound: Literal["weights"] | None = None,
 ) -> Packaged:
     """Write a model to one file that ``load`` runs elsewhere, without a compiler and without a service.
 
     ``model``: a ``torch.export.ExportedProgram``, or a ``torch.nn.Module``, which is exported with the
     example arguments and ``dynamic_shapes`` as ``torch.export.export`` takes them. ``targets``: machines that
-    the file has kernels for. The file appears whole, in place of one that was there.
+    the file has kernels for. ``bound``: as for ``load``. The file appears whole, in place of one that was
+    there.
 
     Raises ``ArgumentError`` for a graph that has no form in a file, and what ``Client.compile`` and
     ``Client.export_bundle`` raise.
@@ -69,9 +71,10 @@ def package(
     exported = _exported(model, example_inputs, example_kwargs, dynamic_shapes)
     options = replace(options or Options(), compatible_targets=False)
     names = tuple(dict.fromkeys(str(parse_target(name)) for name in targets))
-    settings = [replace(settings_of(name, options, True), warm_start=False) for name in names]
+    settings = [replace(settings_of(name, options, True, bound), warm_start=False) for name in names]
     sources = [KernelSource(each, client) for each in settings]
-    graph, _ = lower(exported, _for_all(sources[0].client, names, options), sources[0].rejected, True)
+    compile = _for_all(sources[0].client, names, options)
+    graph, _ = lower(exported, compile, sources[0].rejected, settings[0])
     interface, state = interface_of(exported), state_of(exported)
     tensors, keys = _tensors(state)
     try:
@@ -103,7 +106,8 @@ def _for_all(client: Client, targets: Sequence[str], options: Options) -> Callab
     def compile(programs: Sequence[Program]) -> list[Callable[[list[Any]], Sequence[Any]]]:
         for target in targets:
             for program in programs:
-                client.compile(program.text, "torch", target, dynamic=program.dynamic, options=options)
+                exact = replace(options, bound=program.bound)
+                client.compile(program.text, "torch", target, dynamic=program.dynamic, options=exact)
         return [_not_called] * len(programs)
 
     return compile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +33,6 @@ from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program as SentProgram
 from kcache_grpc.model.program import ProgramFormat
 from kcache_grpc.model.target import Target, compatible_targets, parse_target
-from kcache_grpc.runtime.torch_call import TorchCall
 
 torch: Any = import_module("torch")
 
@@ -120,13 +120,13 @@ def _kernels(
     for program in programs:
         shapes = shape_wish(None, None, program.dynamic)
         sent = SentProgram(ProgramFormat.TORCH, program.text)
-        kernel = bundled.find(KernelRequest(sent, target, options, shapes))
+        kernel = bundled.find(KernelRequest(sent, target, replace(options, bound=program.bound), shapes))
         if kernel is None:
             raise IntegrityError(
                 f"{package.path} has no kernel for {target} of its program {sent.digest.hex()}",
                 path=str(package.path),
             )
-        kernels.append(IslandKernel(TorchCall(kernel.kernel(lambda: None)), strict))
+        kernels.append(IslandKernel.of(program, kernel.kernel(lambda: None), strict))
     return kernels
 
 

@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.settings import settings_from
 from kcache_grpc.runtime.kernel import Kernel
+from kcache_grpc.torch import load as load_exported
+from kcache_grpc.torch import package
 from tests.integrations.torch.dynamo.compiled import compile_with
 
 torch: Any = pytest.importorskip("torch")
@@ -323,6 +326,25 @@ def test_autocast(address: str):
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):  # which remembers what it converted
             torch.testing.assert_close(compiled(x), model(x), rtol=5e-2, atol=5e-2)
             model.second.weight.mul_(2)
+
+
+def test_exported_programs_and_packages(client: Any, prepared: Any, tmp_path: Path):
+    model, x = net(), images()
+    exported = torch.export.export(model, (x,))
+    plain = load_exported(exported, client=client, strict=True)
+    bound = load_exported(exported, client=client, strict=True, bound="weights")
+    assert decisions.decisions()[-1].bound == 13
+    report = package(exported, tmp_path / "net.kcpkg", client=client, bound="weights")
+    packaged = load_exported(tmp_path / "net.kcpkg", trust=report.signer, strict=True)
+    with torch.no_grad():
+        same(bound, plain, x)
+        same(packaged, plain, x)
+        assert len(prepared) == 2
+        bound.get_parameter("second.weight").mul_(2)
+        packaged.load_state_dict(bound.state_dict())
+        same(bound, plain, x)
+        same(packaged, plain, x)
+    assert len(prepared) == 4
 
 
 _FORKS = """
