@@ -36,7 +36,7 @@ from tests.ops.harness.rejected import REFUSED
 from tests.recognition.eager.close import OF_LARGEST, RELATIVE
 
 #: Of the programs on narrow types one in so many; random programs with overwriting; random choices.
-_NARROW_STEP, _OVERWRITING, _CHOICES = 4, 48, 60
+_NARROW_STEP, _OVERWRITING, _CHOICES = 8, 48, 60
 #: Sizes of each graph of the corpus: of the kernel of all sizes, and for each a kernel of their own.
 _SIZES = 3
 #: A product with few tiles and many steps along K, which is split.
