@@ -16,8 +16,8 @@ from kcache_grpc.runtime.dtypes import numpy_dtype
 Array = Any
 
 #: Results of more elements are sampled.
-WHOLE = 1 << 15
-_SAMPLED, _ENDS = 4096, 64
+WHOLE = 1 << 13
+_SAMPLED, _ENDS = 2048, 64
 
 
 @dataclass(frozen=True)

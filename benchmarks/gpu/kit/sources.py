@@ -10,8 +10,19 @@ from itertools import islice
 
 import numpy as np
 
-from benchmarks.gpu.kit.programs import Call, Expected, Program, Source, argument, as_near, exact, near
-from benchmarks.gpu.kit.values import stored
+from benchmarks.gpu.kit.programs import (
+    Argument,
+    Array,
+    Call,
+    Expected,
+    Program,
+    Source,
+    argument,
+    as_near,
+    exact,
+    near,
+)
+from benchmarks.gpu.kit.values import seeded, stored, wide
 from examples.inputs import NAMES as EXAMPLES
 from examples.inputs import load
 from kcache_compiler import canonicalize, compile_spec
@@ -36,7 +47,7 @@ from tests.ops.harness.rejected import REFUSED
 from tests.recognition.eager.close import OF_LARGEST, RELATIVE
 
 #: Of the programs on narrow types one in so many; random programs with overwriting; random choices.
-_NARROW_STEP, _OVERWRITING, _CHOICES = 4, 48, 60
+_NARROW_STEP, _OVERWRITING, _CHOICES = 8, 48, 60
 #: Sizes of each graph of the corpus: of the kernel of all sizes, and for each a kernel of their own.
 _SIZES = 3
 #: A product with few tiles and many steps along K, which is split.
@@ -101,11 +112,16 @@ def _dynamic_template(template: Template, dtype: str) -> Program:
 
 
 def _template_call(template: Template, dtype: str, sizes: tuple[int, ...]) -> Call:
-    arrays = template.arguments(dtype, sizes)
-    wide = [array.astype("f8") for array in arrays]
-    scale = float(np.max(np.abs(template.expected(*map(np.abs, wide))), initial=1.0))
-    expected = near(dtype, template.expected(*wide), 0.0, TOLERANCE[dtype] * scale)
-    return Call(tuple(argument(dtype, array) for array in arrays), (expected,))
+    arguments, arrays = _seeded(dtype, template.shapes(*sizes))
+    scale = float(np.max(np.abs(template.expected(*map(np.abs, arrays))), initial=1.0))
+    expected = near(dtype, template.expected(*arrays), 0.0, TOLERANCE[dtype] * scale)
+    return Call(arguments, (expected,))
+
+
+def _seeded(dtype: str, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[Argument, ...], list[Array]]:
+    """Arguments that take no room in a pack, and their values in f64."""
+    arguments = tuple(Argument(dtype, shape, None, seed) for seed, shape in enumerate(shapes, 1))
+    return arguments, [wide(dtype, seeded(dtype, one.shape, one.seed)) for one in arguments]
 
 
 def _spec_kernel(canonical: Canonical, args: ArgSpec, options: CompileOptions, target: str) -> CompiledKernel:
@@ -143,11 +159,7 @@ def _attention() -> Iterator[Source]:
 
 def _narrow_attention(dtype: str, causal: bool, sizes: tuple[int, int, int, int, int]) -> Program:
     batch, heads, queries, keys, depth = sizes
-    rng = np.random.default_rng(sum(sizes))
-    kind = np.float32 if dtype == "f32" else test_attention.NARROW[dtype]
-    shapes = [(batch, heads, count, depth) for count in (queries, keys, keys)]
-    arrays = [rng.standard_normal(shape).astype(kind) for shape in shapes]
-    q, k, v = (array.astype("f8") for array in arrays)
+    arguments, (q, k, v) = _seeded(dtype, [(batch, heads, count, depth) for count in (queries, keys, keys)])
     scores = q @ k.swapaxes(-1, -2) * depth**-0.5
     if causal:
         scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
@@ -157,7 +169,7 @@ def _narrow_attention(dtype: str, causal: bool, sizes: tuple[int, int, int, int,
     text = narrow_attention(*sizes, dtype, causal)
     return Program(
         lambda target: lower_module(text, 3, target, CompileOptions(), lambda _: None),
-        (Call(tuple(argument(dtype, array) for array in arrays), (near(dtype, wanted, 0.0, atol),)),),
+        (Call(arguments, (near(dtype, wanted, 0.0, atol),)),),
     )
 
 

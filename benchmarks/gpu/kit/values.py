@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ def narrowed(dtype: str, numbers: Array) -> Array:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
+@lru_cache(maxsize=16)
 def seeded_table(dtype: str, seed: int) -> Array:
     """``PERIOD`` stored elements, uniform with mean 0 and variance 1: the same on every machine."""
     bits = np.arange(1, PERIOD + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
@@ -65,7 +67,9 @@ def seeded_table(dtype: str, seed: int) -> Array:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(_FIRST)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(_SECOND)
     share = ((bits ^ (bits >> np.uint64(31))) >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1
-    return narrowed(dtype, (share * math.sqrt(3)).astype(np.float32))
+    table = narrowed(dtype, (share * math.sqrt(3)).astype(np.float32))
+    table.flags.writeable = False
+    return table
 
 
 def seeded(dtype: str, shape: Sequence[int], seed: int) -> Array:
