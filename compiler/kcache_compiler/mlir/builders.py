@@ -134,9 +134,7 @@ def call_llvm(function: str, operands: Sequence[Value], result: str = "") -> Val
 
 def call_function(function: str, operands: Sequence[Value]) -> None:
     """Call a ``func.func`` without results."""
-    ir.Operation.create(
-        "func.call", operands=operands, attributes={"callee": ir.FlatSymbolRefAttr.get(function)}
-    )
+    func.CallOp([], function, list(operands))
 
 
 def branch(condition: Value, taken: Block, other: Block) -> None:
