@@ -48,7 +48,8 @@ def table(form: Form) -> str:
             offset = code.mul(code.add("%first", loop.counter), stride)
             code.store(offset, code.at("%table", loop.counter, "i64"))
     with code.otherwise():
-        size, stride = code.load(innermost), code.load(code.at(innermost, "%column", "i64"))
+        size = code.max(code.load(innermost), 1)  # there may be no point
+        stride = code.load(code.at(innermost, "%column", "i64"))
         row, digit = code.div("%first", size), code.rem("%first", size)
         with code.loop(0, code.ceildiv(code.add(digit, "%count"), size)) as run:
             base = _outer_offset(code, code.add(row, run.counter), outer)
