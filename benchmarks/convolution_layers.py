@@ -26,7 +26,7 @@ from benchmarks.environment import clear_and_restart
 from benchmarks.rounds import Contender, interleave, ratio
 
 CALLS = 5
-#: Images of a batch. Of a single image, canonical programs drop the batch axis after the convolution.
+#: Images of a batch.
 IMAGES = 2
 #: Sizes up to which malloc takes memory from what it keeps, and up to which it keeps memory.
 KEPT = {name: str(1 << 30) for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")}
