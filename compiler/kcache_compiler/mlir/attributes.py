@@ -129,6 +129,11 @@ def symbol_of(operation: Op) -> str:
     return ir.StringAttr(operation.attributes["sym_name"]).value
 
 
+def map_of(dims: int, results: Sequence[AffineExpr]) -> AffineMap:
+    """The map from so many loops to ``results``."""
+    return ir.AffineMap.get(dims, 0, list(results))
+
+
 def indexing_maps(operation: Op) -> list[AffineMap]:
     """The indexing maps of a structured operation, one per operand."""
     return [ir.AffineMapAttr(entry).value for entry in ir.ArrayAttr(operation.attributes["indexing_maps"])]

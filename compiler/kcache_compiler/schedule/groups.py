@@ -430,9 +430,22 @@ def _along(a: Access, b: Access, dim: int) -> int | None:
 def alone(number: int, subject: Subject) -> Group:
     """The group of one nest."""
     axes = subject.nest.axes
-    parallel = tuple(dim for dim, axis in enumerate(axes) if axis.parallel)
-    rest = tuple(dim for dim, axis in enumerate(axes) if not axis.parallel)
+    absent = _absent(subject)
+    parallel = tuple(dim for dim, axis in enumerate(axes) if axis.parallel and dim not in absent)
+    rest = tuple(dim for dim, axis in enumerate(axes) if not axis.parallel or dim in absent)
     return Group(((Member(number, parallel, rest),),), subject.contraction)
+
+
+def _absent(subject: Subject) -> set[int]:
+    """The parallel axes of size 1 of a contraction that its result does not have."""
+    if not subject.contraction:
+        return set()
+    written = [access for access in subject.nest.accesses if access.written]
+    return {
+        dim
+        for dim, axis in enumerate(subject.nest.axes)
+        if axis.parallel and axis.size == 1 and all(dim not in access.dims for access in written)
+    }
 
 
 def apart(

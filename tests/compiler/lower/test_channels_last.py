@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, runs_here, threaded_host
@@ -190,3 +191,17 @@ def test_layers_of_a_network_read_each_other() -> None:
     assert len(kernel.interface.launches) == 6
     for host in (None, threaded_host()):
         np.testing.assert_allclose(kernel(*operands, host=host)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(9, 13), (1, 13), (1, 1)], ids=str)
+@pytest.mark.parametrize("groups", [20, 1])
+def test_consumers_of_a_single_image_are_in_its_launch(size: tuple[int, int], groups: int) -> None:
+    """Canonical programs drop axes of size 1 from elementwise operations."""
+    one = Layer(size=size, groups=groups)
+    canonical = canonicalize(one.text.encode(), "stablehlo", "default")
+    spec, options = canonical.spec_text, CompileOptions()
+    kernel = Kernel(compile_spec(spec, canonical.arg_spec, TARGET, options, lambda _: None))
+    fused = [launch for launch in kernel.interface.launches if "arith.addf" in launch.ops]
+    assert size[0] == 1 or fused[0].ops[0] in ("window", "contraction")
+    operands = one.operands()
+    np.testing.assert_allclose(kernel(*operands)[0], one.expected(*operands), rtol=1e-5, atol=4e-5)

@@ -21,6 +21,7 @@ from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
+from kcache_compiler.lower.cpu.unit_axes import drop_unit_axes
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
 from kcache_compiler.lower.gemm.match import is_contraction, recognize
 from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
@@ -198,6 +199,7 @@ def _outline(
         launches.append((attention.members, repeats.write_attention(attention, len(launches))))
         spared += attention.spared
     launched = {op for attention in attentions for op in attention.members}
+    drop_unit_axes(main, launched)
     widen_sums(unit, main, shapes, launched)
     choices = parse_choices(unit.options.schedule)
     planned_launches = plan_launches(
