@@ -129,7 +129,22 @@ def has_regions(operation: Op) -> bool:
 
 
 def operations(block: Block) -> list[Op]:
-    return [operation.operation for operation in block.operations]
+    """The operations directly in ``block``.
+
+    Iteration over a block looks for a Python module of the dialect of each operation; a walk does not.
+    """
+    owner = block.owner.operation
+    direct: list[Op] = []
+    add, on, skip = direct.append, ir.WalkResult.ADVANCE, ir.WalkResult.SKIP
+
+    def visit(operation: Op) -> ir.WalkResult:
+        if operation == owner or operation.block != block:
+            return on
+        add(operation)
+        return skip
+
+    owner.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return direct
 
 
 def last(block: Block) -> Op:
