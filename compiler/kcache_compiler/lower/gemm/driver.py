@@ -63,8 +63,10 @@ class Driver:
     def blocks(self) -> Name:
         """The number of blocks of columns."""
         code, columns = self.code, self.facts["n"]
-        shared = code.min(code.ceildiv(columns, LONE_COLUMNS), 2)
-        return code.max(code.max(code.ceildiv(columns, self.form.width), shared), 1)
+        least: Name = code.const(1)
+        if not self.form.prepacked:
+            least = code.max(code.min(code.ceildiv(columns, LONE_COLUMNS), 2), 1)
+        return code.max(code.ceildiv(columns, self.form.width), least)
 
     def _packed(self) -> None:
         code, form, facts = self.code, self.form, self.facts

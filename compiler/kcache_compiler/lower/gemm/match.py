@@ -134,7 +134,7 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
         return None
     offsets = tuple(nest.accesses[number].offset for number in order)
     return Contraction(
-        form, order, (offsets[0], offsets[1], offsets[2]), arranged, _grid(nest, arranged, form)
+        form, order, (offsets[0], offsets[1], offsets[2]), arranged, grid(nest, arranged, form)
     )
 
 
@@ -219,10 +219,12 @@ def _worthwhile(groups: Groups, form: Form) -> bool:
     return not (isinstance(steps, int) and steps < FEW_STEPS)
 
 
-def _grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
+def grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
+    """The grid of a contraction of these axes: as ``Driver`` counts blocks of columns."""
     m, n = groups.sizes("m"), groups.sizes("n")
-    rows, shared = apply("ceildiv", m, form.cell), apply("min", 2, apply("ceildiv", n, LONE_COLUMNS))
-    blocks = apply("max", apply("ceildiv", n, form.width), shared)
+    rows, blocks = apply("ceildiv", m, form.cell), apply("ceildiv", n, form.width)
+    if not form.prepacked:
+        blocks = apply("max", blocks, apply("min", 2, apply("ceildiv", n, LONE_COLUMNS)))
     cells = product([groups.sizes("batch"), rows, blocks])
     work = product([form.cell, apply("min", n, form.width), groups.sizes("k")])
     accesses: tuple[Access, ...] = nest.accesses

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups
+from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups, grid
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import Form
@@ -51,7 +51,9 @@ def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, Pac
     strides: list[GemmAxis] = []
     for axis in reversed(groups.batch):
         strides.insert(0, replace(axis, b=each * _count(strides) if batch else 0))
-    return replace(contraction, form=form, groups=replace(groups, batch=tuple(strides))), operand
+    groups = replace(groups, batch=tuple(strides))
+    nest = grid(contraction.nest, groups, form)
+    return replace(contraction, form=form, groups=groups, nest=nest), operand
 
 
 def is_contiguous(groups: Groups) -> bool:
