@@ -25,7 +25,7 @@ from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_wo
 from kcache_grpc.runtime.cpu.plan import Plan, Short
 from kcache_grpc.runtime.cpu.thread_pool import process_threads
 from kcache_grpc.runtime.cpu.threads import HostThreads
-from kcache_grpc.runtime.prepared_kernel import PreparedKernel, without_bound
+from kcache_grpc.runtime.prepared_kernel import PreparedKernel, require_unbound, without_bound
 from kcache_grpc.runtime.shared_values import MappedBytes, values_of
 from kcache_grpc.runtime.size_arguments import as_axes, require_sizes
 
@@ -236,9 +236,7 @@ class Kernel:
 
     def _call(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """The long way: any framework, and every check with its text."""
-        if self.manifest.preparation is not None:
-            bound = ", ".join(map(self._name, self.manifest.options.bound))
-            raise ArgumentError(f"the kernel has bound arguments ({bound}): give them to bind() first")
+        require_unbound(self.manifest, self.input_names())
         if self._gpu is not None:
             return self._call_gpu(self._gpu, arrays)
         buffers = self.read(arrays)
@@ -444,6 +442,7 @@ class Kernel:
     def _new_plan(
         self, buffers: list[Buffer], threads_for: Callable[[HostThreads], HostThreads] | None = None
     ) -> Plan:
+        require_unbound(self.manifest, self.input_names())
         self._check(buffers)
         self.load()
         self._check_guard(buffers)

@@ -118,6 +118,13 @@ def prepared_values(
     return prepared
 
 
+def require_unbound(manifest: Manifest, names: Sequence[str]) -> None:
+    """Raise ``ArgumentError`` for a kernel with bound arguments, which is called after it was bound."""
+    if manifest.preparation is not None:
+        bound = ", ".join(names[index] for index in manifest.options.bound)
+        raise ArgumentError(f"the kernel has bound arguments ({bound}): give them to bind() first")
+
+
 def without_bound(manifest: Manifest) -> Manifest:
     """``manifest`` as it is for callers that pass the other inputs: what is prepared is its one constant."""
     bound, preparation = set(manifest.options.bound), manifest.preparation

@@ -115,6 +115,10 @@ class Tuner:
                 'dynamic is "auto", which is one kernel now and another later: tune with False or True',
                 argument="dynamic",
             )
+        if ask.options.bound:
+            raise ArgumentError(
+                "kernels with bound arguments are not tuned: tune without", argument="options"
+            )
         gpu = isinstance(ask.target, GpuTarget)
         tried = wanted(plan.choices, gpu)
         await self.io.blocking(lambda: device_for(ask.target))  # before a compile that nobody could time

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kcache_grpc as kcache
 from kcache_grpc.cli import main
@@ -33,6 +35,7 @@ func.func @main(%x: tensor<30x64xf32>, %w: tensor<48x64xbf16>, %b: tensor<48xf32
 }"""
 STRICT = kcache.Options(numerics="strict")
 THREADS = 16
+STEPS = ("update", "rebind", "replace", "fail")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,29 @@ def test_rebinding_gives_the_results_of_the_new_values(plain: Any, layer: Any):
     bias = values(2)[2]
     bound.rebind({2: bias})
     assert bound(x)[0].tobytes() == plain(x, w, bias)[0].tobytes()
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7)), min_size=1, max_size=8))
+@settings(max_examples=20)
+def test_calls_read_the_last_binding(plain: Any, layer: Any, steps: list[tuple[str, int]]):
+    """Updates in place count at the next ``rebind``; a failed one changes nothing."""
+    x, w, b = values(0)
+    bound, read = layer.bind({1: w, 2: b}), (w.copy(), b.copy())
+    for step, seed in steps:
+        _, weights, bias = values(seed)
+        if step == "update":
+            w[:], b[seed:] = weights, bias[seed:]
+        elif step == "rebind":
+            bound.rebind()
+            read = (w.copy(), b.copy())
+        elif step == "replace":
+            b = bias
+            bound.rebind({"arg2": b})
+            read = (w.copy(), b.copy())
+        else:
+            with pytest.raises(ArgumentError):
+                bound.rebind({1: w[:seed], 2: bias})
+        assert bound(x)[0].tobytes() == plain(x, *read)[0].tobytes()
 
 
 def test_each_call_reads_one_binding(plain: Any, layer: Any):
@@ -318,6 +344,10 @@ def test_misuse_is_refused(client: kcache.Client, plain: Any, layer: Any):
     words = r"argument 1 is to be bound, and has dynamic sizes: bf16\[s\d,64\]"
     with pytest.warns(KcacheWarning), pytest.raises(ArgumentError, match=words):
         client.compile(LAYER, dynamic="assume", symbols=[(1, 0)], bound=[1])
+    with pytest.raises(ArgumentError, match=r"bound arguments \(arg1, arg2\)"):
+        layer.plan(layer.read([x, w, b]), lambda threads: threads)
+    with pytest.raises(ArgumentError, match="kernels with bound arguments are not tuned"):
+        client.autotune(LAYER, options=layer.manifest.options)
     with pytest.raises(ArgumentError, match="brings no weights"):
         client.compile(LAYER, bound="weights")
 

@@ -38,9 +38,13 @@ module @any_name {
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A kernel that the JavaScript client fetched, and what it saw."""
+    return fetch(tmp_path_factory.mktemp("node"))
+
+
+def fetch(folder: Path, *bound: str) -> tuple[Path, dict[str, Any]]:
+    """The kernel with these inputs bound, which are given as the client takes them."""
     if not NODE.exists() or not (HERE / "node" / "node_modules").exists():
         pytest.skip("needs Node.js and its packages, which `make test` installs")
-    folder = tmp_path_factory.mktemp("node")
     program = folder / "program.mlir"
     program.write_text(PROGRAM)
     with ServerProcess(folder) as server:
@@ -52,6 +56,7 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
             program,
             host_target().isa,
             folder,
+            *bound,
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
@@ -88,20 +93,36 @@ def test_a_c_program_runs_the_kernel_with_threads(
     fetched: tuple[Path, dict[str, Any]], tmp_path: Path, threads: dict[str, str]
 ) -> None:
     library, seen = fetched
+    run_in_c(library, seen, tmp_path, [], threads)
+
+
+def test_a_c_program_prepares_what_a_javascript_client_had_bound(tmp_path: Path) -> None:
+    library, seen = fetch(tmp_path, "1,2")
+    preparation = seen["preparation"]
+    assert preparation["arguments"] == [1, 2]
+    workspace = evaluate(preparation["workspace"], {"workers": 1})
+    run_in_c(library, seen, tmp_path, [str(preparation["bytes"]), str(workspace), "2"], {})
+
+
+def run_in_c(
+    library: Path, seen: dict[str, Any], folder: Path, prepare: list[str], threads: dict[str, str]
+) -> None:
+    """Call the kernel once and compare the result. ``prepare``: what the program takes of bound inputs."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler")
-    runner = tmp_path / "runner"
+    runner = folder / "runner"
     flags = ["-Wall", "-Wextra", "-Werror", "-O1"]
     subprocess.run([compiler, *flags, HERE / "runner.c", "-o", runner, "-ldl", "-lpthread"], check=True)
 
     rng = np.random.default_rng(7)
     arrays = [rng.standard_normal(shape).astype(np.float32) / 8 for shape in ((300, 70), (70, 50), (50,))]
-    paths = [tmp_path / f"input{index}" for index in range(3)]
+    paths = [folder / f"input{index}" for index in range(3)]
     for path, array in zip(paths, arrays, strict=True):
         path.write_bytes(array.tobytes())
     workspace = evaluate(seen["workspace"], {"workers": 3})
-    command = [runner, library, str(workspace), str(300 * 50 * 4), *paths]
+    inputs = [*prepare, *paths[1:], paths[0]] if prepare else paths
+    command = [runner, library, str(workspace), str(300 * 50 * 4), *inputs]
     environment = {"PATH": os.environ["PATH"], **threads}
     done = subprocess.run(command, capture_output=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
 // A kcache client in JavaScript, from protos/ alone: digest, compile, verify, look up, resume.
-// usage: node client.js ADDRESS PROTO_DIR PROGRAM.mlir TARGET OUT_DIR
+// usage: node client.js ADDRESS PROTO_DIR PROGRAM.mlir TARGET OUT_DIR [BOUND_INPUT,...]
 // Writes OUT_DIR/kernel.so and prints one JSON line about what it saw.
 'use strict';
 
@@ -10,7 +10,8 @@ const grpc = require('@grpc/grpc-js');
 const loader = require('@grpc/proto-loader');
 const protobuf = require('protobufjs');
 
-const [address, protoDir, programPath, isa, outDir] = process.argv.slice(2);
+const [address, protoDir, programPath, isa, outDir, inputs] = process.argv.slice(2);
+const bound = inputs ? inputs.split(',').map(Number) : [];
 const header = { namespace: 'default', client_version: 'node-test/1', request_id: '' };
 const target = { cpu: { isa } };
 
@@ -56,8 +57,8 @@ async function collect(stream) {
 
 async function main() {
   checkVectors();
-  const options = { keepCase: true, longs: Number, enums: String, defaults: true, includeDirs: [protoDir] };
-  const definition = loader.loadSync('kcache/v1/kernel_cache.proto', options);
+  const loading = { keepCase: true, longs: Number, enums: String, defaults: true, includeDirs: [protoDir] };
+  const definition = loader.loadSync('kcache/v1/kernel_cache.proto', loading);
   const { KernelCache } = grpc.loadPackageDefinition(definition).kcache.v1;
   const client = new KernelCache(address, grpc.credentials.createInsecure());
 
@@ -66,7 +67,8 @@ async function main() {
   const body = fs.readFileSync(programPath);
   const kinds = ['ARTIFACT_KIND_SHARED_OBJECT'];
   const graph = { program: { format: 'PROGRAM_FORMAT_STABLEHLO', body } };
-  const events = await collect(client.CompileKernel({ header, graph, target, artifact_kinds: kinds }));
+  const options = bound.length ? { bound } : undefined;
+  const events = await collect(client.CompileKernel({ header, graph, target, options, artifact_kinds: kinds }));
 
   const { result } = events.find((event) => event.result);
   const chunks = events.filter((event) => event.chunk).map((event) => event.chunk);
@@ -87,7 +89,7 @@ async function main() {
   const ref = manifest.artifacts.find((artifact) => artifact.kind === 1);
   if (!hash.equals(Buffer.from(ref.sha256))) throw new Error('the shared object is not the signed one');
 
-  const query = { header, queries: [{ program_digest: digest }], target };
+  const query = { header, queries: [{ program_digest: digest }], target, options };
   const found = (await collect(client.GetKernels(query))).flatMap((reply) => reply.results);
   const offset = Math.floor(shared.length / 2);
   const rest = await collect(client.ReadArtifact({ header, sha256: hash, read_offset: offset }));
@@ -105,6 +107,10 @@ async function main() {
     key: result.key, origin: result.origin, stages, status: found[0].status,
     same_manifest: payload.equals(result.manifest.payload), sha256: hash.toString('hex'),
     inputs: manifest.inputs.map((input) => input.dims), workspace: manifest.workspace_bytes,
+    preparation: manifest.preparation && {
+      arguments: manifest.preparation.arguments, bytes: Number(manifest.preparation.prepared_bytes),
+      workspace: manifest.preparation.workspace_bytes,
+    },
   }));
   client.close();
 }
