@@ -51,9 +51,9 @@ Samples of PyTorch's own tests (`op_db`) through `torch.compile(backend="kcache"
 `requires_grad` and, in f32, gradients are compared with eager mode. *In a kernel*: all that computes.
 *Partly*: some operators, perhaps of the gradient, are left to PyTorch. *No graph*: Dynamo does not trace it.
 *PyTorch differs*: backend `aot_eager` differs from eager mode too. *Not defined*: indices of equal elements
-after a sort that is not stable. Runs of 2026-11-28 (f32 up to `log_softmax`) and 2026-11-29 (others).
-*Not run*: i64, i1 and bf16 from `slice` on.
-Commands:
+after a sort that is not stable. Of `linalg.eigh` magnitudes are compared: the signs are not defined.
+Runs of 2026-11-29, in parts while the backend was being changed: i64, i1 and bf16 up to `slice` and f32 after
+`log_softmax` before 05:35, the others after 08:00 UTC. Commands:
 
 ```
 python -m tests.integrations.torch.dynamo.opinfo --record opinfo.jsonl  # --seconds N; repeated, it continues
