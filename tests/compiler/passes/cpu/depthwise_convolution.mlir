@@ -13,6 +13,6 @@ func.func @main(%x: tensor<1x32x32x16xf32>, %w: tensor<3x3x1x16xf32>) -> tensor<
 // CHECK: scf.for %[[ROW:.*]] = %arg0 to %arg1 step
 // CHECK: llvm.call @launch_0_row(%[[ROW]]
 // CHECK-LABEL: llvm.func internal @launch_0_row
-// CHECK-COUNT-72: llvm.fmul {{.*}} #llvm.fastmath<contract>} : vector<8xf32>
+// CHECK-COUNT-72: llvm.intr.fma({{.*}}) : (vector<8xf32>, vector<8xf32>, vector<8xf32>) -> vector<8xf32>
 // CHECK-COUNT-8: llvm.store {{.*}} : vector<8xf32>, !llvm.ptr
 // CHECK: // launches: [Launch(name='launch_0', ops=('window',), extent='30'
