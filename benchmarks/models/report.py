@@ -28,25 +28,33 @@ def samples(row: Row) -> dict[str, Sample]:
 
 def lines(rows: dict[str, Row], names: Sequence[str]) -> Iterable[str]:
     """The table in Markdown, the means of the ratios, and all reasons."""
-    yield f"| model | {' | '.join(f'{name} ms' for name in names)} | best other / {OURS} |"
-    yield "| --- " * (len(names) + 2) + "|"
+    ours = [name for name in names if name in OURS]
+    heads = [*(f"{name} ms" for name in names), *(f"best rival / {name}" for name in ours)]
+    yield f"| model | {' | '.join(heads)} |"
+    yield "| --- " * (len(heads) + 1) + "|"
     for name, row in rows.items():
-        yield f"| {name} | {' | '.join(_cell(samples(row).get(each)) for each in names)} | {_best(row)} |"
+        cells = [_cell(samples(row).get(each)) for each in names] + [_best(row, each) for each in ours]
+        yield f"| {name} | {' | '.join(cells)} |"
     for rival in names:
-        ratios = [
-            ratio(found[rival], found[OURS])[0]
-            for row in rows.values()
-            if {rival, OURS} <= (found := samples(row)).keys()
-        ]
-        if ratios and rival != OURS:
-            mean = math.prod(ratios) ** (1 / len(ratios))
-            yield f"geometric mean of {rival} / {OURS} over {len(ratios)} rows: {mean:.2f}"
+        for name in ours if rival not in OURS else ():
+            yield from _mean(rows, rival, name)
     for name, row in rows.items():
         if "reason" in row:
             yield f"{name}: left out: {row['reason']}"
         for contender, each in row.get("contenders", {}).items():
             if "reason" in each:
                 yield f"{name}: {contender}: {each['reason']}"
+
+
+def _mean(rows: dict[str, Row], rival: str, ours: str) -> Iterable[str]:
+    ratios = [
+        ratio(found[rival], found[ours])[0]
+        for row in rows.values()
+        if {rival, ours} <= (found := samples(row)).keys()
+    ]
+    if ratios:
+        mean = math.prod(ratios) ** (1 / len(ratios))
+        yield f"geometric mean of {rival} / {ours} over {len(ratios)} rows: {mean:.2f}"
 
 
 def _cell(sample: Sample | None) -> str:
@@ -56,14 +64,14 @@ def _cell(sample: Sample | None) -> str:
     return f"{sample.median * 1e3:.2f} ({low:.2f}-{high:.2f})"
 
 
-def _best(row: Row) -> str:
-    """The time of the fastest other over ours, with its range over the rounds."""
+def _best(row: Row, ours: str) -> str:
+    """The time of the fastest rival over that of ``ours``, with its range over the rounds."""
     found = samples(row)
-    others = [sample for name, sample in found.items() if name != OURS]
-    if OURS not in found or not others:
+    rivals = [sample for name, sample in found.items() if name not in OURS]
+    if ours not in found or not rivals:
         return "-"
-    best = min(others, key=lambda sample: sample.median)
-    middle, low, high = ratio(best, found[OURS])
+    best = min(rivals, key=lambda sample: sample.median)
+    middle, low, high = ratio(best, found[ours])
     return f"{middle:.2f} ({low:.2f}-{high:.2f}), {best.name}"
 
 

@@ -22,6 +22,7 @@ ROW = {
     "error": 1e-6,
     "contenders": {
         "kcache": {"ready": 2.0, "error": 1e-6, "seconds": [0.010, 0.020, 0.010]},
+        "kcache-bound": {"ready": 2.0, "error": 1e-6, "seconds": [0.010, 0.010, 0.020]},
         "eager": {"ready": 1.0, "error": 1e-6, "seconds": [0.030, 0.020, 0.040]},
         "openvino": {"reason": "openvino is not installed", "seconds": []},
     },
@@ -31,19 +32,22 @@ PARAMETERS = {"resnet18": 11.7, "mobilenetv3": 5.5, "densenet121": 8.0, "whisper
 
 
 def test_the_table_has_medians_ranges_and_reasons() -> None:
-    table = "\n".join(report.lines({"bert, 1 thread": ROW}, ["kcache", "eager", "openvino"]))
+    table = "\n".join(report.lines({"bert, 1 thread": ROW}, ["kcache", "kcache-bound", "eager", "openvino"]))
+    assert "| best rival / kcache | best rival / kcache-bound |" in table
     assert (
-        "| bert, 1 thread | 10.00 (10.00-20.00) | 30.00 (20.00-40.00) | - | 3.00 (1.00-4.00), eager |"
-        in table
+        "| bert, 1 thread | 10.00 (10.00-20.00) | 10.00 (10.00-20.00) | 30.00 (20.00-40.00) | - "
+        "| 3.00 (1.00-4.00), eager | 2.00 (2.00-3.00), eager |" in table
     )
     assert "geometric mean of eager / kcache over 1 rows: 3.00" in table
+    assert "kcache-bound / kcache" not in table
     assert "bert, 1 thread: openvino: openvino is not installed" in table
 
 
 def test_a_contender_with_a_reason_is_not_timed() -> None:
     wrong = {**ROW["contenders"]["eager"], "reason": "wrong"}  # type: ignore[index]
     found = report.samples({"contenders": {**ROW["contenders"], "eager": wrong}})  # type: ignore[dict-item]
-    assert found == {"kcache": Sample("kcache", (0.010, 0.020, 0.010))}
+    assert list(found) == ["kcache", "kcache-bound"]
+    assert found["kcache"] == Sample("kcache", (0.010, 0.020, 0.010))
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
