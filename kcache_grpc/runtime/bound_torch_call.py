@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.runtime.fused_optimizers import observe_fused_steps
 from kcache_grpc.runtime.kernel import Kernel
 from kcache_grpc.runtime.tensor_state import TensorState, state_of
 from kcache_grpc.runtime.torch_call import TorchCall, require_callable
@@ -55,8 +56,9 @@ class BoundTorchCall:
 
     Each call compares identity, address and version counter of the bound tensors with those of the last
     preparation, and prepares them again if one differs: updates in place, ``load_state_dict``,
-    ``parameter.data = other`` and other tensors are noticed. Writes through ``tensor.data`` are not, as
-    PyTorch does not count them. Inference tensors have no counter, and are prepared at each call.
+    ``parameter.data = other`` and other tensors are noticed, and so are steps of fused optimizers. Writes
+    through ``tensor.data`` are not, as PyTorch does not count them. Inference tensors have no counter, and
+    are prepared at each call.
 
     A prepared buffer lives as long as its tensors. Several sets of tensors in turns have one each. Other
     arguments and promises are those of ``TorchCall``. Safe from many threads at once, and after ``os.fork``;
@@ -72,6 +74,9 @@ class BoundTorchCall:
         self._share_threads = share_threads
         self._last: _Binding | None = None
         self._bindings: dict[_Key, _Binding] = {}
+        with _PREPARING.lock:
+            _CALLS.add(self)
+        observe_fused_steps(_forget_storages)
 
     def __call__(
         self,
@@ -120,11 +125,27 @@ class BoundTorchCall:
                 call = TorchCall(kernel, share_threads=self._share_threads)
                 return _Binding(state, call, storages, references)
 
+    def forget_storages(self, storages: frozenset[int]) -> None:
+        """Discard the bindings of tensors in storages with these addresses. Called with the lock."""
+        for key, binding in list(self._bindings.items()):
+            if any(storage.data_ptr() in storages for storage in binding.storages):
+                self.forget(key)
+
     def forget(self, key: _Key) -> None:
         """Discard the binding of tensors with these identities. Takes no lock: tensors die anywhere."""
         binding = self._bindings.pop(key, None)
         if binding is not None and binding is self._last:
             self._last = None
+
+
+_CALLS: weakref.WeakSet[BoundTorchCall] = weakref.WeakSet()
+
+
+def _forget_storages(storages: frozenset[int]) -> None:
+    """After preparations that may have read these storages earlier."""
+    with _PREPARING.lock:
+        for call in list(_CALLS):
+            call.forget_storages(storages)
 
 
 def _forgetting(owner: weakref.ref[BoundTorchCall], key: _Key) -> Callable[[object], None]:

@@ -162,6 +162,26 @@ def test_strict_windows_are_the_interpreters_to_the_bit(
     np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(wanted[wanted == 0]))
 
 
+def test_dilated_windows_of_batch_groups_touch_no_more_than_their_taps(
+    reference: ReferenceInterpreter,
+) -> None:
+    """Zeros between the taps would make NaN of infinities that no tap reads."""
+    x, w = (RANDOM.standard_normal(shape).astype("f4") for shape in ((4, 4, 5, 3), (3, 3, 3, 4)))
+    x.flat[::7] = np.inf
+    text = """func.func @main(%x: tensor<4x4x5x3xf32>, %w: tensor<3x3x3x4xf32>) -> tensor<2x4x7x4xf32> {
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {pad = [[2, 2], [2, 2]], rhs_dilate = [2, 1]}
+        {batch_group_count = 2 : i64, feature_group_count = 1 : i64}
+        : (tensor<4x4x5x3xf32>, tensor<3x3x3x4xf32>) -> tensor<2x4x7x4xf32>
+      return %0 : tensor<2x4x7x4xf32>
+    }"""
+    kernel = Kernel(lower_module(text, 2, "x86-64-v3", CompileOptions(numerics="strict"), lambda _: None))
+    (expected,) = reference.evaluate(text, [x.tobytes(), w.tobytes()])
+    (got,) = kernel(x, w)
+    wanted = np.frombuffer(expected, got.dtype).reshape(got.shape)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
 def _guarded(array: np.ndarray) -> np.ndarray:
     """A copy that ends where memory ends: what reads on dies."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -97,6 +97,13 @@ def step(model: Any) -> None:
     optimizer.step()
 
 
+def fused_step(model: Any) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+
+
 def replace_data(model: Any) -> None:
     model.first.weight.data = torch.randn(24, 32)
 
@@ -118,7 +125,7 @@ def train(model: Any) -> None:
 
 
 CHANGES = (
-    *(multiply, load, step, replace_data, replace_parameter, convert, train),
+    *(multiply, load, step, fused_step, replace_data, replace_parameter, convert, train),
     lambda model: model.flat.add_(1),
     lambda model: model.scale.copy_(torch.ones(24)),
     lambda model: model.norm.running_var.mul_(2),

@@ -1,5 +1,5 @@
-"""Convolutions of floats with a dilated window, in groups or with axes in another order than batch, space,
-feature: their taps are read where they are.
+"""Convolutions of floats with a dilated window, in groups of channels or images or with axes in another
+order than batch, space, feature: their taps are read where they are.
 
 The toolchain puts zeros between the taps, which make NaN of infinities and NaNs that no window touches.
 """
@@ -15,7 +15,8 @@ _WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 def lower_dilated(op: mlir.Op) -> bool:
     """Rewrite the convolution ``op`` if it is such a one; say whether it was."""
-    groups = mlir.int_of(op.attributes["feature_group_count"])
+    batches = mlir.int_of(op.attributes["batch_group_count"]) if "batch_group_count" in op.attributes else 1
+    groups = mlir.int_of(op.attributes["feature_group_count"]) * batches  # one of them is 1
     numbers = mlir.convolution_dimensions(op)
     spatial = len(numbers["kernel_spatial"])
     stride, dilation, base = (
@@ -25,8 +26,6 @@ def lower_dilated(op: mlir.Op) -> bool:
     shapes = [mlir.sizes_of(value.type) for value in (*op.operands, op.results[0])]
     if all(step == 1 for step in dilation) or any(None in shape for shape in shapes):
         return False
-    if "batch_group_count" in op.attributes and mlir.int_of(op.attributes["batch_group_count"]) != 1:
-        return False
     if groups == 1 and spatial <= 3 and _is_named(numbers, spatial):
         return False
     if any(kind not in _WIDTHS for kind in kinds) or kinds[0] != kinds[1]:
@@ -35,9 +34,10 @@ def lower_dilated(op: mlir.Op) -> bool:
         return False
     with mlir.before(op):
         image = _padded(op, numbers["input_spatial"], base)
-        image = _split(image, numbers["input_feature"], groups)
+        split = "input_feature" if batches == 1 else "input_batch"
+        image = _split(image, numbers[split], groups)
         kernel = _split(op.operands[1], numbers["kernel_output_feature"], groups)
-        result = _sum(op, numbers, groups, (image, kernel), (stride, dilation))
+        result = _sum(op, numbers, (groups, batches != 1), (image, kernel), (stride, dilation))
     op.results[0].replace_all_uses_with(result)
     op.erase()
     return True
@@ -100,11 +100,15 @@ def _split(value: mlir.Value, axis: int, groups: int) -> mlir.Value:
 def _sum(
     op: mlir.Op,
     numbers: mlir.Dimensions,
-    groups: int,
+    split: tuple[int, bool],
     operands: tuple[mlir.Value, mlir.Value],
     steps: tuple[list[int], list[int]],
 ) -> mlir.Value:
-    """Loops over image, group, channel and places, then over input channels and taps."""
+    """Loops over image, group, channel and places, then over input channels and taps.
+
+    ``split`` has the number of groups, and whether they are of the batch instead of the input channels.
+    """
+    groups, of_batch = split
     spatial = len(numbers["kernel_spatial"])
     positions = [f"d{3 + number}" for number in range(spatial)]
     taps = [f"d{4 + spatial + number}" for number in range(spatial)]
@@ -116,15 +120,13 @@ def _sum(
     kind = op.results[0].type
     sizes = [size or 0 for size in mlir.sizes_of(kind)]
     split_at: int = numbers["output_feature"]
-    split = [*sizes[:split_at], groups, sizes[split_at] // groups, *sizes[split_at + 1 :]]
+    shape = [*sizes[:split_at], groups, sizes[split_at] // groups, *sizes[split_at + 1 :]]
+    single, grouped = numbers["input_batch"], numbers["input_feature"]
+    named = ("d0", "d1", channel)
+    if of_batch:
+        single, grouped, named = grouped, single, (channel, "d1", "d0")
     maps = [
-        _map(
-            numbers["input_batch"],
-            numbers["input_feature"],
-            numbers["input_spatial"],
-            ("d0", "d1", channel),
-            walked,
-        ),
+        _map(single, grouped, numbers["input_spatial"], named, walked),
         _map(
             numbers["kernel_input_feature"],
             numbers["kernel_output_feature"],
@@ -149,8 +151,8 @@ def _sum(
         factors = [one if one.type == wide else arith.extf(wide, one) for one in scalars[:2]]
         return [arith.addf(scalars[2], arith.mulf(*factors))]
 
-    empty = mlir.empty_tensor(_tensor(split, wide))
-    rank = len(split)
+    empty = mlir.empty_tensor(_tensor(shape, wide))
+    rank = len(shape)
     start = identity(rank).partition("->")[0] + "-> ()"
     zero = mlir.float_constant(0, wide)
     filled = build_generic([zero], [empty], [start, identity(rank)], ["parallel"] * rank, lambda one: one[:1])

@@ -181,7 +181,10 @@ def _violated(guards: Sequence[Any], sample: Sample) -> set[str]:
         symbols = getattr(guard, "free_symbols", ())
         if any(str(symbol) not in sample for symbol in symbols):
             continue
-        value = guard.xreplace({symbol: _integer(sample[str(symbol)]) for symbol in symbols})
+        try:
+            value = guard.xreplace({symbol: _integer(sample[str(symbol)]) for symbol in symbols})
+        except ZeroDivisionError:  # the remainder of a division by a size of zero
+            value = sympy.false
         if value not in (True, sympy.true):
             names |= set(map(str, symbols))
     return names

@@ -44,6 +44,7 @@ def guarded(condition: Callable[[Any], bool]) -> Callable[..., Any]:
         lambda x: x.shape[0] > x.shape[1],
         lambda x: x.shape[0] > x.shape[1] + 5 and x.shape[1] % 6 == 0,
         lambda x: (x.shape[0] + 1) // 2 > 3,
+        lambda x: x.shape[1] % ((x.shape[0] - 11) * (x.shape[0] - 17)) != 0,
     ],
 )
 def test_samples_satisfy_guards(condition: Callable[[Any], bool]) -> None:
