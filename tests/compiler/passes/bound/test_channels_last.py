@@ -63,6 +63,17 @@ def mean(program: ProgramText, value: Value) -> Value:
     )
 
 
+@pytest.mark.parametrize(("size", "count"), [(9, 1), (20, 2)])
+def test_a_long_sum_is_split_by_axis(size: int, count: int):
+    """One pass over 400 elements rounds more often than two passes over 20."""
+    program = ProgramText()
+    value = program.relu(program.convolution(program.argument(1, 3, size, size), 8, 3, padding=1))
+    result = mean(program, value)
+    text, ops = assigned(program, result)
+    assert sum("stablehlo.reduce" in op for op in ops) == count
+    require_equal_values([program.text(result)], [text], [program.arguments])
+
+
 def test_a_classifier_has_no_transposes():
     program = ProgramText()
     value = program.convolution(program.argument(2, 3, 9, 9), 8, 3, 2, 1)

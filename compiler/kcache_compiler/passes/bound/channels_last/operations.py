@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from kcache_compiler.mlir import operations as mlir
@@ -13,6 +14,9 @@ from kcache_compiler.spec.graph.operations import COMBINERS, ELEMENTWISE
 
 #: Rewrites an operation one of whose operands is ``Laid``; says whether it did.
 Rewrite = Callable[[mlir.Op, Layouts, Laid], bool]
+
+#: Elements that are summed one after another, at most, where a sum of several axes can be split by axis.
+MOST_SUMMED = 256
 
 
 def _elementwise(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
@@ -142,9 +146,35 @@ def _reduce(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
     kept = [axis for axis in range(len(places)) if axis not in dimensions]
     form = Form(tuple(places[axis] for axis in kept), first.form.rank - len(reduced))
     axis = kept.index(first.axis) if first.axis in kept else -1
+    if _is_long_sum(op, operands, reduced):
+        operands = [_partial_sums(op, operands[0], rest[0], reduced.pop())]
     changed = {"dimensions": build.int_array(reduced)}
     _again(op, [*operands, *rest], form, changed, layouts, first, axis)
     return True
+
+
+def _is_long_sum(op: mlir.Op, operands: Sequence[mlir.Value], reduced: Sequence[int]) -> bool:
+    """Whether ``op`` sums many floats along several axes: the rounding error of one pass grows with them."""
+    if len(reduced) < 2 or str(mlir.element_type(operands[0].type)) not in FLOATS:
+        return False
+    if not _has_free_order(op) or mlir.name_of(mlir.operations(mlir.block_of(op))[0]) != "stablehlo.add":
+        return False
+    sizes = build.static_sizes(operands[0])
+    return math.prod(sizes[axis] for axis in reduced) > MOST_SUMMED
+
+
+def _partial_sums(op: mlir.Op, tensor: mlir.Value, start: mlir.Value, axis: int) -> mlir.Value:
+    """The sums of ``tensor`` along ``axis``, by the combiner of ``op``, from the neutral element on."""
+    sizes = build.static_sizes(tensor)
+    element = mlir.element_type(tensor.type)
+    kind = build.tensor_type([*sizes[:axis], *sizes[axis + 1 :]], element)
+    neutral = build.splat(0, start.type)
+    attributes = {**mlir.attributes_of(op), "dimensions": build.int_array([axis])}
+    partial = mlir.create("stablehlo.reduce", [tensor, neutral], [kind], attributes, 1)
+    copy = mlir.clone(op)
+    mlir.move_block(copy, partial, 0)
+    copy.erase()
+    return partial.results[0]
 
 
 def _has_free_order(op: mlir.Op) -> bool:
