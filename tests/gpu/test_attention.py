@@ -35,15 +35,11 @@ def _kernel(function: forms.Function, arrays: list[Array], target: str, opened: 
     return compile_spec(canonical.spec_text, arguments, target, CompileOptions(), lambda _: None)
 
 
-def _check(
-    function: forms.Function,
-    sizes: tuple[int, int, int],
-    kind: str = "f4",
-    opened: bool = False,
-    orders: tuple[str, ...] = ("random",),
-    target: str = "sm_90",
-    change: Any = None,
-) -> CompiledKernel:
+def random_arguments(function: forms.Function, sizes: tuple[int, int, int], kind: str) -> list[Array]:
+    """Queries, keys and values of one image and two heads, and what else ``function`` takes, such as a mask.
+
+    ``sizes`` are those of queries, keys and depth; ``kind`` is NumPy's code of their type.
+    """
     queries, keys, depth = sizes
     rng = np.random.default_rng(sum(sizes))
     arrays = [rng.standard_normal((1, 2, n, depth)).astype(kind) for n in (queries, keys, keys)]
@@ -53,6 +49,19 @@ def _check(
     if function in (forms.masked, forms.guarded):
         arrays[3] = rng.random((queries, keys)) < 0.6
         arrays[3][0] = function is forms.masked
+    return arrays
+
+
+def _check(
+    function: forms.Function,
+    sizes: tuple[int, int, int],
+    kind: str = "f4",
+    opened: bool = False,
+    orders: tuple[str, ...] = ("random",),
+    target: str = "sm_90",
+    change: Any = None,
+) -> CompiledKernel:
+    arrays = random_arguments(function, sizes, kind)
     if change is not None:
         change(arrays)
     kernel = _kernel(function, arrays, target, opened)

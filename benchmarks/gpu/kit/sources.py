@@ -38,6 +38,7 @@ from tests.gpu import chosen, test_attention, test_choices, test_loops, test_spl
 from tests.gpu.harness import overwrites
 from tests.gpu.harness.generated import BATCH
 from tests.gpu.harness.programs import TEMPLATES, TOLERANCE, Template, narrow_attention
+from tests.gpu.test_attention import random_arguments
 from tests.ops.generated.judge import together
 from tests.ops.generated.operations import catalog
 from tests.ops.generated.small import derive
@@ -176,15 +177,7 @@ def _narrow_attention(dtype: str, causal: bool, sizes: tuple[int, int, int, int,
 def _attention_form(
     function: forms.Function, kind: str, dynamic: bool, sizes: tuple[int, int, int]
 ) -> Program:
-    queries, keys, depth = sizes
-    rng = np.random.default_rng(sum(sizes))
-    arrays = [rng.standard_normal((1, 2, n, depth)).astype(kind) for n in (queries, keys, keys)]
-    arrays += [
-        one[:1].astype(kind if one.dtype != bool else bool) for one in forms._extra(function, queries, keys)
-    ]
-    if function in (forms.masked, forms.guarded):
-        arrays[3] = rng.random((queries, keys)) < 0.6
-        arrays[3][0] = function is forms.masked
+    arrays = random_arguments(function, sizes, kind)
     wanted = forms._expected(function, arrays)
     dtype = _FLOATS[kind]
     atol = _ATTENTION_BOUND[dtype] * float(np.nanmax(np.abs(wanted), initial=1))
