@@ -37,6 +37,8 @@ _FLAG_OF_FEATURE = {
     "lse": "atomics",
     "rdm": "asimdrdm",
     "crc": "crc32",
+    "amx-bf16": "amx_bf16",
+    "amx-tile": "amx_tile",
     "avx512bf16": "avx512_bf16",
     "avx512bitalg": "avx512_bitalg",
     "avx512fp16": "avx512_fp16",

@@ -17,7 +17,8 @@ from kcache_compiler.compile import lower_module
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
-from kcache_grpc.runtime.cpu.library import unique_path
+from kcache_grpc.runtime.cpu.library import TILES, unique_path
+from kcache_grpc.runtime.cpu.tile_registers import may_use_tiles
 
 NUMPY: dict[str, Any] = {
     "i1": np.bool_,
@@ -127,7 +128,10 @@ def runs_here(target: str) -> bool:
 def missing_features(features: Iterable[str]) -> list[str]:
     """Those of ``features``, by LLVM's names, that this machine's processor does not have."""
     here = llvm.get_host_cpu_features()
-    return sorted(feature for feature in features if not here.get(feature, False))
+    missing = {feature for feature in features if not here.get(feature, False)}
+    if not missing and TILES in features and not may_use_tiles():
+        missing.add(TILES)
+    return sorted(missing)
 
 
 class Kernel:

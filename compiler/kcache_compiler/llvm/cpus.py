@@ -26,7 +26,7 @@ _ICELAKE = (
     "vaes",
     "vpclmulqdq",
 )
-_SAPPHIRE_RAPIDS = (*_ICELAKE, "avx512bf16", "avx512fp16", "avxvnni")
+_SAPPHIRE_RAPIDS = (*_ICELAKE, "amx-bf16", "amx-tile", "avx512bf16", "avx512fp16", "avxvnni")
 _ZEN4 = (*_ICELAKE, "avx512bf16")
 _N1 = ("crc", "dotprod", "fullfp16", "lse", "rdm")
 _V1 = (*_N1, "bf16", "i8mm", "sve")

@@ -164,6 +164,8 @@ MNEMONICS: dict[str, str] = {
         vreducess vrndscalepd vrndscaleps vrndscalesd vrndscaless vrsqrt14pd vrsqrt14ps vrsqrt14sd
         vrsqrt14ss vscalefpd vscalefps vscalefsd vscalefss vshuff32x4 vshuff64x2 vshufi32x4 vshufi64x2
     """,
+    "amx-bf16": "tdpbf16ps",
+    "amx-tile": "ldtilecfg sttilecfg tileloadd tileloaddt1 tilerelease tilestored tilezero",
     "avx512bf16": "vcvtne2ps2bf16 vcvtneps2bf16 vcvtneps2bf16x vcvtneps2bf16y vdpbf16ps",
     "avx512bitalg": "vpopcntb vpopcntw vpshufbitqmb",
     "avx512fp16": """

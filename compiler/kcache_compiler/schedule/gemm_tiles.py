@@ -25,10 +25,14 @@ BLOCK_BYTES = 1 << 19
 WIDEST = 1024
 #: Columns of which more are two blocks at least, one for each of two threads.
 LONE_COLUMNS = 256
-#: Tiles of rows that are summed in scratch at a time, where C is narrower than its sums.
-SUMMED_TILES = 16
+#: Rows at most that are summed in scratch at a time, where C is narrower than its sums.
+SUMMED_ROWS = 192
 #: Bytes to which areas of scratch are aligned.
 ALIGNMENT = 64
+
+#: Rows and vectors of four tile registers of sums, and packed elements along K in a block: the panels of A and
+#: of B that a tile reads are in the first-level cache.
+MATRIX_TILE, MATRIX_DEPTH = (32, 2), 192
 
 BYTES = {"f64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
@@ -41,7 +45,8 @@ class Form:
     two along K for an instruction that multiplies and adds pairs. Sums are ``wide``; ``c`` is what is stored.
     ``fused`` multiplies and adds in one rounding; ``masked`` says that loads and stores of part of a vector
     are instructions. ``width`` columns of B are packed at a time, ``steps`` elements along K; B is read
-    where it lies for up to ``few`` panels of rows. ``prepacked``: B is the packed panels of a bound operand
+    where it lies for up to ``few`` panels of rows. ``matrix``: products are computed in tile registers
+    (``lower/gemm/amx.py``). ``prepacked``: B is the packed panels of a bound operand
     (``lower/gemm/prepack.py``).
     """
 
@@ -59,10 +64,12 @@ class Form:
     steps: int = DEPTH
     few: int = 2
     prepacked: bool = False
+    matrix: bool = False
 
     @property
     def name(self) -> str:
-        variant = ("" if self.fused else "_exact") + ("_packed" if self.prepacked else "")
+        variant = ("" if self.fused else "_exact") + ("_matrix" if self.matrix else "")
+        variant += "_packed" if self.prepacked else ""
         return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}{variant}"
 
     @property
@@ -78,7 +85,7 @@ class Form:
     @property
     def narrow(self) -> bool:
         """Whether there is a tile of a single vector of columns: its rows are enough sums."""
-        return self.masked and self.vectors > 1
+        return self.masked and self.vectors > 1 and not self.matrix
 
     @property
     def columns(self) -> int:
@@ -116,6 +123,11 @@ class Form:
         return self.c != self.wide
 
     @property
+    def summed_rows(self) -> int:
+        """Rows that are summed in scratch at a time: whole tiles."""
+        return max(SUMMED_ROWS // self.rows, 1) * self.rows
+
+    @property
     def packed_bytes(self) -> int:
         """Bytes of scratch for a block of packed B."""
         return ALIGNMENT if self.prepacked else self.width * self.steps * BYTES[self.packed]
@@ -123,7 +135,7 @@ class Form:
     @property
     def scratch(self) -> int:
         if self.summed:
-            return self.packed_bytes + self.rows * SUMMED_TILES * self.width * BYTES[self.wide]
+            return self.packed_bytes + self.summed_rows * self.width * BYTES[self.wide]
         rows = (self.few + 1) * self.rows * self.row_step
         edge = max(ROW_VECTORS * self.lanes, self.columns) * self.steps
         return max(self.packed_bytes, (rows + edge) * BYTES[self.wide] if self.direct else 0)
@@ -144,10 +156,12 @@ def form_for(
     wide: str,
     exact: bool,
     blocks: Blocks = USUAL_BLOCKS,
+    *,
+    vectors_only: bool = False,
 ) -> Form:
     """The form of a contraction of A, B and C of ``kinds``; ``exact`` keeps each product's own rounding.
 
-    ``blocks`` choose rows and vectors, where the registers hold that many sums and a row of B, and cache
+    ``vectors_only``: without tile registers. ``blocks`` choose rows and vectors, where the registers hold that many sums and a row of B, and cache
     blocks, of which the stack holds a panel of A and a table of columns.
 
     A block of packed B takes half of the second-level cache, or ``BLOCK_BYTES`` where that is more: it is
@@ -164,6 +178,9 @@ def form_for(
     if blocks.tile is not None and (blocks.tile[0] + 1) * blocks.tile[1] < registers:
         rows, vectors = blocks.tile
     pairs = bits == 512 and "avx512bf16" in features and kinds[:2] == ("bf16", "bf16") and not exact
+    matrix = pairs and "amx-bf16" in features and not vectors_only
+    if matrix:
+        rows, vectors = MATRIX_TILE
     lanes = bits // 8 // BYTES[wide]
     columns = lanes * vectors
     width = min(WIDEST, max(BLOCK_BYTES, tuning.l2 // 2) // (BYTES[wide] * DEPTH))
@@ -172,11 +189,13 @@ def form_for(
         width = max(width, min(CHOSEN_COLUMNS, width * more))
     width = max(width // less // columns, 1) * columns
     fused = fma and not exact
-    form = Form(*kinds, wide, lanes, rows, vectors, width, fused, masked, pairs, few=blocks.direct)
+    form = Form(*kinds, wide, lanes, rows, vectors, width, fused, masked, pairs, few=blocks.direct, matrix=matrix)
     return replace(form, steps=panel_steps(form, blocks.depth))
 
 
 def panel_steps(form: Form, wished: int) -> int:
     """Packed elements along K: as ``wished``, or as many as the stack has room for."""
+    if form.matrix:
+        return min(wished, MATRIX_DEPTH)
     most = PANEL_BYTES // (form.rows * BYTES[form.packed]) - PADDING
     return min(wished, most // 64 * 64) if wished > DEPTH else wished

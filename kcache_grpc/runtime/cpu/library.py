@@ -19,11 +19,15 @@ from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.guard import parse_guard
 from kcache_grpc.model.target import missing_features
 from kcache_grpc.runtime.cpu._abi import Library, ffi
+from kcache_grpc.runtime.cpu.tile_registers import may_use_tiles
 
 #: Versions of the C ABI that this runtime calls.
 ABIS = (1, 2)
 #: What ``kcache_run`` returns when sizes that the program has equal are not (docs/reference/c-abi.md).
 SIZES_DISAGREE = 1
+
+#: The feature, by LLVM's name, that a process may use with Linux's permission only.
+TILES = "amx-tile"
 
 _serial = itertools.count(1)
 
@@ -43,6 +47,13 @@ def require_runnable(manifest: Manifest) -> None:
             f"it lacks {', '.join(missing)}; {readable}",
             target=str(manifest.target),
             missing=" ".join(missing),
+        )
+    if TILES in manifest.required_isa and not may_use_tiles():
+        raise ArgumentError(
+            f"Linux does not permit this process to use AMX, which the kernel for {manifest.target} needs; "
+            "use the target 'x86-64-v4'",
+            target=str(manifest.target),
+            missing=TILES,
         )
 
 

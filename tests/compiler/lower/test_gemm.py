@@ -40,7 +40,7 @@ RANDOM = np.random.default_rng(20261122)
 
 TARGETS_HERE = [
     pytest.param(name, marks=pytest.mark.skipif(not runs_here(name), reason=f"no {name} here"))
-    for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4", "aarch64")
+    for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4", "sapphirerapids", "aarch64")
 ]
 
 

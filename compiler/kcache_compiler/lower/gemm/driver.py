@@ -8,11 +8,12 @@ it is in the cache.
 
 from __future__ import annotations
 
+from kcache_compiler.lower.gemm.amx import configure, release
 from kcache_compiler.lower.gemm.few_rows import is_direct, write_direct
 from kcache_compiler.lower.gemm.micro_kernel import LINE
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
-from kcache_compiler.schedule.gemm_tiles import BYTES, LONE_COLUMNS, SUMMED_TILES, Form
+from kcache_compiler.schedule.gemm_tiles import BYTES, LONE_COLUMNS, Form
 
 _POINTER = "!llvm.ptr"
 #: The layout of ``facts``, and the number of words of each axis that follows them.
@@ -56,6 +57,10 @@ class Driver:
                 write_direct(self)
             with code.otherwise():
                 self._packed()
+        elif self.form.matrix:
+            configure(code)
+            self._packed()
+            release(code)
         else:
             self._packed()
         return code.text()
@@ -81,9 +86,8 @@ class Driver:
             width = code.min(code.sub(facts["n"], column), block_width)
             batch = code.div(group.counter, blocks)
             if form.summed:
-                part = form.rows * SUMMED_TILES
-                with code.loop(low, high, part) as rows:
-                    stop = code.min(code.add(rows.counter, part), high)
+                with code.loop(low, high, form.summed_rows) as rows:
+                    stop = code.min(code.add(rows.counter, form.summed_rows), high)
                     self._block(batch, rows.counter, stop, column, width)
             else:
                 self._block(batch, low, high, column, width)

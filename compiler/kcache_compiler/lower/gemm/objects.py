@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kcache_compiler.llvm.compatibility import downgrade
 from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.llvm.target import Target
+from kcache_compiler.lower.gemm.amx import SIDE, matrix_strip, matrix_tile
 from kcache_compiler.lower.gemm.driver import Driver
 from kcache_compiler.lower.gemm.few_rows import direct_parts
 from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
@@ -117,10 +118,13 @@ def library(form: Form) -> str:
         pack_b(form),
         prepack(form) if form.prepacked else copy_b(form),
     ]
+    parts += [finish(form)] if form.summed else []
+    if form.matrix:
+        tiles = [matrix_tile(form, rows) for rows in (form.rows, SIDE)]
+        return "\n".join([*parts, *tiles, matrix_strip(form), Driver(form).text()])
     parts += [tile(form, rows) for rows in row_counts(form)]
     parts += [tile(form, form.rows, vectors=1)] if form.narrow else []
     if form.direct:
         parts += [*direct_parts(form), tile(form, form.rows, packing=True), first_strip(form)]
-    parts += [finish(form)] if form.summed else []
     parts += [strip(form), Driver(form).text()]
     return "\n".join(parts)

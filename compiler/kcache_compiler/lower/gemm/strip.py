@@ -31,7 +31,7 @@ def strip(form: Form) -> str:
         panel = code.at("%b", code.mul(loop.counter, depth), form.packed)
         target = code.at("%c", loop.counter, form.wide)
         width = code.min(code.sub("%n", loop.counter), form.columns)
-        _bring_near(code, form, loop.counter)
+        bring_near(code, form, loop.counter)
         ahead: list[tuple[Name, str]] = []
         if form.prepacked:
             steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
@@ -45,9 +45,9 @@ def strip(form: Form) -> str:
                 _tiles(code, form, panel, (target, "%ldc"), width, ahead)
             with code.otherwise():
                 with code.when("%load"):
-                    _copy(code, form, (target, "%ldc"), (spare, code.const(form.columns)), width)
+                    copy_block(code, form, (target, "%ldc"), (spare, code.const(form.columns)), width)
                 _tiles(code, form, panel, (spare, code.const(form.columns)), width, ahead)
-                _copy(code, form, (spare, code.const(form.columns)), (target, "%ldc"), width)
+                copy_block(code, form, (spare, code.const(form.columns)), (target, "%ldc"), width)
     return code.text()
 
 
@@ -63,7 +63,7 @@ def first_strip(form: Form) -> str:
         [("n", "i64"), ("k", "i64"), *pointers, ("ldc", "i64"), ("load", "i1"), *prefetch_arguments],
     )
     with code.loop(0, "%n", form.columns) as loop:
-        _bring_near(code, form, loop.counter)
+        bring_near(code, form, loop.counter)
         code.call(
             tile_name(form, form.rows, packing=True),
             *(("%k", "i64"), ("%a", _POINTER)),
@@ -75,14 +75,14 @@ def first_strip(form: Form) -> str:
     return code.text()
 
 
-def _bring_near(code: Code, form: Form, column: Name) -> None:
+def bring_near(code: Code, form: Form, column: Name) -> None:
     """Prefetch a cache line of each row of the next panel, the next line with each tile of columns."""
     line = code.at("%next", code.mul(code.div(column, form.columns), LINE), "i8")
     for row in range(form.rows):
         code.prefetch(code.at(line, code.mul("%step", row), "i8"), level=2)
 
 
-def _copy(
+def copy_block(
     code: Code, form: Form, source: tuple[Name, Name], target: tuple[Name, Name], columns: Name
 ) -> None:
     with code.loop(0, "%rows") as row, code.loop(0, columns) as column:
