@@ -14,12 +14,12 @@ from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.lower.cpu import emission
 from kcache_compiler.lower.cpu.entry import build_entry
 from kcache_compiler.lower.cpu.linking import cpu_kernel, link_objects, linked_objects
+from kcache_compiler.lower.gemm.narrow_operands import narrow_operands
 from kcache_compiler.lower.gpu import emission as gpu
 from kcache_compiler.lower.gpu.cubin import assemble, begin_assembly
 from kcache_compiler.lower.gpu.launches import build_kernels
 from kcache_compiler.lower.gpu.passes.fast_exponentials import estimate_weights
 from kcache_compiler.lower.gpu.passes.flatten_control import MAX_OPERATIONS, flatten_control
-from kcache_compiler.lower.gpu.passes.narrow_operands import narrow_operands
 from kcache_compiler.lower.gpu.passes.split_reductions import split_reductions
 from kcache_compiler.lower.gpu.passes.wide_reductions import widen_reductions
 from kcache_compiler.lower.sort_scatter.legalize_scatter import carry_regions, mark_shuffles
@@ -149,6 +149,7 @@ def cpu() -> tuple[Stage, ...]:
     """Return the pipeline from StableHLO to a shared object."""
     return (
         *_legalize(Pass("control-flow", to_scf)),
+        Pass("narrow-operands", narrow_operands),
         Pass("attention", mark),
         *_scalar_math(),
         *_bufferize(),

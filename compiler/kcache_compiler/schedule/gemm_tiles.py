@@ -30,8 +30,8 @@ SUMMED_ROWS = 192
 #: Bytes to which areas of scratch are aligned.
 ALIGNMENT = 64
 
-#: Rows and vectors of four tile registers of sums, and packed elements along K in a block: the panels of A and
-#: of B that a tile reads are in the first-level cache.
+#: Rows and vectors of four tile registers of sums, and packed elements along K in a block: the panels of A
+#: and of B that a tile reads fit the first-level cache.
 MATRIX_TILE, MATRIX_DEPTH = (32, 2), 192
 
 BYTES = {"f64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
@@ -161,8 +161,9 @@ def form_for(
 ) -> Form:
     """The form of a contraction of A, B and C of ``kinds``; ``exact`` keeps each product's own rounding.
 
-    ``vectors_only``: without tile registers. ``blocks`` choose rows and vectors, where the registers hold that many sums and a row of B, and cache
-    blocks, of which the stack holds a panel of A and a table of columns.
+    ``blocks`` choose rows and vectors, where the registers hold that many sums and a row of B, and cache
+    blocks, of which the stack holds a panel of A and a table of columns. ``vectors_only``: without tile
+    registers.
 
     A block of packed B takes half of the second-level cache, or ``BLOCK_BYTES`` where that is more: it is
     read in order, and a wide block packs A less often.
@@ -189,7 +190,9 @@ def form_for(
         width = max(width, min(CHOSEN_COLUMNS, width * more))
     width = max(width // less // columns, 1) * columns
     fused = fma and not exact
-    form = Form(*kinds, wide, lanes, rows, vectors, width, fused, masked, pairs, few=blocks.direct, matrix=matrix)
+    form = Form(
+        *kinds, wide, lanes, rows, vectors, width, fused, masked, pairs, few=blocks.direct, matrix=matrix
+    )
     return replace(form, steps=panel_steps(form, blocks.depth))
 
 

@@ -168,9 +168,12 @@ def _exact_pins() -> list[tuple[str, str]]:
 
 def _cpu() -> Check:
     from kcache_grpc.model.target import host_target
+    from kcache_grpc.runtime.cpu.matrix_units import bf16_target
 
     try:
-        return Check("cpu", "ok", f"runs kernels for {host_target()}")
+        target, narrow = str(host_target()), bf16_target()
+        faster = "" if narrow == "host" else f", and for {narrow}, whose products of bf16 are faster"
+        return Check("cpu", "ok", f"runs kernels for {target}{faster}")
     except ArgumentError as error:
         return Check("cpu", "warning", str(error))
 

@@ -43,9 +43,17 @@ func.func @main(%x: tensor<8x16xf32>, %w: tensor<12x16xf32>, %b: tensor<12xf32>,
 class Bound:
     """A kernel with bound arguments, which NumPy arrays are bound to."""
 
-    def __init__(self, text: str, inputs: int, bound: list[int], numerics: str, opt_level: int = 3) -> None:
+    def __init__(
+        self,
+        text: str,
+        inputs: int,
+        bound: list[int],
+        numerics: str,
+        opt_level: int = 3,
+        target: str = "x86-64-v2",
+    ) -> None:
         options = CompileOptions(numerics, opt_level, bound=tuple(bound))
-        self.compiled = lower_bound(text, inputs, "x86-64-v2", options, lambda _: None)
+        self.compiled = lower_bound(text, inputs, target, options, lambda _: None)
         self.interface = self.compiled.interface
         self.library = load(self.compiled.artifacts["so"])
 

@@ -49,7 +49,9 @@ def outline_attention(unit: Unit, attention: Gathered, name: str, shapes: Shapes
     tuning = tuning_for(unit.target.name, unit.options.tuning)
     kinds = (attention.operands["q"].kind, attention.operands["k"].kind, attention.wide)
     blocks = parse_choices(unit.options.schedule).blocks
-    tiles = form_for(unit.target, tuning, kinds, attention.wide, exact=False, blocks=blocks, vectors_only=True)
+    tiles = form_for(
+        unit.target, tuning, kinds, attention.wide, exact=False, blocks=blocks, vectors_only=True
+    )
     form = attention_form(tiles, blocks.keys, blocks.panels)
     extent = mul(attention.size("batch"), apply("ceildiv", attention.size("rows"), form.cell))
     widths = add(attention.size("depth"), attention.size("columns"))

@@ -3,7 +3,8 @@
 ``main`` of the *prepare* program takes the bound arguments and returns the prepared values; ``main`` of the
 *run* program takes the other arguments, then the prepared values. Operations that depend on no argument are
 in both. An operation on bound arguments only stays in the run program if its result is much larger than what
-it is computed from: a broadcast costs more to read than to compute.
+it is computed from: a broadcast costs more to read than to compute. So does
+the conversion of half-precision elements, which products widen themselves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from kcache_compiler.types import DTYPE_BYTES
 #: Bytes of a prepared value for each byte of the arguments that it depends on, at most: of an operation that
 #: computes each element from few others, and of any other one.
 GROWTH, MOST_GROWTH = 4, 64
+#: Elements that products read as they are, and widen themselves.
+NARROW = ("bf16", "f16")
 EXPENSIVE = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -102,10 +105,19 @@ def split(source: str, bound: Collection[int]) -> Split:
 
 def _is_prepared(op: mlir.Op, sources: frozenset[int], body: mlir.Block) -> bool:
     """Whether results are small enough beside the arguments that they are computed from."""
+    if _widens(op):
+        return False
     expensive = mlir.name_of(op) in EXPENSIVE or mlir.has_regions(op)
     read = sum(_bytes(body.arguments[index].type) for index in sources)
     written = sum(_bytes(result.type) for result in op.results)
     return written <= read * (MOST_GROWTH if expensive else GROWTH)
+
+
+def _widens(op: mlir.Op) -> bool:
+    """Whether an operation only widens half-precision elements, which products read as they are."""
+    if mlir.name_of(op) != "stablehlo.convert":
+        return False
+    return dtype_of(mlir.element_type(op.operands[0].type)) in NARROW
 
 
 def _bytes(kind: mlir.Type) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.bound.split import EXPENSIVE, GROWTH, MOST_GROWTH, Prepared
+from kcache_compiler.lower.bound.split import EXPENSIVE, GROWTH, MOST_GROWTH, NARROW, Prepared
 from kcache_compiler.shapes.monomial import is_symbolic
 from kcache_compiler.spec.dynamic_graph import DynamicGraph, is_static
 from kcache_compiler.spec.graph.nodes import Graph, Node, Ref, Region, ValueType, whole
@@ -101,7 +101,7 @@ def _chosen(body: Region, first: int, bound: Collection[int]) -> tuple[set[_Valu
         results = [(leaf, result) for result in range(len(node.results)) if (leaf, result) in needed]
         if not results:
             continue
-        if depends and _is_prepared(node, [body.type_of(Ref(each, 0, ())) for each in depends]):
+        if depends and _is_prepared(body, node, [body.type_of(Ref(each, 0, ())) for each in depends]):
             prepared.update(results)
         else:
             kept.insert(0, leaf)
@@ -129,8 +129,10 @@ def _sources(body: Region, first: int, bound: Collection[int]) -> dict[int, froz
     return known
 
 
-def _is_prepared(node: Node, arguments: Sequence[ValueType]) -> bool:
+def _is_prepared(body: Region, node: Node, arguments: Sequence[ValueType]) -> bool:
     """Whether results are small enough beside the arguments that they are computed from."""
+    if node.op == "convert" and body.type_of(node.operands[0]).element in NARROW:
+        return False
     expensive = f"stablehlo.{node.op}" in EXPENSIVE or bool(node.regions)
     read, written = sum(map(_bytes, arguments)), sum(map(_bytes, node.results))
     return written <= read * (MOST_GROWTH if expensive else GROWTH)

@@ -1,8 +1,8 @@
 """The micro-kernel of bf16 products on x86-64 processors with AMX, and the loop over its tiles.
 
-Panels are packed as for ``vdpbf16ps``: pairs of elements along K, rows of A one after the other, steps of K of
-B one after the other. A tile register takes 16 rows of 16 pairs. Four registers hold 32 x 32 sums, two a part
-of A and two a part of B. ``run`` configures the registers once; the configuration is a state of the thread.
+Panels are packed as for ``vdpbf16ps``: pairs of elements along K, rows of A one after the other, steps of K
+of B one after the other. A tile register holds 16 rows of 16 pairs. Four registers hold 32 x 32 sums, two a
+part of A and two a part of B. ``run`` configures the registers once, for its thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def matrix_tile(form: Form, rows: int) -> str:
     padded_a, padded_b = code.stack(rows * SIDE, form.packed), code.stack(SIDE * form.columns, form.packed)
     bytes_of_c = code.mul("%ldc", BYTES[form.wide])
     sums = [
-        (row * 2 + half, code.at(code.at("%c", code.mul("%ldc", row * SIDE), form.wide), half * SIDE, form.wide))
+        (
+            row * 2 + half,
+            code.at(code.at("%c", code.mul("%ldc", row * SIDE), form.wide), half * SIDE, form.wide),
+        )
         for row in range(rows // SIDE)
         for half in range(2)
     ]
@@ -150,7 +153,7 @@ def _clipped(
     columns: Name,
     ahead: list[tuple[Name, str]],
 ) -> None:
-    """Emit the tile for ``places[0]``, which has so many ``columns`` or more; ``places[1]`` has room for all."""
+    """Emit the tile for ``places[0]``, of which ``columns`` are left; ``places[1]`` holds a whole tile."""
     target, spare = places
     width = code.min(columns, form.columns)
     whole = code.both(code.compare("eq", width, form.columns), code.compare("eq", "%rows", form.rows))

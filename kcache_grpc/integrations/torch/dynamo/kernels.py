@@ -21,6 +21,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.runtime.bound_torch_call import BoundTorchCall
+from kcache_grpc.runtime.cpu.matrix_units import bf16_target
 from kcache_grpc.runtime.kernel import Kernel
 from kcache_grpc.runtime.torch_call import TorchCall
 
@@ -29,6 +30,8 @@ forward_ad: Any = import_module("torch.autograd.forward_ad")
 
 #: A place in the text of a program, whose parser calls its buffer ``-``.
 _PLACE = re.compile(r"-:(\d+):\d+")
+#: A product of bf16 in the text of a program.
+_BF16_PRODUCT = re.compile(rb'"torch\.aten\.(?:mm|bmm|addmm|baddbmm|convolution)"[^\n]*bf16')
 
 
 class Failures:
@@ -206,9 +209,13 @@ class KernelSource:
         return kernels
 
     def _target(self, program: Program) -> str:
-        """That of the settings; for "host" a GPU's own, where the program's tensors are on one."""
-        if program.device == "cpu" or self._settings.target != "host":
+        """That of the settings; for "host" a GPU's own, where the program's tensors are on one, or the CPU
+        with this machine's instructions for products of bf16, where the program has some.
+        """
+        if self._settings.target != "host":
             return self._settings.target
+        if program.device == "cpu":
+            return bf16_target() if _BF16_PRODUCT.search(program.text) else "host"
         major, minor = torch.cuda.get_device_capability()
         return f"sm_{major}{minor}"
 

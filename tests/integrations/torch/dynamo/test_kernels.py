@@ -21,6 +21,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program, executable
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
+from kcache_grpc.model.target import host_target
 from kcache_grpc.programs.torch.graph_text.program import Island, write_program
 
 
@@ -100,6 +101,20 @@ def test_errors_are_raised_if_strict(error: Exception) -> None:
     call: Any = Call(error)
     with pytest.raises(type(error), match="broken"):
         IslandKernel(call, strict=True).failed(error)
+
+
+def test_products_of_bf16_choose_the_cpu_that_has_instructions_for_them(
+    source: KernelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not called: the machine of the test may lack them. Other programs, and a named target, stay."""
+    monkeypatch.setattr(kernels, "bf16_target", lambda: "sapphirerapids")
+    narrow, wide = torch.ones(8, 8, dtype=torch.bfloat16), torch.ones(8, 8)
+    product, other = program(torch.mm, narrow, narrow), program(lambda x: torch.tanh(x) * 2, narrow)
+    compiled = source.compile([product, other, program(torch.mm, wide, wide)])
+    targets = [str(kernel._call.kernel.manifest.target) for kernel in compiled]
+    assert targets == ["sapphirerapids", str(host_target()), str(host_target())]
+    named = KernelSource(Settings(target="x86-64-v2"), source.client)
+    assert str(named.compile([product])[0]._call.kernel.manifest.target) == "x86-64-v2"
 
 
 def test_tensors_on_a_gpu_choose_its_target(source: KernelSource, monkeypatch: pytest.MonkeyPatch) -> None:
