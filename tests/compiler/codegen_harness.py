@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -128,6 +129,18 @@ def missing_features(features: Iterable[str]) -> list[str]:
     """Those of ``features``, by LLVM's names, that this machine's processor does not have."""
     here = llvm.get_host_cpu_features()
     return sorted(feature for feature in features if not here.get(feature, False))
+
+
+def guarded(array: np.ndarray) -> np.ndarray:
+    """A copy that ends where memory ends: what reads on dies."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole = mmap.mmap(-1, size + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + size), mmap.PAGESIZE, 0) == 0
+    copy = np.frombuffer(whole, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 class Kernel:

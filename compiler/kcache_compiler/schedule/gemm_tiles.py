@@ -42,7 +42,7 @@ class Form:
     ``fused`` multiplies and adds in one rounding; ``masked`` says that loads and stores of part of a vector
     are instructions. ``width`` columns of B are packed at a time, ``steps`` elements along K; B is read
     where it lies for up to ``few`` panels of rows. ``prepacked``: B is the packed panels of a bound operand
-    (``lower/gemm/prepack.py``).
+    (``lower/gemm/prepack.py``). ``in_place``: rows of A are read where they lie (``lower/gemm/in_place``).
     """
 
     a: str
@@ -59,10 +59,12 @@ class Form:
     steps: int = DEPTH
     few: int = 2
     prepacked: bool = False
+    in_place: bool = False
 
     @property
     def name(self) -> str:
         variant = ("" if self.fused else "_exact") + ("_packed" if self.prepacked else "")
+        variant += "_in_place" if self.in_place else ""
         return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}{variant}"
 
     @property

@@ -16,6 +16,7 @@ from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, em
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.lower.gemm.driver import Driver
 from kcache_compiler.lower.gemm.few_rows import direct_parts
+from kcache_compiler.lower.gemm.in_place.driver import in_place_parts
 from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
 from kcache_compiler.lower.gemm.pack_b import copy_b, pack_b
 from kcache_compiler.lower.gemm.packing import consecutive, pack_a, runs, table
@@ -117,6 +118,8 @@ def library(form: Form) -> str:
         pack_b(form),
         prepack(form) if form.prepacked else copy_b(form),
     ]
+    if form.in_place:
+        return "\n".join([*parts, *in_place_parts(form)])
     parts += [tile(form, rows) for rows in row_counts(form)]
     parts += [tile(form, form.rows, vectors=1)] if form.narrow else []
     if form.direct:

@@ -31,7 +31,7 @@ def strip(form: Form) -> str:
         panel = code.at("%b", code.mul(loop.counter, depth), form.packed)
         target = code.at("%c", loop.counter, form.wide)
         width = code.min(code.sub("%n", loop.counter), form.columns)
-        _bring_near(code, form, loop.counter)
+        bring_near(code, form, loop.counter)
         ahead: list[tuple[Name, str]] = []
         if form.prepacked:
             steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
@@ -63,7 +63,7 @@ def first_strip(form: Form) -> str:
         [("n", "i64"), ("k", "i64"), *pointers, ("ldc", "i64"), ("load", "i1"), *prefetch_arguments],
     )
     with code.loop(0, "%n", form.columns) as loop:
-        _bring_near(code, form, loop.counter)
+        bring_near(code, form, loop.counter)
         code.call(
             tile_name(form, form.rows, packing=True),
             *(("%k", "i64"), ("%a", _POINTER)),
@@ -75,11 +75,14 @@ def first_strip(form: Form) -> str:
     return code.text()
 
 
-def _bring_near(code: Code, form: Form, column: Name) -> None:
-    """Prefetch a cache line of each row of the next panel, the next line with each tile of columns."""
+def bring_near(code: Code, form: Form, column: Name, step: Name = "%step") -> None:
+    """Prefetch a cache line of each row of the next panel, the next line with each tile of columns.
+
+    Rows are ``step`` bytes apart.
+    """
     line = code.at("%next", code.mul(code.div(column, form.columns), LINE), "i8")
     for row in range(form.rows):
-        code.prefetch(code.at(line, code.mul("%step", row), "i8"), level=2)
+        code.prefetch(code.at(line, code.mul(step, row), "i8"), level=2)
 
 
 def _copy(
