@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -132,6 +133,18 @@ def missing_features(features: Iterable[str]) -> list[str]:
     if not missing and TILES in features and not may_use_tiles():
         missing.add(TILES)
     return sorted(missing)
+
+
+def guarded(array: np.ndarray) -> np.ndarray:
+    """A copy that ends where memory ends: what reads on dies."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole = mmap.mmap(-1, size + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + size), mmap.PAGESIZE, 0) == 0
+    copy = np.frombuffer(whole, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 class Kernel:

@@ -47,7 +47,7 @@ class Form:
     are instructions. ``width`` columns of B are packed at a time, ``steps`` elements along K; B is read
     where it lies for up to ``few`` panels of rows. ``matrix``: products are computed in tile registers
     (``lower/gemm/amx.py``). ``prepacked``: B is the packed panels of a bound operand
-    (``lower/gemm/prepack.py``).
+    (``lower/gemm/prepack.py``). ``in_place``: rows of A are read where they lie (``lower/gemm/in_place``).
     """
 
     a: str
@@ -65,11 +65,12 @@ class Form:
     few: int = 2
     prepacked: bool = False
     matrix: bool = False
+    in_place: bool = False
 
     @property
     def name(self) -> str:
         variant = ("" if self.fused else "_exact") + ("_matrix" if self.matrix else "")
-        variant += "_packed" if self.prepacked else ""
+        variant += ("_packed" if self.prepacked else "") + ("_in_place" if self.in_place else "")
         return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}{variant}"
 
     @property

@@ -18,7 +18,7 @@ from kcache_compiler.lower.bound.split import split
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompileOptions
-from tests.compiler.codegen_harness import NUMPY, Kernel, aligned, load
+from tests.compiler.codegen_harness import NUMPY, Host, Kernel, aligned, load
 from tests.compiler.passes.bound.convolutional import ProgramText
 from tests.compiler.random_programs import random_program
 
@@ -67,20 +67,29 @@ class Bound:
         assert self.library.kcache_prepare(pointers, None, *places, None) == 0
         return prepared
 
-    def run(self, prepared: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+    def run(self, prepared: np.ndarray, *arrays: np.ndarray, host: Host | None = None) -> list[np.ndarray]:
         outputs = [aligned(tuple(map(int, o.dims)), NUMPY[o.dtype]) for o in self.interface.outputs]
-        workspace = aligned((evaluate_text(self.interface.workspace, {"workers": 1}),), np.uint8)
+        workers = 1 if host is None else host.workers
+        workspace = aligned((evaluate_text(self.interface.workspace, {"workers": workers}),), np.uint8)
         addresses = [array.ctypes.data for array in (*arrays, prepared, *outputs)]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        assert self.library.kcache_run(pointers, None, ctypes.c_void_p(workspace.ctypes.data), None) == 0
+        area, called = ctypes.c_void_p(workspace.ctypes.data), None if host is None else ctypes.byref(host)
+        assert self.library.kcache_run(pointers, None, area, called) == 0
         return outputs
 
 
-def compare(text: str, arrays: list[np.ndarray], bound: list[int], numerics: str, level: int = 2) -> Bound:
+def compare(
+    text: str,
+    arrays: list[np.ndarray],
+    bound: list[int],
+    numerics: str,
+    level: int = 2,
+    target: str = "x86-64-v2",
+) -> Bound:
     """Require equal bytes of the results with and without bound arguments."""
     options = CompileOptions(numerics, level)
-    plain = Kernel(lower_module(text, len(arrays), "x86-64-v2", options, lambda _: None))
-    kernel = Bound(text, len(arrays), bound, numerics, level)
+    plain = Kernel(lower_module(text, len(arrays), target, options, lambda _: None))
+    kernel = Bound(text, len(arrays), bound, numerics, level, target)
     prepared = kernel.prepare(*(arrays[index] for index in bound))
     prepared.flags.writeable = False
     others = [array for index, array in enumerate(arrays) if index not in bound]

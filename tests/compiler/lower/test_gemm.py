@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
 import re
 
 import numpy as np
@@ -19,7 +17,7 @@ from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.schedule.gemm_tiles import form_for
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
-from tests.compiler.codegen_harness import NUMPY, Kernel, runs_here, threaded_host
+from tests.compiler.codegen_harness import NUMPY, Kernel, guarded, runs_here, threaded_host
 
 SHAPES = [
     (1, 1, 1),
@@ -114,25 +112,13 @@ def test_products_of_all_types(target: str, kind: str) -> None:
             _agrees(kernel, sizes, turned, kind)
 
 
-def _guarded(array: np.ndarray) -> np.ndarray:
-    """A copy that ends where memory ends: what reads on dies."""
-    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    whole = mmap.mmap(-1, size + mmap.PAGESIZE)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(start + size), mmap.PAGESIZE, 0) == 0
-    copy = np.frombuffer(whole, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
 @pytest.mark.parametrize("target", TARGETS_HERE)
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
 def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
     for turned in ((False, False), (True, False), (False, True)):
         kernel = _open_kernel(turned, kind, target)
         for sizes in ((1, 131, 37), (5, 35, 19), (30, 45, 273), (30, 48, 273)):
-            a, b = (_guarded(one) for one in _operands(*sizes, turned, kind))
+            a, b = (guarded(one) for one in _operands(*sizes, turned, kind))
             expected = _plain(a, turned[0]).astype("f8") @ _plain(b, turned[1]).astype("f8")
             np.testing.assert_allclose(kernel(a, b)[0].astype("f8"), expected, rtol=1e-2, atol=1e-1)
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from kcache_compiler.lower.conv.match import Window, read_window
 from kcache_compiler.lower.conv.padding import Padding, read_padding
-from kcache_compiler.lower.gemm.match import is_contraction
-from kcache_compiler.lower.gemm.outline import makes_zero
+from kcache_compiler.lower.gemm.match import is_contraction, makes_zero
 from kcache_compiler.lower.loops.buffer_shapes import Shapes, affine
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.product_bodies import read_products

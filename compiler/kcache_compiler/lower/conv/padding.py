@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kcache_compiler.lower.cpu.fusion_groups import Planned
-from kcache_compiler.lower.gemm.match import is_contraction
-from kcache_compiler.lower.gemm.outline import makes_zero
+from kcache_compiler.lower.gemm.match import is_contraction, makes_zero
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.mlir import operations as mlir
 

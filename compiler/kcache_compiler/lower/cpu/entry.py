@@ -24,6 +24,7 @@ from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.unit_axes import drop_unit_axes
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
 from kcache_compiler.lower.gemm.match import is_contraction, recognize
+from kcache_compiler.lower.gemm.outline import pads_in_place
 from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes, row_major
@@ -214,7 +215,8 @@ def _outline(
     if choices.contraction in ("auto", "windows") and choices.group_limits.joins:
         bytes_each = unit.target.vector_bytes
         planned_launches = with_padding(
-            planned_launches, lambda ops: read_group(ops, shapes, bytes_each) is not None
+            planned_launches,
+            lambda ops: read_group(ops, shapes, bytes_each) is not None or pads_in_place(unit, ops, shapes),
         )
     for planned in planned_launches:
         launch_group = repeats.write(planned, len(launches))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kcache_compiler.lower.gemm.match import is_contraction
-from kcache_compiler.lower.gemm.outline import makes_zero
+from kcache_compiler.lower.gemm.match import is_contraction, makes_zero
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import memref
 from kcache_compiler.passes.generic import build_generic, identity

@@ -24,13 +24,18 @@ AXIS_WORDS = 4
 class Driver:
     """Emits ``run``."""
 
+    #: The words of ``facts`` before those of axes.
+    words = FACTS
+
     def __init__(self, form: Form) -> None:
         self.form = form
         pointers = [(name, _POINTER) for name in ("facts", "a", "b", "c", "scratch", "closure", "epilogue")]
         bounds = [("begin", "i64"), ("end", "i64")]
         self.code = Code(f"{form.name}_run", [*bounds, *pointers], linkage="external")
         code = self.code
-        self.facts = {name: code.load(code.at("%facts", place, "i64")) for place, name in enumerate(FACTS)}
+        self.facts = {
+            name: code.load(code.at("%facts", place, "i64")) for place, name in enumerate(self.words)
+        }
         self.columns = code.stack(form.width, "i64")
         self.steps_a, self.steps_b = code.stack(form.depth, "i64"), code.stack(form.depth, "i64")
         self.rows = code.stack(form.rows, "i64")
@@ -43,7 +48,7 @@ class Driver:
         #: Of prepacked B, what a panel of rows prefetches from, and its bytes for each step of K of a tile.
         self.ahead: list[tuple[Name, str]] = []
         self.axes: dict[str, Name] = {}
-        start: Name = code.const(len(FACTS))
+        start: Name = code.const(len(self.words))
         for kind in ("batch", "m", "n", "k"):
             self.axes[kind] = code.at("%facts", start, "i64")
             start = code.add(start, code.mul(self.facts[f"{kind}_axes"], AXIS_WORDS))
@@ -85,12 +90,17 @@ class Driver:
             column = code.mul(code.rem(group.counter, blocks), block_width)
             width = code.min(code.sub(facts["n"], column), block_width)
             batch = code.div(group.counter, blocks)
-            if form.summed:
-                with code.loop(low, high, form.summed_rows) as rows:
-                    stop = code.min(code.add(rows.counter, form.summed_rows), high)
-                    self._block(batch, rows.counter, stop, column, width)
-            else:
-                self._block(batch, low, high, column, width)
+            self.compute(batch, low, high, column, width)
+
+    def compute(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
+        """Emit rows ``low`` to ``high`` of a block of columns, in chunks where sums are in scratch."""
+        code, form = self.code, self.form
+        if not form.summed:
+            self.block(batch, low, high, column, width)
+            return
+        with code.loop(low, high, form.summed_rows) as rows:
+            stop = code.min(code.add(rows.counter, form.summed_rows), high)
+            self.block(batch, rows.counter, stop, column, width)
 
     def single_step(self, kind: str, column: int) -> Name:
         """The stride of the only axis of a kind; 0 if there are several or none."""
@@ -123,10 +133,14 @@ class Driver:
             addresses[name] = code.at(f"%{name}", code.load(slot), kind)
         return addresses
 
-    def _block(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
+    def begin(self, bases: dict[str, Name], low: Name, high: Name) -> None:
+        """Prepare rows ``low`` to ``high`` of A, of which ``bases`` are the addresses."""
+
+    def block(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
         """Compute rows ``low`` to ``high`` of a block of columns."""
         code, form, facts = self.code, self.form, self.facts
         bases = self.bases(batch)
+        self.begin(bases, low, high)
         contiguous: Name = ""
         if not form.prepacked:
             self.table(self.columns, column, width, "n", 2)
@@ -164,7 +178,7 @@ class Driver:
                     self.ahead = self._share(
                         following, code.sub(row.counter, low), code.sub(high, low), width, depth
                     )
-                self._panel(bases, row.counter, rows, (begins, width), depth, runs_a, load, sums)
+                self.multiply(bases, row.counter, rows, (begins, width), depth, runs_a, load, sums)
                 if form.summed:
                     with code.when(last):
                         self._finish(rows, width, scratch_sums[0], stored)
@@ -279,7 +293,7 @@ class Driver:
             ),
         )
 
-    def _panel(
+    def multiply(
         self,
         bases: dict[str, Name],
         row: Name,

@@ -88,14 +88,26 @@ class GemmNest(Nest):
 
 
 @dataclass(frozen=True)
+class InPlace:
+    """Where rows of A lie: words of the driver's table by name, and bytes of scratch for a padded image."""
+
+    words: dict[str, Formula]
+    scratch: int
+
+
+@dataclass(frozen=True)
 class Contraction:
-    """A recognized operation: operand numbers of A, B and C, offsets of their first elements, axes."""
+    """A recognized operation: operand numbers of A, B and C, offsets of their first elements, axes.
+
+    ``in_place`` if the form is.
+    """
 
     form: Form
     operands: tuple[int, int, int]
     offsets: tuple[Formula, Formula, Formula]
     groups: Groups
     nest: GemmNest
+    in_place: InPlace | None = None
 
 
 def is_contraction(generic: mlir.Op) -> bool:
@@ -104,6 +116,23 @@ def is_contraction(generic: mlir.Op) -> bool:
     if not any("reduction" in kind for kind in kinds) or not any("parallel" in kind for kind in kinds):
         return False
     return read_products(generic) is not None
+
+
+def makes_zero(operation: mlir.Op) -> bool:
+    """Whether ``operation`` fills its result with zeros."""
+    if any("parallel" not in kind for kind in mlir.iterator_types(operation)):
+        return False
+    body = mlir.operations(mlir.block_of(operation))
+    if len(body) != 1 or not mlir.is_permutation(mlir.indexing_maps(operation)[-1]):
+        return False
+    value = body[0].operands[0]
+    if mlir.defining(value) is None:
+        arguments = list(mlir.block_of(operation).arguments)
+        value = operation.operands[arguments.index(value)]
+    owner = mlir.defining(value)
+    if owner is None or mlir.name_of(owner) != "arith.constant":
+        return False
+    return str(owner.attributes["value"]).startswith("0.000000e+00 ")
 
 
 def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | None:

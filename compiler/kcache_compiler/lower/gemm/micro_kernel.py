@@ -56,7 +56,7 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
     addresses = [code.at(start, column, form.wide) for start in starts for column in columns]
-    masks = _masks(code, form, columns) if form.masked and not direct else []
+    masks = column_masks(code, form, columns) if form.masked and not direct else []
     zero = code.const("dense<0.0>", form.vector)
     if form.fused:
         for address in addresses if rows > 1 else ():
@@ -87,13 +87,13 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
                 loop.following.append(multiply_add(code, form, factor, packed[vector], total))
     results = loop.results
     if not masks:
-        _store_sums(code, form, addresses, results, [])
+        store_sums(code, form, addresses, results, [])
         return code.text()
     is_full = code.compare("eq", "%n", vectors * form.lanes)
     with code.when(is_full):  # masked stores are slow on some CPUs
-        _store_sums(code, form, addresses, results, [])
+        store_sums(code, form, addresses, results, [])
     with code.otherwise():
-        _store_sums(code, form, addresses, results, masks)
+        store_sums(code, form, addresses, results, masks)
     return code.text()
 
 
@@ -148,7 +148,7 @@ def multiply_add(code: Code, form: Form, a: Name, b: Name, total: Name) -> Name:
     return code.op(f"llvm.fadd {total}, {product} : {kind}")
 
 
-def _masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
+def column_masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
     """The masks of valid columns, by vector."""
     kind = f"vector<{form.lanes}xi64>"
     count = spread(code, "%n", "i64", form.lanes)
@@ -159,7 +159,7 @@ def _masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
     return masks
 
 
-def _store_sums(code: Code, form: Form, addresses: list[Name], sums: list[Name], masks: list[Name]) -> None:
+def store_sums(code: Code, form: Form, addresses: list[Name], sums: list[Name], masks: list[Name]) -> None:
     """Store sums to C, added to what is there if they started from zero and ``%load``."""
     if form.fused:
         sums = _add_to_sums(code, form, addresses, masks, sums)

@@ -17,6 +17,7 @@ from kcache_compiler.llvm.target import Target
 from kcache_compiler.lower.gemm.amx import SIDE, matrix_strip, matrix_tile
 from kcache_compiler.lower.gemm.driver import Driver
 from kcache_compiler.lower.gemm.few_rows import direct_parts
+from kcache_compiler.lower.gemm.in_place.driver import in_place_parts
 from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
 from kcache_compiler.lower.gemm.pack_b import copy_b, pack_b
 from kcache_compiler.lower.gemm.packing import consecutive, pack_a, runs, table
@@ -122,6 +123,8 @@ def library(form: Form) -> str:
     if form.matrix:
         tiles = [matrix_tile(form, rows) for rows in (form.rows, SIDE)]
         return "\n".join([*parts, *tiles, matrix_strip(form), Driver(form).text()])
+    if form.in_place:
+        return "\n".join([*parts, *in_place_parts(form)])
     parts += [tile(form, rows) for rows in row_counts(form)]
     parts += [tile(form, form.rows, vectors=1)] if form.narrow else []
     if form.direct:

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kcache_compiler.llvm.emission import initialize
+from kcache_compiler.lower.conv.padding import Padding, read_padding
 from kcache_compiler.lower.gemm.driver import AXIS_WORDS, FACTS
 from kcache_compiler.lower.gemm.epilogue import write_epilogue
-from kcache_compiler.lower.gemm.match import Contraction, is_contraction, recognize
+from kcache_compiler.lower.gemm.in_place.driver import InPlaceDriver
+from kcache_compiler.lower.gemm.in_place.match import in_place
+from kcache_compiler.lower.gemm.match import Contraction, is_contraction, makes_zero, recognize
 from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.lower.gemm.prepack import prepacked
 from kcache_compiler.lower.loops import memory
@@ -28,19 +31,22 @@ SLICES = 2
 
 def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes) -> Outlined | None:
     """The slice function of a contraction with its fill and its epilogue; None for other groups."""
-    heads = [number for number, generic in enumerate(generics) if is_contraction(generic)]
-    if len(heads) != 1 or heads[0] > 1:
+    padding = read_padding(generics)
+    parts = _parts(generics if padding is None else generics[2:])
+    if parts is None:
         return None
-    generic, fills, followers = generics[heads[0]], generics[: heads[0]], generics[heads[0] + 1 :]
-    if fills and not (fills[0].operands[-1] == generic.operands[2] and makes_zero(fills[0])):
+    fills, generic, followers = parts
+    recognized = _recognized(unit, generic, padding, shapes)
+    if recognized is None or (recognized[0].form.summed and not fills):
         return None
-    contraction = recognize(unit, generic, shapes)
-    if contraction is None or (contraction.form.summed and not fills):
-        return None
-    contraction, packed = _prepacked(unit, generic, contraction)
+    contraction, packed = recognized
     spared = write_in_place([*fills, generic], followers)
     outlined = _declared(contraction, generic, followers, name)
     outlined.spared, outlined.slices = spared, SLICES
+    if padding is not None:
+        others = [buffer for buffer in outlined.buffers if buffer not in (padding.padded, padding.image)]
+        outlined.buffers = [padding.image, *others]
+        outlined.spared = [*spared, mlir.definition(padding.padded)]
     if packed is not None:
         outlined.packed = outlined.buffers.index(generic.operands[contraction.operands[1]]), packed
     checks = [check for op in followers for check in read_nest(op, shapes)[0].checks]
@@ -52,10 +58,43 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
         else None
     )
     with mlir.at_end(entry):
-        _write(contraction, generic, outlined, entry, bool(fills), epilogue)
+        image = None if padding is None else padding.image
+        _write(contraction, generic, outlined, entry, bool(fills), epilogue, image)
     function.verify()
     use_library(unit, contraction.form, 7)
     return outlined
+
+
+def pads_in_place(unit: Unit, generics: Sequence[mlir.Op], shapes: Shapes) -> bool:
+    """Whether the launch of a contraction may include the padding that ``generics`` begin with."""
+    padding = read_padding(generics)
+    parts = None if padding is None else _parts(generics[2:])
+    return parts is not None and _recognized(unit, parts[1], padding, shapes) is not None
+
+
+def _parts(generics: Sequence[mlir.Op]) -> tuple[list[mlir.Op], mlir.Op, list[mlir.Op]] | None:
+    """The fill with zeros, if any, the contraction, and its consumers; None for other operations."""
+    heads = [number for number, generic in enumerate(generics) if is_contraction(generic)]
+    if len(heads) != 1 or heads[0] > 1:
+        return None
+    generic, fills, followers = generics[heads[0]], generics[: heads[0]], generics[heads[0] + 1 :]
+    if fills and not (fills[0].operands[-1] == generic.operands[2] and makes_zero(fills[0])):
+        return None
+    return list(fills), generic, list(followers)
+
+
+def _recognized(
+    unit: Unit, generic: mlir.Op, padding: Padding | None, shapes: Shapes
+) -> tuple[Contraction, PackedOperand | None] | None:
+    """The contraction with its ``padding``, and how its B is packed if that is prepacked; None for others."""
+    contraction = recognize(unit, generic, shapes)
+    if contraction is None or (padding is not None and contraction.operands[0] != 0):
+        return None
+    contraction, packed = _prepacked(unit, generic, contraction)
+    placed = None if packed is None else in_place(contraction, padding, shapes)
+    if packed is None or placed is None:
+        return (contraction, packed) if padding is None else None
+    return placed, replace(packed, form=placed.form)
 
 
 def packable(unit: Unit, value: mlir.Value) -> bool:
@@ -94,27 +133,12 @@ def use_library(unit: Unit, form: Form, pointers: int) -> None:
     mlir.splice(unit.module, f"llvm.func @{form.name}_run({kinds})")
 
 
-def makes_zero(operation: mlir.Op) -> bool:
-    """Whether ``operation`` fills its result with zeros."""
-    if any("parallel" not in kind for kind in mlir.iterator_types(operation)):
-        return False
-    body = mlir.operations(mlir.block_of(operation))
-    if len(body) != 1 or not mlir.is_permutation(mlir.indexing_maps(operation)[-1]):
-        return False
-    value = body[0].operands[0]
-    if mlir.defining(value) is None:
-        arguments = list(mlir.block_of(operation).arguments)
-        value = operation.operands[arguments.index(value)]
-    owner = mlir.defining(value)
-    if owner is None or mlir.name_of(owner) != "arith.constant":
-        return False
-    return str(owner.attributes["value"]).startswith("0.000000e+00 ")
-
-
 def _declared(contraction: Contraction, generic: mlir.Op, followers: list[mlir.Op], name: str) -> Outlined:
     """The launch with the buffers and scalars of all its operations as arguments."""
     outlined = declared(contraction.nest, "contraction", generic, followers, name)
     outlined.scratch = contraction.form.scratch
+    if contraction.in_place is not None:
+        outlined.scratch = contraction.form.packed_bytes + contraction.in_place.scratch
     return outlined
 
 
@@ -142,6 +166,7 @@ def _write(
     entry: mlir.Block,
     cleared: bool,
     epilogue: str | None,
+    image: mlir.Value | None,
 ) -> None:
     arguments = list(entry.arguments)
     dims = arguments[2]
@@ -151,7 +176,7 @@ def _write(
     pointers: list[mlir.Value] = []
     for operand, offset in zip(contraction.operands, contraction.offsets, strict=True):
         buffer = generic.operands[operand]
-        base = arguments[3 + outlined.buffers.index(buffer)]
+        base = arguments[3 + outlined.buffers.index(image if operand == 0 and image is not None else buffer)]
         element = memory.stored_type(mlir.element_type(buffer.type))
         pointers.append(memory.advance(base, element, memory.emit_formula(offset, dims, cache)))
     null = llvm.mlir_zero(memory.pointer_type())
@@ -181,7 +206,13 @@ def _facts(contraction: Contraction, cleared: bool) -> list[Formula]:
     for name, group in axes.items():
         named[f"{name}_axes"] = len(group)
         named[name] = groups.sizes(name)
-    numbers = [named[name] for name in FACTS]
+    words = FACTS
+    if contraction.in_place is not None:
+        words, named = (
+            InPlaceDriver.words,
+            dict.fromkeys(InPlaceDriver.words, 0) | contraction.in_place.words | named,
+        )
+    numbers = [named[name] for name in words]
     for group in axes.values():
         for axis in group:
             words = [axis.size, axis.a, axis.b, axis.c]

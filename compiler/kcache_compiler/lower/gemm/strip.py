@@ -75,11 +75,14 @@ def first_strip(form: Form) -> str:
     return code.text()
 
 
-def bring_near(code: Code, form: Form, column: Name) -> None:
-    """Prefetch a cache line of each row of the next panel, the next line with each tile of columns."""
+def bring_near(code: Code, form: Form, column: Name, step: Name = "%step") -> None:
+    """Prefetch a cache line of each row of the next panel, the next line with each tile of columns.
+
+    Rows are ``step`` bytes apart.
+    """
     line = code.at("%next", code.mul(code.div(column, form.columns), LINE), "i8")
     for row in range(form.rows):
-        code.prefetch(code.at(line, code.mul("%step", row), "i8"), level=2)
+        code.prefetch(code.at(line, code.mul(step, row), "i8"), level=2)
 
 
 def copy_block(

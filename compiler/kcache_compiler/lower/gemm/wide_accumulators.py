@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kcache_compiler.lower.gemm.match import recognize
-from kcache_compiler.lower.gemm.outline import makes_zero
+from kcache_compiler.lower.gemm.match import makes_zero, recognize
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import memref

@@ -1,0 +1,1 @@
+"""Products whose rows of A are read where they lie."""

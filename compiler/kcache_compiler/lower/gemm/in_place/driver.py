@@ -1,0 +1,221 @@
+"""The loops around tiles that read rows of A where they lie.
+
+Rows are computed in chunks. The offsets of a chunk's rows are found once for all blocks of K. Of a padded
+image, the rows of pixels that a chunk reads are copied with their zeros to scratch, where rows of A lie then.
+Rows that are not equally far apart, such as those at the ends of two rows of pixels, are packed.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.lower.gemm.driver import FACTS, Driver
+from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
+from kcache_compiler.lower.loops.memory import stored_name
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+
+_POINTER = "!llvm.ptr"
+#: Words of ``facts`` after ``FACTS``: rows of a chunk, the distance of neighboring rows; for a padded image,
+#: else 0, elements of a row of pixels with its zeros, and the last offset of a step of K; then ``IMAGE``.
+PLACES = ("chunk", "step", "pitch", "reach")
+#: Rows of pixels of an image with and without zeros, and zeros before them; elements before those of a row
+#: of pixels, and these; strides of rows of pixels and of images.
+IMAGE = ("padded_rows", "image_rows", "rows_before", "before", "inside", "row_stride", "image_stride")
+#: Rows of a chunk at most, whose offsets are on the stack.
+CHUNK = 1024
+#: Bytes of B that stay in the second-level cache.
+NEAR = 1 << 19
+
+
+def most_rows(form: Form) -> int:
+    """Rows of a chunk at most: whole panels."""
+    return CHUNK // form.rows * form.rows
+
+
+class InPlaceDriver(Driver):
+    """Emits ``run``."""
+
+    words = (*FACTS, *PLACES, *IMAGE)
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        code = self.code
+        self.half = half_of(form)
+        self.offsets = code.stack(most_rows(form), "i64")
+        self.halves = code.stack(2 * (most_rows(form) // self.half + 1), "i64")
+        #: The run of K, and its offset, of packed rows.
+        self.packed_run, self.packed_step = code.stack(2, "i64"), code.stack(1, "i64")
+        zero = code.const(0)
+        code.store(zero, self.packed_run)
+        code.store(zero, self.packed_step)
+        self.distances = self._distances(self.facts["step"])
+        self.packed_distances = self._distances(code.const(form.row_step))
+        self.low: Name = ""
+
+    def _distances(self, step: Name) -> Name:
+        """The table of distances of rows that are ``step`` elements apart."""
+        code = self.code
+        table = code.stack(len(DISTANCES), "i64")
+        for place, rows in enumerate(DISTANCES):
+            distance = code.mul(step, rows * BYTES[self.form.packed])
+            code.store(distance, code.at(table, place, "i64"))
+        return table
+
+    def compute(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
+        code, facts = self.code, self.facts
+        with code.loop(0, code.ceildiv(code.sub(high, low), facts["chunk"])) as chunk:
+            first = code.add(low, code.mul(chunk.counter, facts["chunk"]))
+            self.block(batch, first, code.min(code.add(first, facts["chunk"]), high), column, width)
+
+    def begin(self, bases: dict[str, Name], low: Name, high: Name) -> None:
+        """Find the rows of a chunk, and copy what they read of a padded image."""
+        code, form, facts = self.code, self.form, self.facts
+        self.low = low
+        count = code.sub(high, low)
+        self.table(self.offsets, low, count, "m", 1)
+        code.call(
+            f"{form.name}_halves",
+            *((self.offsets, _POINTER), (count, "i64"), (facts["step"], "i64"), (self.halves, _POINTER)),
+        )
+        padded = code.compare("ne", facts["pitch"], 0)
+        pitch = code.max(facts["pitch"], 1)
+        first = code.div(code.load(self.offsets), pitch)
+        last = code.load(code.at(self.offsets, code.sub(count, 1), "i64"))
+        end = code.add(code.div(code.add(last, facts["reach"]), pitch), 1)
+        with code.when(padded):
+            words = ((facts[name], "i64") for name in ("pitch", *IMAGE))
+            code.call(
+                f"{form.name}_image",
+                *((bases["a"], _POINTER), (first, "i64"), (end, "i64"), *words, (self.sums, _POINTER)),
+            )
+        place = code.at(self.sums, code.sub(code.const(0), code.mul(first, pitch)), form.packed)
+        bases["a"] = code.choose(padded, place, bases["a"], _POINTER)
+
+    def multiply(
+        self,
+        bases: dict[str, Name],
+        row: Name,
+        rows: Name,
+        columns: tuple[Name, Name],
+        depth: Name,
+        runs: Name,
+        load: Name,
+        sums: tuple[Name, Name],
+    ) -> None:
+        """Add the products of rows of A to ``sums``, an address and a row stride."""
+        code, form, facts = self.code, self.form, self.facts
+        before = code.sub(row, self.low)
+        entry = code.at(self.halves, code.mul(code.div(before, self.half), 2), "i64")
+        several = code.compare("sgt", rows, self.half)
+        other = code.at(entry, code.choose(several, code.const(2), code.const(0)), "i64")
+        regular = code.bits(code.load(code.at(entry, 1, "i64")), code.load(code.at(other, 1, "i64")))
+        in_place = code.both(code.compare("ne", regular, 0), code.compare("ne", runs, 0))
+        first, second = (code.at(bases["a"], code.load(each), form.packed) for each in (entry, other))
+        following = code.at(first, code.mul(facts["step"], form.rows), form.packed)
+        others = (
+            *((self.panels, _POINTER), (sums[0], _POINTER), (sums[1], "i64"), (load, "i1")),
+            *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64")),
+            *self._ahead(following, columns[1], depth),
+        )
+
+        def strip_of(
+            halves: tuple[Name, Name], distances: Name, n_runs: Name, tables: tuple[Name, Name]
+        ) -> None:
+            code.call(
+                f"{form.name}_strip",
+                *((rows, "i64"), (columns[1], "i64"), (depth, "i64")),
+                *((each, _POINTER) for each in (*halves, distances, tables[0])),
+                *((n_runs, "i64"), (tables[1], _POINTER), *others),
+            )
+
+        with code.when(in_place):
+            strip_of((first, second), self.distances, runs, (self.runs_a, self.steps_a))
+        with code.otherwise():
+            self._pack(bases["a"], before, rows, depth, runs)
+            code.store(depth, code.at(self.packed_run, 1, "i64"))
+            panels = (self.panel, code.at(self.panel, self.half * form.row_step, form.packed))
+            strip_of(panels, self.packed_distances, code.const(1), (self.packed_run, self.packed_step))
+
+    def _ahead(self, following: Name, width: Name, depth: Name) -> list[tuple[Name, str]]:
+        """What the tiles of a panel prefetch, as ``Driver.ahead``: the next panel if its rows are contiguous
+        and B stays in the cache, else the next block of B.
+        """
+        code, form, facts = self.code, self.form, self.facts
+        contiguous = code.compare("eq", facts["step"], facts["k"])
+        small = code.compare("sle", code.mul(facts["n"], facts["k"]), NEAR // BYTES[form.packed])
+        chosen = code.both(code.both(contiguous, small), code.compare("eq", facts["pitch"], 0))
+        steps = code.mul(code.ceildiv(width, form.columns), code.max(depth, 1))
+        stride = code.ceildiv(code.mul(facts["step"], form.rows * BYTES[form.packed]), steps)
+        (ahead, _), (usual, _) = self.ahead
+        address = code.choose(chosen, following, ahead, _POINTER)
+        return [(address, _POINTER), (code.choose(chosen, stride, usual), "i64")]
+
+    def _pack(self, base: Name, before: Name, rows: Name, depth: Name, runs: Name) -> None:
+        code, form = self.code, self.form
+        code.call(
+            f"{form.name}_pack_a",
+            *((base, _POINTER), (code.at(self.offsets, before, "i64"), _POINTER), (self.steps_a, _POINTER)),
+            *((depth, "i64"), (rows, "i64"), (self.runs_a, _POINTER), (runs, "i64"), (self.panel, _POINTER)),
+        )
+
+
+def halves(form: Form) -> str:
+    """``(offsets, count, step, to)``: the offset of the first row of each half panel, and whether its rows
+    are ``step`` apart.
+    """
+    arguments = [("offsets", _POINTER), ("count", "i64"), ("step", "i64"), ("to", _POINTER)]
+    code, half = Code(f"{form.name}_halves", arguments), half_of(form)
+    with code.loop(0, code.ceildiv("%count", half)) as loop:
+        first = code.mul(loop.counter, half)
+        entry = code.at("%offsets", first, "i64")
+        place = code.load(entry)
+        rows = code.min(code.sub("%count", first), half)
+        with code.loop(1, rows, carried=[(code.const(1), "i64")]) as row:
+            offset = code.load(code.at(entry, row.counter, "i64"))
+            follows = code.compare("eq", code.sub(offset, place), code.mul(row.counter, "%step"))
+            row.following.append(code.choose(follows, row.carried[0], code.const(0)))
+        target = code.at("%to", code.mul(loop.counter, 2), "i64")
+        code.store(place, target)
+        code.store(row.results[0], code.at(target, 1, "i64"))
+    return code.text()
+
+
+def image(form: Form) -> str:
+    """``(from, first, end, pitch, IMAGE, to)``: copies rows of pixels ``first`` to ``end``, counted through
+    all images, with their zeros.
+    """
+    numbers = [(name, "i64") for name in ("first", "end", "pitch", *IMAGE)]
+    code = Code(f"{form.name}_image", [("from", _POINTER), *numbers, ("to", _POINTER)])
+    kind = stored_name(form.a)
+    with code.loop("%first", "%end") as loop:
+        number, place = code.div(loop.counter, "%padded_rows"), code.rem(loop.counter, "%padded_rows")
+        row = code.sub(place, "%rows_before")
+        target = code.at("%to", code.mul(code.sub(loop.counter, "%first"), "%pitch"), kind)
+        offset = code.add(code.mul(number, "%image_stride"), code.mul(row, "%row_stride"))
+        source = code.at("%from", offset, kind)
+        with code.when(code.compare("ult", row, "%image_rows")):
+            _row(code, form, target, code.const(0), "%before", "")
+            end = code.add("%before", "%inside")
+            _row(code, form, code.at(target, "%before", kind), code.const(0), "%inside", source)
+            _row(code, form, target, end, "%pitch", "")
+        with code.otherwise():
+            _row(code, form, target, code.const(0), "%pitch", "")
+    return code.text()
+
+
+def _row(code: Code, form: Form, target: Name, low: Name, high: Name, source: Name) -> None:
+    """Store elements of ``source``, or zeros where it is empty, from ``low`` to ``high``."""
+    width, count = BYTES[form.packed], code.sub(high, low)
+    vectors = code.mul(code.div(count, form.lanes), form.lanes)
+    for begin, end, lanes in ((low, code.add(low, vectors), form.lanes), (code.add(low, vectors), high, 1)):
+        kind = form.vector if lanes > 1 else form.wide
+        zero = code.const("dense<0.0>" if lanes > 1 else "0.0", kind)
+        with code.loop(begin, end, lanes) as loop:
+            value = code.load(code.at(source, loop.counter, form.packed), kind, width) if source else zero
+            code.store(value, code.at(target, loop.counter, form.packed), kind, width)
+
+
+def in_place_parts(form: Form) -> list[str]:
+    """The functions of an in-place form besides those that pack."""
+    tiles = [tile(form, rows) for rows in tile_rows(form)]
+    narrow = [tile(form, form.rows, vectors=1)] if form.narrow else []
+    return [halves(form), image(form), *tiles, *narrow, strip(form), InPlaceDriver(form).text()]

@@ -1,0 +1,135 @@
+"""Which products read rows of A where they lie, and where those of padded images are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from kcache_compiler.lower.conv.padding import Padding
+from kcache_compiler.lower.gemm.in_place.driver import IMAGE, most_rows
+from kcache_compiler.lower.gemm.match import Contraction, Groups, InPlace, grid
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+from kcache_compiler.shapes.formula import Formula
+
+#: Rows of a tile where the registers hold as many sums: images are often 7 times a power of two wide.
+ROWS = 14
+#: Contiguous elements along K at least.
+RUN = 8
+#: A distance of rows at which they displace each other in the first-level cache, in bytes.
+CONFLICT = 4096
+#: Bytes of the rows of pixels that a chunk reads: as wished, and at most.
+WISHED_BYTES, MOST_BYTES = 1 << 19, 1 << 22
+
+
+@dataclass(frozen=True)
+class _Image:
+    """A padded image as rows of pixels: the words of ``IMAGE``, and elements of a row with its zeros."""
+
+    pitch: int
+    words: dict[str, Formula]
+
+
+def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) -> Contraction | None:
+    """``contraction``, whose B is prepacked, with rows of A that are read where they lie, or copied with
+    ``padding``; None if they are better packed.
+    """
+    form, groups = contraction.form, contraction.groups
+    if not _suits(form, groups):
+        return None
+    form = replace(form, in_place=True, rows=ROWS if form.masked else form.rows)
+    m, step = groups.sizes("m"), groups.m[-1].a
+    if not isinstance(step, int) or (isinstance(m, int) and m < form.rows // 2):
+        return None
+    words: dict[str, Formula] = {"chunk": most_rows(form), "step": step}
+    scratch = 0
+    if padding is None:
+        if step * BYTES[form.a] % CONFLICT == 0:
+            return None
+    else:
+        image = _image(padding, shapes) if _follows(contraction) else None
+        chunk = None if image is None else _chunk(form, groups, image.pitch)
+        if image is None or chunk is None:
+            return None
+        words |= {"chunk": chunk[0], "pitch": image.pitch, "reach": _reach(groups), **image.words}
+        scratch = chunk[1]
+    nest = grid(contraction.nest, groups, form)
+    return replace(contraction, form=form, nest=nest, in_place=InPlace(words, scratch))
+
+
+def _suits(form: Form, groups: Groups) -> bool:
+    """Whether elements of A need no conversion, and those of a row are contiguous."""
+    if (
+        not (form.prepacked and form.fused)
+        or form.pairs
+        or {form.a, form.c} != {form.wide}
+        or not (groups.m and groups.k)
+    ):
+        return False
+    n, run = groups.sizes("n"), groups.k[-1]
+    whole = isinstance(n, int) and n % form.columns == 0
+    steps = [axis.a for axis in groups.k]
+    if not (form.masked or whole) or not all(isinstance(step, int) for step in steps):
+        return False
+    return run.a == 1 and isinstance(run.size, int) and run.size >= RUN
+
+
+def _follows(contraction: Contraction) -> bool:
+    """Whether rows of A are in the order of those of the image, from its start on, at known distances."""
+    groups = contraction.groups
+    sizes = [axis.size for axis in groups.m[1:]]
+    strides = [axis.a for axis in groups.m]
+    known = all(isinstance(word, int) for word in (*sizes, *strides))
+    ordered = known and all(int(str(a)) > int(str(b)) for a, b in pairwise(strides))
+    return ordered and not groups.batch and contraction.offsets[0] == 0
+
+
+def _reach(groups: Groups) -> int:
+    """The last offset of a step of K."""
+    return sum((int(str(axis.size)) - 1) * int(str(axis.a)) for axis in groups.k)
+
+
+def _image(padding: Padding, shapes: Shapes) -> _Image | None:
+    """The rows of pixels of an image ``[images, rows, columns, channels]``; the first two axes may lack."""
+    padded, extents = shapes.sizes(padding.padded), shapes.sizes(padding.image)
+    rank = len(padded)
+    if not 2 <= rank <= 4 or padded[-1] != extents[-1] or padding.before[-1] != 0:
+        return None
+    lacking: list[Formula] = [1] * (4 - rank)
+    padded, extents = [*lacking, *padded], [*lacking, *extents]
+    strides = [*([0] * (4 - rank)), *shapes.strides(padding.image)]
+    _, rows_before, before, _ = (*([0] * (4 - rank)), *padding.before)
+    if padded[0] != extents[0] or strides[2:] != [extents[3], 1]:
+        return None
+    words = [*padded[1:], *extents[1:3], *strides[:2]]
+    known = [word for word in words if isinstance(word, int)]
+    if len(known) < len(words):
+        return None
+    padded_rows, columns, channels, image_rows, inside, image_stride, row_stride = known
+    numbers = (padded_rows, image_rows, rows_before, before * channels, inside * channels)
+    return _Image(columns * channels, dict(zip(IMAGE, (*numbers, row_stride, image_stride), strict=True)))
+
+
+def _chunk(form: Form, groups: Groups, pitch: int) -> tuple[int, int] | None:
+    """Rows of a chunk, and the bytes of the rows of pixels that they read; None if those are too many."""
+    for rows in range(most_rows(form), 0, -form.rows):
+        lines = (_span(groups, rows) + _reach(groups)) // pitch + 2
+        size = lines * pitch * BYTES[form.a]
+        if size <= (WISHED_BYTES if rows > form.rows else MOST_BYTES):
+            return rows, size
+    return None
+
+
+def _span(groups: Groups, rows: int) -> int:
+    """The distance of the first and the last of so many rows of A, at most.
+
+    A step along the innermost axis adds its stride; a carry to the next axis also what that stride is more
+    than the extent of the axis.
+    """
+    distance, inner = (rows - 1) * int(str(groups.m[-1].a)), 1
+    for axis, outer in pairwise(reversed(groups.m)):
+        inner *= int(str(axis.size))
+        more = int(str(outer.a)) - int(str(axis.size)) * int(str(axis.a))
+        carries = -(-(rows - 1) // inner) if more > 0 else (rows - 1) // inner
+        distance += carries * more
+    return distance

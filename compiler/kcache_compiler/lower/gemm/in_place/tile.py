@@ -1,0 +1,206 @@
+"""The micro-kernel of rows of A that are read where they lie, and strips of its tiles.
+
+The rows of a tile are in two halves. Rows of a half are ``step`` elements apart, as are pixels of a row of
+an image; the halves may be anywhere. K is in runs of contiguous elements, as are the pixels and channels that
+a row of a window covers. A tile needs the addresses of the halves, the step, and the offsets of the runs: few
+enough numbers for registers.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.lower.gemm.micro_kernel import (
+    AHEAD,
+    BYTES_AHEAD,
+    LINE,
+    column_masks,
+    multiply_add,
+    spread,
+    store_sums,
+)
+from kcache_compiler.lower.gemm.strip import bring_near
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+
+_POINTER = "!llvm.ptr"
+_CONSTANT = "!llvm.ptr {llvm.noalias, llvm.readonly}"
+#: The rows whose distances from the first one of a half are in the table of distances, and for each row its
+#: entry and the power of two by which an address multiplies it.
+DISTANCES = (1, 3, 5)
+_SCALED = {1: (0, 1), 2: (0, 2), 3: (1, 1), 4: (0, 4), 5: (2, 1), 6: (1, 2)}
+#: Where A is: its halves, distances of rows in bytes, runs of K, their number, and offsets of steps of K.
+ROWS = (
+    ("first", _CONSTANT),
+    ("second", _CONSTANT),
+    ("distances", _CONSTANT),
+    ("runs", _CONSTANT),
+    ("n_runs", "i64"),
+    ("steps", _CONSTANT),
+)
+_RESULT = (("c", "!llvm.ptr {llvm.noalias}"), ("ldc", "i64"), ("n", "i64"), ("load", "i1"))
+
+
+def half_of(form: Form) -> int:
+    """Rows of a half."""
+    return form.rows // 2
+
+
+def tile_rows(form: Form) -> list[int]:
+    """The row counts of tiles: a full tile, a half, and the powers of two that compose what is left."""
+    half = half_of(form)
+    return [form.rows, half, *(1 << bit for bit in reversed(range(8)) if 1 << bit < half)]
+
+
+def _name(form: Form, rows: int, vectors: int = 0) -> str:
+    return f"{form.name}_tile_{rows}" + (f"x{vectors}" if vectors else "")
+
+
+def _plain(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    """``arguments`` as operands of a call: attributes belong to the function."""
+    return [(f"%{name}", kind.split(" ")[0]) for name, kind in arguments]
+
+
+def tile(form: Form, rows: int, vectors: int = 0) -> str:
+    """``(ROWS, b, c, ldc, n, load, ahead, stride)``: as ``micro_kernel.tile`` with prepacked B.
+
+    The first rows are those from ``first`` on, up to a half, then those from ``second`` on.
+    """
+    code = Code(_name(form, rows, vectors), [*ROWS, ("b", _CONSTANT), *_RESULT, *AHEAD])
+    vectors = vectors or form.vectors
+    columns = [vector * form.lanes for vector in range(vectors)]
+    starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
+    addresses = [code.at(start, column, form.wide) for start in starts for column in columns]
+    for address in addresses if rows > 1 else ():
+        code.prefetch(address)
+    results = _Sums(code, form, rows, columns).results()
+    masks = column_masks(code, form, columns) if form.masked else []
+    if not masks:
+        store_sums(code, form, addresses, results, [])
+        return code.text()
+    with code.when(code.compare("eq", "%n", vectors * form.lanes)):
+        store_sums(code, form, addresses, results, [])
+    with code.otherwise():
+        store_sums(code, form, addresses, results, masks)
+    return code.text()
+
+
+class _Sums:
+    """Emits the loops over K of a tile."""
+
+    def __init__(self, code: Code, form: Form, rows: int, columns: list[int]) -> None:
+        self.code, self.form, self.rows, self.columns = code, form, rows, columns
+        entries = [code.load(code.at("%distances", place, "i64")) for place in range(len(DISTANCES))]
+        self.distances = [
+            code.mul(entries[entry], times)
+            for entry, times in (_SCALED[row] for row in range(1, half_of(form)))
+        ]
+
+    def results(self) -> list[Name]:
+        code, form = self.code, self.form
+        zero = (code.const("dense<0.0>", form.vector), form.vector)
+        with code.loop(0, "%n_runs", carried=[zero] * (self.rows * len(self.columns))) as run:
+            entry = code.at("%runs", run.counter, "i64")
+            begin, end = code.load(entry), code.load(code.at(entry, 1, "i64"))
+            place = code.load(code.at("%steps", begin, "i64"))
+            halves = [
+                code.at(each, code.sub(place, begin), form.packed)
+                for each in ("%first", "%second")[: -(-self.rows // half_of(form))]
+            ]
+            run.following += self._run(begin, end, halves, run.carried)
+        return run.results
+
+    def _run(self, begin: Name, end: Name, halves: list[Name], sums: list[Name]) -> list[Name]:
+        """``sums`` with the products of steps ``begin`` to ``end``.
+
+        An empty assembly statement hides how addresses of A change from step to step: LLVM would keep the
+        address of each row, more than there are registers. So each load adds the distance of its row.
+        """
+        code, form = self.code, self.form
+        starts = [(code.at(half, begin, form.packed), _POINTER) for half in halves]
+        with code.loop(begin, end, carried=[*starts, *((each, form.vector) for each in sums)]) as loop:
+            places, sums = loop.carried[: len(halves)], loop.carried[len(halves) :]
+            places = [
+                code.op(f'llvm.inline_asm "", "=r,0" {each} : ({_POINTER}) -> {_POINTER}') for each in places
+            ]
+            code.prefetch(code.at("%ahead", code.mul(loop.counter, "%stride"), "i8"), level=2)
+            start = code.at("%b", code.mul(loop.counter, form.columns), form.packed)
+            sums = self._step(start, places, sums)
+            loop.following += [*(code.at(place, 1, form.packed) for place in places), *sums]
+        return loop.results[len(halves) :]
+
+    def _step(self, start: Name, places: list[Name], sums: list[Name]) -> list[Name]:
+        """``sums`` with the products of a step of K, of which B is at ``start`` and A at ``places``."""
+        code, form, width = self.code, self.form, BYTES[self.form.packed]
+        packed = [
+            code.load(code.at(start, column, form.packed), form.packed_vector, width)
+            for column in self.columns
+        ]
+        for line in range(0, form.columns * width, LINE):
+            code.prefetch(code.at(start, BYTES_AHEAD + line, "i8"))
+        results: list[Name] = []
+        for row in range(self.rows):
+            half, number = divmod(row, half_of(form))
+            place = code.at(places[half], self.distances[number - 1], "i8") if number else places[half]
+            factor = spread(code, code.load(place, form.packed, width), form.packed, form.lanes)
+            for values in packed:
+                results.append(multiply_add(code, form, factor, values, sums[len(results)]))
+        return results
+
+
+def strip(form: Form) -> str:
+    """``(rows, columns, k, ROWS, b, c, ldc, load, next, next_step, ahead, stride)``: rows of A times a block
+    of packed B; prefetches as ``strip.strip``.
+    """
+    numbers = [("rows", "i64"), ("columns", "i64"), ("k", "i64")]
+    others = [("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1")]
+    following = [("next", _POINTER), ("next_step", "i64")]
+    code = Code(f"{form.name}_strip", [*numbers, *_plain_kinds(ROWS), *others, *following, *AHEAD])
+    with code.loop(0, "%columns", form.columns) as loop:
+        panel = code.at("%b", code.mul(loop.counter, "%k"), form.packed)
+        target = code.at("%c", loop.counter, form.wide)
+        width = code.min(code.sub("%columns", loop.counter), form.columns)
+        bring_near(code, form, loop.counter, "%next_step")
+        steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
+        ahead = code.at("%ahead", code.mul(steps_before, "%stride"), "i8")
+        _tiles(code, form, panel, target, width, ahead)
+    return code.text()
+
+
+def _plain_kinds(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    return [(name, kind.split(" ")[0]) for name, kind in arguments]
+
+
+def _tiles(code: Code, form: Form, panel: Name, target: Name, width: Name, ahead: Name) -> None:
+    """Emit the tiles of the rows: a full one, or a half and one per bit of the number that is left."""
+    full, half, *parts = tile_rows(form)
+
+    def call(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
+        place = code.at(target, code.mul(before, "%ldc"), form.wide)
+        code.call(
+            _name(form, rows, vectors),
+            *((first, _POINTER), *_plain(ROWS)[1:], (panel, _POINTER)),
+            *((place, _POINTER), ("%ldc", "i64"), (width, "i64"), ("%load", "i1")),
+            *((ahead, _POINTER), ("%stride", "i64")),
+        )
+
+    def left(count: Name, before: int, first: Name) -> None:
+        for rows in parts:
+            with code.when(code.compare("ne", code.bits(count, rows), 0)):
+                done = code.bits(count, -2 * rows)
+                place = code.at(first, code.mul(done, code.load("%distances")), "i8")
+                call(rows, code.add(done, before), place)
+
+    zero = code.const(0)
+    with code.when(code.compare("eq", "%rows", full)):
+        if form.narrow:
+            with code.when(code.compare("sle", width, form.lanes)):
+                call(full, zero, "%first", 1)
+            with code.otherwise():
+                call(full, zero, "%first")
+        else:
+            call(full, zero, "%first")
+    with code.otherwise():
+        with code.when(code.compare("sge", "%rows", half)):
+            call(half, zero, "%first")
+            left(code.sub("%rows", half), half, "%second")
+        with code.otherwise():
+            left("%rows", 0, "%first")

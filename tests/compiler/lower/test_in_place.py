@@ -1,0 +1,114 @@
+"""Products with bound right operands whose rows of the left operand are read where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.compiler.codegen_harness import guarded, runs_here, threaded_host
+from tests.compiler.lower.test_bound import Bound, compare, normal, product
+from tests.compiler.lower.test_channels_last import Layer
+
+TARGETS = [target for target in ("x86-64-v3", "x86-64-v4") if runs_here(target)]
+UNPADDED = (0, 0, 0, 0)
+
+LAYERS = [
+    Layer(size=(14, 14), inputs=32, outputs=64, groups=1),
+    Layer(size=(7, 7), batch=2, inputs=70, outputs=32, groups=1),
+    Layer(size=(9, 13), inputs=20, outputs=32, groups=1, pads=(0, 2, 1, 0)),
+    Layer(
+        size=(12, 29),
+        batch=3,
+        inputs=16,
+        outputs=32,
+        groups=1,
+        stride=(2, 2),
+        window=(5, 5),
+        pads=(2, 2, 2, 2),
+    ),
+    Layer(size=(21, 28), inputs=9, outputs=96, groups=1, dilation=(2, 3), pads=(2, 2, 3, 3)),
+    Layer(
+        size=(15, 28), batch=2, inputs=40, outputs=32, groups=1, window=(1, 1), stride=(2, 2), pads=UNPADDED
+    ),
+    Layer(size=(10, 21), inputs=24, outputs=32, groups=1, pads=UNPADDED),
+    Layer(kind="f64", size=(9, 14), batch=2, inputs=12, outputs=16, groups=1),
+    Layer(size=(70, 80), inputs=64, outputs=32, groups=1, window=(3, 1), pads=(1, 1, 0, 0)),
+    Layer(size=(5, 40), inputs=16, outputs=32, groups=1, window=(1, 7), pads=(0, 0, 6, 0)),
+]
+
+
+def _check(layer: Layer, target: str) -> Bound:
+    """The bits without bound arguments, on one thread and on three; values near those of f64."""
+    operands = layer.operands()
+    kernel = compare(layer.text, operands, [1, 2], "default", target=target)
+    assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+    prepared = kernel.prepare(*operands[1:])
+    (alone,) = kernel.run(prepared, operands[0])
+    (shared,) = kernel.run(prepared, operands[0], host=threaded_host())
+    assert alone.tobytes() == shared.tobytes()
+    close = {"f32": 1e-5, "f64": 1e-13}[layer.kind]
+    np.testing.assert_allclose(alone, layer.expected(*operands), rtol=close, atol=4 * close)
+    return kernel
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_layers(layer: Layer, target: str) -> None:
+    _check(layer, target)
+
+
+@pytest.mark.parametrize("outputs", [7, 24, 40, 600])
+def test_any_number_of_columns_where_stores_are_masked(outputs: int) -> None:
+    if "x86-64-v4" not in TARGETS:
+        pytest.skip("needs AVX-512")
+    _check(Layer(size=(6, 14), inputs=16, outputs=outputs, groups=1), "x86-64-v4")
+
+
+def test_padding_is_part_of_the_launch() -> None:
+    kernel = _check(Layer(size=(14, 14), inputs=32, outputs=64, groups=1), TARGETS[-1])
+    assert [launch.ops[0] for launch in kernel.interface.launches] == ["contraction"]
+    assert "arith.addf" in kernel.interface.launches[0].ops
+
+
+@pytest.mark.parametrize("rows", [14, 15, 27, 49, 2100])
+def test_products(rows: int) -> None:
+    """Partial panels, and several chunks of rows."""
+    target = TARGETS[-1]
+    arrays = [normal(rows, 300), normal(300, 64)]
+    kernel = compare(product(rows, 64, 300, False, "f32"), arrays, [1], "default", target=target)
+    in_place = b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+    assert in_place == (rows > 24)  # B of fewer rows is read where it lies
+
+
+def test_rows_that_displace_each_other_are_packed() -> None:
+    arrays = [normal(60, 1024), normal(1024, 64)]
+    kernel = compare(product(60, 64, 1024, False, "f32"), arrays, [1], "default", target=TARGETS[-1])
+    assert b"_in_place_run" not in kernel.compiled.artifacts["llvm"]
+
+
+def test_strict_sums_are_those_of_packed_rows() -> None:
+    layer = LAYERS[0]
+    kernel = compare(layer.text, layer.operands(), [1, 2], "strict", target=TARGETS[-1])
+    assert b"_in_place_run" not in kernel.compiled.artifacts["llvm"]
+
+
+@pytest.mark.parametrize("layer", [*LAYERS[:3], LAYERS[5]], ids=str)
+def test_nothing_is_read_beyond_the_image(layer: Layer) -> None:
+    operands = layer.operands()
+    kernel = Bound(layer.text, 3, [1, 2], "default", target=TARGETS[-1])
+    (result,) = kernel.run(kernel.prepare(*operands[1:]), guarded(operands[0]))
+    np.testing.assert_allclose(result, layer.expected(*operands), rtol=1e-5, atol=4e-5)
+
+
+def test_zeros_of_the_padding_are_multiplied() -> None:
+    """An infinite weight makes NaN of a zero, at the edges as inside."""
+    layer = replace(LAYERS[0], inputs=16, size=(5, 14))
+    x, w, b = layer.operands()
+    w[0, 0, 0, ::3] = np.inf
+    kernel = Bound(layer.text, 3, [1, 2], "default", target=TARGETS[-1])
+    with np.errstate(invalid="ignore"):
+        expected = layer.expected(x, w, b)
+    (result,) = kernel.run(kernel.prepare(w, b), x)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
