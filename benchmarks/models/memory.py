@@ -1,0 +1,156 @@
+"""Memory of bound kernels beside ONNX Runtime's, and its growth over calls.
+
+``python -m benchmarks.models.memory [--models NAMES] [--calls N] [--json FILE]``. A process of kcache calls a
+model that was compiled with bound weights, one of ONNX Runtime runs its export, both on one thread. Printed
+are, of kcache, the weights, the prepared buffers and the workspace of its kernels, as their manifests say,
+with the outputs; of ONNX Runtime what its first calls add to the resident memory of the loaded session; and of
+kcache how much resident memory grew from the hundredth call to the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.environment import clear_and_restart
+from tests.serving import ServerProcess
+
+KCACHE, ONNX_RUNTIME = "kcache-bound", "onnxruntime"
+#: Calls after which caches of the process are filled, and growth is counted.
+SETTLED = 100
+_MIB = 1 << 20
+
+
+def resident() -> int:
+    """Resident bytes of this process that are not of files: weights may be mapped."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) << 10
+
+
+def child(model: str, contender: str, calls: int, folder: Path) -> dict[str, Any]:
+    """Measured in this process."""
+    import torch
+
+    from benchmarks.models.catalog import made
+    from benchmarks.models.contenders import CONTENDERS
+
+    torch.set_num_threads(1)
+    module, inputs = made(model)
+    weights = sum(tensor.nbytes for tensor in [*module.parameters(), *module.buffers()])
+    with torch.no_grad():
+        call, read = CONTENDERS[contender](module, inputs, 1, folder)
+        if contender == ONNX_RUNTIME:
+            return {"activations": _added(call)}
+        outputs = sum(tensor.nbytes for tensor in read(call()))
+        return {"weights": weights, "outputs": outputs, **_kernels(), "growth": _growth(call, calls)}
+
+
+def _added(call: Callable[[], Any]) -> int:
+    """What the first calls add to the resident memory: its arena is kept after a call."""
+    gc.collect()
+    before = resident()
+    for _ in range(3):
+        call()
+    return resident() - before
+
+
+def _growth(call: Callable[[], Any], calls: int) -> int:
+    for _ in range(SETTLED):
+        call()
+    gc.collect()
+    before = resident()
+    for _ in range(calls - SETTLED):
+        call()
+    gc.collect()
+    return resident() - before
+
+
+def _kernels() -> dict[str, int]:
+    """Bytes of the prepared buffers and of the workspaces of this process's kernels with bound weights."""
+    from kcache_grpc.runtime.kernel import Kernel
+    from kcache_grpc.model.sizes.expression import evaluate
+
+    manifests = [each.manifest for each in gc.get_objects() if type(each) is Kernel]
+    bound = {each.kernel_digest: each for each in manifests if each.preparation is not None}.values()
+    return {
+        "prepared": sum(each.preparation.prepared_bytes for each in bound if each.preparation),
+        "workspace": sum(evaluate(each.workspace_bytes, {"workers": 1}) for each in bound),
+    }
+
+
+def measured(model: str, calls: int) -> dict[str, Any]:
+    """The row of a model."""
+    with tempfile.TemporaryDirectory(prefix="kcache-memory-") as name:
+        (Path(name) / "server").mkdir()
+        with ServerProcess(Path(name) / "server") as server:
+            parts = [_answer(model, each, calls, name, server.address) for each in (KCACHE, ONNX_RUNTIME)]
+    ours, theirs = parts
+    activations = ours["workspace"] + ours["outputs"]
+    return {
+        **ours,
+        "onnxruntime": theirs["activations"],
+        "ratio": activations / max(1, theirs["activations"]),
+    }
+
+
+def _answer(model: str, contender: str, calls: int, folder: str, address: str) -> dict[str, Any]:
+    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", contender, folder, address]
+    done = subprocess.run(
+        [*command, "--models", model, "--calls", str(calls)],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def row(model: str, found: dict[str, Any]) -> str:
+    cells = [f"{found[name] / _MIB:.1f}" for name in ("weights", "prepared", "workspace", "outputs")]
+    cells += [f"{found['onnxruntime'] / _MIB:.1f}", f"{found['ratio']:.2f}", f"{found['growth'] / _MIB:.1f}"]
+    return f"| {' | '.join([model, *cells])} |"
+
+
+def arguments() -> argparse.Namespace:
+    from benchmarks.models.catalog import MODELS
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=lambda text: text.split(","), default=list(MODELS))
+    parser.add_argument("--calls", type=int, default=10_000, help="calls of kcache, 101 at least")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.child:
+        contender, folder, address = options.child
+        os.environ |= {
+            "KCACHE_ADDR": address,
+            "KCACHE_CACHE_DIR": str(Path(folder) / "cache"),
+            "KCACHE_NUM_THREADS": "1",
+        }
+        print(json.dumps(child(options.models[0], contender, options.calls, Path(folder))))
+        return
+    clear_and_restart(__spec__.name)
+    print("| model | weights, MiB | prepared | workspace | outputs | ONNX Runtime | ratio | growth |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    rows: dict[str, Any] = {}
+    for model in options.models:
+        rows[model] = measured(model, options.calls)
+        print(row(model, rows[model]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
