@@ -112,3 +112,68 @@ def test_zeros_of_the_padding_are_multiplied() -> None:
         expected = layer.expected(x, w, b)
     (result,) = kernel.run(kernel.prepare(w, b), x)
     np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+
+
+def _consumed(m: int, n: int, k: int, body: str) -> str:
+    """A product ``%p`` of ``x`` and ``w`` with a bias ``%bias``, ``%r`` of its shape; ``body`` is ``%y``."""
+    y = f"tensor<{m}x{n}xf32>"
+    return f"""
+    func.func @main(%x: tensor<{m}x{k}xf32>, %w: tensor<{k}x{n}xf32>, %b: tensor<{n}xf32>, %r: {y}) -> {y} {{
+      %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>) -> {y}
+      %bias = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<{n}xf32>) -> {y}
+      %zero = stablehlo.constant dense<0.0> : {y}
+      %one = stablehlo.constant dense<1.0> : {y}
+      {body.replace("TYPE", y)}
+      return %y : {y}
+    }}"""
+
+
+_BIASED = "%0 = stablehlo.add %p, %bias : TYPE\n"
+CONSUMERS = {
+    "bias": "%y = stablehlo.add %p, %bias : TYPE",
+    "maximum": "%y = stablehlo.maximum %p, %zero : TYPE",
+    "bias and maximum": _BIASED + "%y = stablehlo.maximum %zero, %0 : TYPE",
+    "all": _BIASED + "%1 = stablehlo.add %r, %0 : TYPE\n%y = stablehlo.maximum %1, %zero : TYPE",
+    "another maximum": _BIASED + "%y = stablehlo.maximum %0, %one : TYPE",
+    "another order": "%0 = stablehlo.add %p, %r : TYPE\n%1 = stablehlo.add %0, %bias : TYPE\n"
+    "%y = stablehlo.maximum %1, %zero : TYPE",
+    "twice": _BIASED + "%1 = stablehlo.add %0, %0 : TYPE\n%y = stablehlo.add %1, %bias : TYPE",
+    "minimum": _BIASED + "%y = stablehlo.minimum %0, %zero : TYPE",
+    "product": _BIASED + "%y = stablehlo.multiply %0, %r : TYPE",
+    "function": _BIASED + "%1 = stablehlo.tanh %0 : TYPE\n%y = stablehlo.add %1, %r : TYPE",
+}
+
+
+@pytest.mark.parametrize("body", CONSUMERS.values(), ids=CONSUMERS)
+def test_consumers(body: str) -> None:
+    """Whether they are computed in registers or by an epilogue, bits are those without bound arguments."""
+    m, n, k = 61, 64 if TARGETS[-1] == "x86-64-v3" else 70, 600
+    arrays = [normal(m, k), normal(k, n), normal(n), normal(m, n)]
+    arrays[0][7:9] = 0  # sums that are zero
+    arrays[0][20, 5], arrays[1][:, 3] = np.nan, 0
+    kernel = compare(_consumed(m, n, k, body), arrays, [1, 2], "default", target=TARGETS[-1])
+    assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+
+
+def test_consumers_of_equal_products_may_differ() -> None:
+    """Equal launches share their code, whatever their constants are."""
+    m, n, k = 30, 64, 64
+    y = f"tensor<{m}x{n}xf32>"
+    body = "".join(
+        f"%s{number} = stablehlo.dot_general {source}, %w{number}, contracting_dims = [1] x [0]"
+        f" : ({y}, tensor<{n}x{n}xf32>) -> {y}\n"
+        f"%c{number} = stablehlo.constant dense<{least}> : {y}\n"
+        f"%y{number} = stablehlo.maximum %s{number}, %c{number} : {y}\n"
+        for number, source, least in ((0, "%x", "0.0"), (1, "%y0", "0.5"), (2, "%y1", "-0.0"))
+    )
+    weights = ", ".join(f"%w{number}: tensor<{n}x{n}xf32>" for number in range(3))
+    text = f"func.func @main(%x: {y}, {weights}) -> {y} {{ {body} return %y2 : {y} }}"
+    arrays = [normal(m, k), *(normal(n, n) for _ in range(3))]
+    kernel = compare(text, arrays, [1, 2, 3], "default", target=TARGETS[-1])
+    assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+    expected = arrays[0].astype("f8")
+    for weight, least in zip(arrays[1:], (0, 0.5, 0), strict=True):
+        expected = np.maximum(expected @ weight, least)
+    (result,) = kernel.run(kernel.prepare(*arrays[1:]), arrays[0])
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)

@@ -47,6 +47,11 @@ class Driver:
         self.panels: Name = "%scratch"
         #: Of prepacked B, what a panel of rows prefetches from, and its bytes for each step of K of a tile.
         self.ahead: list[tuple[Name, str]] = []
+        #: The column and the element of C, of its batch, at which a panel of rows begins; whether its block
+        #: of K is the last one.
+        self.column: Name = ""
+        self.offset: Name = ""
+        self.last: Name = ""
         self.axes: dict[str, Name] = {}
         start: Name = code.const(len(self.words))
         for kind in ("batch", "m", "n", "k"):
@@ -166,10 +171,12 @@ class Driver:
             load = code.either(is_later_piece, code.compare("ne", facts["load"], 0))
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
             ends = code.both(last, self.followed())
+            self.last, self.column = last, column
             with code.loop(low, high, form.rows) as row:
                 rows = code.min(code.sub(high, row.counter), form.rows)
                 target, step = code.add(code.mul(row.counter, facts["ldc"]), column), facts["ldc"]
                 stored = code.at(bases["c"], target, stored_name(form.c))
+                self.offset = target
                 sums_offset = code.mul(code.sub(row.counter, low), form.width)
                 scratch_sums = (code.at(self.sums, sums_offset, form.wide), code.const(form.width))
                 sums = scratch_sums if form.summed else (stored, step)

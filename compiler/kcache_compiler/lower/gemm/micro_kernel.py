@@ -162,7 +162,12 @@ def column_masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
 def store_sums(code: Code, form: Form, addresses: list[Name], sums: list[Name], masks: list[Name]) -> None:
     """Store sums to C, added to what is there if they started from zero and ``%load``."""
     if form.fused:
-        sums = _add_to_sums(code, form, addresses, masks, sums)
+        sums = add_to_sums(code, form, addresses, masks, sums)
+    store_vectors(code, form, addresses, sums, masks)
+
+
+def store_vectors(code: Code, form: Form, addresses: list[Name], sums: list[Name], masks: list[Name]) -> None:
+    """Store ``sums``, those of each row under ``masks`` if there are any."""
     for number, (address, value) in enumerate(zip(addresses, sums, strict=True)):
         if masks:
             _masked_store(code, form, value, address, masks[number % len(masks)])
@@ -178,7 +183,7 @@ def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name])
         load_mask = spread(code, "%load", "i1", form.lanes)
         read = [code.op(f"arith.andi {mask}, {load_mask} : {kind}") for mask in masks]
         return [
-            _masked_load(code, form, address, read[k % len(masks)], zero)
+            masked_load(code, form, address, read[k % len(masks)], zero)
             for k, address in enumerate(addresses)
         ]
     kinds = ", ".join([form.vector] * len(addresses))
@@ -191,7 +196,7 @@ def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name])
     return [f"{result}#{k}" for k in range(len(addresses))]
 
 
-def _add_to_sums(
+def add_to_sums(
     code: Code, form: Form, addresses: list[Name], masks: list[Name], results: list[Name]
 ) -> list[Name]:
     """``results``, added to the sums in C if ``%load``."""
@@ -201,7 +206,7 @@ def _add_to_sums(
     sums: list[Name] = []
     for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
         if masks:
-            old = _masked_load(code, form, address, masks[number % len(masks)], zero)
+            old = masked_load(code, form, address, masks[number % len(masks)], zero)
         else:
             old = _load(code, form, address)
         sums.append(code.op(f"arith.addf {old}, {result} : {form.vector}"))
@@ -212,7 +217,7 @@ def _add_to_sums(
     return [f"{total}#{k}" for k in range(len(addresses))]
 
 
-def _masked_load(code: Code, form: Form, address: Name, mask: Name, otherwise: Name) -> Name:
+def masked_load(code: Code, form: Form, address: Name, mask: Name, otherwise: Name) -> Name:
     kind = form.vector
     return code.op(
         f"llvm.intr.masked.load {address}, {mask}, {otherwise} {{alignment = {BYTES[form.wide]} : i32}} : "

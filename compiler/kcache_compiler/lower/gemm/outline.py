@@ -12,6 +12,7 @@ from kcache_compiler.lower.gemm.driver import AXIS_WORDS, FACTS
 from kcache_compiler.lower.gemm.epilogue import write_epilogue
 from kcache_compiler.lower.gemm.in_place.driver import InPlaceDriver
 from kcache_compiler.lower.gemm.in_place.match import in_place
+from kcache_compiler.lower.gemm.in_place.results import BIAS, ENDS, OTHER, POSITIVE, Ends, read_ends
 from kcache_compiler.lower.gemm.match import Contraction, is_contraction, makes_zero, recognize
 from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.lower.gemm.prepack import prepacked
@@ -19,7 +20,7 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Launched, Outlined, captured_by, read_nest, slice_function
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import func, llvm
+from kcache_compiler.mlir.dialects import arith, func, llvm
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.gemm_tiles import Form
 from kcache_compiler.schedule.prepared import PackedOperand
@@ -59,7 +60,8 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     )
     with mlir.at_end(entry):
         image = None if padding is None else padding.image
-        _write(contraction, generic, outlined, entry, bool(fills), epilogue, image)
+        ends = read_ends(contraction, generic, followers, shapes)
+        _write(contraction, generic, outlined, entry, bool(fills), epilogue, image, ends)
     function.verify()
     use_library(unit, contraction.form, 7)
     return outlined
@@ -167,12 +169,16 @@ def _write(
     cleared: bool,
     epilogue: str | None,
     image: mlir.Value | None,
+    ends: Ends | None,
 ) -> None:
     arguments = list(entry.arguments)
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}
-    facts = _facts(contraction, cleared)
-    table = stored_words([memory.emit_formula(fact, dims, cache) for fact in facts])
+    words = [memory.emit_formula(fact, dims, cache) for fact in _facts(contraction, cleared)]
+    first = InPlaceDriver.words.index(ENDS[0][0])
+    if ends is not None:
+        words[first : first + len(ENDS)] = _ends_words(ends, outlined, arguments)
+    table = stored_words(words)
     pointers: list[mlir.Value] = []
     for operand, offset in zip(contraction.operands, contraction.offsets, strict=True):
         buffer = generic.operands[operand]
@@ -184,9 +190,29 @@ def _write(
     if epilogue is not None:
         closure = stored_words(arguments[2:-1])
         function = mlir.address_of_symbol(epilogue)
+    if ends is not None:
+        unfinished = arith.cmpi(arith.CmpIPredicate.eq, words[first], mlir.constant(0))
+        function = arith.select(unfinished, function, null)
     call_arguments = [*arguments[:2], table, *pointers, arguments[-1], closure, function]
     mlir.call_llvm(f"{contraction.form.name}_run", call_arguments)
     func.return_([mlir.constant(0, "i32")])
+
+
+def _ends_words(ends: Ends, outlined: Outlined, arguments: list[mlir.Value]) -> list[mlir.Value]:
+    """The words of ``ENDS``; no bits if the number that results are at least is not zero."""
+
+    def pointer(bit: int) -> mlir.Value:
+        if bit not in ends.operands:
+            return llvm.mlir_zero(memory.pointer_type())
+        return arguments[3 + outlined.buffers.index(ends.operands[bit])]
+
+    bits = mlir.constant(ends.bits)
+    if POSITIVE in ends.operands:
+        kind = "i64" if str(mlir.element_type(ends.operands[POSITIVE].type)) == "f64" else "i32"
+        least = llvm.load(mlir.type_of(kind), pointer(POSITIVE))
+        is_zero = arith.cmpi(arith.CmpIPredicate.eq, least, mlir.constant(0, kind))
+        bits = arith.select(is_zero, bits, mlir.constant(0))
+    return [bits, pointer(BIAS), pointer(OTHER)]
 
 
 def stored_words(words: list[mlir.Value]) -> mlir.Value:

@@ -8,6 +8,7 @@ Rows that are not equally far apart, such as those at the ends of two rows of pi
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.driver import FACTS, Driver
+from kcache_compiler.lower.gemm.in_place.results import ENDS
 from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
@@ -15,7 +16,8 @@ from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
 _POINTER = "!llvm.ptr"
 #: Words of ``facts`` after ``FACTS``: rows of a chunk, the distance of neighboring rows; for a padded image,
-#: else 0, elements of a row of pixels with its zeros, and the last offset of a step of K; then ``IMAGE``.
+#: else 0, elements of a row of pixels with its zeros, and the last offset of a step of K; then ``IMAGE`` and
+#: ``ENDS``.
 PLACES = ("chunk", "step", "pitch", "reach")
 #: Rows of pixels of an image with and without zeros, and zeros before them; elements before those of a row
 #: of pixels, and these; strides of rows of pixels and of images.
@@ -34,7 +36,7 @@ def most_rows(form: Form) -> int:
 class InPlaceDriver(Driver):
     """Emits ``run``."""
 
-    words = (*FACTS, *PLACES, *IMAGE)
+    words = (*FACTS, *PLACES, *IMAGE, *(name for name, _ in ENDS))
 
     def __init__(self, form: Form) -> None:
         super().__init__(form)
@@ -115,6 +117,9 @@ class InPlaceDriver(Driver):
             *((self.panels, _POINTER), (sums[0], _POINTER), (sums[1], "i64"), (load, "i1")),
             *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64")),
             *self._ahead(following, columns[1], depth),
+            (code.choose(self.last, facts["ends"], code.const(0)), "i64"),
+            (code.at(self._pointer("bias"), self.column, form.wide), _POINTER),
+            (code.at(self._pointer("other"), self.offset, form.wide), _POINTER),
         )
 
         def strip_of(
@@ -134,6 +139,9 @@ class InPlaceDriver(Driver):
             code.store(depth, code.at(self.packed_run, 1, "i64"))
             panels = (self.panel, code.at(self.panel, self.half * form.row_step, form.packed))
             strip_of(panels, self.packed_distances, code.const(1), (self.packed_run, self.packed_step))
+
+    def _pointer(self, word: str) -> Name:
+        return self.code.op(f"llvm.inttoptr {self.facts[word]} : i64 to {_POINTER}")
 
     def _ahead(self, following: Name, width: Name, depth: Name) -> list[tuple[Name, str]]:
         """What the tiles of a panel prefetch, as ``Driver.ahead``: the next panel if its rows are contiguous

@@ -8,6 +8,7 @@ enough numbers for registers.
 
 from __future__ import annotations
 
+from kcache_compiler.lower.gemm.in_place.results import ENDS, write_results
 from kcache_compiler.lower.gemm.micro_kernel import (
     AHEAD,
     BYTES_AHEAD,
@@ -15,7 +16,6 @@ from kcache_compiler.lower.gemm.micro_kernel import (
     column_masks,
     multiply_add,
     spread,
-    store_sums,
 )
 from kcache_compiler.lower.gemm.strip import bring_near
 from kcache_compiler.mlir.text_builder import Code, Name
@@ -36,7 +36,7 @@ ROWS = (
     ("n_runs", "i64"),
     ("steps", _CONSTANT),
 )
-_RESULT = (("c", "!llvm.ptr {llvm.noalias}"), ("ldc", "i64"), ("n", "i64"), ("load", "i1"))
+_RESULT = (("c", _POINTER), ("ldc", "i64"), ("n", "i64"), ("load", "i1"))
 
 
 def half_of(form: Form) -> int:
@@ -60,11 +60,11 @@ def _plain(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
 
 
 def tile(form: Form, rows: int, vectors: int = 0) -> str:
-    """``(ROWS, b, c, ldc, n, load, ahead, stride)``: as ``micro_kernel.tile`` with prepacked B.
+    """``(ROWS, b, c, ldc, n, load, ahead, stride, ENDS)``: as ``micro_kernel.tile`` with prepacked B.
 
     The first rows are those from ``first`` on, up to a half, then those from ``second`` on.
     """
-    code = Code(_name(form, rows, vectors), [*ROWS, ("b", _CONSTANT), *_RESULT, *AHEAD])
+    code = Code(_name(form, rows, vectors), [*ROWS, ("b", _CONSTANT), *_RESULT, *AHEAD, *ENDS])
     vectors = vectors or form.vectors
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
@@ -74,12 +74,12 @@ def tile(form: Form, rows: int, vectors: int = 0) -> str:
     results = _Sums(code, form, rows, columns).results()
     masks = column_masks(code, form, columns) if form.masked else []
     if not masks:
-        store_sums(code, form, addresses, results, [])
+        write_results(code, form, addresses, columns, results, [])
         return code.text()
     with code.when(code.compare("eq", "%n", vectors * form.lanes)):
-        store_sums(code, form, addresses, results, [])
+        write_results(code, form, addresses, columns, results, [])
     with code.otherwise():
-        store_sums(code, form, addresses, results, masks)
+        write_results(code, form, addresses, columns, results, masks)
     return code.text()
 
 
@@ -147,13 +147,13 @@ class _Sums:
 
 
 def strip(form: Form) -> str:
-    """``(rows, columns, k, ROWS, b, c, ldc, load, next, next_step, ahead, stride)``: rows of A times a block
-    of packed B; prefetches as ``strip.strip``.
+    """``(rows, columns, k, ROWS, b, c, ldc, load, next, next_step, ahead, stride, ENDS)``: rows of A times a
+    block of packed B; prefetches as ``strip.strip``.
     """
     numbers = [("rows", "i64"), ("columns", "i64"), ("k", "i64")]
     others = [("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1")]
     following = [("next", _POINTER), ("next_step", "i64")]
-    code = Code(f"{form.name}_strip", [*numbers, *_plain_kinds(ROWS), *others, *following, *AHEAD])
+    code = Code(f"{form.name}_strip", [*numbers, *_plain_kinds(ROWS), *others, *following, *AHEAD, *ENDS])
     with code.loop(0, "%columns", form.columns) as loop:
         panel = code.at("%b", code.mul(loop.counter, "%k"), form.packed)
         target = code.at("%c", loop.counter, form.wide)
@@ -161,7 +161,8 @@ def strip(form: Form) -> str:
         bring_near(code, form, loop.counter, "%next_step")
         steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
         ahead = code.at("%ahead", code.mul(steps_before, "%stride"), "i8")
-        _tiles(code, form, panel, target, width, ahead)
+        bias, other = (code.at(each, loop.counter, form.wide) for each in ("%bias", "%other"))
+        _tiles(code, form, (panel, target, bias, other), width, ahead)
     return code.text()
 
 
@@ -169,17 +170,23 @@ def _plain_kinds(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]
     return [(name, kind.split(" ")[0]) for name, kind in arguments]
 
 
-def _tiles(code: Code, form: Form, panel: Name, target: Name, width: Name, ahead: Name) -> None:
-    """Emit the tiles of the rows: a full one, or a half and one per bit of the number that is left."""
+def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width: Name, ahead: Name) -> None:
+    """Emit the tiles of the rows: a full one, or a half and one per bit of the number that is left.
+
+    ``places`` are the addresses of B, of C, of the bias, and of what is added to C.
+    """
     full, half, *parts = tile_rows(form)
+    panel, target, bias, other = places
 
     def call(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
-        place = code.at(target, code.mul(before, "%ldc"), form.wide)
+        offset = code.mul(before, "%ldc")
+        place, added = (code.at(each, offset, form.wide) for each in (target, other))
         code.call(
             _name(form, rows, vectors),
             *((first, _POINTER), *_plain(ROWS)[1:], (panel, _POINTER)),
             *((place, _POINTER), ("%ldc", "i64"), (width, "i64"), ("%load", "i1")),
             *((ahead, _POINTER), ("%stride", "i64")),
+            *(("%ends", "i64"), (bias, _POINTER), (added, _POINTER)),
         )
 
     def left(count: Name, before: int, first: Name) -> None:
