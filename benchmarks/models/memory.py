@@ -1,10 +1,10 @@
 """Memory of bound kernels beside ONNX Runtime's, and its growth over calls.
 
 ``python -m benchmarks.models.memory [--models NAMES] [--calls N] [--json FILE]``. A process of kcache calls a
-model that was compiled with bound weights, one of ONNX Runtime runs its export, both on one thread. Printed
-are, of kcache, the weights, the prepared buffers and the workspace of its kernels, as their manifests say,
-with the outputs; of ONNX Runtime what its first calls add to the resident memory of the loaded session; and of
-kcache how much resident memory grew from the hundredth call to the last.
+model with bound weights, one of ONNX Runtime runs its export, both on one thread. Printed are, of kcache, the
+weights, the prepared buffers and the workspace of its kernels, as their manifests say, with the outputs; of
+ONNX Runtime what its first calls add to the resident memory of the loaded session; and of kcache how much
+resident memory grew from the hundredth call to the last.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _growth(call: Callable[[], Any], calls: int) -> int:
 
 def _kernels() -> dict[str, int]:
     """Bytes of the prepared buffers and of the workspaces of this process's kernels with bound weights."""
-    from kcache_grpc.runtime.kernel import Kernel
     from kcache_grpc.model.sizes.expression import evaluate
+    from kcache_grpc.runtime.kernel import Kernel
 
     manifests = [each.manifest for each in gc.get_objects() if type(each) is Kernel]
     bound = {each.kernel_digest: each for each in manifests if each.preparation is not None}.values()

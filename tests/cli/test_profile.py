@@ -70,6 +70,17 @@ def test_operations_and_work_are_those_of_the_program(served: Run, tmp_path: Pat
     )
 
 
+def test_launches_of_a_kernel_with_bound_arguments(served: Run, tmp_path: Path) -> None:
+    """Both weights are packed before the calls that are measured; ``run`` computes the same."""
+    file, bound = written(tmp_path, PRODUCTS), ("--bound", "1", "--bound", "2")
+    report = served("profile", file, *bound, "--calls", "3", "--json").json()
+    assert [launch["operations"][0] for launch in report["launches"]] == ["dot_general"] * 2
+    assert [launch["flops"] for launch in report["launches"]][1] == 2 * 96 * 512 * 256
+    plain, prepared = (served("run", file, *options, "--json").json() for options in ((), bound))
+    assert prepared["results"][0]["mean"] == pytest.approx(plain["results"][0]["mean"], rel=1e-4)
+    assert [each["name"] for each in prepared["arguments"]] == [f"argument {i}" for i in range(3)]
+
+
 def test_every_run_of_a_launch_in_a_loop_counts(served: Run, tmp_path: Path) -> None:
     report = served("profile", written(tmp_path, LOOP), "--calls", "3", "--json").json()
     runs = {tuple(launch["operations"]): launch["runs"] for launch in report["launches"]}

@@ -34,6 +34,8 @@ def profile(
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
     schedule: o.Schedule = "",
+    target: o.TargetName = "host",
+    bound: o.Bound = None,
     compatible_target: o.CompatibleTarget = None,
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
@@ -54,12 +56,12 @@ def profile(
     if html is not None and not html.parent.is_dir():
         raise ArgumentError(f"--html: the folder {html.parent} does not exist")
     sizes = o.sizes(dynamic, symbols)
-    options = o.compile_options(numerics, opt_level, schedule, compatible_target)
+    options = o.compile_options(numerics, opt_level, schedule, compatible_target, bound)
     program = o.read_programs(file, evidence)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        plain = client.compile(program, format=format, options=options, **sizes)
+        plain = client.compile(program, format=format, target=target, options=options, **sizes)
         compile.warn_of_other_service(client, plain)
-        reporting = _reporting(client, plain, program, {"format": format, **sizes})
+        reporting = _reporting(client, plain, program, {"format": format, "target": target, **sizes})
         arrays = run_program.arguments(plain, inputs or [], seed, size)
         report = _measured(plain, reporting, arrays, calls)
     report = {"program": file, **report}
@@ -81,8 +83,9 @@ def _measured(plain: Kernel, reporting: Kernel, arrays: list[Any], calls: int) -
     from kcache_grpc.runtime.launch_times import measure_launches
     from kcache_grpc.runtime.peaks import measure_peaks
 
-    plain(*arrays)
-    milliseconds = sorted(run_program.timed(plain, arrays) for _ in range(calls))
-    times = measure_launches(reporting, arrays, calls)
+    prepared, others = run_program.bound_to(plain, arrays)
+    prepared(*others)
+    milliseconds = sorted(run_program.timed(prepared, others) for _ in range(calls))
+    times = measure_launches(*run_program.bound_to(reporting, arrays), calls)
     report = profile_report.report(reporting, times, measure_peaks(times.workers))
     return {**report, "unprofiled_milliseconds": milliseconds[len(milliseconds) // 2]}

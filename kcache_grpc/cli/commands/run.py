@@ -41,6 +41,8 @@ def run(
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
     schedule: o.Schedule = "",
+    target: o.TargetName = "host",
+    bound: o.Bound = None,
     compatible_target: o.CompatibleTarget = None,
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
@@ -57,13 +59,14 @@ def run(
     """Compile a program for this machine and run it, on given or random arguments."""
     sizes, options = (
         o.sizes(dynamic, symbols),
-        o.compile_options(numerics, opt_level, schedule, compatible_target),
+        o.compile_options(numerics, opt_level, schedule, compatible_target, bound),
     )
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, _, _ = compile.obtain(client, file, format, "host", options, sizes, evidence)
+        kernel, _, _ = compile.obtain(client, file, format, target, options, sizes, evidence)
         arrays = arguments(kernel, inputs or [], seed, size)
-        results = kernel(*arrays)
-        milliseconds = sorted(timed(kernel, arrays) for _ in range(repeat))
+        prepared, others = bound_to(kernel, arrays)
+        results = prepared(*others)
+        milliseconds = sorted(timed(prepared, others) for _ in range(repeat))
     if output_dir is not None:
         _save(results, output_dir)
     described = {
@@ -107,6 +110,14 @@ def arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[N
     generator = np.random.default_rng(seed)
     drawn = [draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs[len(given) :]]
     return given + drawn
+
+
+def bound_to(kernel: Kernel, arrays: list[NDArray[Any]]) -> tuple[Kernel, list[NDArray[Any]]]:
+    """The kernel that the values of bound arguments were prepared for, and the other arguments."""
+    values = {index: arrays[index] for index in kernel.manifest.options.bound}
+    if not values:
+        return kernel, arrays
+    return kernel.prepare(values), [array for index, array in enumerate(arrays) if index not in values]
 
 
 def _sizes(kernel: Kernel, given: list[NDArray[Any]], size: int) -> dict[str, int]:
