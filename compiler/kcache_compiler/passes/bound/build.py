@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.signature import dtype_of
+from kcache_compiler.spec.graph.operations import COMBINERS
 from kcache_compiler.types import DTYPE_BYTES
 
 
@@ -34,7 +35,10 @@ def int_array(numbers: Sequence[int]) -> mlir.Attribute:
 
 
 def reshape(value: mlir.Value, sizes: Sequence[int]) -> mlir.Value:
-    """``value`` with other sizes; itself if they are its own."""
+    """``value`` with other sizes; itself if they are its own. A reshape of a reshape is one."""
+    owner = mlir.defining(value)
+    if owner is not None and mlir.name_of(owner) == "stablehlo.reshape":
+        value = owner.operands[0]
     if static_sizes(value) == list(sizes):
         return value
     return mlir.value("stablehlo.reshape", [value], tensor_type(sizes, mlir.element_type(value.type)))
@@ -57,9 +61,52 @@ def broadcast(value: mlir.Value, sizes: Sequence[int], dims: Sequence[int]) -> m
     return mlir.value("stablehlo.broadcast_in_dim", [value], kind, broadcast_dimensions=int_array(dims))
 
 
+def leading(value: mlir.Value, axis: int, count: int) -> mlir.Value:
+    """The first ``count`` elements of ``value`` along ``axis``."""
+    sizes = static_sizes(value)
+    if sizes[axis] == count:
+        return value
+    limits = [count if each == axis else size for each, size in enumerate(sizes)]
+    zeros, ones = [0] * len(sizes), [1] * len(sizes)
+    return mlir.value(
+        "stablehlo.slice",
+        [value],
+        tensor_type(limits, mlir.element_type(value.type)),
+        start_indices=int_array(zeros),
+        limit_indices=int_array(limits),
+        strides=int_array(ones),
+    )
+
+
 def binary(name: str, left: mlir.Value, right: mlir.Value) -> mlir.Value:
     """``stablehlo.NAME`` of two tensors of one type."""
     return mlir.value(f"stablehlo.{name}", [left, right], left.type)
+
+
+def blocks_of(source: Sequence[int], result: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The axes of several elements of ``source`` and of ``result``, in the smallest groups that a reshape
+    leaves apart: it splits and merges axes within a group alone. No size is 0.
+    """
+    left, right = (iter([axis for axis, size in enumerate(sizes) if size != 1]) for sizes in (source, result))
+    blocks: list[tuple[list[int], list[int]]] = []
+    for axis in left:
+        other = next(right)
+        block, before, after = ([axis], [other]), source[axis], result[other]
+        while before != after:
+            if before < after:
+                block[0].append(next(left))
+                before *= source[block[0][-1]]
+            else:
+                block[1].append(next(right))
+                after *= result[block[1][-1]]
+        blocks.append(block)
+    return blocks
+
+
+def has_free_order(op: mlir.Op) -> bool:
+    """Whether a reduction of one operand may apply its combiner in any order."""
+    body = mlir.operations(mlir.block_of(op))
+    return len(body) == 2 and mlir.name_of(body[0]).removeprefix("stablehlo.") in COMBINERS
 
 
 def negate(value: mlir.Value) -> mlir.Value:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.bound.affine_chains import shorten_chains
 from kcache_compiler.passes.bound.channels_last.assign import assign_layouts
-from kcache_compiler.passes.bound.dependence import bound_values
+from kcache_compiler.passes.bound.channels_last.convolution import is_movable
+from kcache_compiler.passes.bound.dependence import bound_values, erase_unused
 from kcache_compiler.passes.bound.fold_scales import fold_scales
+from kcache_compiler.passes.bound.split_axes import merge_split_axes
 from kcache_compiler.types import CompileOptions
 
 
@@ -18,4 +21,9 @@ def rewrite_bound(source: str, bound: Collection[int], options: CompileOptions) 
     module = mlir.parse(source)
     body = mlir.block_of(mlir.main_function(module))
     fold_scales(body, bound_values(body, bound))
+    known = bound_values(body, bound)
+    if any(is_movable(op, known) for op in mlir.operations(body)):
+        merge_split_axes(body, known)
+        shorten_chains(body, bound_values(body, bound))
+        erase_unused(body)
     return assign_layouts(mlir.whole_text(module), bound)

@@ -43,8 +43,8 @@ class ProgramText:
         self.lines.append(text)
         return result
 
-    def number(self, number: float, sizes: Sequence[int]) -> Value:
-        """A constant, all of whose elements are ``number``."""
+    def number(self, number: float | str, sizes: Sequence[int]) -> Value:
+        """A constant, all of whose elements are ``number``, which may be the text of a literal."""
         result = Value(f"%{len(self.lines)}", tuple(sizes))
         value = f"value = dense<{number}> : {result.type}"
         self.lines.append(f'{result.name} = "stablehlo.constant"() {{{value}}} : () -> {result.type}')
@@ -63,7 +63,7 @@ class ProgramText:
         return self.binary("maximum", value, self.number(0.0, value.sizes))
 
     def window(
-        self, name: str, value: Value, start: float, combiner: str, axes: str, sizes: Sequence[int]
+        self, name: str, value: Value, start: float | str, combiner: str, axes: str, sizes: Sequence[int]
     ) -> Value:
         """A ``reduce`` or ``reduce_window``."""
         number = self.number(start, ())

@@ -160,6 +160,40 @@ def test_patches_as_rows_need_no_transpose():
     assert not transposes(ops)
 
 
+def dense_block(program: ProgramText, value: Value, layers: int) -> tuple[Value, list[Value]]:
+    """Each layer appends channels to its input; the last value, and all before it."""
+    values: list[Value] = []
+    for _ in range(layers):
+        values.append(value)
+        inner = program.convolution(program.relu(value), 4, 3, padding=1)
+        sizes = (value.sizes[0], value.sizes[1] + 4, *value.sizes[2:])
+        value = program.add("concatenate", [value, inner], sizes, "dimension = 1 : i64")
+    return value, values
+
+
+def test_a_chain_of_concatenations_has_one_buffer():
+    program = ProgramText()
+    value = program.relu(program.convolution(program.argument(1, 3, 6, 6), 8, 3, padding=1))
+    value, _ = dense_block(program, value, 4)
+    result = mean(program, program.convolution(value, 8))
+    text, ops = assigned(program, result)
+    inserted = [op for op in ops if "tensor.insert_slice" in op]
+    assert len(inserted) == 5
+    assert all("into tensor<1x6x6x24xf64>" in op for op in inserted)
+    assert text.count("dense<7.") == 1  # the buffer, which is empty
+    require_equal_values([program.text(result)], [text], [program.arguments])
+
+
+def test_values_of_a_chain_that_are_read_again_keep_theirs():
+    program = ProgramText()
+    value = program.relu(program.convolution(program.argument(2, 3, 6, 6), 8, 3, padding=1))
+    value, values = dense_block(program, value, 3)
+    again, _ = dense_block(program, values[1], 2)
+    results = [mean(program, program.convolution(each, 4)) for each in (value, again, values[2])]
+    text, _ = assigned(program, *results)
+    require_equal_values([program.text(*results)], [text], [program.arguments])
+
+
 @pytest.mark.parametrize("part", range(2))
 def test_random_networks_have_the_same_values(part: int):
     texts: list[str] = []

@@ -49,7 +49,7 @@ def move(op: mlir.Op, layouts: Layouts, region: Region) -> None:
     attributes["dimension_numbers"] = mlir.attribute(f"#stablehlo.conv<[{inputs}]x[{taps}]->[{outputs}]>")
     kind = after.type(op.results[0].type)
     result = mlir.create("stablehlo.convolution", [value, kernel], [kind], attributes).results[0]
-    layouts.set(op.results[0], result, after, channel, region)
+    layouts.set(op.results[0], result, after, region)
 
 
 def _letters(names: str, form: Form, axes: Sequence[int]) -> str:

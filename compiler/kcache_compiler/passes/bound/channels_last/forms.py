@@ -34,6 +34,11 @@ class Form:
         wide = [axis for axis, size in enumerate(sizes) if size != 1]
         return sorted(wide, key=lambda axis: self.places[axis])
 
+    @property
+    def compact(self) -> Form:
+        """The same order of axes without additional ones."""
+        return ordered(sorted(range(len(self.places)), key=lambda axis: self.places[axis]))
+
     def type(self, kind: mlir.Type) -> mlir.Type:
         """The type of the tensor for a value of type ``kind``."""
         sizes = [size or 0 for size in mlir.sizes_of(kind)]
@@ -45,10 +50,14 @@ def plain(rank: int) -> Form:
     return Form(tuple(range(rank)), rank)
 
 
+def ordered(order: Sequence[int]) -> Form:
+    """The layout with the axes of a value in this order."""
+    return Form(tuple(order.index(axis) for axis in range(len(order))), len(order))
+
+
 def channels_last(rank: int, axis: int) -> Form:
     """The layout with axis ``axis`` last, and the others in their order."""
-    order = [*(each for each in range(rank) if each != axis), axis]
-    return Form(tuple(order.index(each) for each in range(rank)), rank)
+    return ordered([*(each for each in range(rank) if each != axis), axis])
 
 
 def converted(tensor: mlir.Value, sizes: Sequence[int], source: Form, target: Form) -> mlir.Value:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound import build
-from kcache_compiler.passes.bound.channels_last.forms import Form, channels_last, converted, plain
+from kcache_compiler.passes.bound.channels_last.concatenation import insert_operands
+from kcache_compiler.passes.bound.channels_last.forms import Form, ordered, plain
+from kcache_compiler.passes.bound.channels_last.products import rewrite_product
+from kcache_compiler.passes.bound.channels_last.reshapes import rewrite_reshape
 from kcache_compiler.passes.bound.channels_last.state import FLOATS, Laid, Layouts
-from kcache_compiler.passes.bound.weights import follow
-from kcache_compiler.spec.graph.operations import COMBINERS, ELEMENTWISE
+from kcache_compiler.spec.graph.operations import ELEMENTWISE
 
 #: Rewrites an operation one of whose operands is ``Laid``; says whether it did.
 Rewrite = Callable[[mlir.Op, Layouts, Laid], bool]
@@ -60,9 +62,8 @@ def _again(
     changed: Mapping[str, mlir.Attribute],
     layouts: Layouts,
     first: Laid,
-    axis: int | None = None,
 ) -> None:
-    """``op`` again with other operands and attributes; its results have ``form`` and channels as ``axis``."""
+    """``op`` again with other operands and attributes; its results have ``form``."""
     attributes = {**mlir.attributes_of(op), **changed}
     kinds = [form.type(result.type) for result in op.results]
     again = mlir.create(mlir.name_of(op), operands, kinds, attributes, len(op.regions))
@@ -71,63 +72,41 @@ def _again(
         mlir.move_block(copy, again, 0)
         copy.erase()
     for old, new in zip(op.results, again.results, strict=True):
-        layouts.set(old, new, form, first.axis if axis is None else axis, first.region)
+        layouts.set(old, new, form, first.region)
 
 
 def _broadcast(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
     """The broadcast of a large value; of others, ``Layouts`` makes broadcasts in the form that is read."""
-    source = op.operands[0]
     dims = mlir.integers(op.attributes["broadcast_dimensions"])
     if dims != sorted(dims):
         return False
-    axis = dims[first.axis]
-    before = channels_last(len(dims), first.axis)
-    after = channels_last(mlir.rank_of(op.results[0].type), axis)
-    tensor = layouts.tensor(source, before, first.region)
-    places = sorted(after.places[dim] for dim in dims)
-    _again(op, [tensor], after, {"broadcast_dimensions": build.int_array(places)}, layouts, first, axis)
+    source = first.form.compact
+    order = sorted(dims, key=lambda dim: source.places[dims.index(dim)])
+    for axis in range(mlir.rank_of(op.results[0].type)):
+        if axis not in dims:
+            order.insert(_position(order, axis), axis)
+    form = ordered(order)
+    tensor = layouts.tensor(op.operands[0], source, first.region)
+    places = sorted(form.places[dim] for dim in dims)
+    _again(op, [tensor], form, {"broadcast_dimensions": build.int_array(places)}, layouts, first)
     return True
 
 
-def _reshape(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
-    """A reshape that leaves the axis of channels as it is; without changes of axes of several elements, the
-    result is the same tensor.
-    """
-    source, result = build.static_sizes(op.operands[0]), build.static_sizes(op.results[0])
-    axis = next(iter(follow({first.axis: 0}, source, result)), None)
-    if axis is None:
-        return False
-    form = _renamed(first.form, source, result)
-    if form is not None:
-        layouts.set(op.results[0], first.tensor, form, axis, first.region)
-        return True
-    form = channels_last(len(result), axis)
-    compact = layouts.tensor(op.operands[0], channels_last(len(source), first.axis), first.region)
-    layouts.set(op.results[0], build.reshape(compact, form.sizes(result)), form, axis, first.region)
-    return True
-
-
-def _renamed(form: Form, source: Sequence[int], result: Sequence[int]) -> Form | None:
-    """The form of a reshaped value in the same tensor, if only axes of one element come and go."""
-    wide = [axis for axis, size in enumerate(source) if size != 1]
-    if [source[axis] for axis in wide] != [size for size in result if size != 1]:
-        return None
-    taken = [form.places[axis] for axis in wide]
-    free = [place for place in range(form.rank) if place not in taken]
-    if len(free) < len(result) - len(wide):
-        return None
-    places, spare = iter(taken), iter(free)
-    return Form(tuple(next(spare if size == 1 else places) for size in result), form.rank)
+def _position(order: Sequence[int], axis: int) -> int:
+    """Where a new axis of a broadcast goes: behind the one before it, but not behind the last one."""
+    if axis == 0:
+        return 0
+    position = order.index(axis - 1) + 1
+    if position < len(order):
+        return position
+    return order.index(axis + 1) if axis + 1 in order else position - 1
 
 
 def _transpose(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
-    """A transpose of the tensor instead; none if it puts channels last."""
-    sizes = build.static_sizes(op.operands[0])
+    """The same tensor in another form."""
     permutation = mlir.integers(op.attributes["permutation"])
-    target = Form(tuple(permutation.index(axis) for axis in range(len(sizes))), len(sizes))
-    if first.form.order(sizes) != target.order(sizes):
-        first.region.root().converted += build.bytes_of(op.operands[0])
-    op.results[0].replace_all_uses_with(converted(first.tensor, sizes, first.form, target))
+    form = Form(tuple(first.form.places[axis] for axis in permutation), first.form.rank)
+    layouts.set(op.results[0], first.tensor, form, first.region)
     return True
 
 
@@ -135,7 +114,7 @@ def _reduce(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
     """A reduction of several axes if the order of its combiner is free, or of one axis."""
     dimensions = mlir.integers(op.attributes["dimensions"])
     count = len(op.operands) // 2
-    if len(dimensions) > 1 and not (count == 1 and _has_free_order(op)):
+    if len(dimensions) > 1 and not (count == 1 and build.has_free_order(op)):
         return False
     full, rest = list(op.operands)[:count], list(op.operands)[count:]
     if sum(layouts.cost(operand, first.form) for operand in full) > 0:
@@ -145,22 +124,36 @@ def _reduce(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
     places = [place - sum(each < place for each in reduced) for place in first.form.places]
     kept = [axis for axis in range(len(places)) if axis not in dimensions]
     form = Form(tuple(places[axis] for axis in kept), first.form.rank - len(reduced))
-    axis = kept.index(first.axis) if first.axis in kept else -1
-    if _is_long_sum(op, operands, reduced):
-        operands = [_partial_sums(op, operands[0], rest[0], reduced.pop())]
+    while _is_long_sum(op, operands, reduced):
+        operands, reduced = _with_partial_sums(op, operands[0], rest[0], reduced)
     changed = {"dimensions": build.int_array(reduced)}
-    _again(op, [*operands, *rest], form, changed, layouts, first, axis)
+    _again(op, [*operands, *rest], form, changed, layouts, first)
     return True
 
 
 def _is_long_sum(op: mlir.Op, operands: Sequence[mlir.Value], reduced: Sequence[int]) -> bool:
-    """Whether ``op`` sums many floats along several axes: the rounding error of one pass grows with them."""
+    """Whether ``op`` sums many floats along several axes: the rounding error of one pass grows with them.
+
+    Sums along the innermost axis, as those of a group of channels, are not made together with others, for
+    which loops along contiguous elements are vectorized.
+    """
     if len(reduced) < 2 or str(mlir.element_type(operands[0].type)) not in FLOATS:
         return False
-    if not _has_free_order(op) or mlir.name_of(mlir.operations(mlir.block_of(op))[0]) != "stablehlo.add":
+    if not build.has_free_order(op) or mlir.name_of(mlir.operations(mlir.block_of(op))[0]) != "stablehlo.add":
         return False
     sizes = build.static_sizes(operands[0])
-    return math.prod(sizes[axis] for axis in reduced) > MOST_SUMMED
+    count = math.prod(sizes[axis] for axis in reduced)
+    return count > MOST_SUMMED or len(sizes) - 1 in reduced
+
+
+def _with_partial_sums(
+    op: mlir.Op, tensor: mlir.Value, start: mlir.Value, reduced: Sequence[int]
+) -> tuple[list[mlir.Value], list[int]]:
+    """The sums of ``tensor`` along the last axis but the innermost one, and the axes still to be reduced."""
+    innermost = mlir.rank_of(tensor.type) - 1
+    axis = [each for each in reduced if each != innermost][-1]
+    others = [each - (each > axis) for each in reduced if each != axis]
+    return [_partial_sums(op, tensor, start, axis)], others
 
 
 def _partial_sums(op: mlir.Op, tensor: mlir.Value, start: mlir.Value, axis: int) -> mlir.Value:
@@ -175,11 +168,6 @@ def _partial_sums(op: mlir.Op, tensor: mlir.Value, start: mlir.Value, axis: int)
     mlir.move_block(copy, partial, 0)
     copy.erase()
     return partial.results[0]
-
-
-def _has_free_order(op: mlir.Op) -> bool:
-    body = mlir.operations(mlir.block_of(op))
-    return len(body) == 2 and mlir.name_of(body[0]).removeprefix("stablehlo.") in COMBINERS
 
 
 def _window(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
@@ -226,27 +214,55 @@ def _concatenate(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
         return _in_form(op, layouts, first, list(op.operands), {"dimension": mlir.int_attr(place)})
     if not _pays(op, layouts, first, op.operands):
         return False
-    kind = first.form.type(op.results[0].type)
-    result = mlir.empty_tensor(kind)
-    start = 0
-    for operand in op.operands:
-        part = layouts.tensor(operand, first.form, first.region)
-        sizes = build.static_sizes(part)
-        offsets = [0] * (first.form.rank - 1) + [start]
-        result = mlir.insert_slice(part, result, offsets)
-        start += sizes[-1]
-    layouts.set(op.results[0], result, first.form, first.axis, first.region)
+    insert_operands(op, layouts, first)
     return True
+
+
+def _gather(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
+    """Whole slices along one axis that stays where it is, as nearest-neighbour resizing takes them."""
+    axis = _sliced_axis(op)
+    if axis is None or op.operands[0] not in layouts.laid:
+        return False
+    form, place = first.form, first.form.places[axis]
+    numbers = (
+        f"offset_dims = {[each for each in range(form.rank) if each != place]}, "
+        f"collapsed_slice_dims = [{place}], start_index_map = [{place}], index_vector_dim = 1"
+    )
+    sizes = form.spread(mlir.integers(op.attributes["slice_sizes"]), 1)
+    changed = {
+        "dimension_numbers": mlir.attribute(f"#stablehlo.gather<{numbers}>"),
+        "slice_sizes": build.int_array(sizes),
+    }
+    _again(op, [first.tensor, layouts.plain(op.operands[1])], form, changed, layouts, first)
+    return True
+
+
+def _sliced_axis(op: mlir.Op) -> int | None:
+    """The axis along which a list of indices selects whole slices, if the result has it in the same place."""
+    numbers = mlir.gather_dimensions(op)
+    sizes = build.static_sizes(op.operands[0])
+    if len(numbers["start_index_map"]) != 1 or numbers["operand_batching_dims"]:
+        return None
+    axis = numbers["start_index_map"][0]
+    others = [each for each in range(len(sizes)) if each != axis]
+    if numbers["collapsed_slice_dims"] != [axis] or numbers["offset_dims"] != others:
+        return None
+    if mlir.rank_of(op.operands[1].type) != 1 or numbers["index_vector_dim"] != 1:
+        return None
+    whole = [1 if each == axis else size for each, size in enumerate(sizes)]
+    return axis if mlir.integers(op.attributes["slice_sizes"]) == whole else None
 
 
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.concatenate": _concatenate,
+    "stablehlo.dot_general": rewrite_product,
+    "stablehlo.gather": _gather,
     "stablehlo.pad": _pad,
     "stablehlo.reduce": _reduce,
     "stablehlo.reduce_window": _window,
-    "stablehlo.reshape": _reshape,
+    "stablehlo.reshape": rewrite_reshape,
     "stablehlo.reverse": _reverse,
     "stablehlo.slice": _slice,
     "stablehlo.transpose": _transpose,

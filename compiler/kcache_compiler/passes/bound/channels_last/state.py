@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound import build
 from kcache_compiler.passes.bound.channels_last.forms import Form, converted, plain
+from kcache_compiler.spec.graph.operations import ELEMENTWISE
 
 #: Element types of the convolutions whose layout changes.
 FLOATS = frozenset({"f32", "f64"})
 #: Operations whose results are computed anew in another layout.
 _FREE = frozenset({"stablehlo.constant", "stablehlo.broadcast_in_dim"})
+
+
+#: Elementwise operations, one after another, that are computed in another layout than the program's, at most.
+DEPTH = 8
 
 
 @dataclass
@@ -47,11 +52,10 @@ class Region:
 
 @dataclass(frozen=True)
 class Laid:
-    """A value that is computed as ``tensor`` in another ``form``; ``axis`` is its axis of channels."""
+    """A value that is computed as ``tensor`` in another ``form``."""
 
     tensor: mlir.Value
     form: Form
-    axis: int
     region: Region
 
 
@@ -62,15 +66,17 @@ class Layouts:
         self.bound = bound
         self.laid: dict[mlir.Value, Laid] = {}
         self.regions: list[Region] = []
+        #: Of concatenated values the tensors whose first channels they are.
+        self.longer: dict[mlir.Value, mlir.Value] = {}
         self._others: dict[tuple[mlir.Value, Form], mlir.Value] = {}
 
-    def set(self, value: mlir.Value, tensor: mlir.Value, form: Form, axis: int, region: Region) -> None:
-        """``tensor`` of ``form`` is computed instead of ``value``, whose channels are ``axis``."""
+    def set(self, value: mlir.Value, tensor: mlir.Value, form: Form, region: Region) -> None:
+        """``tensor`` of ``form`` is computed instead of ``value``."""
         sizes = build.static_sizes(value)
         if form.order(sizes) == sorted(form.order(sizes)):
             value.replace_all_uses_with(build.reshape(tensor, sizes))
         else:
-            self.laid[value] = Laid(tensor, form, axis, region)
+            self.laid[value] = Laid(tensor, form, region)
 
     def plain(self, value: mlir.Value) -> mlir.Value:
         """``value`` as the program has it."""
@@ -85,11 +91,15 @@ class Layouts:
         if form == self._form(value):
             return value if laid is None else laid.tensor
         if (value, form) not in self._others:
-            region.root().converted += self.cost(value, form)
-            self._others[value, form] = self._made(value, form)
+            owner = self._recomputed(value)
+            if owner is not None:
+                self._others[value, form] = self._again(owner, form, region)
+            else:
+                region.root().converted += self.cost(value, form)
+                self._others[value, form] = self._made(value, form)
         return self._others[value, form]
 
-    def cost(self, value: mlir.Value, form: Form) -> int:
+    def cost(self, value: mlir.Value, form: Form, depth: int = DEPTH) -> int:
         """The bytes that ``tensor`` would move: none for values that are computed anew, that depend on bound
         arguments alone, or whose elements keep their order.
         """
@@ -102,9 +112,30 @@ class Layouts:
             source = Form(tuple(mlir.integers(owner.attributes["permutation"])), len(sizes))
         if form.order(sizes) == source.order(sizes):
             return 0
+        recomputed = self._recomputed(value, depth)
+        if recomputed is not None:
+            return sum(self.cost(operand, form, depth - 1) for operand in _full(recomputed))
         if owner is None or mlir.name_of(owner) not in _FREE:
             return build.bytes_of(value)
         return 0
+
+    def _recomputed(self, value: mlir.Value, depth: int = DEPTH) -> mlir.Op | None:
+        """The elementwise operation of a value that is read once: it has the layout of its reader."""
+        owner = mlir.defining(value)
+        if owner is None or depth == 0 or value in self.laid or value in self.bound:
+            return None
+        if mlir.name_of(owner) not in ELEMENTWISE or mlir.used_more_than_once(value):
+            return None
+        return owner if build.is_static(owner) else None
+
+    def _again(self, op: mlir.Op, form: Form, region: Region) -> mlir.Value:
+        """The elementwise operation ``op`` on operands in ``form``."""
+        full = _full(op)
+        operands = [
+            self.tensor(operand, form, region) if operand in full else operand for operand in op.operands
+        ]
+        kind = form.type(op.results[0].type)
+        return mlir.create(mlir.name_of(op), operands, [kind], mlir.attributes_of(op)).results[0]
 
     def _form(self, value: mlir.Value) -> Form:
         laid = self.laid.get(value)
@@ -129,3 +160,9 @@ class Layouts:
             permutation = mlir.integers(owner.attributes["permutation"])
             return converted(self.plain(owner.operands[0]), sizes, Form(tuple(permutation), len(sizes)), form)
         return converted(value, sizes, plain(len(sizes)), form)
+
+
+def _full(op: mlir.Op) -> list[mlir.Value]:
+    """The operands of an elementwise operation that are not scalars beside a larger result."""
+    rank = mlir.rank_of(op.results[0].type)
+    return [operand for operand in op.operands if mlir.rank_of(operand.type) == rank]

@@ -1,0 +1,55 @@
+"""Compiled image models with bound weights and channels last, beside kernels of the same program without."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from kcache_compiler.compile import lower_module
+from kcache_compiler.types import CompileOptions
+from tests.compiler.codegen_harness import Kernel
+from tests.compiler.lower.test_bound import Bound
+from tests.compiler.passes.bound import test_split_axes as layers
+from tests.compiler.passes.bound.convolutional import ProgramText, Value
+from tests.compiler.passes.bound.test_channels_last import dense_block
+
+
+def _dense(program: ProgramText) -> list[Value]:
+    value = program.relu(program.convolution(program.argument(1, 3, 7, 7), 8, 3, padding=1))
+    first, _ = dense_block(program, value, 3)
+    second, values = dense_block(program, program.convolution(first, 16), 2)
+    return [program.convolution(program.relu(second), 4), values[1]]
+
+
+def _diffusion(program: ProgramText) -> list[Value]:
+    value = layers.convolved(program, program.argument(1, 3, 4, 6), 8)
+    value = layers.residual(program, value, random.Random(1))
+    value = layers.attention(program, value, 2)
+    value = layers.convolved(program, layers.resized(program, value), 8)
+    return [layers.residual(program, value, random.Random(2))]
+
+
+def _attention_twice(program: ProgramText) -> list[Value]:
+    """A gather lies between two attentions of the same sizes, which begin with the same fill."""
+    value = layers.convolved(program, program.argument(1, 3, 6, 8), 16)
+    value = layers.resized(program, layers.attention(program, value, 2))
+    return [layers.attention(program, program.convolution(value, 16, stride=2), 2)]
+
+
+@pytest.mark.parametrize(("build", "attentions"), [(_dense, 0), (_diffusion, 1), (_attention_twice, 2)])
+def test_values_are_those_without_bound_weights(build: Callable[[ProgramText], list[Value]], attentions: int):
+    program = ProgramText()
+    text = program.text(*build(program))
+    draw = np.random.default_rng(20261129)
+    sizes = [each.sizes for each in program.arguments]
+    arrays = [draw.standard_normal(each) / max(1, np.prod(each[1:])) ** 0.5 for each in sizes]
+    arrays[0] = draw.standard_normal(sizes[0])
+    plain = Kernel(lower_module(text, len(arrays), "x86-64-v2", CompileOptions("strict"), lambda _: None))
+    bound = Bound(text, len(arrays), list(range(1, len(arrays))), "default")
+    assert sum("attention" in launch.ops for launch in bound.interface.launches) == attentions
+    results = bound.run(bound.prepare(*arrays[1:]), arrays[0])
+    for result, expected in zip(results, plain(*arrays), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-10)
