@@ -104,7 +104,7 @@ def _written(
         return [launch], checks
     if isinstance(planned, Store):
         return [_write_store(program, planned, name)], ()
-    count = 1 if tiles is None else program.sizes.choices.split or default_split(tiles)
+    count = 1 if tiles is None else program.sizes.choices.split or default_split(tiles, program.sizes.gpu)
     if tiles is None or count == 1:
         launch, checks = _write(program, planned, tiles, name)
         return [launch], checks
