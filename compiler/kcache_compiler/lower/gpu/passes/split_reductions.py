@@ -20,6 +20,7 @@ from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.groups import PHASE
 
 #: If a block shares a row: most rows after the split, and fewest elements of a part.
 ROWS, ROW_PART = 256, 4096
@@ -40,7 +41,9 @@ class _Split:
 def split_reductions(unit: Unit) -> None:
     """Split the reductions of ``main`` that have few results for their elements."""
     for generic in mlir.operations(mlir.block_of(mlir.main_function(unit.module))):
-        if mlir.name_of(generic) != "linalg.generic" or is_marker(generic) or MARK in generic.attributes:
+        if mlir.name_of(generic) != "linalg.generic" or is_marker(generic):
+            continue
+        if MARK in generic.attributes or PHASE in generic.attributes:
             continue
         combiner = combiner_of(generic, unit.options.numerics == "strict")
         ranges = ranges_of(generic)
