@@ -21,6 +21,7 @@ from kcache_compiler.lower.gpu.launches import build_kernels
 from kcache_compiler.lower.gpu.passes.fast_exponentials import estimate_weights
 from kcache_compiler.lower.gpu.passes.flatten_control import MAX_OPERATIONS, flatten_control
 from kcache_compiler.lower.gpu.passes.split_reductions import split_reductions
+from kcache_compiler.lower.gpu.passes.split_rows import split_rows
 from kcache_compiler.lower.gpu.passes.wide_reductions import widen_reductions
 from kcache_compiler.lower.sort_scatter.legalize_scatter import carry_regions, mark_shuffles
 from kcache_compiler.lower.subkernels.outline import MANY, MORE, cut_parts, lay_out_parts
@@ -183,6 +184,7 @@ def nvidia() -> tuple[Stage, ...]:
         Pass("narrow-operands", narrow_operands),
         Pass("attention", mark),
         Pass("estimates", estimate_weights, "of attention's weights in f16 and bf16"),
+        Pass("split-rows", split_rows),
         *_scalar_math(),
         Pass("wide-reductions", widen_reductions),
         Pass("split-reductions", split_reductions),

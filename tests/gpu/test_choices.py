@@ -161,7 +161,8 @@ def test_parts_of_k_have_their_place_at_every_size() -> None:
 def test_the_defaults_of_an_architecture_are_tiles_that_it_can_have(target: str) -> None:
     gpu = GPU_TARGETS[target]
     defaults = DEFAULTS[gpu.capability]
-    for tile in (defaults.matrix, defaults.small_matrix, defaults.plain, defaults.large_plain):
+    few = (defaults.few_matrix, *defaults.few_plain)
+    for tile in (defaults.matrix, defaults.small_matrix, defaults.plain, defaults.large_plain, *few):
         chosen = GpuChoices((tile.m, tile.n), tile.k, tile.threads // 32, tile.stages)
         for large in (False, True):
             made = Sizes(gpu, chosen).tile(matrix=tile.own == 0, large=large)

@@ -10,6 +10,7 @@ from itertools import islice
 
 import numpy as np
 
+from benchmarks.gpu.kit.few_rows import few_rows
 from benchmarks.gpu.kit.programs import (
     Argument,
     Array,
@@ -63,6 +64,7 @@ def test_set() -> list[Source]:
         _templates,
         _attention,
         _reductions,
+        few_rows,
         _corpus,
         _demo,
         _choices,

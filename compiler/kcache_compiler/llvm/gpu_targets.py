@@ -42,7 +42,8 @@ class GpuTarget:
 
     ``ptx`` is the lowest PTX version that has the architecture, and the emitted one, which the most drivers
     accept. ``shared_opt_in`` is the maximum shared memory of a block in bytes, ``threads`` and
-    ``shared_total`` are the limits of a multiprocessor.
+    ``shared_total`` are the limits of a multiprocessor. ``multiprocessors`` is their number on a large GPU of
+    the architecture, for schedules only.
     """
 
     name: str
@@ -52,6 +53,7 @@ class GpuTarget:
     shared_opt_in: int
     shared_total: int
     threads: int
+    multiprocessors: int
     triple: str = TRIPLE
 
     @property
@@ -122,6 +124,21 @@ _SIZES = {
     (12, 0): (99, 100, 1536),
     (12, 1): (99, 100, 1536),
 }
+#: Capability -> multiprocessors: T4, A100, A40, Orin, and so on; 8.8 as 8.7.
+_MULTIPROCESSORS = {
+    (7, 5): 40,
+    (8, 0): 108,
+    (8, 6): 84,
+    (8, 7): 16,
+    (8, 8): 16,
+    (8, 9): 142,
+    (9, 0): 132,
+    (10, 0): 148,
+    (10, 3): 148,
+    (11, 0): 20,
+    (12, 0): 170,
+    (12, 1): 48,
+}
 _REACHES = {"a": Reach.EXACT, "f": Reach.FAMILY}
 #: Name -> lowest PTX version.
 _VERSIONS = {
@@ -156,7 +173,8 @@ def _target(name: str, ptx: tuple[int, int]) -> GpuTarget:
     capability = (int(digits[:-1]), int(digits[-1]))
     opt_in, total, threads = _SIZES[capability]
     reach = _REACHES.get(name[-1], Reach.FORWARD)
-    return GpuTarget(name, capability, ptx, reach, opt_in << 10, total << 10, threads)
+    limits = opt_in << 10, total << 10, threads
+    return GpuTarget(name, capability, ptx, reach, *limits, _MULTIPROCESSORS[capability])
 
 
 #: Supported targets, by name.

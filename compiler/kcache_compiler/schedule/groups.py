@@ -20,6 +20,8 @@ from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.shapes.formula import product
 from kcache_compiler.shapes.guards import proves
 
+#: The attribute of a structured operation that names its phase.
+PHASE = "kcache.phase"
 #: How many earlier groups a nest is offered to.
 REACH = 12
 #: If a nest gives up as many independent iterations as ``MANY_GIVEN_UP``, its group must share
@@ -36,7 +38,7 @@ class Subject:
     divided among threads in chunks, as it has too few independent iterations: it shares loops with nests of
     the same loops, and nothing comes before or after them in its group. But a chunked reduction may also
     reduce along the shared axes of a group, whose chunks then consist of shared iterations. ``scan``: what
-    is chunked is a scan.
+    is chunked is a scan. Nests of different phases never share a group.
     """
 
     nest: Nest
@@ -46,6 +48,7 @@ class Subject:
     unfusible: bool = False
     chunked: bool = False
     scan: bool = False
+    phase: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,8 @@ class Partition:
 
     def _join(self, group: Group, number: int) -> Group | None:
         subject = self.subjects[number]
-        if subject.contraction or self.subjects[group.members[0].number].unfusible:
+        first = self.subjects[group.members[0].number]
+        if subject.contraction or first.unfusible or subject.phase != first.phase:
             return None
         if group.contraction:
             return self._follow(group, number)

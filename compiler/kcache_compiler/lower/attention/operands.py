@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field, replace
 
+from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.attention.grouped_heads import Repeat, read_repeat, stays
 from kcache_compiler.lower.gemm.match import FEW_ROWS
 from kcache_compiler.lower.loops import memory
@@ -137,7 +138,8 @@ def _supported(unit: Unit, attention: Gathered) -> bool:
     if "f16" in results and not ("f16c" in unit.target.features or unit.target.triple.startswith("aarch64")):
         return False
     rows = attention.size("rows")
-    return not (isinstance(rows, int) and rows <= FEW_ROWS)
+    few_rows = isinstance(rows, int) and rows <= FEW_ROWS
+    return isinstance(unit.target, Device) or not few_rows
 
 
 def _lay_out(attention: Gathered, shapes: Shapes) -> bool:

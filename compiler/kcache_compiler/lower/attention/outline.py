@@ -80,13 +80,18 @@ def operations_of(attention: Gathered) -> tuple[str, ...]:
     return tuple(dict.fromkeys(computing))
 
 
-def taken_by(attention: Gathered) -> tuple[list[mlir.Value], list[mlir.Value]]:
-    """The arguments of the launch: buffers (operands, captured buffers, the result last), and scalars."""
+def taken_by(
+    attention: Gathered, roles: tuple[str, ...] = ("before", "top", "weights", "tail"), operands: bool = True
+) -> tuple[list[mlir.Value], list[mlir.Value]]:
+    """The arguments of the launch: buffers (operands, captured buffers, the result last), and scalars.
+
+    Or of a launch that runs only the operations of ``roles``, with or without the ``operands``.
+    """
     result = attention.members[-1].operands[-1]
     between = {op.operands[-1] for op in attention.members}
-    read = [attention.operands[name].buffer for name in ("q", "k", "v")]
+    read = [attention.operands[name].buffer for name in ("q", "k", "v") if operands]
     scalars: list[mlir.Value] = []
-    for role in ("before", "top", "weights", "tail"):
+    for role in roles:
         for op in attention.roles.get(role, ()):
             numbers = [number for number, operand in enumerate(op.operands) if mlir.is_memref(operand.type)]
             read += [op.operands[number] for number in numbers]

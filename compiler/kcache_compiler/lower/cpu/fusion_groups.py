@@ -20,7 +20,7 @@ from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.expand_math import length_of
 from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
-from kcache_compiler.schedule.groups import Group, Subject, alone, partition, reduces_along
+from kcache_compiler.schedule.groups import PHASE, Group, Subject, alone, partition, reduces_along
 from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
 from kcache_compiler.schedule.split_reductions import needs_chunks, split
@@ -136,7 +136,8 @@ def _plan(
         combined[position] = _totals(nest, codes[position], op_combiners) if op_combiners else {}
         chunked = bool(combined[position])
         scan = chunked and scans(generic, op_combiners)
-        subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan))
+        phase = mlir.string_of(generic.attributes[PHASE]) if PHASE in generic.attributes else ""
+        subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan, phase))
     roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     order: list[Planned] = []

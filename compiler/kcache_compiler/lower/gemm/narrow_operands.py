@@ -10,6 +10,7 @@ from kcache_compiler.lower.gemm.match import is_contraction
 from kcache_compiler.lower.gpu.passes.wide_reductions import elementwise
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, linalg
+from kcache_compiler.mlir.dialects import tensor as tensor_dialect
 from kcache_compiler.passes.stage import Unit
 
 _NARROW = ("f16", "bf16")
@@ -20,6 +21,8 @@ def narrow_operands(unit: Unit) -> None:
     generics = mlir.named(mlir.main_function(unit.module), "linalg.generic")
     contractions = [generic for generic in generics if is_contraction(generic) and len(generic.operands) == 3]
     for contraction in contractions:
+        for operand in list(contraction.operands)[:2]:
+            _collapse_narrow(operand)
         for operand in list(contraction.operands)[:2]:
             _end_narrow(operand)
     for contraction in contractions:
@@ -43,6 +46,59 @@ def _widening(tensor: mlir.Value) -> mlir.Op | None:
     if conversion is None or not widens or str(conversion.operands[0].type) not in _NARROW:
         return None
     return producer if str(mlir.element_type(tensor.type)) == "f32" else None
+
+
+def _collapse_narrow(tensor: mlir.Value) -> None:
+    """Repeat narrow elements, merge their axes and then widen: keys and values of groups of query heads."""
+    view = mlir.defining(tensor)
+    consumers = [user for user, _ in mlir.uses(tensor)]
+    if view is None or mlir.name_of(view) != "tensor.collapse_shape":
+        return
+    if len(list(mlir.uses(view.operands[0]))) != 1 or not all(map(_is_contraction, consumers)):
+        return
+    copy = mlir.defining(view.operands[0])
+    source = None if copy is None else _source_of_copy(copy)
+    if copy is None or source is None:
+        return
+    narrow, access = source
+    element = mlir.element_type(narrow.type)
+    kinds = [
+        mlir.type_of(str(wide.type).replace("xf32", f"x{element}")) for wide in (view.operands[0], tensor)
+    ]
+    with mlir.before(copy):
+        maps = mlir.map_attrs([access, mlir.indexing_maps(copy)[1]])
+        empty = mlir.empty_tensor(kinds[0], [])
+        repeated = linalg.GenericOp(
+            [kinds[0]], [narrow], [empty], maps, copy.attributes["iterator_types"]
+        ).operation
+    with mlir.at_end(mlir.new_block(repeated, 0, [element, element])):
+        linalg.yield_([mlir.block_of(repeated).arguments[0]])
+    users = list(mlir.uses(tensor))
+    with mlir.after(view):
+        merged = tensor_dialect.collapse_shape(
+            kinds[1], repeated.results[0], view.attributes["reassociation"]
+        )
+        wide = elementwise(merged, mlir.type_of("f32"), arith.extf)
+    for user, number in users:
+        user.operands[number] = wide
+    for op in (view, copy):
+        op.erase()
+
+
+def _source_of_copy(copy: mlir.Op) -> tuple[mlir.Value, mlir.AffineMap] | None:
+    """The narrow source of a copy of static size of widened elements, and the indexing map."""
+    if (
+        mlir.name_of(copy) != "linalg.generic"
+        or len(copy.operands) != 2
+        or None in mlir.sizes_of(copy.results[0].type)
+    ):
+        return None
+    (end, *others), maps = mlir.operations(mlir.block_of(copy)), mlir.indexing_maps(copy)
+    parallel = all("parallel" in kind for kind in mlir.iterator_types(copy))
+    if others or end.operands[0] != mlir.block_of(copy).arguments[0] or not parallel:
+        return None
+    source = _source(copy.operands[0]) if mlir.is_identity(maps[1]) else None
+    return None if source is None else (source[0], mlir.compose(source[1], maps[0]))
 
 
 def _end_narrow(tensor: mlir.Value) -> None:

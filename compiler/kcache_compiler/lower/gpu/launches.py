@@ -19,6 +19,7 @@ from kcache_compiler.lower.cpu.fusion_groups import Planned, plan_launches
 from kcache_compiler.lower.cpu.workspace import plan
 from kcache_compiler.lower.gpu.attention.kernel import write_attention
 from kcache_compiler.lower.gpu.attention.plan import plan_attention
+from kcache_compiler.lower.gpu.attention.split_keys import SplitKeys, split_count, write_combination
 from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, Program, begins_anywhere, loads_behind
 from kcache_compiler.lower.gpu.loop_order import arrange
 from kcache_compiler.lower.gpu.loops.elementwise import plan_streams, write_streams
@@ -53,7 +54,7 @@ from kcache_compiler.passes.signature import stated
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.shapes.formula import add, apply, text
+from kcache_compiler.shapes.formula import Formula, add, apply, text
 from kcache_compiler.types import GpuLaunch, TensorType
 
 #: A planned launch.
@@ -83,27 +84,39 @@ def build_kernels(unit: Unit) -> None:
     )
     unit.workspace = workspace.size
     program = Program(unit, main, shapes, dict(workspace.offsets))
+    parts_at = apply("roundup", workspace.size, 256)
     for number, (planned, tiles) in enumerate(launches):
-        name = f"launch_{number}"
-        parts: SplitK | None = None
-        split = 1 if tiles is None else program.sizes.choices.split or default_split(tiles)
-        if tiles is not None and split > 1:
-            parts = SplitK(tiles, split, apply("roundup", workspace.size, 256))
-            unit.workspace = apply("max", unit.workspace, add(parts.offset, parts.bytes))
-        if isinstance(planned, Gathered):
-            launch, launch_checks = _write_attention(program, planned, name)
-        elif isinstance(planned, WhileLoop):
-            launch, launch_checks = _write_around(program, planned, name)
-        elif isinstance(planned, Store):
-            launch, launch_checks = _write_store(program, planned, name), ()
-        else:
-            launch, launch_checks = _write(program, planned, tiles, name, parts)
-        unit.gpu_launches.append(launch)
-        if parts is not None and isinstance(planned, Planned):
-            unit.gpu_launches.append(_write(program, planned, tiles, f"{name}_sum", parts, ends=True)[0])
+        written, launch_checks = _written(program, planned, tiles, f"launch_{number}", parts_at)
+        unit.gpu_launches += written
         checks_found |= dict.fromkeys(launch_checks)
     unit.checks = tuple(map(_check, checks_found))
     main.erase()
+
+
+def _written(
+    program: Program, planned: _Launch, tiles: Tiles | None, name: str, parts_at: Formula
+) -> tuple[list[GpuLaunch], tuple[Check, ...]]:
+    """Write the kernels of a planned launch; partial results of blocks begin at byte ``parts_at``."""
+    if isinstance(planned, Gathered):
+        return _write_attention(program, planned, name, parts_at)
+    if isinstance(planned, WhileLoop):
+        launch, checks = _write_around(program, planned, name)
+        return [launch], checks
+    if isinstance(planned, Store):
+        return [_write_store(program, planned, name)], ()
+    count = 1 if tiles is None else program.sizes.choices.split or default_split(tiles, program.sizes.gpu)
+    if tiles is None or count == 1:
+        launch, checks = _write(program, planned, tiles, name)
+        return [launch], checks
+    parts = SplitK(tiles, count, parts_at)
+    _reserve(program.unit, parts)
+    launch, checks = _write(program, planned, tiles, name, parts)
+    return [launch, _write(program, planned, tiles, f"{name}_sum", parts, ends=True)[0]], checks
+
+
+def _reserve(unit: Unit, parts: SplitK | SplitKeys) -> None:
+    """Extend the workspace by partial results."""
+    unit.workspace = apply("max", unit.workspace, add(parts.offset, parts.bytes))
 
 
 def _generics(launch: _Launch) -> list[mlir.Op]:
@@ -235,16 +248,45 @@ def _scalars(launch: _Launch) -> list[mlir.Value]:
     return numbers
 
 
-def _write_attention(program: Program, attention: Gathered, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
-    buffers, numbers = taken_by(attention)
-    written = {root_of(buffers[-1])}
-    read = {root_of(buffer) for buffer in buffers[:-1]}
-    kernel = Kernel(program, name, written, read & written)
-    views: dict[mlir.Value, Pointer] = {buffer: kernel.pointer(buffer) for buffer in buffers}
-    scalars: dict[mlir.Value, mlir.Value] = {number: kernel.scalar(number) for number in numbers}
-    form = write_attention(kernel, plan_attention(attention, kernel.sizes), views, scalars)
+def _write_attention(
+    program: Program, attention: Gathered, name: str, parts_at: Formula
+) -> tuple[list[GpuLaunch], tuple[Check, ...]]:
+    """Write the kernel of an attention, or that of parts of its keys and that of their combination."""
+    plan = plan_attention(attention, program.sizes)
+    count, ops = split_count(plan, program.sizes), operations_of(attention)
+    kernel, views, scalars = _attention_kernel(program, taken_by(attention), name, count > 1)
+    if count == 1:
+        form = write_attention(kernel, plan, views, scalars)
+        kernel.finish()
+        return [_launch(kernel, form, ops)], attention.checks
+    parts = SplitKeys(plan, count, parts_at)
+    _reserve(program.unit, parts)
+    form = write_attention(kernel, plan, views, scalars, parts)
     kernel.finish()
-    return _launch(kernel, form, operations_of(attention)), attention.checks
+    launches = [_launch(kernel, form, ops)]
+    kernel, views, scalars = _attention_kernel(
+        program, taken_by(attention, ("tail",), operands=False), f"{name}_sum", False
+    )
+    form = write_combination(kernel, parts, views, scalars)
+    kernel.finish()
+    return [*launches, _launch(kernel, form, ("points", *ops[1:]))], attention.checks
+
+
+def _attention_kernel(
+    program: Program, taken: tuple[list[mlir.Value], list[mlir.Value]], name: str, partial: bool
+) -> tuple[Kernel, dict[mlir.Value, Pointer], dict[mlir.Value, mlir.Value]]:
+    """A kernel with the pointers of its buffers, the result last, and its scalars.
+
+    ``partial``: it does not write the result.
+    """
+    *buffers, result = taken[0]
+    written = set[mlir.Value]() if partial else {root_of(result)}
+    read = {root_of(buffer) for buffer in buffers}
+    kernel = Kernel(program, name, written, read & written)
+    used = buffers if partial else [*buffers, result]
+    views: dict[mlir.Value, Pointer] = {buffer: kernel.pointer(buffer) for buffer in used}
+    scalars: dict[mlir.Value, mlir.Value] = {number: kernel.scalar(number) for number in taken[1]}
+    return kernel, views, scalars
 
 
 def _write_around(program: Program, while_loop: WhileLoop, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:

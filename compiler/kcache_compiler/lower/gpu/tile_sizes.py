@@ -16,6 +16,8 @@ RESERVED = 1024
 OWN = (4, 8)
 #: Rows and columns of an operand that are loaded by one matrix instruction; rows of warps of a tile.
 STEP, WARP_ROWS = 16, 2
+#: Most rows of a product for tiles of few rows.
+FEW_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Tile:
     #: Pipeline stages in shared memory with asynchronous copies; otherwise there are 2.
     stages: int = 2
 
+    @property
+    def warp_rows(self) -> int:
+        """Rows of warps of an MMA tile."""
+        return 1 if self.m == STEP else WARP_ROWS
+
 
 @dataclass(frozen=True)
 class Defaults:
@@ -40,6 +47,13 @@ class Defaults:
     small_matrix: Tile = Tile(64, 64, 32, 128, stages=4)
     plain: Tile = Tile(64, 64, 16, 256, own=4)
     large_plain: Tile = Tile(128, 128, 8, 256, own=8)
+    #: Tiles of few rows, of which loads of B take the time; FMA tiles by the most rows.
+    few_matrix: Tile = Tile(16, 64, 64, 128, stages=4)
+    few_plain: tuple[Tile, ...] = (
+        Tile(4, 128, 16, 32, own=4),
+        Tile(8, 128, 16, 64, own=4),
+        Tile(16, 64, 16, 64, own=4),
+    )
     keys: int = 64
     plain_keys: int = 32
     columns: int = 128
@@ -66,6 +80,16 @@ class Sizes:
     def room(self) -> int:
         """Bytes of shared memory that a block may allocate."""
         return self.gpu.shared_opt_in - RESERVED
+
+    def few_rows_tile(self, matrix: bool, rows: int, wide: str) -> Tile | None:
+        """The tile of a product of ``rows`` rows; None for more than a few, or if a schedule has a tile."""
+        chosen = self.choices
+        if rows > FEW_ROWS or chosen.tile or chosen.depth or chosen.warps or chosen.stages:
+            return None
+        if matrix:
+            return self.defaults.few_matrix
+        tile = next(tile for tile in self.defaults.few_plain if rows <= tile.m)
+        return replace(tile, k=tile.k // 2) if wide == "f64" else tile
 
     def tile(self, matrix: bool, large: bool) -> Tile:
         """The tile of a product. Raises ``CompileFailed`` for unsupported choices."""
@@ -101,8 +125,8 @@ def _plain(tile: Tile) -> Tile:
 def _checked(tile: Tile, matrix: bool) -> Tile:
     description = f"{tile.m} x {tile.n} x {tile.k} by {tile.threads // WARP_SIZE} warps"
     if matrix:
-        warp_columns = tile.threads // WARP_SIZE // WARP_ROWS
-        fits = tile.m % (WARP_ROWS * STEP) == 0 and tile.n % (warp_columns * STEP) == 0
+        warp_columns = tile.threads // WARP_SIZE // tile.warp_rows
+        fits = tile.m % (tile.warp_rows * STEP) == 0 and tile.n % (warp_columns * STEP) == 0
         if not fits or tile.k % STEP:
             raise rejected(f"matrix instructions do not divide a tile of {description}")
     elif tile.own not in OWN or tile.own**2 * tile.threads != tile.m * tile.n or tile.k % (STEP // tile.own):

@@ -1,4 +1,4 @@
-"""The GPU kernel of an attention: one launch, without scores in global memory.
+"""The GPU kernel of an attention, or of parts of its keys, without scores in global memory.
 
 A block computes a tile of rows in a loop over tiles of keys. Each iteration computes scores in registers,
 updates the maximum of each row, computes weights, rescales the sums to the new maximum and adds the weighted
@@ -14,14 +14,14 @@ from __future__ import annotations
 from functools import reduce
 
 from kcache_compiler.lower.attention.evaluate import Coordinates
-from kcache_compiler.lower.attention.operands import Gathered
 from kcache_compiler.lower.attention.outline import VANISHED
-from kcache_compiler.lower.attention.row_code import RowCode
 from kcache_compiler.lower.gpu.addresses import ahead, load_each, store_each
 from kcache_compiler.lower.gpu.attention.plan import AttentionPlan
+from kcache_compiler.lower.gpu.attention.rows import Partial, Rows
+from kcache_compiler.lower.gpu.attention.split_keys import SplitKeys
 from kcache_compiler.lower.gpu.attention.tile_products import THREADS, WARPS, Number, Weighed
 from kcache_compiler.lower.gpu.attention.tiles import Operands
-from kcache_compiler.lower.gpu.attention.vector_bodies import KeyCoordinates, Lanes, PerKeyValue
+from kcache_compiler.lower.gpu.attention.vector_bodies import PerKeyValue
 from kcache_compiler.lower.gpu.intrinsics import any_lane, barrier, shuffled, special, warp_barrier
 from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, no_unroll_annotation, split
 from kcache_compiler.lower.gpu.matmul.fma_tile import Shared, index, over, rest
@@ -41,51 +41,10 @@ from kcache_compiler.lower.sort_scatter.loop_builder import (
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.passes.fast_math import COMBINERS
-from kcache_compiler.shapes.formula import Formula, apply, product
+from kcache_compiler.shapes.formula import apply, product
 
 #: The predicate of ``arith.cmpf``: unordered, greater or equal.
 _UGE = 10
-
-
-class _Rows(RowCode):
-    def __init__(
-        self,
-        kernel: Kernel,
-        attention: Gathered,
-        views: dict[mlir.Value, Pointer],
-        scalars: dict[mlir.Value, mlir.Value],
-    ) -> None:
-        self.kernel = kernel
-        super().__init__(attention, views, scalars)
-
-    def value(self, formula: Formula) -> mlir.Value:
-        return self.kernel.value(formula)
-
-    def begin(self, scores: PerKeyValue, count: int) -> None:
-        """Set the scores of ``count`` keys that bodies read."""
-        buffer = self.attention.member("scores").operands[-1]
-        element = mlir.element_type(buffer.type)
-        if str(element) != self.attention.wide:
-            numbers = [arith.truncf(element, score) for score in scores.each(count)]
-            scores = PerKeyValue(numbers)
-        self.lanes = Lanes(self.evaluator, count)
-        self.lanes.known[buffer] = scores
-
-    def _places(self, op: mlir.Op, rows: Coordinates, keys: PerKeyValue) -> KeyCoordinates:
-        axes: KeyCoordinates = {**self.axes(rows), self.attention.keys[0].name: keys}
-        return {dim: axes[axis] for dim, axis in self.attention.dims[op].items()}
-
-    def compared(self, rows: Coordinates, keys: PerKeyValue) -> PerKeyValue:
-        """The values of which a row's maximum is taken."""
-        op = self.attention.member("top")
-        last = len(list(op.operands)) - 1
-        return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {last: self.least()}))
-
-    def weights(self, rows: Coordinates, keys: PerKeyValue, used: mlir.Value) -> PerKeyValue:
-        """The weights of a row whose maximum is ``used``."""
-        op, top = self.attention.member("weights"), self.attention.member("top").operands[-1]
-        number = next(number for number, operand in enumerate(op.operands) if operand == top)
-        return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {number: used}))
 
 
 def write_attention(
@@ -93,8 +52,12 @@ def write_attention(
     plan: AttentionPlan,
     views: dict[mlir.Value, Pointer],
     scalars: dict[mlir.Value, mlir.Value],
+    parts: SplitKeys | None = None,
 ) -> LaunchGeometry:
-    """Write the body of the kernel; ``views`` are its buffers, ``scalars`` its captured scalars."""
+    """Write the body of the kernel; ``views`` are its buffers, ``scalars`` its captured scalars.
+
+    With ``parts``, a block has a part of the keys and stores partial results.
+    """
     attention, core = plan.attention, plan.core
     shared = Shared(shared_place(kernel, tiled_symbol(kernel.name), plan.shared))
     tiles = [
@@ -102,10 +65,15 @@ def write_attention(
         apply("ceildiv", attention.size("rows"), core.rows),
         apply("ceildiv", attention.size("columns"), core.columns),
     ]
+    if parts is not None:
+        tiles = [parts.count, *tiles]
     with kernel.body():
         block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
-        at = split(block, None, tiles, kernel.value)
-        _Attention(kernel, plan, views, scalars, shared, at, thread).write()
+        *part, batch, row, column = split(block, None, tiles, kernel.value)
+        code = _Attention(kernel, plan, views, scalars, shared, [batch, row, column], thread)
+        if parts is not None:
+            code.divide(parts, part[0])
+        code.write()
     return LaunchGeometry((product(tiles), 1, 1), (THREADS, 1, 1), dynamic_bytes(plan.shared))
 
 
@@ -122,35 +90,47 @@ class _Attention:
     ) -> None:
         self.plan, self.attention, self.core = plan, plan.attention, plan.core
         self.shared, self.thread = shared, thread
-        self.rows = _Rows(kernel, plan.attention, views, scalars)
+        self.rows = Rows(kernel, plan.attention, views, scalars)
         self.kind = mlir.type_of(plan.core.wide)
         self.width = memory.element_bytes(self.kind)
         self.core.begin(shared, thread, plan.scratch)
-        batch, row, column = block
+        self.number, row, column = block
         self.first = memory.times(row, mlir.constant(self.core.rows))
         self.column = memory.times(column, mlir.constant(self.core.columns))
         self.limit = {name: kernel.value(self.attention.size(name)) for name in ("rows", "keys", "columns")}
-        self.batch = self.rows.digits(self.attention.batch, batch)
+        self.batch = self.rows.digits(self.attention.batch, self.number)
         self.places = [self._row_place(self.core.row(number)) for number in range(self.core.own)]
-        self.operands = Operands(kernel, plan, views, shared, thread, batch, (self.first, self.column))
+        firsts = self.first, self.column
+        self.operands = Operands(kernel, plan, views, shared, thread, self.number, firsts)
+        self.keys = mlir.constant(0), self.limit["keys"]
+        self.parts: tuple[SplitKeys, Pointer, mlir.Value] | None = None
+
+    def divide(self, parts: SplitKeys, part: mlir.Value) -> None:
+        """Restrict this block to one of the parts."""
+        kernel = self.rows.kernel
+        with kernel.before():
+            start, keys = parts.start(kernel, written=True), kernel.value(parts.keys)
+        first = memory.times(part, keys)
+        self.keys = first, minimum(memory.plus(first, keys), self.limit["keys"])
+        self.parts = parts, start, part
 
     def _row_place(self, row: mlir.Value) -> Coordinates:
         """The indices of a row of the block, clamped to the last row."""
         number = memory.plus(self.first, row)
         if not fits(self.attention.size("rows"), self.core.rows):
             number = minimum(number, minus(self.limit["rows"], mlir.constant(1)))
-        return {**self.batch, **self.rows.digits(self.attention.rows, number)}
+        return self.plan.place(self.batch, self.rows.digits(self.attention.rows, number))
 
     def write(self) -> None:
         core, plan = self.core, self.plan
         zero, low = mlir.float_constant(0, self.kind), self.rows.least()
         carried = [low] * core.own + [zero] * (core.own + core.sums)
         if plan.whole:
-            self.operands.prefetch(["q", "k", "v"], mlir.constant(0), mlir.constant(0))
+            self.operands.prefetch(["q"], mlir.constant(0), mlir.constant(0))
+            self.operands.prefetch(["k", "v"], self.keys[0], mlir.constant(0))
             self.operands.commit()
-        bounds = mlir.constant(0), self.limit["keys"]
         step, start = mlir.constant(core.keys), [mlir.constant(0), *carried]
-        key_loop = mlir.for_loop(bounds, step, start, no_unroll_annotation())
+        key_loop = mlir.for_loop(self.keys, step, start, no_unroll_annotation())
         block = mlir.block_of(key_loop)
         with mlir.at_end(block):
             key, stage, *values = list(block.arguments)
@@ -292,61 +272,106 @@ class _Attention:
 
     def _finish(self, values: list[mlir.Value]) -> None:
         """Store sums and totals in shared memory, then compute and store results with coalesced accesses."""
-        core, own, width = self.core, self.core.own, self.width
+        core, own = self.core, self.core.own
         tops, totals, sums = values[:own], values[own : 2 * own], values[2 * own :]
-        pitch = core.columns + core.pad
-        at_tops = core.rows * pitch * width
-        at_totals = at_tops + core.rows * width
         for number in range(own):
             for lanes in (1, 2):
                 totals[number] = self.rows.summed(totals[number], shuffled(totals[number], lanes))
         self.operands.arrived()
         barrier()
-        for number in range(own):
-            row = core.row(number)
-            start = self.shared.at(index((row, pitch * width), (core.first("sums"), width)))
+        self._leave(tops, totals, sums)
+        if core.key_warps > 1:
+            barrier()
+            workers, worker, count = THREADS, self.thread, core.rows
+        else:
+            warp_barrier()
+            workers, worker, count = 32, core.lane, 8 * own
+
+        def element(step: mlir.Value) -> None:
+            number = memory.plus(memory.times(step, mlir.constant(workers)), worker)
+            row = over(number, core.columns)
+            if core.key_warps == 1:
+                row = index((core.warp, 8 * own), (row, 1))
+            self._element(row, rest(number, core.columns))
+
+        loop(mlir.constant(0), mlir.constant(count * core.columns // workers), element)
+
+    @property
+    def _pitch(self) -> int:
+        """Bytes from the sums of one row to the next in shared memory."""
+        return (self.core.columns + self.core.pad) * self.width
+
+    @property
+    def _left(self) -> tuple[int, int]:
+        """The offsets of maxima and totals in shared memory, after all sums."""
+        tops = self.core.lines * self._pitch
+        return tops, tops + self.core.lines * self.width
+
+    def _leave(self, tops: list[mlir.Value], totals: list[mlir.Value], sums: list[mlir.Value]) -> None:
+        """Store the maxima, totals and sums of this thread in shared memory."""
+        core, width = self.core, self.width
+        for number in range(core.own):
+            row = core.line_of_warp(number)
+            start = self.shared.at(index((row, self._pitch), (core.first("sums"), width)))
             line = core.line("sums", number)
             for at in range(0, len(line), core.together):
                 neighbours = [sums[place] for place, _ in line[at : at + core.together]]
                 store_each(ahead(start, line[at][1] * width), neighbours, core.together * width)
 
             def leave(number: int = number, row: mlir.Value = row) -> None:
-                self.shared.store(index((row, width), (at_tops, 1)), tops[number], width)
-                self.shared.store(index((row, width), (at_totals, 1)), totals[number], width)
+                for place, value in zip(self._left, (tops[number], totals[number]), strict=True):
+                    self.shared.store(index((row, width), (place, 1)), value, width)
 
             if_then(compare("eq", core.quad, mlir.constant(0)), leave)
-        warp_barrier()
 
-        def element(step: mlir.Value) -> None:
-            number = memory.plus(memory.times(step, mlir.constant(32)), core.lane)
-            row = index((core.warp, 8 * own), (over(number, core.columns), 1))
-            column = rest(number, core.columns)
-            column_number = memory.plus(self.column, column)
-            places = {
-                "rows": (memory.plus(self.first, row), core.rows),
-                "columns": (column_number, core.columns),
-            }
-            in_bounds = [
-                compare("lt", place, self.limit[name])
-                for name, (place, tile) in places.items()
-                if not fits(self.attention.size(name), tile)
-            ]
+    def _element(self, row: mlir.Value, column: mlir.Value) -> None:
+        """Store one column of a row of the block, if they are in bounds."""
+        core = self.core
+        column_number = memory.plus(self.column, column)
+        places = {
+            "rows": (memory.plus(self.first, row), core.rows),
+            "columns": (column_number, core.columns),
+        }
+        in_bounds = [
+            compare("lt", place, self.limit[name])
+            for name, (place, tile) in places.items()
+            if not fits(self.attention.size(name), tile)
+        ]
 
-            def store() -> None:
-                top, total = (
-                    self.shared.load(index((row, width), (at, 1)), self.kind, width)
-                    for at in (at_tops, at_totals)
-                )
-                sum_ = self.shared.load(index((row, pitch * width), (column, width)), self.kind, width)
-                masked = self.rows.equal(top, self.rows.least())
-                total = self.rows.total(masked, total)
-                result = self.rows.quotient(masked, total, sum_)
-                columns = self.rows.digits(self.attention.columns, column_number)
-                self.rows.result(result, self.rows.axes(self._row_place(row)), columns)
+        def store() -> None:
+            whole = self.rows.combined([self._loaded(row, column, warp) for warp in range(core.key_warps)])
+            if self.parts is not None:
+                self._store_part(places["rows"][0], column_number, whole)
+                return
+            columns = self.rows.digits(self.attention.columns, column_number)
+            self.rows.finish(whole, self._row_place(row), columns)
 
-            if in_bounds:
-                if_then(reduce(logical_and, in_bounds), store)
-            else:
-                store()
+        if in_bounds:
+            if_then(reduce(logical_and, in_bounds), store)
+        else:
+            store()
 
-        loop(mlir.constant(0), mlir.constant(8 * own * core.columns // 32), element)
+    def _loaded(self, row: mlir.Value, column: mlir.Value, warp: int) -> Partial:
+        """What ``_leave`` stored of a row of the block, or the part of it of a warp."""
+        width, line = self.width, 8 * self.core.own * warp
+        top, total = (
+            self.shared.load(index((row, width), (at + line * width, 1)), self.kind, width)
+            for at in self._left
+        )
+        at = index((row, self._pitch), (column, width), (line * self._pitch, 1))
+        return top, total, self.shared.load(at, self.kind, width)
+
+    def _store_part(self, row: mlir.Value, column: mlir.Value, whole: Partial) -> None:
+        """Store one column of a row of this part, and with the first one its maximum and total."""
+        assert self.parts is not None
+        parts, start, part = self.parts
+        top, total, sum_ = whole
+        first = parts.row(self.rows.kernel, part, self.number, row)
+        memory.store(start, memory.plus(first, column), sum_)
+
+        def leave() -> None:
+            at_top = memory.plus(first, self.limit["columns"])
+            memory.store(start, at_top, top)
+            memory.store(start, memory.plus(at_top, mlir.constant(1)), total)
+
+        if_then(compare("eq", column, mlir.constant(0)), leave)

@@ -1,15 +1,21 @@
-"""Attention on a GPU: the tiling of a launch, chosen to fit into shared memory."""
+"""Attention on a GPU: the tiling of a launch, chosen to fit into shared memory.
+
+Query heads that share keys and values are rows of one tile if there are few rows. A step of few rows divides
+its keys among the warps of a block.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kcache_compiler.lower.attention.evaluate import Coordinates
 from kcache_compiler.lower.attention.operands import Gathered
+from kcache_compiler.lower.attention.operands import Walked as Axis
 from kcache_compiler.lower.gpu.attention.tile_products import WARPS, Core, MatrixRows, PlainRows, Staged
 from kcache_compiler.lower.gpu.kernel import begins_anywhere
 from kcache_compiler.lower.gpu.matmul.loader import Walked, walk
-from kcache_compiler.lower.gpu.tile_sizes import Sizes, rejected
+from kcache_compiler.lower.gpu.tile_sizes import STEP, Sizes, rejected
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import Formula
@@ -18,7 +24,26 @@ from kcache_compiler.shapes.formula import Formula
 DEPTH = 128
 #: Depth of one piece of a larger depth.
 PIECE = 64
+#: Maximum number of rows whose keys are divided among warps; keys of a step then, of f32 and f64.
+FEW_ROWS, FEW_ROWS_KEYS = 16, (64, 32)
 _NARROW = ("f16", "bf16")
+#: The name of the row axis of query heads that share keys and values.
+_SHARING = -1
+
+
+@dataclass(frozen=True)
+class SharedHeads:
+    """Index ``count`` * i + j of axis ``name`` of the scores is index i in the batch, and j of a row."""
+
+    name: int
+    count: int
+
+    def place(self, batch: Coordinates, rows: Coordinates) -> Coordinates:
+        """The index on each axis from those in the batch and those of a row."""
+        place = {**batch, **rows}
+        head = memory.times(batch[self.name], mlir.constant(self.count))
+        place[self.name] = memory.plus(head, place.pop(_SHARING))
+        return place
 
 
 @dataclass(frozen=True)
@@ -42,14 +67,20 @@ class AttentionPlan:
     shared: int
     #: The factor of scores after the product.
     scale: float
+    heads: SharedHeads | None = None
 
     @property
     def stages(self) -> int:
         return 2 if self.whole else 1
 
+    def place(self, batch: Coordinates, rows: Coordinates) -> Coordinates:
+        """The index on each axis of the scores from those in the batch and those of a row."""
+        return {**batch, **rows} if self.heads is None else self.heads.place(batch, rows)
+
 
 def plan_attention(attention: Gathered, sizes: Sizes) -> AttentionPlan:
     """The first plan of an attention that fits into shared memory."""
+    attention, heads = _with_shared_heads(attention)
     kinds = {attention.operands[name].kind for name in ("q", "k", "v")}
     scale = attention.operands["q"].scale * attention.operands["k"].scale
     (kind, *other_kinds) = kinds
@@ -69,7 +100,25 @@ def plan_attention(attention: Gathered, sizes: Sizes) -> AttentionPlan:
     fitting = next((plan for plan in plans if plan.shared <= sizes.room), None)
     if fitting is None:
         raise rejected(f"no tile of attention fits into {sizes.room} bytes of shared memory")
-    return fitting
+    return replace(fitting, heads=heads)
+
+
+def _with_shared_heads(attention: Gathered) -> tuple[Gathered, SharedHeads | None]:
+    """The attention with query heads that share keys and values as rows, if few rows leave a tile empty."""
+    rows = attention.size("rows")
+    shared = [axis for axis in attention.batch if axis.parts]
+    if len(shared) != 1 or not isinstance(rows, int) or rows > FEW_ROWS:
+        return attention, None
+    (axis,) = shared
+    outer, inner = axis.parts
+    if (inner.key, inner.value) != (0, 0) or not isinstance(inner.size, int):
+        return attention, None
+    batch = [
+        Axis(outer.name, outer.size, outer.query, outer.key, outer.value) if each == axis else each
+        for each in attention.batch
+    ]
+    rows_axes = [*attention.rows, replace(inner, name=_SHARING)]
+    return replace(attention, batch=batch, rows=rows_axes), SharedHeads(axis.name, inner.size)
 
 
 def _weights_kind(attention: Gathered) -> str:
@@ -85,11 +134,16 @@ def _cores(attention: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterat
     keys = choices.keys or (defaults.keys if matrix else defaults.plain_keys)
     whole = isinstance(depth, int) and depth <= DEPTH
     deep = _tile(depth, DEPTH)
+    few = isinstance(rows, int) and rows <= FEW_ROWS
     if matrix:
+        if whole and few and keys % (STEP * WARPS) == 0:
+            yield MatrixRows(kind, keys, deep, tile_columns, WARPS), True
         if whole:
             yield MatrixRows(kind, keys, deep, tile_columns), True
         yield MatrixRows(kind, keys, PIECE, tile_columns), False
         return
+    for few_keys in FEW_ROWS_KEYS if whole and few else ():
+        yield PlainRows(attention.wide, 2, choices.keys or few_keys, deep, tile_columns, WARPS), True
     small_tile = attention.wide == "f64" or (isinstance(rows, int) and rows <= 16 * WARPS)
     if whole:
         for own in (2,) if small_tile else (4, 2):
@@ -155,6 +209,6 @@ def _laid_out(
         place += count * staged[name].size
     scratch, flags = place, place + core.scratch
     wide = memory.element_bytes(mlir.type_of(core.wide))
-    results = core.rows * (core.columns + core.pad) * wide + 2 * core.rows * wide
+    results = core.lines * (core.columns + core.pad) * wide + 2 * core.lines * wide
     shared = max(flags + 8 * WARPS, results)
     return AttentionPlan(attention, core, whole, walks, fast, staged, scratch, flags, results, shared, scale)

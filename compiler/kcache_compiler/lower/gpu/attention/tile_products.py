@@ -1,7 +1,8 @@
 """Products of attention on tiles in shared memory: scores of queries and keys, sums of values.
 
-Each warp owns rows. Four neighbouring lanes share a row: each lane holds some of its scores and sums in
-registers, so that a reduction over a row needs two shuffles.
+Each warp owns rows, or, if there are few rows, all rows and a part of the keys of a step. Four neighbouring
+lanes share a row: each lane holds some of its scores and sums in registers, so that a reduction over a row
+needs two shuffles.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kcache_compiler.lower.gpu.addresses import ahead, load_each, store, store_e
 from kcache_compiler.lower.gpu.intrinsics import intrinsic, warp_barrier
 from kcache_compiler.lower.gpu.kernel import no_unroll_annotation
 from kcache_compiler.lower.gpu.matmul.fma_tile import Shared, index, over, rest
-from kcache_compiler.lower.gpu.matmul.mma_tile import Matrices, multiply
+from kcache_compiler.lower.gpu.matmul.mma_tile import Matrices, Terms, multiply
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import i64
 from kcache_compiler.mlir import operations as mlir
@@ -52,24 +53,36 @@ class Staged:
 class Core(ABC):
     """Register tile of a thread: ``own`` rows with scores of ``keys`` keys and sums of ``columns`` columns.
 
-    ``depth`` elements of queries and keys are multiplied at a time.
+    ``depth`` elements of queries and keys are multiplied at a time. The keys of a step are divided among
+    ``key_warps`` warps, 1 or all, which then have the same rows.
     """
 
     #: Padding elements between lines of a tile.
     pad: int
 
-    def __init__(self, wide: str, own: int, keys: int, depth: int, columns: int) -> None:
+    def __init__(self, wide: str, own: int, keys: int, depth: int, columns: int, key_warps: int = 1) -> None:
         self.wide, self.own, self.keys, self.depth, self.columns = wide, own, keys, depth, columns
+        self.key_warps = key_warps
 
     @property
     def rows(self) -> int:
         """Rows of a block."""
+        return self.lines // self.key_warps
+
+    @property
+    def lines(self) -> int:
+        """Rows of all warps, each with maxima, totals and sums of its own."""
         return 8 * self.own * WARPS
+
+    @property
+    def warp_keys(self) -> int:
+        """Keys of a warp and step."""
+        return self.keys // self.key_warps
 
     @property
     def scores(self) -> int:
         """Scores of a thread."""
-        return self.own * self.keys // QUAD
+        return self.own * self.warp_keys // QUAD
 
     @property
     def sums(self) -> int:
@@ -88,7 +101,18 @@ class Core(ABC):
 
     def row(self, number: Number) -> mlir.Value:
         """The number in the block of row ``number`` of this thread."""
+        if self.key_warps > 1:
+            return index((self.group, 1), (number, 8))
+        return self.line_of_warp(number)
+
+    def line_of_warp(self, number: Number) -> mlir.Value:
+        """The number of row ``number`` of this thread among the rows of all warps."""
         return index((self.warp, 8 * self.own), (self.group, 1), (number, 8))
+
+    @property
+    def _first_key(self) -> Terms:
+        """The first key of this warp in a step, as terms of an index."""
+        return [(self.warp, self.warp_keys)] if self.key_warps > 1 else []
 
     @property
     def _rows(self) -> list[int]:
@@ -155,15 +179,15 @@ class MatrixRows(Core):
 
     pad = 8
 
-    def __init__(self, kind: str, keys: int, depth: int, columns: int) -> None:
-        super().__init__("f32", 2, keys, depth, columns)
+    def __init__(self, kind: str, keys: int, depth: int, columns: int, key_warps: int = 1) -> None:
+        super().__init__("f32", 2, keys, depth, columns, key_warps)
         self.kind = kind
 
     def first(self, kind: str) -> mlir.Value:
-        return index((self.quad, 2))
+        return index((self.quad, 2), *(self._first_key if kind == "scores" else []))
 
     def line(self, kind: str, number: int) -> list[tuple[int, int]]:
-        count = self.keys if kind == "scores" else self.columns
+        count = self.warp_keys if kind == "scores" else self.columns
         return [
             (4 * block + 2 * number + part, 8 * block + part)
             for block in range(count // 8)
@@ -184,10 +208,12 @@ class MatrixRows(Core):
     ) -> list[mlir.Value]:
         scores = list(scores)
         left, right = self._tile(queries, mlir.constant(0), True), self._tile(keys, stage, False)
+        rows: Terms = [] if self.key_warps > 1 else [(self.warp, 16)]
         for deep in range(0, self.depth, 16):
-            a = left.load([(self.warp, 16)], [(deep, 1)])
-            for block in range(self.keys // 16):
-                self._pair(a, right.load([(block, 16)], [(deep, 1)]), scores, 8 * block)
+            a = left.load(rows, [(deep, 1)])
+            for block in range(self.warp_keys // 16):
+                b = right.load([*self._first_key, (block, 16)], [(deep, 1)])
+                self._pair(a, b, scores, 8 * block)
         return scores
 
     def mix(
@@ -195,11 +221,12 @@ class MatrixRows(Core):
     ) -> list[mlir.Value]:
         sums = list(sums)
         right = self._tile(values, stage, False)
-        for step in range(self.keys // 16):
+        for step in range(self.warp_keys // 16):
             first = 8 * step
             a = [self._packed(weights[first + 2 * n], weights[first + 2 * n + 1]) for n in range(4)]
             for block in range(self.columns // 16):
-                self._pair(a, right.load([(block, 16)], [(16 * step, 1)]), sums, 8 * block)
+                b = right.load([(block, 16)], [*self._first_key, (16 * step, 1)])
+                self._pair(a, b, sums, 8 * block)
         return sums
 
     def _pair(self, a: list[mlir.Value], b: list[mlir.Value], c: list[mlir.Value], at: int) -> None:
@@ -222,8 +249,8 @@ class PlainRows(Core):
     A block barrier separates this from the previous iteration.
     """
 
-    def __init__(self, wide: str, own: int, keys: int, depth: int, columns: int) -> None:
-        super().__init__(wide, own, keys, depth, columns)
+    def __init__(self, wide: str, own: int, keys: int, depth: int, columns: int, key_warps: int = 1) -> None:
+        super().__init__(wide, own, keys, depth, columns, key_warps)
         self.type = mlir.type_of(wide)
         self.width = memory.element_bytes(self.type)
         self.vector = 16 // self.width
@@ -231,14 +258,16 @@ class PlainRows(Core):
 
     @property
     def scratch(self) -> int:
-        return self.rows * (self.keys + self.pad) * self.width
+        return self.lines * (self.warp_keys + self.pad) * self.width
 
     def first(self, kind: str) -> mlir.Value:
-        return self.quad if kind == "scores" else index((self.quad, self.vector))
+        if kind == "scores":
+            return index((self.quad, 1), *self._first_key)
+        return index((self.quad, self.vector))
 
     def line(self, kind: str, number: int) -> list[tuple[int, int]]:
         if kind == "scores":
-            count = self.keys // QUAD
+            count = self.warp_keys // QUAD
             return [(number * count + c, QUAD * c) for c in range(count)]
         count, step = self.columns // QUAD, self.vector
         return [(number * count + c, c // step * step * QUAD + c % step) for c in range(count)]
@@ -305,18 +334,20 @@ class PlainRows(Core):
     @property
     def _pitch(self) -> int:
         """Elements from one row of weights to the next."""
-        return self.keys + self.pad
+        return self.warp_keys + self.pad
 
     def _line_of(self, number: Number, first: mlir.Value) -> mlir.Value:
         """The address of element ``first`` of the weights of a row."""
-        row = index((self.row(0), self._pitch * self.width), (self.scratch_at, 1), (first, self.width))
+        row = index(
+            (self.line_of_warp(0), self._pitch * self.width), (self.scratch_at, 1), (first, self.width)
+        )
         if isinstance(number, int):
             return ahead(self.shared.at(row), 8 * number * self._pitch * self.width)
         return self.shared.at(memory.plus(row, index((number, 8 * self._pitch * self.width))))
 
     def _keep(self, number: Number, weights: list[mlir.Value]) -> None:
         """Store the weights of a row in shared memory of the warp."""
-        start = self._line_of(number, self.first("scores"))
+        start = self._line_of(number, self.quad)
         for weight, (_, key) in zip(weights, self.line("scores", 0), strict=True):
             store(ahead(start, key * self.width), weight, self.width)
 
@@ -328,14 +359,18 @@ class PlainRows(Core):
         Scores are stored where the weights of their row will be, contiguous per lane. Loop-carried values are
         rotated, so that the current rows are first.
         """
-        own, count, half = self.own, self.keys // QUAD, self.own // 2
+        own, count, half = self.own, self.warp_keys // QUAD, self.own // 2
+        bytes_together = min(16, count * self.width)
         first_score = memory.times(self.quad, mlir.constant(count))
         for number in range(own):
-            store_each(self._line_of(number, first_score), scores[number * count : (number + 1) * count], 16)
+            row_scores = scores[number * count : (number + 1) * count]
+            store_each(self._line_of(number, first_score), row_scores, bytes_together)
 
         def half_step(first: mlir.Value, values: list[mlir.Value]) -> list[mlir.Value]:
             rows = [index((first, 1), (number, 1)) for number in range(half)]
-            row_scores = [load_each(self._line_of(row, first_score), count, self.type, 16) for row in rows]
+            row_scores = [
+                load_each(self._line_of(row, first_score), count, self.type, bytes_together) for row in rows
+            ]
             warp_barrier()
             new_states: list[tuple[mlir.Value, ...]] = []
             for number, row in enumerate(rows):
@@ -360,7 +395,7 @@ class PlainRows(Core):
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
         start, pitch = mlir.constant(self.scratch_at), self._pitch
-        first_row = self.row(0)
+        first_row = self.line_of_warp(0)
         for number in range(self.own if weights else 0):
             self._keep(number, [weights[place] for place, _ in self.line("scores", number)])
         warp_barrier()
@@ -369,7 +404,8 @@ class PlainRows(Core):
 
         def step(at: mlir.Value, accumulators: list[mlir.Value]) -> list[mlir.Value]:
             a = [self._read(address) for address in self._places(start, first_row, self._rows, pitch, at)]
-            lines = self._places(values.start(stage), at, list(range(self.vector)), values.pitch, column)
+            first = index((at, 1), *self._first_key)
+            lines = self._places(values.start(stage), first, list(range(self.vector)), values.pitch, column)
             for n, line in enumerate(lines):
                 b = [element for offset in groups for element in self._read(ahead(line, offset * self.width))]
                 for i, a_values in enumerate(a):
@@ -378,4 +414,4 @@ class PlainRows(Core):
                         accumulators[place] = self._fma(a_values[n], value, accumulators[place])
             return accumulators
 
-        return self._steps(self.keys, self.vector, sums, step)
+        return self._steps(self.warp_keys, self.vector, sums, step)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kcache_compiler.llvm.gpu_targets import GpuTarget
 from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.match import GemmAxis, Groups, is_contraction, partition
 from kcache_compiler.lower.gpu.kernel import begins_anywhere
 from kcache_compiler.lower.gpu.matmul.loader import Walked, chunk_lanes, walk
-from kcache_compiler.lower.gpu.tile_sizes import Sizes, Tile
+from kcache_compiler.lower.gpu.tile_sizes import FEW_ROWS, Sizes, Tile
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import read_nest
@@ -24,9 +25,15 @@ from kcache_compiler.shapes.formula import Formula
 
 #: Minimum number of products per matrix of the batch, and of rows and columns, for tiles.
 FEW, NARROW = 4096, 8
+#: For tiles of fewer rows or columns: minimum steps of K, of the other side, and number of products.
+DEEP, WIDE, MANY = 128, 64, 32768
 #: Blocks that split-K makes at most, about as many as a large GPU runs at once; minimum steps along K of a
 #: part, whose time is several times that of another launch; maximum parts.
 BLOCKS, PART_STEPS, PARTS = 128, 32, 8
+#: The same for few rows: threads of a multiprocessor, bytes along K of a part, parts.
+FEW_ROWS_THREADS, FEW_ROWS_PART, FEW_ROWS_PARTS = 256, 1024, 16
+#: Most addresses that a thread computes for the next tile of B of few rows.
+ADDRESSES = 16
 #: Minimum bytes of an asynchronous copy.
 COPIED = 4
 _NARROW_FLOATS = ("f16", "bf16")
@@ -71,7 +78,7 @@ def takes_tiles(generic: mlir.Op, shapes: Shapes, strict: bool) -> bool:
     if strict or not is_contraction(generic):
         return False
     groups = partition(read_nest(generic, shapes)[0])
-    return groups is not None and bool(groups.k and groups.m and groups.n) and _worthwhile(groups)
+    return groups is not None and bool(groups.k) and _worthwhile(groups)
 
 
 def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
@@ -95,9 +102,10 @@ def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
     groups, order = partition(nest), (0, 1)
     if groups is None or not groups.k:
         return None
-    if not groups.n or groups.n[-1].c != 1:
+    few = _few(groups)
+    if few == "n" or (few is None and (not groups.n or groups.n[-1].c != 1)):
         groups, order = groups.swapped, (1, 0)
-    if not groups.m or not groups.n or not _worthwhile(groups):
+    if not _worthwhile(groups):
         return None
     outer = (*groups.batch, *groups.m, *groups.n)
     if any(axis.sources[0][0] >= fused.shared for axis in outer):
@@ -109,29 +117,69 @@ def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
     moved = [begins_anywhere(planned.buffers[nest.accesses[number].buffer]) for number in order]
     a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
     b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
-    tile = sizes.tile(matrix, _large(groups, matrix, products.wide, sizes))
+    tile = _few_rows_tile(sizes, groups, b, matrix, products.wide) if few else None
+    tile = tile or sizes.tile(matrix, _large(groups, matrix, products.wide, sizes))
     if matrix and not all(_copied(operand, rows, tile) for operand, rows in ((a, tile.m), (b, tile.n))):
         tile = replace(tile, stages=2)
     return Tiles(place, groups, a, b, products.wide, tile)
 
 
-def default_split(tiles: Tiles) -> int:
+def default_split(tiles: Tiles, gpu: GpuTarget) -> int:
     """The number of parts of K: more than 1 if a static product has few tiles and many steps along K."""
     groups, tile = tiles.groups, tiles.tile
     batch, m, n, k = (groups.sizes(name) for name in ("batch", "m", "n", "k"))
     if not (isinstance(batch, int) and isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         return 1
     blocks = batch * -(-m // tile.m) * -(-n // tile.n)
+    limits = BLOCKS, PART_STEPS * tile.k, PARTS
+    if tile.m <= FEW_ROWS:
+        width = memory.element_bytes(mlir.type_of(tiles.b.element))
+        per_multiprocessor = FEW_ROWS_THREADS // tile.threads
+        limits = per_multiprocessor * gpu.multiprocessors, FEW_ROWS_PART // width, FEW_ROWS_PARTS
+    most_blocks, part, most = limits
     parts = 1
-    while parts < PARTS and 2 * parts * blocks <= BLOCKS and 2 * parts * PART_STEPS * tile.k <= k:
+    while parts < most and 2 * parts * blocks <= most_blocks and 2 * parts * part <= k:
         parts *= 2
     return parts
+
+
+def _few(groups: Groups) -> str | None:
+    """Which of m and n has few rows, the fewer ones of both, if K is deep enough for their tiles."""
+    k = groups.sizes("k")
+    if isinstance(k, int) and k < DEEP:
+        return None
+    sizes = {name: size for name in ("m", "n") if isinstance(size := groups.sizes(name), int)}
+    few = [name for name, size in sizes.items() if size <= FEW_ROWS]
+    return min(few, key=lambda name: sizes[name], default=None)
+
+
+def few_rows_pay(few: int, many: Formula, k: Formula, along_k: bool) -> bool:
+    """Whether tiles pay for ``few`` rows, fewer than ``NARROW``, of a static product.
+
+    ``along_k``: the large operand is contiguous along K. A block or warp per element of C, which reads K in
+    vectors, is then as fast for one row.
+    """
+    if not (isinstance(many, int) and isinstance(k, int)) or few == 0 or (few == 1 and along_k):
+        return False
+    return k >= DEEP and many >= WIDE and few * many * k >= MANY
+
+
+def _few_rows_tile(sizes: Sizes, groups: Groups, b: Operand, matrix: bool, wide: str) -> Tile | None:
+    """The tile of a product of few rows. Elements of B that each need an address are few per thread."""
+    rows = groups.sizes("m")
+    tile = sizes.few_rows_tile(matrix, rows, wide) if isinstance(rows, int) else None
+    one_address = len(groups.n) == 1 and len(groups.k) == 1
+    if tile is None or one_address or tile.n * tile.k <= tile.threads * b.lanes * ADDRESSES:
+        return tile
+    return replace(tile, k=tile.k // 2) if matrix else sizes.few_rows_tile(matrix, FEW_ROWS, wide)
 
 
 def _worthwhile(groups: Groups) -> bool:
     m, n, k = (groups.sizes(name) for name in ("m", "n", "k"))
     if any(isinstance(size, int) and size < NARROW for size in (m, n)):
-        return False
+        few, many, large = (m, n, "b") if _few(groups) == "m" else (n, m, "a")
+        along_k = bool(groups.k) and getattr(groups.k[-1], large) == 1
+        return isinstance(few, int) and few_rows_pay(few, many, k, along_k)
     return not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and m * n * k < FEW)
 
 

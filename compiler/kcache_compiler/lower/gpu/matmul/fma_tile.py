@@ -67,15 +67,16 @@ class PlainCore:
     def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
         self.tile, self.wide = tiles.tile, mlir.type_of(tiles.wide)
         self.width = memory.element_bytes(self.wide)
-        self.pitch = max(self.tile.m, self.tile.n) + _PLAIN_PAD
-        self.half = self.tile.k * self.pitch * self.width
+        self.lines = [(rows + _PLAIN_PAD) * self.width for rows in (self.tile.m, self.tile.n)]
+        self.half, half_b = (self.tile.k * line for line in self.lines)
+        self.stage = self.half + half_b
         self.across = self.tile.n // self.tile.own
         self.thread = thread
         self.row, self.column = over(thread, self.across), rest(thread, self.across)
 
     @property
     def shared_bytes(self) -> int:
-        return max(4 * self.half, self.staged[0] * self.tile.n * self.width)
+        return max(2 * self.stage, self.staged[0] * self.tile.n * self.width)
 
     def start(self) -> list[mlir.Value]:
         """The initial sums."""
@@ -85,10 +86,10 @@ class PlainCore:
         self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
     ) -> None:
         """Store chunks of an operand in one of the two stages."""
-        element, along_k, line = loader.start.element, loader.operand.along_k, self.pitch * self.width
+        element, along_k, line = loader.start.element, loader.operand.along_k, self.lines[side]
 
         def place(row: mlir.Value, depth: mlir.Value) -> mlir.Value:
-            stages = [(stage, 2 * self.half), (side, self.half)]
+            stages = [(stage, self.stage), (side, self.half)]
             return shared.at(index(*stages, (depth, line), (row, self.width)))
 
         addresses = loader.lines(place, self.width if along_k else line)
@@ -113,23 +114,23 @@ class PlainCore:
 
     def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
         """Add the products of the two tiles in ``stage``."""
-        side, line = self.tile.own, self.pitch * self.width
+        side, (line_a, line_b) = self.tile.own, self.lines
         deeper = 16 // side
         bounds = mlir.constant(0), mlir.constant(self.tile.k)
         loop = mlir.for_loop(bounds, mlir.constant(deeper), sums)
         block = mlir.block_of(loop)
         with mlir.at_end(block):
             k, *sums = list(block.arguments)
-            base = index((stage, 2 * self.half), (k, line))
-            at_a = shared.at(memory.plus(base, index((self.row, side * self.width))))
-            at_b = shared.at(memory.plus(base, index((1, self.half), (self.column, _GROUP * self.width))))
+            first = (stage, self.stage)
+            at_a = shared.at(index(first, (k, line_a), (self.row, side * self.width)))
+            at_b = shared.at(index(first, (k, line_b), (1, self.half), (self.column, _GROUP * self.width)))
             for deep in range(deeper):
-                a = load_each(ahead(at_a, deep * line), side, self.wide, _BYTES)
+                a = load_each(ahead(at_a, deep * line_a), side, self.wide, _BYTES)
                 b = [
                     element
                     for j in range(0, side, _GROUP)
                     for element in load_each(
-                        ahead(at_b, deep * line + self._column(j) * self.width), _GROUP, self.wide, _BYTES
+                        ahead(at_b, deep * line_b + self._column(j) * self.width), _GROUP, self.wide, _BYTES
                     )
                 ]
                 for i in range(side):

@@ -88,14 +88,14 @@ def _parts(struct: mlir.Value, kind: mlir.Type) -> list[mlir.Value]:
 
 
 class MatrixCore:
-    """MMA tiles of f16 and bf16 by ``m16n8k16``; warps are in two rows, each with a part of the tile."""
+    """MMA tiles of f16 and bf16 by ``m16n8k16``; warps, in one or two rows, have parts of the tile."""
 
     def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
         tile = tiles.tile
         self.tile, self.wide, self.width = tile, mlir.type_of("f32"), 4
         self.kind = tiles.a.element
-        self.warps_n = tile.threads // 32 // 2
-        self.m, self.n = tile.m // 2, tile.n // self.warps_n
+        self.warps_n = tile.threads // 32 // tile.warp_rows
+        self.m, self.n = tile.m // tile.warp_rows, tile.n // self.warps_n
         self.along = (tiles.a.along_k, tiles.b.along_k)
         sides = list(zip(self.along, (tile.m, tile.n), strict=True))
         self.pitches = [(tile.k if along_k else rows) * _BYTES + _PAD for along_k, rows in sides]

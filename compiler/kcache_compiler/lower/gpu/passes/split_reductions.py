@@ -12,6 +12,7 @@ from math import prod
 
 from kcache_compiler.lower.gemm.match import is_contraction
 from kcache_compiler.lower.gpu.loops.combine_partials import INTEGERS, Combiner
+from kcache_compiler.lower.gpu.matmul.blocking import NARROW, few_rows_pay
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import linalg, tensor
@@ -19,6 +20,7 @@ from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.groups import PHASE
 
 #: If a block shares a row: most rows after the split, and fewest elements of a part.
 ROWS, ROW_PART = 256, 4096
@@ -26,8 +28,6 @@ ROWS, ROW_PART = 256, 4096
 COLUMNS, COLUMN_PART = 65536, 64
 #: Fewest parts for which a second launch pays.
 PARTS = 4
-#: Rows and columns from which on products are tiled.
-_TILED = 8
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,20 @@ class _Split:
 def split_reductions(unit: Unit) -> None:
     """Split the reductions of ``main`` that have few results for their elements."""
     for generic in mlir.operations(mlir.block_of(mlir.main_function(unit.module))):
-        if mlir.name_of(generic) != "linalg.generic" or is_marker(generic) or MARK in generic.attributes:
+        if mlir.name_of(generic) != "linalg.generic" or is_marker(generic):
             continue
-        combiner = _combiner(generic, unit.options.numerics == "strict")
-        ranges = _ranges(generic)
-        if combiner is None or ranges is None or _is_tiled(generic, ranges):
+        if MARK in generic.attributes or PHASE in generic.attributes:
+            continue
+        combiner = combiner_of(generic, unit.options.numerics == "strict")
+        ranges = ranges_of(generic)
+        if combiner is None or ranges is None or is_tiled(generic, ranges):
             continue
         split = _planned(generic, ranges)
         if split is not None:
             _split(generic, combiner, split)
 
 
-def _combiner(generic: mlir.Op, strict: bool) -> Combiner | None:
+def combiner_of(generic: mlir.Op, strict: bool) -> Combiner | None:
     """What combines the result with an element, if it may be reassociated and the body uses no index."""
     if len(generic.results) != 1:
         return None
@@ -67,16 +69,16 @@ def _combiner(generic: mlir.Op, strict: bool) -> Combiner | None:
     return Combiner(owner) if once and len(owner.operands) == 2 else None
 
 
-def _dims(index_map: mlir.AffineMap) -> list[int | None]:
+def dims_of(index_map: mlir.AffineMap) -> list[int | None]:
     """The loop of each axis; None for other expressions."""
     return [mlir.plain_dim(expression) for expression in index_map.results]
 
 
-def _ranges(generic: mlir.Op) -> list[int] | None:
+def ranges_of(generic: mlir.Op) -> list[int] | None:
     """The sizes of the loops; None unless they are static and each axis of an operand is one loop."""
     found = dict[int, int]()
     for operand, index_map in zip(generic.operands, mlir.indexing_maps(generic), strict=True):
-        dims = _dims(index_map)
+        dims = dims_of(index_map)
         sizes = mlir.sizes_of(operand.type) if mlir.is_tensor(operand.type) else []
         if len(set(dims)) != len(dims):
             return None
@@ -88,14 +90,19 @@ def _ranges(generic: mlir.Op) -> list[int] | None:
     return [found[loop] for loop in loops] if all(loop in found for loop in loops) else None
 
 
-def _is_tiled(generic: mlir.Op, ranges: list[int]) -> bool:
-    """Whether it is a product with rows and columns for tiles."""
+def is_tiled(generic: mlir.Op, ranges: list[int]) -> bool:
+    """Whether it is a product for tiles."""
     if not is_contraction(generic):
         return False
-    a, b = (set(_dims(index_map)) for index_map in mlir.indexing_maps(generic)[:2])
-    kept = set(_dims(mlir.indexing_maps(generic)[-1]))
-    rows, columns = (prod(ranges[dim] for dim in own & kept if dim is not None) for own in (a - b, b - a))
-    return rows >= _TILED and columns >= _TILED
+    walked = [dims_of(index_map) for index_map in mlir.indexing_maps(generic)]
+    a, b, kept = map(set, walked)
+    own = [prod(ranges[dim] for dim in dims & kept if dim is not None) for dims in (a - b, b - a)]
+    few, large = (own[0], walked[1]) if own[0] <= own[1] else (own[1], walked[0])
+    if few >= NARROW:
+        return True
+    reduced = [loop for loop, kind in enumerate(mlir.iterator_types(generic)) if "reduction" in kind]
+    k = prod(ranges[loop] for loop in reduced)
+    return few_rows_pay(few, max(own), k, along_k=bool(large) and large[-1] in reduced)
 
 
 def _planned(generic: mlir.Op, ranges: list[int]) -> _Split | None:
@@ -106,15 +113,15 @@ def _planned(generic: mlir.Op, ranges: list[int]) -> _Split | None:
     results = prod(ranges) // elements if elements else 0
     if not reduced or not results:
         return None
-    in_rows = any(dims and dims[-1] in reduced for dims in map(_dims, mlir.indexing_maps(generic)[:-1]))
+    in_rows = any(dims and dims[-1] in reduced for dims in map(dims_of, mlir.indexing_maps(generic)[:-1]))
     most, part = (ROWS, ROW_PART) if in_rows else (COLUMNS, COLUMN_PART)
     limit = min(most // results, elements // part)
-    splits = [_Split(loop, _divisor(ranges[loop], limit)) for loop in reduced]
+    splits = [_Split(loop, divisor(ranges[loop], limit)) for loop in reduced]
     best = max(splits, key=lambda split: split.parts)
     return best if best.parts >= PARTS else None
 
 
-def _divisor(size: int, limit: int) -> int:
+def divisor(size: int, limit: int) -> int:
     """The largest divisor of ``size`` up to ``limit``, or 0."""
     return next((number for number in range(min(size, limit), 0, -1) if size % number == 0), 0)
 
@@ -123,7 +130,7 @@ def _split(generic: mlir.Op, combiner: Combiner, split: _Split) -> None:
     """Replace the reduction by one of parts, whose loop is outside of the loop that is split, and another."""
     kinds, maps = mlir.iterator_types(generic), mlir.indexing_maps(generic)
     *inputs, init = list(generic.operands)
-    kept, rank = _dims(maps[-1]), len(kinds)
+    kept, rank = dims_of(maps[-1]), len(kinds)
     sizes = mlir.sizes_of(init.type)
     element = combiner.kind
     partial = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in [split.parts, *sizes])}{element}>")
@@ -136,10 +143,10 @@ def _split(generic: mlir.Op, combiner: Combiner, split: _Split) -> None:
             lambda _: [combiner.neutral()],
         ).results[0]
         expanded = [
-            _expanded(value, _dims(index_map), split)
+            _expanded(value, dims_of(index_map), split)
             for value, index_map in zip(inputs, maps[:-1], strict=True)
         ]
-        texts = [_map_text(rank, _dims(index_map), split) for index_map in maps[:-1]]
+        texts = [_map_text(rank, dims_of(index_map), split) for index_map in maps[:-1]]
         outer = ", ".join(f"d{_moved(dim, split)}" for dim in kept if dim is not None)
         texts.append(f"{_domain(rank + 1)} -> (d{split.loop}{', ' if outer else ''}{outer})")
         new_kinds = [_kind(kind) for kind in kinds]

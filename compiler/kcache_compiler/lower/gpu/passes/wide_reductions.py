@@ -82,11 +82,11 @@ def _widen(generic: mlir.Op) -> None:
 
 def _widened(tensor: mlir.Value) -> mlir.Value:
     """The initial value of a reduction in f32; a constant fill stays one."""
-    number = _everywhere(tensor)
+    number = constant_fill(tensor)
     return elementwise(tensor, mlir.type_of("f32"), arith.extf, number)
 
 
-def _everywhere(tensor: mlir.Value) -> float | None:
+def constant_fill(tensor: mlir.Value) -> float | None:
     """The constant that a tensor is filled with, or None."""
     owner = mlir.defining(tensor)
     if owner is None or mlir.name_of(owner) != "linalg.generic":
