@@ -58,7 +58,7 @@ def chosen(sample: int, only: str) -> list[int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; 1 if the pack is too large."""
+    """Run the command line; 1 if the pack is too large, or a kernel spills registers."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit pack", description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--targets", default=",".join(TARGETS))
@@ -76,18 +76,30 @@ def main(arguments: Sequence[str]) -> int:
     numbers = chosen(options.sample, options.only)
     entries = _entries(numbers, targets, options.ir, work, options.jobs)
     contents = {entry["name"]: _record_path(work, entry["name"]) for entry in entries}
-    size = write_pack(options.out, entries, contents, facts)
+    size = write_pack(options.out, entries, contents, facts, options.jobs)
     refused = sum("unsupported" in entry for entry in entries)
     counts = f"{len(entries) - refused} cases, {refused} unsupported, for {', '.join(targets)}"
     print(f"{counts}: {size / 1e6:.1f} MB, {time.monotonic() - began:.0f} s")
+    found = _spilling(entries)
     if size > MAX_BYTES:
-        print(
-            f"the pack is larger than {MAX_BYTES >> 20} MiB: choose fewer targets, or --sample",
-            file=sys.stderr,
-        )
+        found.append(f"the pack is larger than {MAX_BYTES >> 20} MiB: choose fewer targets, or --sample")
+    if found:
+        print("\n".join(found), file=sys.stderr)
         return 1
     shutil.rmtree(work)
     return 0
+
+
+def _spilling(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each kernel that spills; says how many were assembled."""
+    lines = [
+        f"{entry['name']}: {kernel} spills {size} bytes"
+        for entry in entries
+        for kernel, size in entry.get("spills", {}).items()
+    ]
+    assembled = sum(entry.get("assembled", 0) for entry in entries)
+    print(f"ptxas assembled {assembled} kernels; {len(lines)} of them spill registers")
+    return lines
 
 
 def _entries(
@@ -140,7 +152,7 @@ def _entry_path(work: Path, number: int) -> Path:
 
 
 def _record_path(work: Path, name: str) -> Path:
-    return work / f"{digest(name.encode())}.xz"
+    return work / f"{digest(name.encode())}.record"
 
 
 def _work_folder(out: Path, state: dict[str, Any]) -> Path:
