@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("jax")
 
 from benchmarks.gpu.kit.kernels import kernels_for
 from benchmarks.gpu.kit.pack import TARGETS
+from kcache_compiler.llvm.gpu_targets import gpu_target_named
+from kcache_compiler.types import CompiledKernel
 from tests.gpu.kit import packs
 
 #: Of every group; attention and a product that take more shared memory than an sm_120 has; ones that spill
@@ -43,3 +47,26 @@ def test_a_kernel_that_is_lowered_once_has_the_bytes_of_a_compile(name: str) -> 
         compiled = program.compiled(target)
         assert kernel.artifacts == compiled.artifacts, target
         assert kernel.interface == compiled.interface, target
+
+
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [
+        ("bf16", ["sm_90"]),
+        ("threads", ["sm_90", "sm_120"]),
+        ("shared_total", ["sm_90", "sm_80", "sm_120"]),
+        ("shared_opt_in", ["sm_90"]),
+    ],
+)
+def test_a_program_is_lowered_again_where_a_property_that_it_reads_differs(
+    name: str, targets: list[str]
+) -> None:
+    program, lowered = packs.sources()["template/pointwise/f32/3x5"].build(), list[str]()
+
+    def compiled(target: str) -> CompiledKernel:
+        lowered.append(target)
+        assert getattr(gpu_target_named(target), name)
+        return program.compiled(target)
+
+    assert [*kernels_for(replace(program, compiled=compiled), TARGETS)] == [*TARGETS]
+    assert lowered == targets
