@@ -28,6 +28,8 @@ from kcache_compiler.versions import CODE_VERSION, GPU_CODE_VERSION
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120")
 MAX_BYTES = 40 << 20
+#: Cases between two lines of progress, and of one task at most.
+_PRINTED, _MOST_RELATED = 50, 4
 
 
 @cache
@@ -117,28 +119,48 @@ def _entries(
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max(1, min(jobs, len(left))), context) as pool:
-        running = {pool.submit(_pack_one, number, targets, ir, str(work)): number for number in left}
-        for count, future in enumerate(as_completed(running), 1):
-            number = running[future]
+        running = [pool.submit(_pack_some, part, targets, ir, str(work)) for part in _related(left)]
+        count = printed = 0
+        for future in as_completed(running):
             try:
-                done[number] = future.result()
-            except Exception as error:
+                done |= (entries := future.result())
+            except Exception:
                 pool.shutdown(wait=False, cancel_futures=True)
-                raise RuntimeError(f"{sources()[number].name} cannot be packed") from error
-            if count % 50 == 0 or count == len(left):
-                passed = time.monotonic() - began
+                raise
+            count += len(entries)
+            if count >= printed + _PRINTED or count == len(left):
+                passed, printed = time.monotonic() - began, count
                 rest = passed / count * (len(left) - count)
                 print(f"[{count}/{len(left)}] {passed:.0f} s, about {rest:.0f} s more", flush=True)
     return [done[number] for number in numbers]
 
 
-def _pack_one(number: int, targets: Sequence[str], ir: bool, work: str) -> dict[str, Any]:
-    source = sources()[number]
-    entry, content = packed(source, targets, ir)
-    folder = Path(work)
-    _replace(_record_path(folder, source.name), content)
-    _replace(_entry_path(folder, number), json.dumps(entry).encode())
-    return entry
+def _related(numbers: Sequence[int]) -> list[list[int]]:
+    """The numbers in parts, each for one process: sizes of a program share the kernel of the CPU."""
+    parts, last = list[list[int]](), ""
+    for number in numbers:
+        stem = sources()[number].name.rpartition("/")[0]
+        if stem != last or len(parts[-1]) == _MOST_RELATED:
+            parts.append([])
+        parts[-1].append(number)
+        last = stem
+    return parts
+
+
+def _pack_some(
+    numbers: Sequence[int], targets: Sequence[str], ir: bool, work: str
+) -> dict[int, dict[str, Any]]:
+    """Writes the records and the index entries of some cases; returns the entries."""
+    folder, entries = Path(work), dict[int, dict[str, Any]]()
+    for number in numbers:
+        source = sources()[number]
+        try:
+            entries[number], content = packed(source, targets, ir)
+        except Exception as error:
+            raise RuntimeError(f"{source.name} cannot be packed") from error
+        _replace(_record_path(folder, source.name), content)
+        _replace(_entry_path(folder, number), json.dumps(entries[number]).encode())
+    return entries
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -55,9 +55,9 @@ def size_of(dtype: str, shape: Sequence[int]) -> int:
 def wide(dtype: str, elements: Array) -> Array:
     """Stored elements as numbers: f64 for floats of at most 64 bits, else as they are."""
     if dtype == "bf16":
-        with np.errstate(invalid="ignore"):  # NaN that signals
-            return (elements.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return elements.astype(np.float64) if elements.dtype.kind == "f" else elements
+        elements = (elements.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(invalid="ignore"):  # NaN that signals
+        return elements.astype(np.float64) if elements.dtype.kind == "f" else elements
 
 
 def narrowed(dtype: str, numbers: Array) -> Array:
