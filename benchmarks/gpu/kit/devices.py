@@ -19,13 +19,17 @@ class NoGpu(Exception):
 
 @dataclass(frozen=True)
 class Execution:
-    """A kernel with its arguments at given sizes; buffers are inputs, constants, outputs, workspace."""
+    """A kernel with its arguments at given sizes; buffers are inputs, constants, outputs, workspace.
+
+    ``fills`` are what each output holds before the kernel runs, over and over.
+    """
 
     kernel: PackedKernel
     calls: tuple[GpuCall, ...]
     inputs: Sequence[bytes]
     constants: Sequence[bytes]
     output_sizes: Sequence[int]
+    fills: Sequence[bytes]
     workspace: int
 
 

@@ -28,6 +28,8 @@ from kcache_compiler.versions import CODE_VERSION, GPU_CODE_VERSION
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120")
 MAX_BYTES = 40 << 20
+#: Cases between two lines of progress, and of one task at most.
+_PRINTED, _MOST_RELATED = 50, 4
 
 
 @cache
@@ -58,7 +60,7 @@ def chosen(sample: int, only: str) -> list[int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; 1 if the pack is too large."""
+    """Run the command line; 1 if the pack is too large, or a kernel spills registers."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit pack", description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--targets", default=",".join(TARGETS))
@@ -76,18 +78,30 @@ def main(arguments: Sequence[str]) -> int:
     numbers = chosen(options.sample, options.only)
     entries = _entries(numbers, targets, options.ir, work, options.jobs)
     contents = {entry["name"]: _record_path(work, entry["name"]) for entry in entries}
-    size = write_pack(options.out, entries, contents, facts)
+    size = write_pack(options.out, entries, contents, facts, options.jobs)
     refused = sum("unsupported" in entry for entry in entries)
     counts = f"{len(entries) - refused} cases, {refused} unsupported, for {', '.join(targets)}"
     print(f"{counts}: {size / 1e6:.1f} MB, {time.monotonic() - began:.0f} s")
+    found = _spilling(entries)
     if size > MAX_BYTES:
-        print(
-            f"the pack is larger than {MAX_BYTES >> 20} MiB: choose fewer targets, or --sample",
-            file=sys.stderr,
-        )
+        found.append(f"the pack is larger than {MAX_BYTES >> 20} MiB: choose fewer targets, or --sample")
+    if found:
+        print("\n".join(found), file=sys.stderr)
         return 1
     shutil.rmtree(work)
     return 0
+
+
+def _spilling(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each kernel that spills; says how many were assembled."""
+    lines = [
+        f"{entry['name']}: {kernel} spills {size} bytes"
+        for entry in entries
+        for kernel, size in entry.get("spills", {}).items()
+    ]
+    assembled = sum(entry.get("assembled", 0) for entry in entries)
+    print(f"ptxas assembled {assembled} kernels; {len(lines)} of them spill registers")
+    return lines
 
 
 def _entries(
@@ -105,28 +119,48 @@ def _entries(
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max(1, min(jobs, len(left))), context) as pool:
-        running = {pool.submit(_pack_one, number, targets, ir, str(work)): number for number in left}
-        for count, future in enumerate(as_completed(running), 1):
-            number = running[future]
+        running = [pool.submit(_pack_some, part, targets, ir, str(work)) for part in _related(left)]
+        count = printed = 0
+        for future in as_completed(running):
             try:
-                done[number] = future.result()
-            except Exception as error:
+                done |= (entries := future.result())
+            except Exception:
                 pool.shutdown(wait=False, cancel_futures=True)
-                raise RuntimeError(f"{sources()[number].name} cannot be packed") from error
-            if count % 50 == 0 or count == len(left):
-                passed = time.monotonic() - began
+                raise
+            count += len(entries)
+            if count >= printed + _PRINTED or count == len(left):
+                passed, printed = time.monotonic() - began, count
                 rest = passed / count * (len(left) - count)
                 print(f"[{count}/{len(left)}] {passed:.0f} s, about {rest:.0f} s more", flush=True)
     return [done[number] for number in numbers]
 
 
-def _pack_one(number: int, targets: Sequence[str], ir: bool, work: str) -> dict[str, Any]:
-    source = sources()[number]
-    entry, content = packed(source, targets, ir)
-    folder = Path(work)
-    _replace(_record_path(folder, source.name), content)
-    _replace(_entry_path(folder, number), json.dumps(entry).encode())
-    return entry
+def _related(numbers: Sequence[int]) -> list[list[int]]:
+    """The numbers in parts, each for one process: sizes of a program share the kernel of the CPU."""
+    parts, last = list[list[int]](), ""
+    for number in numbers:
+        stem = sources()[number].name.rpartition("/")[0]
+        if stem != last or len(parts[-1]) == _MOST_RELATED:
+            parts.append([])
+        parts[-1].append(number)
+        last = stem
+    return parts
+
+
+def _pack_some(
+    numbers: Sequence[int], targets: Sequence[str], ir: bool, work: str
+) -> dict[int, dict[str, Any]]:
+    """Writes the records and the index entries of some cases; returns the entries."""
+    folder, entries = Path(work), dict[int, dict[str, Any]]()
+    for number in numbers:
+        source = sources()[number]
+        try:
+            entries[number], content = packed(source, targets, ir)
+        except Exception as error:
+            raise RuntimeError(f"{source.name} cannot be packed") from error
+        _replace(_record_path(folder, source.name), content)
+        _replace(_entry_path(folder, number), json.dumps(entries[number]).encode())
+    return entries
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -140,7 +174,7 @@ def _entry_path(work: Path, number: int) -> Path:
 
 
 def _record_path(work: Path, name: str) -> Path:
-    return work / f"{digest(name.encode())}.xz"
+    return work / f"{digest(name.encode())}.record"
 
 
 def _work_folder(out: Path, state: dict[str, Any]) -> Path:

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks.gpu.kit.values import stored
-from kcache_compiler.types import SMALL_FLOATS, CompiledKernel
+from kcache_compiler.types import SMALL_FLOATS, CompiledKernel, CompileOptions
 from kcache_grpc.runtime.dtypes import numpy_dtype
 
 Array = Any
@@ -67,11 +67,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """``compiled`` returns the kernel for a target."""
+    """``compiled`` returns the kernel for a target, compiled with ``options``."""
 
     compiled: Callable[[str], CompiledKernel]
     calls: tuple[Call, ...]
     constants: tuple[bytes, ...] = ()
+    options: CompileOptions = field(default_factory=CompileOptions)
 
 
 @dataclass(frozen=True)

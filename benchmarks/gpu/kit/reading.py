@@ -1,4 +1,4 @@
-"""Packs as they are read: an index of cases, and a bundle with one blob for each case.
+"""Packs as they are read: an index of cases, and a bundle whose blobs have the records of some cases each.
 
 The standard library is enough: blobs are compressed by LZMA, so that zstd, the compression of bundles, stores
 them as they are. Each blob is checked against its digest in the index.
@@ -21,7 +21,7 @@ from kcache_grpc.model.sizes.expression import evaluate, holds
 
 INDEX, BUNDLE = "index.json", "kernels.kcb"
 #: Version of the layout of packs.
-FORMAT = 1
+FORMAT = 2
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _LENGTH = struct.Struct("<I")
 
@@ -60,8 +60,8 @@ class PackedKernel:
 
     def artifact(self, kind: str) -> bytes | None:
         """``ptx``, ``cubin`` or ``llvm``; None if the pack lacks it."""
-        place = self._said["artifacts"].get(kind)
-        return None if place is None else self._record.data(place)
+        places = self._said["artifacts"].get(kind)
+        return None if places is None else b"".join(map(self._record.data, places))
 
     def constants(self) -> list[bytes]:
         """Contents of the lifted constants."""
@@ -96,17 +96,28 @@ class Pack:
         if self.index.get("format") != FORMAT:
             raise IntegrityError(f"{folder} has format {self.index.get('format')}, this kit reads {FORMAT}")
         self.cases: dict[str, dict[str, Any]] = {case["name"]: case for case in self.index["cases"]}
+        self._number, self._blob = -1, b""
 
     def record(self, name: str) -> Record:
-        """The record of a case. Raises ``IntegrityError`` for bytes that are not those of the index."""
+        """The record of a case. Raises ``IntegrityError`` for bytes that are not those of the index.
+
+        Cases in the order of ``priority`` read each blob once: the last one is kept.
+        """
         case = self.cases[name]
+        if case["blob"] != self._number:
+            self._number, self._blob = case["blob"], self._read(case["blob"])
+        offset, size = case["place"]
+        return Record(self._blob[offset : offset + size])
+
+    def _read(self, number: int) -> bytes:
+        blob = self.index["blobs"][number]
         with (self.folder / BUNDLE).open("rb") as file:
-            file.seek(case["offset"])
-            entry = file.read(case["size"])
+            file.seek(blob["offset"])
+            entry = file.read(blob["size"])
         content = _entry_content(entry)
-        if digest(content) != case["sha256"]:
-            raise IntegrityError(f"the blob of {name} is damaged")
-        return Record(lzma.decompress(content))
+        if digest(content) != blob["sha256"]:
+            raise IntegrityError(f"blob {number} of {self.folder / BUNDLE} is damaged")
+        return lzma.decompress(content)
 
 
 def chosen_target(targets: Sequence[str], capability: Version) -> str | None:

@@ -46,11 +46,25 @@ def parser(program: str, folder: Path | None) -> argparse.ArgumentParser:
     )
     made.add_argument("--driver", default="", help="a Python file whose open_device() executes kernels")
     made.add_argument("--only", default="", help="cases whose name contains this")
+    made.add_argument(
+        "--work", type=int, help="only cases of at most so many elements times lines of LLVM IR"
+    )
+    made.add_argument(
+        "--part", type=_part, default=(0, 1), help="I/N: of N parts of the cases that of index I"
+    )
     made.add_argument("--kind", choices=[*LIMITS], help="only cases that are compared, or that are timed")
     made.add_argument("--limit", type=float, help="seconds of a case")
     made.add_argument("--again", action="store_true", help="execute again what was not right")
     made.add_argument("--sanitize", action="store_true", help="a kernel of each form under compute-sanitizer")
     return made
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Raises ``ValueError``."""
+    index, count = map(int, text.split("/"))
+    if not 0 <= index < count:
+        raise ValueError(text)
+    return index, count
 
 
 def main(arguments: Sequence[str], program: str, folder: Path | None = None) -> int:
@@ -124,12 +138,14 @@ class Replay:
     def _wanted(self, target: str) -> list[dict[str, Any]]:
         """The cases that were asked for, most valuable first."""
         only, kinds = self._options.only, [self._options.kind] if self._options.kind else [*LIMITS]
+        most, (first, step) = self._options.work, self._options.part
         ordered = sorted(self._pack.cases.values(), key=lambda case: case["priority"])
-        return [
+        wanted = [
             case
             for case in ordered
             if only in case["name"] and case["kind"] in kinds and target in case["targets"]
         ]
+        return [case for case in wanted if most is None or case["work"] <= most][first::step]
 
     def _one(self, child: Child, target: str, case: dict[str, Any], seconds: float) -> dict[str, Any] | None:
         """The result of a case; None where the session ended before the case's own limit."""

@@ -100,9 +100,11 @@ def _templates() -> Iterator[Source]:
 
 def _template(template: Template, dtype: str, sizes: tuple[int, ...], schedule: str = "") -> Program:
     text, count = template.text(dtype, *sizes), len(template.shapes(*sizes))
+    options = CompileOptions(schedule=schedule)
     return Program(
-        lambda target: lower_module(text, count, target, CompileOptions(schedule=schedule), lambda _: None),
+        lambda target: lower_module(text, count, target, options, lambda _: None),
         (_template_call(template, dtype, sizes),),
+        options=options,
     )
 
 
@@ -243,7 +245,9 @@ def _graph(name: str, numerics: str, number: int) -> Program:
         expected = tuple(as_near(kind.dtype, array, RELATIVE, OF_LARGEST) for kind, array in outputs)
         calls.append(Call(tuple(map(argument, kinds, arrays)), expected))
     constants = tuple(constant.tobytes() for constant in one.constants)
-    return Program(partial(_spec_kernel, one.canonical, args, one.options), tuple(calls), constants)
+    return Program(
+        partial(_spec_kernel, one.canonical, args, one.options), tuple(calls), constants, one.options
+    )
 
 
 def _demo() -> Iterator[Source]:
@@ -294,6 +298,7 @@ def _random_choices(case: chosen.Case) -> Program:
     return Program(
         lambda target: chosen._compiled(text, len(arrays), replace(case, target=target)),
         (Call(tuple(argument(case.dtype, array) for array in arrays), (expected,)),),
+        options=CompileOptions(schedule=case.schedule),
     )
 
 
@@ -320,6 +325,7 @@ def _loop(name: str, dynamic: bool) -> Program:
         lambda target: test_loops._compiled(name, target, dynamic)[0],
         tuple(calls),
         tuple(constant.tobytes() for constant in constants),
+        CompileOptions("strict"),
     )
 
 
@@ -368,7 +374,8 @@ def _strict(one: OpProgram, opt_level: int, dynamic: bool = False) -> Program:
     """Under ``strict``, a kernel of the program's sizes or of all; results are those of this CPU's kernel."""
     canonical = canonicalize(one.text.encode(), "stablehlo", "strict")
     args = ArgSpec(canonical.symbolic_args) if dynamic else canonical.arg_spec
-    compiled = partial(_spec_kernel, canonical, args, CompileOptions("strict", opt_level))
+    options = CompileOptions("strict", opt_level)
+    compiled = partial(_spec_kernel, canonical, args, options)
     cpu = compiled(host_target().isa)
     contents = tuple(constant.content for constant in canonical.constants)
     shapes = [_static(kind) for kind in canonical.arg_spec.args]
@@ -381,7 +388,7 @@ def _strict(one: OpProgram, opt_level: int, dynamic: bool = False) -> Program:
         argument(kind.dtype, np.frombuffer(content, stored(kind.dtype)).reshape(shape))
         for kind, shape, content in zip(canonical.arg_spec.args, shapes, one.inputs, strict=True)
     )
-    return Program(compiled, (Call(arguments, expected),), contents)
+    return Program(compiled, (Call(arguments, expected),), contents, options)
 
 
 def _static(kind: TensorType) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Elements of arguments and results as NumPy arrays, without packages for narrow types; comparisons.
 
-bf16 and elements of 8 bits and fewer are handled as bits. Two NaN are equal, whatever their bits are.
+bf16 and elements of 8 bits and fewer are handled as bits. Two NaN are equal, whatever their bits are, except
+for those that results are filled with before a kernel runs: they say that nothing was written.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ _STORED = {
     "c64": "c8",
     "c128": "c16",
 }
+#: A quiet NaN that no arithmetic makes: GPUs give 0x7f...ff, CPUs the NaN without a payload.
+_UNWRITTEN = {
+    "f16": b"\x5a\xfe",
+    "bf16": b"\xda\xff",
+    "f32": b"\x5a\x5a\xda\xff",
+    "f64": b"\x5a\x5a\x5a\x5a\x5a\x5a\xfa\xff",
+}
+_PARTS = {"c64": "f32", "c128": "f64"}
 #: Seeded values repeat after so many, a prime, so that rows differ.
 PERIOD = 1_048_573
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -46,9 +55,9 @@ def size_of(dtype: str, shape: Sequence[int]) -> int:
 def wide(dtype: str, elements: Array) -> Array:
     """Stored elements as numbers: f64 for floats of at most 64 bits, else as they are."""
     if dtype == "bf16":
-        with np.errstate(invalid="ignore"):  # NaN that signals
-            return (elements.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return elements.astype(np.float64) if elements.dtype.kind == "f" else elements
+        elements = (elements.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(invalid="ignore"):  # NaN that signals
+        return elements.astype(np.float64) if elements.dtype.kind == "f" else elements
 
 
 def narrowed(dtype: str, numbers: Array) -> Array:
@@ -82,13 +91,31 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def fill_of(expected: Mapping[str, Any], wanted: bytes) -> bytes:
+    """The bytes that a result is filled with, over and over, before a kernel writes it.
+
+    ``compared`` takes none of ``wanted`` for right where they are left: a NaN with a payload for floats, else
+    an element that is not in ``wanted``, or the one that is least often where all 256 are.
+    """
+    dtype = expected["dtype"]
+    if (part := _PARTS.get(dtype, dtype)) in _UNWRITTEN:
+        return _UNWRITTEN[part]
+    size = stored(dtype).itemsize
+    fills = [byte for byte in (*range(0x5A, 256), *range(0x5A)) if byte not in expected.get("nan", ())]
+    words = np.frombuffer(np.repeat(np.array(fills, np.uint8), size).tobytes(), f"u{size}")
+    elements, counts = np.unique(np.frombuffer(wanted, f"u{size}"), return_counts=True)
+    often = dict(zip(elements.tolist(), counts.tolist(), strict=True))
+    return min(words, key=lambda word: often.get(int(word), 0)).tobytes()
+
+
 def compared(expected: Mapping[str, Any], wanted: bytes, positions: bytes, got: bytes) -> dict[str, Any]:
     """How far ``got`` is from what is expected.
 
     ``expected`` has dtype and shape, ``exact`` or ``rtol`` and ``atol``, and ``sha256`` of the whole result
     if it is known. ``wanted`` are stored elements if exact, else numbers in f64 or f32 (``numbers``), of all
     positions, or of ``positions``, i64. Returns the number of values that were compared, the number of wrong
-    ones, the largest error as a share of the one allowed, and the first wrong value.
+    ones, the largest error as a share of the one allowed, the first wrong value, and ``unwritten``, the
+    number of all values that are still what ``fill_of`` gives, where a kernel cannot have written that.
     """
     dtype = expected["dtype"]
     elements = np.frombuffer(got, stored(dtype))
@@ -100,7 +127,27 @@ def compared(expected: Mapping[str, Any], wanted: bytes, positions: bytes, got: 
     else:
         right = np.frombuffer(wanted, expected["numbers"])
         share = _shares(wide(dtype, chosen), right, expected["rtol"], expected["atol"])
-    return _said(expected, got, share, at, chosen, right)
+    left = _unwritten(dtype, elements)
+    share[left if at is None else left[at]] = np.inf
+    said = _said(expected, got, share, at, chosen, right)
+    if left.any():
+        said |= {"wrong": max(1, said["wrong"]), "unwritten": int(left.sum())}
+        said |= {"first": _index(expected, int(left.argmax())), "got": "nothing written"}
+        said.setdefault("wanted", "any value")
+    return said
+
+
+def _unwritten(dtype: str, elements: Array) -> Array:
+    """Which floats or complex numbers hold, or have a part that holds, what they were filled with."""
+    part = _PARTS.get(dtype, dtype)
+    if part not in _UNWRITTEN:
+        return np.zeros(elements.size, bool)
+    fill = np.frombuffer(_UNWRITTEN[part], f"u{len(_UNWRITTEN[part])}")
+    return (elements.view(fill.dtype) == fill).reshape(-1, elements.itemsize // fill.itemsize).any(1)
+
+
+def _index(expected: Mapping[str, Any], flat: int) -> list[int]:
+    return [int(index) for index in np.unravel_index(flat, tuple(expected["shape"]) or (1,))]
 
 
 def _said(
@@ -113,8 +160,7 @@ def _said(
     said["share"] = float(np.max(finite, initial=0.0))
     if wrong.size:
         first = int(wrong[0])
-        flat = first if at is None else int(at[first])
-        said["first"] = [int(index) for index in np.unravel_index(flat, tuple(expected["shape"]) or (1,))]
+        said["first"] = _index(expected, first if at is None else int(at[first]))
         shown = wide(dtype, chosen[first : first + 1])[0]
         other = wide(dtype, right[first : first + 1])[0] if expected["exact"] else right[first]
         said["got"], said["wanted"] = str(shown), str(other)

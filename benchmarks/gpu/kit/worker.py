@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.gpu.kit.devices import Execution, NoGpu, opened
 from benchmarks.gpu.kit.reading import Pack, PackedKernel, Record
 from benchmarks.gpu.kit.speed import timed
-from benchmarks.gpu.kit.values import compared, size_of
+from benchmarks.gpu.kit.values import compared, fill_of, size_of
 from kcache_grpc.errors import KcacheError
 
 #: Wrong results of a case that are reported.
@@ -61,6 +61,7 @@ class Judge:
             [record.argument(value) for value in call["inputs"]],
             kernel.constants(),
             [size_of(value["dtype"], value["shape"]) for value in call["expected"]],
+            [fill_of(value, record.data(value["wanted"])) for value in call["expected"]],
             kernel.workspace(symbols),
         )
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
+import math
 import shutil
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.kit.kernels import kernels_for
 from benchmarks.gpu.kit.programs import Argument, Expected, Program, Source
 from benchmarks.gpu.kit.reading import BUNDLE, FORMAT, INDEX, Pack
 from benchmarks.gpu.kit.values import digest
@@ -42,6 +46,9 @@ RUNTIME = (
     "kcache_grpc/model/gpu/target.py",
     "kcache_grpc/model/sizes/__init__.py",
     "kcache_grpc/model/sizes/expression.py",
+    "kcache_grpc/runtime/__init__.py",
+    "kcache_grpc/runtime/gpu/__init__.py",
+    *(f"kcache_grpc/runtime/gpu/{name}.py" for name in ("device", "driver", "packed_launches")),
 )
 _RUN = '''"""``python run.py --minutes N [--json FILE]``: executes the kernels of this folder on a GPU.
 
@@ -60,6 +67,8 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], "run.py", HERE))
 '''
 _NAMESPACE = "gpu-kit"
+#: Bytes of records in a blob, if there is more than one: what two records have in common is stored once.
+_BLOB = 8 << 20
 #: zstd then stores what LZMA has compressed, so that the pack's reader needs no zstd.
 _LEVEL = -50
 #: First word of a launch's operations -> the form of the kernel (docs/internals/gpu.md).
@@ -92,7 +101,7 @@ class _Payload:
 
 
 def packed(source: Source, targets: Sequence[str], ir: bool) -> tuple[dict[str, Any], bytes]:
-    """The index entry of a case and its compressed record; ``unsupported`` in the entry if there is none.
+    """The index entry of a case and its record; ``unsupported`` in the entry if there is none.
 
     With ``ir`` the record has LLVM IR too, which the emulator executes.
     """
@@ -100,13 +109,15 @@ def packed(source: Source, targets: Sequence[str], ir: bool) -> tuple[dict[str, 
     entry |= {"dtype": source.dtype, **source.facts}
     try:
         program = source.build()
-        kernels = _kernels(program, targets)
+        kernels = kernels_for(program, targets)
     except (UnsupportedOp, CompileFailed) as error:
         return entry | {"unsupported": f"{type(error).__name__}: {error}"[:300]}, b""
     if not kernels:
         return entry | {"unsupported": "no target has these choices"}, b""
     kinds = ("ptx", "cubin", "llvm") if ir else ("ptx", "cubin")
     payload = _Payload()
+    for kernel in kernels.values():
+        _require_fitting(kernel.interface, program)
     header = {
         "kernels": {target: _kernel(kernel, kinds, payload) for target, kernel in kernels.items()},
         "constants": [payload.place(content) for content in program.constants],
@@ -119,24 +130,28 @@ def packed(source: Source, targets: Sequence[str], ir: bool) -> tuple[dict[str, 
         ],
     }
     text = json.dumps(header).encode()
-    content = lzma.compress(struct.pack("<I", len(text)) + text + payload.bytes())
     forms = sorted({form for kernel in kernels.values() for form in _forms(kernel)})
-    return entry | {"targets": [*kernels], "forms": forms, "sha256": digest(content)}, content
+    entry |= {"targets": [*kernels], "forms": forms, "work": _work(program, kernels), **_assembled(kernels)}
+    return entry, struct.pack("<I", len(text)) + text + payload.bytes()
 
 
-def _kernels(program: Program, targets: Sequence[str]) -> dict[str, CompiledKernel]:
-    """By target; those whose registers or shared memory the schedule choices do not fit are left out."""
-    kernels = dict[str, CompiledKernel]()
-    for target in targets:
-        try:
-            kernel = program.compiled(target)
-        except CompileFailed as error:
-            if error.stage != "schedule":
-                raise
-            continue
-        _require_fitting(kernel.interface, program)
-        kernels[target] = kernel
-    return kernels
+def _work(program: Program, kernels: Mapping[str, CompiledKernel]) -> int:
+    """Elements of arguments and results of all calls, times lines of LLVM IR: a bound for emulated runs."""
+    values = [value for call in program.calls for value in (*call.arguments, *call.expected)]
+    elements = sum(math.prod(value.shape) for value in values)
+    return elements * max(kernel.artifacts["llvm"].count(b"\n") for kernel in kernels.values())
+
+
+def _assembled(kernels: Mapping[str, CompiledKernel]) -> dict[str, Any]:
+    """The number of entries that ``ptxas`` assembled, and the bytes that each of ``spills`` spills."""
+    entries = {
+        f"{target}: {launch.entry}": launch.resources.spill_bytes
+        for target, kernel in kernels.items()
+        for launch in kernel.interface.gpu_launches
+        if launch.resources is not None
+    }
+    spills = {name: size for name, size in entries.items() if size}
+    return {"assembled": len(entries), **({"spills": spills} if spills else {})}
 
 
 def _require_fitting(interface: KernelInterface, program: Program) -> None:
@@ -158,13 +173,23 @@ def _kernel(kernel: CompiledKernel, kinds: Iterable[str], payload: _Payload) -> 
     interface = kernel.interface
     return {
         "artifacts": {
-            kind: payload.place(kernel.artifacts[kind]) for kind in kinds if kind in kernel.artifacts
+            kind: [payload.place(part) for part in _parts(kind, kernel.artifacts[kind])]
+            for kind in kinds
+            if kind in kernel.artifacts
         },
         "symbols": [(symbol.name, symbol.arg, symbol.axis) for symbol in interface.symbols],
         "checks": interface.checks,
         "workspace": interface.workspace,
         "launches": [asdict(launch) for launch in interface.gpu_launches],
     }
+
+
+def _parts(kind: str, content: bytes) -> tuple[bytes, ...]:
+    """An artifact in parts, of which equal ones are stored once: PTX differs in its directives alone."""
+    if kind != "ptx":
+        return (content,)
+    head, directive, rest = content.partition(b".address_size")
+    return (head, directive + rest)
 
 
 def _argument(value: Argument, payload: _Payload) -> dict[str, Any]:
@@ -186,16 +211,20 @@ def _forms(kernel: CompiledKernel) -> set[str]:
 
 
 def write_pack(
-    folder: Path, entries: Sequence[dict[str, Any]], contents: Mapping[str, Path], facts: Mapping[str, Any]
+    folder: Path,
+    entries: Sequence[dict[str, Any]],
+    contents: Mapping[str, Path],
+    facts: Mapping[str, Any],
+    jobs: int = 1,
 ) -> int:
     """Writes bundle, index and modules; bytes of all. ``contents`` are the files of records by case."""
     cases = ordered([entry for entry in entries if "unsupported" not in entry])
-    with (folder / f"{BUNDLE}.part").open("wb") as stream:
+    groups, blobs = _placed(cases, contents), list[dict[str, Any]]()
+    with (folder / f"{BUNDLE}.part").open("wb") as stream, ThreadPoolExecutor(jobs) as pool:
         writer = BundleWriter(stream, level=_LEVEL)
-        for case in cases:
-            key = bytes.fromhex(digest(case["name"].encode()))
-            index = writer.add(BlobEntry(_NAMESPACE, key, contents[case["name"]].read_bytes()))
-            case |= {"offset": index.offset, "size": index.stored_size}
+        for content in pool.map(_compressed, groups):
+            index = writer.add(BlobEntry(_NAMESPACE, hashlib.sha256(content).digest(), content))
+            blobs.append({"offset": index.offset, "size": index.stored_size, "sha256": digest(content)})
         now = datetime.now(timezone.utc)
         metadata = BundleMetadata(
             namespace=_NAMESPACE,
@@ -206,8 +235,8 @@ def write_pack(
         writer.finish(metadata, Signer.generate())
     (folder / f"{BUNDLE}.part").replace(folder / BUNDLE)
     refused = [entry for entry in entries if "unsupported" in entry]
-    index = {"format": FORMAT, "created": now.isoformat(timespec="seconds"), **facts, "cases": cases}
-    (folder / INDEX).write_text(json.dumps(index | {"unsupported": refused}, indent=1) + "\n")
+    index = {"format": FORMAT, "created": now.isoformat(timespec="seconds"), **facts, "blobs": blobs}
+    (folder / INDEX).write_text(_lines(index | {"cases": cases, "unsupported": refused}))
     _write_modules(folder)
     pack = Pack(folder)
     for name in pack.cases:
@@ -215,6 +244,36 @@ def write_pack(
     return sum(
         path.stat().st_size for path in (folder, *(folder / "lib").rglob("*")) if path.is_file()
     ) + sum((folder / name).stat().st_size for name in (INDEX, BUNDLE, "run.py"))
+
+
+def _placed(cases: Sequence[dict[str, Any]], contents: Mapping[str, Path]) -> list[list[Path]]:
+    """The files of each blob, in the order of ``cases``, which get ``blob`` and their ``place`` in it."""
+    groups, filled = list[list[Path]](), _BLOB
+    for case in cases:
+        path = contents[case["name"]]
+        size = path.stat().st_size
+        if filled + size > _BLOB:
+            groups.append([])
+            filled = 0
+        case |= {"blob": len(groups) - 1, "place": [filled, size]}
+        groups[-1].append(path)
+        filled += size
+    return groups
+
+
+def _compressed(paths: Sequence[Path]) -> bytes:
+    return lzma.compress(b"".join(path.read_bytes() for path in paths))
+
+
+def _lines(index: Mapping[str, Any]) -> str:
+    """JSON with a line for each member, and for each element of a list."""
+    members = list[str]()
+    for name, value in index.items():
+        text = json.dumps(value)
+        if isinstance(value, list) and value:
+            text = "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
+        members.append(f"{json.dumps(name)}: {text}")
+    return "{" + ",\n".join(members) + "}\n"
 
 
 def _write_modules(folder: Path) -> None:

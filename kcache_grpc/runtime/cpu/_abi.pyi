@@ -23,23 +23,6 @@ class Library:
     def kcache_pool_start(self, workers: int) -> CData: ...
     def kcache_pool_stop(self) -> None: ...
     def fesetenv(self, environment: CData) -> int: ...
-    def cuCtxGetCurrent(self, context: CData) -> int: ...  # noqa: N802
-    def cuLaunchKernel(  # noqa: N802
-        self,
-        function: int,
-        gx: int,
-        gy: int,
-        gz: int,
-        bx: int,
-        by: int,
-        bz: int,
-        shared: int,
-        stream: int,
-        params: int,
-        extra: int,
-    ) -> int: ...
-    def cuMemAllocAsync(self, address: CData, size: int, stream: int) -> int: ...  # noqa: N802
-    def cuMemFreeAsync(self, address: int, stream: int) -> int: ...  # noqa: N802
 
 class FFI:
     error: type[Exception]

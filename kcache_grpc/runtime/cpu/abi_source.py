@@ -10,8 +10,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-#: docs/reference/c-abi.md, the C library's floating-point environment, what each call needs of the CUDA
-#: driver (with numbers for pointers), and DLPack's structures
+#: docs/reference/c-abi.md, the C library's floating-point environment, and DLPack's structures
 #: (https://dmlc.github.io/dlpack/latest/c_api.html).
 DECLARATIONS = """
 typedef int32_t (*kcache_task)(void *closure, int64_t begin, int64_t end, int64_t worker);
@@ -30,12 +29,6 @@ const kcache_host *kcache_pool_start(int64_t workers);
 void kcache_pool_stop(void);
 
 int fesetenv(const void *environment);
-
-int cuCtxGetCurrent(uint64_t *context);
-int cuLaunchKernel(uint64_t function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by,
-                   uint32_t bz, uint32_t shared, uint64_t stream, uint64_t params, uint64_t extra);
-int cuMemAllocAsync(uint64_t *address, size_t size, uint64_t stream);
-int cuMemFreeAsync(uint64_t address, uint64_t stream);
 
 typedef struct {
     void *data;

@@ -1,6 +1,7 @@
 """The CUDA driver as far as kernels need it: through ``cuda-bindings``, and what each call needs directly.
 
 Everything that touches the driver is here. ``open_driver`` says why there is none, where there is none.
+Needs ``cuda-bindings`` alone: packs of the replay kit contain this module (``benchmarks/gpu/kit``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, KcacheError, ResourceExhausted
+from kcache_grpc.model.gpu.launch import Triple
 from kcache_grpc.model.gpu.target import Version
-from kcache_grpc.runtime.cpu._abi import ffi
 
 #: Handles of the driver: contexts, modules, streams, addresses of device memory.
 Handle = int
@@ -22,12 +23,14 @@ Handle = int
 Function = Any
 #: A graph of work that can be run, as cuda-bindings has it.
 Graph = Any
-#: Function, grid, block and dynamic shared bytes.
-Launch = tuple[int, int, int, int, int, int, int, int]
+#: Function, grid, block and dynamic shared bytes, as ``launch_of`` makes it.
+Launch = tuple[Any, ...]
+#: A handle or an address as a pointer of C.
+Pointer = ctypes.c_void_p
 
 _READABLE = "its artifacts can be read, but not run"
 _LOG_BYTES = 8192
-_NUMBER = ffi.typeof("uint64_t *")
+_NUMBER = ctypes.c_uint64
 
 
 class Driver:
@@ -38,12 +41,14 @@ class Driver:
         self._cuda = cuda
         self._success = cuda.CUresult.CUDA_SUCCESS
         # The library that cuda-bindings has loaded, under the name that it has everywhere on Linux.
-        direct = ffi.dlopen("libcuda.so.1")
-        self._launch, self._current = direct.cuLaunchKernel, direct.cuCtxGetCurrent
-        self._allocate, self._free = direct.cuMemAllocAsync, direct.cuMemFreeAsync
-        library = ctypes.CDLL("libcuda.so.1")
-        self._push, self._pop = library.cuCtxPushCurrent_v2, library.cuCtxPopCurrent_v2
-        self._push.argtypes, self._pop.argtypes = [ctypes.c_void_p], [ctypes.POINTER(ctypes.c_void_p)]
+        library, number_to = ctypes.CDLL("libcuda.so.1"), ctypes.POINTER(_NUMBER)
+        self._current = _function(library, "cuCtxGetCurrent", number_to)
+        self._push = _function(library, "cuCtxPushCurrent_v2", Pointer)
+        self._pop = _function(library, "cuCtxPopCurrent_v2", number_to)
+        self._allocate = _function(library, "cuMemAllocAsync", number_to, ctypes.c_size_t, Pointer)
+        self._free = _function(library, "cuMemFreeAsync", ctypes.c_uint64, Pointer)
+        # Without types: its arguments are values of C already, which takes a third of the time.
+        self._launch = library.cuLaunchKernel
         number = int(self._call("cuDriverGetVersion"))
         #: The newest CUDA version that the driver is for.
         self.version: Version = (number // 1000, number % 1000 // 10)
@@ -71,17 +76,17 @@ class Driver:
 
     def current_context(self) -> Handle:
         """0 where the thread has none."""
-        context = ffi.new(_NUMBER)
+        context = _NUMBER()
         if error := self._current(context):
             self._fail("cuCtxGetCurrent", error)
-        return context[0]
+        return context.value
 
     def push_context(self, context: Handle) -> None:
         if error := self._push(context):
             self._fail("cuCtxPushCurrent", error)
 
     def pop_context(self) -> None:
-        if error := self._pop(ctypes.c_void_p()):
+        if error := self._pop(_NUMBER()):
             self._fail("cuCtxPopCurrent", error)
 
     @contextmanager
@@ -107,6 +112,9 @@ class Driver:
         said = bytes(log).partition(b"\0")[0].decode(errors="replace").strip()
         self._require("cuModuleLoadDataEx", result, said)
         return int(module[0])
+
+    def unload_module(self, module: Handle) -> None:
+        self._call("cuModuleUnload", module)
 
     def function(self, module: Handle, entry: str) -> Function:
         return self._call("cuModuleGetFunction", module, entry.encode())
@@ -153,10 +161,10 @@ class Driver:
 
     def allocate(self, size: int, stream: Handle) -> Handle:
         """In the order of ``stream``; from the device's own pool."""
-        address = ffi.new(_NUMBER)
+        address = _NUMBER()
         if error := self._allocate(address, size or 1, stream):
             self._fail("cuMemAllocAsync", error)
-        return address[0]
+        return address.value
 
     def release(self, address: Handle, stream: Handle, context: Handle) -> None:
         """``free`` of what was allocated in ``context``, from any thread."""
@@ -173,6 +181,10 @@ class Driver:
         """Once ``stream`` is through with what it has so far."""
         if error := self._free(address, stream):
             self._fail("cuMemFreeAsync", error)
+
+    def copy(self, to: Handle, source: Handle, size: int, stream: Handle) -> None:
+        """Inside device memory, in the order of ``stream``."""
+        self._call("cuMemcpyDtoDAsync", to, source, size, stream)
 
     # Streams.
 
@@ -212,12 +224,15 @@ class Driver:
     def discard(self, graph: Graph) -> None:
         self._call("cuGraphExecDestroy", graph)
 
-    def seconds(self, stream: Handle, graph: Graph) -> float:
-        """How long a graph runs on ``stream``, by events of the GPU. Waits for it."""
+    def run_graph(self, graph: Graph, stream: Handle) -> None:
+        self._call("cuGraphLaunch", graph, stream)
+
+    def seconds(self, stream: Handle, work: Callable[[], object]) -> float:
+        """How long what ``work`` puts on ``stream`` runs, by events of the GPU. Waits for it."""
         events = [self._call("cuEventCreate", self._cuda.CUevent_flags.CU_EVENT_DEFAULT) for _ in range(2)]
         try:
             self._call("cuEventRecord", events[0], stream)
-            self._call("cuGraphLaunch", graph, stream)
+            work()
             self._call("cuEventRecord", events[1], stream)
             self._call("cuEventSynchronize", events[1])
             return float(self._call("cuEventElapsedTime", *events)) / 1e3
@@ -225,9 +240,9 @@ class Driver:
             for event in events:
                 self._call("cuEventDestroy", event)
 
-    def launch(self, launch: Launch, stream: Handle, params: int) -> None:
-        """``params`` is the address of an array of pointers to the values; it is read before this returns."""
-        if error := self._launch(*launch, stream, params, 0):
+    def launch(self, launch: Launch, stream: Pointer, params: Pointer) -> None:
+        """``params`` points to an array of pointers to the values; it is read before this returns."""
+        if error := self._launch(*launch, stream, params, None):
             self._fail("cuLaunchKernel", error)
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -249,6 +264,17 @@ class Driver:
         if result == self._cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise ResourceExhausted(f"the GPU has no memory left ({detail})", limit="device memory")
         raise KcacheError(f"the CUDA driver refused a call: {detail}", code=error)
+
+
+def launch_of(function: Function, grid: Triple, block: Triple, shared_bytes: int) -> Launch:
+    """What ``Driver.launch`` takes."""
+    return (Pointer(int(function)), *map(ctypes.c_uint, (*grid, *block, shared_bytes)))
+
+
+def _function(library: ctypes.CDLL, name: str, *types: Any) -> Any:
+    function = library[name]
+    function.argtypes = types
+    return function
 
 
 @lru_cache(maxsize=1)

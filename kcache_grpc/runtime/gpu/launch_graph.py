@@ -42,7 +42,7 @@ class Prepared:
             if calls != self._calls:
                 self._discard()
                 self._graph, self._calls = driver.recorded(self._stream, lambda: self._put(calls)), calls
-            return driver.seconds(self._stream, self._graph) / calls
+            return driver.seconds(self._stream, lambda: driver.run_graph(self._graph, self._stream)) / calls
 
     def _put(self, calls: int) -> None:
         for _ in range(calls):

@@ -6,9 +6,13 @@ import re
 
 import pytest
 
+from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.llvm.ptxas import assemble_ptx, find_ptxas
+from kcache_compiler.lower.gpu.cubin import with_all_registers
+from kcache_compiler.types import CompileOptions
 from tests.gpu.harness.programs import TEMPLATES, Template, narrow_attention
 from tests.gpu.test_templates import compiled
+from tests.ops.harness.programs import all_programs
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 #: Sizes that all rules about alignment hold for.
@@ -70,6 +74,23 @@ def test_attention_does_not_spill_on_any_architecture(depth: int, element: str, 
     _, resources = assemble_ptx(kernel.artifacts["ptx"].decode(), target)
     assert len(resources) == 1
     assert all(one.spill_bytes == 0 for one in resources.values())
+
+
+@needs_ptxas
+def test_no_register_is_spilled_for_a_second_block() -> None:
+    (program,) = (program for program in all_programs() if program.id == "maximum-i8")
+    canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
+    options = CompileOptions("strict")
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, "sm_90", options, lambda _: None)
+    ptx = kernel.artifacts["ptx"].decode()
+    usage = {launch.entry: launch.resources for launch in kernel.interface.gpu_launches}
+    assert {each.spill_bytes for each in usage.values() if each is not None} == {0}
+    found = re.findall(r"\.entry (\w+)\([^)]*\)\n\.reqntid [^\n]*\n\.minnctapersm 1\n", ptx)
+    assert found, "ptxas spills none of these registers: choose another program"
+    assert with_all_registers(ptx, found) == ptx
+    others = [name for name in usage if name not in found]
+    assert with_all_registers(ptx, others).count(".minnctapersm 1\n") == len(usage)
+    assert assemble_ptx(ptx.replace(".minnctapersm 1\n", ""), "sm_90")[1][found[0]].spill_bytes > 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

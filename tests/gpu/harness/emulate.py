@@ -102,15 +102,18 @@ def build(kernel_ir: str) -> tuple[Path, tuple[str, ...]]:
     """An executable that runs the kernels of ``kernel_ir``, and the lines that its messages name."""
     translated = translate(kernel_ir)
     path = _folder() / hashlib.sha256(kernel_ir.encode()).hexdigest()[:24]
+    part = path.with_suffix(f".{os.getpid()}")  # another process may build or run the same kernel
     try:
-        path.with_suffix(".o").write_bytes(_object(translated.text))
+        (part_object := part.with_suffix(f"{part.suffix}.o")).write_bytes(_object(translated.text))
     except RuntimeError as error:
         raise EmulationError(f"the host's LLVM does not take the kernel: {error}") from None
-    command = ["cc", "-o", str(path), str(path.with_suffix(".o")), *_runtime(), "-lm"]
+    command = ["cc", "-o", str(part), str(part_object), *_runtime(), "-lm"]
     linked = subprocess.run(command, capture_output=True, text=True, timeout=240)
     if linked.returncode:
         missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", linked.stderr)))
         raise EmulationError(f"the emulator has no {', '.join(missing)}" if missing else linked.stderr)
+    part_object.unlink()
+    part.replace(path)
     return path, tuple(translated.sites)
 
 

@@ -59,9 +59,10 @@ def _buffers(execution: Execution) -> list[Buffer]:
         for name, kind, contents in kinds
         for place, content in enumerate(contents)
     ]
-    sizes = execution.output_sizes
+    outputs = zip(execution.output_sizes, execution.fills, strict=True)
     buffers += [
-        Buffer(f"output {place}", OUTPUT, bytearray(_POISON * size)) for place, size in enumerate(sizes)
+        Buffer(f"output {place}", OUTPUT, bytearray(fill * (size // len(fill))))
+        for place, (size, fill) in enumerate(outputs)
     ]
     return [*buffers, Buffer("the workspace", WORKSPACE, bytearray(_POISON * execution.workspace))]
 

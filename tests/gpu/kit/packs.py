@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from benchmarks.gpu.kit.programs import Program, Source
+import numpy as np
+
+from benchmarks.gpu.kit.programs import Call, Program, Source, argument, near
 from benchmarks.gpu.kit.samples import benchmark_set
 from benchmarks.gpu.kit.sources import test_set as sources_of_tests
 from benchmarks.gpu.kit.writing import packed, write_pack
@@ -86,6 +88,20 @@ def broken(mutant: Mutant) -> Source:
     return replace(source, name=mutant.name, build=build)
 
 
+def all_nan() -> Source:
+    """The case ``nan``: its arguments are NaN, and so are its results."""
+    source = sources()["template/pointwise/f32/3x5"]
+
+    def build() -> Program:
+        program = source.build()
+        (call,) = program.calls
+        numbers = [np.full(value.shape, np.nan, np.float32) for value in (*call.arguments, *call.expected)]
+        arguments = tuple(argument("f32", array) for array in numbers[:-1])
+        return replace(program, calls=(Call(arguments, (near("f32", numbers[-1], 0.0, 1.0),)),))
+
+    return replace(source, name="nan", build=build)
+
+
 def _changed(kernel: CompiledKernel, mutant: Mutant) -> CompiledKernel:
     ir = kernel.artifacts["llvm"].decode()
     place = [*re.finditer(mutant.pattern, ir)][mutant.place]
@@ -101,7 +117,7 @@ def write(folder: Path, chosen: Iterable[Source]) -> None:
     for number, source in enumerate(chosen):
         entry, content = packed(source, [TARGET], ir=True)
         assert "unsupported" not in entry, entry
-        contents[source.name] = work / f"{number}.xz"
+        contents[source.name] = work / f"{number}.record"
         contents[source.name].write_bytes(content)
         entries.append(entry)
     write_pack(folder, entries, contents, {"targets": [TARGET], "commit": "tested"})

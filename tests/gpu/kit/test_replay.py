@@ -16,6 +16,7 @@ pytest.importorskip("jax")
 
 from benchmarks.gpu.kit.reading import Pack
 from benchmarks.gpu.kit.results import read
+from kcache_compiler.llvm.ptxas import find_ptxas
 from kcache_grpc.bundle import open_bundle
 from tests.gpu.kit import packs
 from tests.repository.sources import ROOT
@@ -42,7 +43,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kit") / "pack"
     chosen = [packs.sources()[name] for name in packs.RIGHT]
     broken = [packs.broken(mutant) for mutant in (*packs.MUTANTS, packs.HANGING, packs.OUTSIDE)]
-    packs.write(folder, [*chosen, *broken])
+    packs.write(folder, [*chosen, packs.all_nan(), *broken])
     return folder
 
 
@@ -79,10 +80,13 @@ def statuses(results: Path) -> dict[str, str]:
 
 
 def test_a_pack_is_a_bundle_that_the_kit_reads_without_zstd(pack: Path) -> None:
-    cases = Pack(pack).cases.values()
+    opened = Pack(pack)
     with open_bundle(pack / "kernels.kcb") as bundle:
-        assert len(bundle.entries) == len(cases)
-        assert {entry.sha256.hex() for entry in bundle.entries} == {case["sha256"] for case in cases}
+        said = [blob["sha256"] for blob in opened.index["blobs"]]
+        assert [entry.sha256.hex() for entry in bundle.entries] == said
+    for name, case in opened.cases.items():
+        assert opened.record(name).kernel("sm_90").artifact("ptx"), name
+        assert case["assembled"] == 0 or find_ptxas() is not None
 
 
 def test_mutants_are_wrong_a_hanging_kernel_is_timed_out_and_the_rest_is_right(
@@ -92,7 +96,7 @@ def test_mutants_are_wrong_a_hanging_kernel_is_timed_out_and_the_rest_is_right(
     assert run(pack, results, "--only", "ops/compare").returncode == 0  # compiles the emulator
     done = run(pack, results, "--limit", "6", "--minutes", "4")
     assert done.returncode == 1, done.stderr
-    wanted = dict.fromkeys(packs.RIGHT, "right")
+    wanted = dict.fromkeys((*packs.RIGHT, "nan"), "right")
     wanted |= {mutant.name: "wrong" for mutant in packs.MUTANTS}
     wanted |= {packs.HANGING.name: "timed out", packs.OUTSIDE.name: "failed"}
     assert statuses(results) == wanted

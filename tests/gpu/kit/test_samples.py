@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("jax")
 
 from benchmarks.gpu import cases
+from benchmarks.gpu.kit.programs import WHOLE, exact, near
 from benchmarks.gpu.kit.samples import _expected
-from benchmarks.gpu.kit.values import compared, narrowed, seeded, stored
+from benchmarks.gpu.kit.values import compared, fill_of, narrowed, seeded, stored
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
@@ -60,6 +61,40 @@ def test_a_cpu_gives_what_is_expected_at_the_sampled_positions(
 def test_numbers_are_rounded_to_bf16_as_by_ml_dtypes() -> None:
     numbers = np.random.default_rng(1).standard_normal(10000).astype(np.float32)
     assert narrowed("bf16", numbers).tobytes() == numbers.astype(NUMPY["bf16"]).tobytes()
+
+
+#: Bits of NaN as kernels write them.
+NAN = {"f16": 0x7FFF, "bf16": 0x7FC0, "f32": 0x7FFFFFFF, "f64": 0xFFF8 << 48, "f8E5M2": 0x7F}
+
+
+@pytest.mark.parametrize("dtype", [*NAN, "i1", "i8", "ui8", "i32", "ui64", "c64", "f4E2M1FN"])
+def test_what_nothing_wrote_is_never_right(dtype: str) -> None:
+    size = stored(dtype).itemsize
+    bits = np.array([NAN.get(dtype, 0x5A) % (1 << 8 * size), 0, 1], f"u{min(size, 8)}")
+    wanted = bits.tobytes()
+    expected = exact(dtype, (3,), wanted).header()
+    assert compared(expected, wanted, b"", wanted)["wrong"] == 0
+    fill = fill_of(expected, wanted)
+    said = compared(expected, wanted, b"", (fill * len(wanted))[: len(wanted)])
+    assert said["wrong"] == 3
+    last = compared(expected, wanted, b"", wanted[:-size] + (fill * size)[:size])
+    assert (last["wrong"], last["first"]) == (1, [2])
+
+
+def test_values_that_are_not_compared_must_be_written_too() -> None:
+    expected = near("f32", np.full(WHOLE + 1, np.nan), 0.0, 0.0)
+    header, positions = expected.header(), expected.positions or b""
+    got = np.full(WHOLE + 1, np.nan, np.float32)
+    assert compared(header, expected.wanted, positions, got.tobytes())["wrong"] == 0
+    (place,) = [at for at in range(100, 200) if at not in np.frombuffer(positions, "<i8")][:1]
+    got[place : place + 1] = np.frombuffer(fill_of(header, expected.wanted), np.float32)
+    said = compared(header, expected.wanted, positions, got.tobytes())
+    assert (said["wrong"], said["unwritten"], said["first"]) == (1, 1, [place])
+
+
+def test_bytes_that_have_all_values_are_filled_with_the_least_frequent_one() -> None:
+    wanted = bytes(range(256)) * 2 + bytes(range(7)) + bytes(range(8, 256))
+    assert fill_of(exact("ui8", (len(wanted),), wanted).header(), wanted) == b"\x07"
 
 
 def test_seeded_values_are_the_same_everywhere() -> None:
