@@ -386,6 +386,7 @@ def _main(state_dir: Path, private: Path) -> int:
                 listen=(),
                 socket=private / "s",
                 workers=min(_MOST_WORKERS, machine.compilers()),
+                prepare=("host",),
                 grace=_GRACE_SECONDS,
             )
         )

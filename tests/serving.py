@@ -19,7 +19,7 @@ from tests.ports import free_port
 class ServerProcess:
     """``kcache serve`` on a SQLite file in ``folder`` and on a free port; can be killed and started again.
 
-    It has one worker for compiles unless the arguments say otherwise.
+    It has one worker for compiles, and prepares no libraries, unless the arguments say otherwise.
     """
 
     def __init__(self, folder: Path, *arguments: str) -> None:
@@ -53,6 +53,7 @@ class ServerProcess:
         ]
         command += ["--state-dir", str(self._folder / "state")]
         command += [] if "--workers" in self._arguments else ["--workers", "1"]
+        command += [] if "--prepare" in self._arguments else ["--prepare", "none"]
         command += self._arguments
         with (self._folder / "server.log").open("a") as log:
             self._process = subprocess.Popen(

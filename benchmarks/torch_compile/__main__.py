@@ -82,7 +82,7 @@ def cold(model: str, folder: Path) -> dict[str, Any]:
     for backend in ("kcache", "inductor"):
         place = folder / f"cold-{model}-{backend}"
         place.mkdir()
-        with ServerProcess(place) as server:
+        with ServerProcess(place, "--prepare", "host") as server:
             outcome = run(model, backend, 1, settings(place, server.address))
         seconds[backend] = outcome["first"]
         if backend == "kcache":

@@ -169,7 +169,7 @@ def cpu() -> tuple[Stage, ...]:
         Pass("attributes", emission.set_function_attributes),
         Pass("blocks", split_basic_blocks, f"{BLOCK} launches a block of {MANY_LAUNCHES} and more"),
         *_translate(),
-        Pass("optimize", emission.optimize_ir, "new pass manager at the level of the options", verify=False),
+        Pass("optimize", emission.optimize_ir, emission.OPTIMIZATION, verify=False),
         Pass("assembly", emission.emit_text, verify=False),
         Pass("object", emission.emit_code, f"position independent {EMISSION}", verify=False),
         Pass("link", link_objects, linked_objects(), verify=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import platformdirs
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.target import parse_target
 from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE
 from kcache_grpc.service.values import Limits
 from kcache_grpc.storage import INLINE_BYTES
@@ -41,6 +43,8 @@ class ServerConfig:
     ``workers``: compilers at most; 0: as many as processors and memory allow. One more worker only parses.
     ``worker``: how they are started. ``verify_rate``: stored kernels that are verified an hour at most, while
     the server is idle; 0: none.
+    ``prepare``: targets whose libraries, those that most kernels are linked with, are compiled while the
+    server is idle; "host" is this machine's.
     ``preload``: bundles, and folders of bundles, that are imported at the start. ``trust_signer``: whose
     bundles may be imported beside those of ``signing_key``: identities of 64 hex digits, or files with one a
     line.
@@ -76,6 +80,7 @@ class ServerConfig:
     log_format: str = "text"
     ready_file: Path | None = None
     verify_rate: float = 0.0
+    prepare: tuple[str, ...] = ()
     preload: tuple[Path, ...] = ()
     trust_signer: tuple[str, ...] = ()
     worker: WorkerSettings = field(default_factory=WorkerSettings)
@@ -91,7 +96,9 @@ class ServerConfig:
             raise ArgumentError(
                 f"verify_rate is {self.verify_rate!r}; use a number of kernels an hour from 0"
             )
-
+        for name in self.prepare:
+            if name != "host":
+                parse_target(name)
         if not 0 < self.limits.assertion_bytes <= _MOST_ASSERTION_BYTES:
             raise ArgumentError(
                 f"the limit of the bytes of an assertion is {self.limits.assertion_bytes}; use 1 to "
@@ -107,6 +114,15 @@ class ServerConfig:
     def compilers(self) -> int:
         """How many workers compile."""
         return self.workers or machine.compilers()
+
+    @property
+    def prepared_targets(self) -> tuple[str, ...]:
+        """The names of ``prepare`` without "host": this machine's target in its place, if it has one."""
+        names: dict[str, None] = {}
+        for name in self.prepare:
+            with suppress(ArgumentError):  # a machine that no target fits
+                names[str(parse_target(name))] = None
+        return tuple(names)
 
     @property
     def signing_key(self) -> Path:
@@ -134,6 +150,7 @@ class ServerConfig:
             if environ.get(variable)
         }
         named = {"key_file", "state_dir"} & values.keys()
+        values.setdefault("prepare", ("host",))
         values.setdefault("default_key", not named and _is_shared(values.get("db")))
         values.setdefault("state_dir", _default_state_dir(environ, values.get("db")))
         values["state_dir"] = Path(values["state_dir"])
@@ -161,6 +178,11 @@ def per_hour(text: str) -> float:
     if hours is None or not 0 <= rate < float("inf"):
         raise ValueError(text)
     return rate / hours
+
+
+def prepared_targets(text: str) -> tuple[str, ...]:
+    """The targets of a list such as ``host,x86-64-v3``; none for ``none``."""
+    return () if text.strip() == "none" else _paths(text)
 
 
 def _folders(text: str) -> tuple[Path, ...]:
@@ -203,6 +225,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "log_format": str,
     "ready_file": Path,
     "verify_rate": per_hour,
+    "prepare": prepared_targets,
     "preload": _folders,
     "trust_signer": _paths,
 }

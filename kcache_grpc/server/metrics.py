@@ -25,6 +25,8 @@ _COUNTERS = {
     "compile_requests": "Kernels that compiles were asked for, alone or several a call.",
     "compiles": "Compiles that this server ran.",
     "worker_restarts": "Workers that were replaced.",
+    "libraries_prepared": "Libraries of kernels that were compiled while the server was idle.",
+    "library_preparations_preempted": "Preparations of libraries that a client's job ended or prevented.",
     "verifications": "Stored kernels that this server verified in the background.",
     "verification_faults": "Those of them that were faulty.",
     "verifications_preempted": "Background verifications that a client's job ended.",

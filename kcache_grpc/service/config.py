@@ -25,5 +25,7 @@ class ServiceConfig:
     evict_min_age: float = MIN_AGE
     #: Stored kernels that are verified an hour at most, while the service is idle; 0: none.
     verify_per_hour: float = 0.0
+    #: Targets whose libraries are compiled while the service is idle.
+    prepared_targets: tuple[str, ...] = ()
     #: Identities whose bundles may be imported, beside the store's own signer.
     trusted_signers: frozenset[str] = frozenset()

@@ -97,6 +97,7 @@ class KernelService:
         self.assertions = wiring.assertions(shared)
         self._estimates = Estimates(store, shared.threads, self._toolchains)
         self._background = wiring.background(shared, self._compiles)
+        self._preparation = wiring.preparation(shared)
         self._asked = 0
         self._bypasses: Counter[BypassReason] = Counter()
         #: Equal requests are one, from the first to the answer.
@@ -131,6 +132,7 @@ class KernelService:
         service._ledger.start()
         if service._background is not None:
             service._background.start()
+        service._preparation.start()
         service.blobs.start()
         service.assertions.start()
         return service
@@ -140,6 +142,7 @@ class KernelService:
         deadline = time.monotonic() + grace
         if self._background is not None:
             await self._background.close()
+        await self._preparation.close()
         await self._answers.drain(deadline - time.monotonic())
         await self._graphs.drain(deadline - time.monotonic())
         await self._compiles.drain(deadline - time.monotonic())
@@ -290,6 +293,8 @@ class KernelService:
             "compiles_running": self._compiles.running,
             "audit_dropped": self._ledger.dropped,
             **{counter_of(reason): self._bypasses[reason] for reason in SERVER_REASONS},
+            "libraries_prepared": self._preparation.compiled,
+            "library_preparations_preempted": self._preparation.preempted,
             "verifications": self._background.verified if self._background else 0,
             "verification_faults": self._background.faulty if self._background else 0,
             "verifications_preempted": self._background.preempted if self._background else 0,

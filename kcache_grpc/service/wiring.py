@@ -17,6 +17,7 @@ from kcache_grpc.service.change_notifications import Signals
 from kcache_grpc.service.claims import Claims
 from kcache_grpc.service.compile.coordinator import Compiles
 from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
+from kcache_grpc.service.compile.library_preparation import LibraryPreparation
 from kcache_grpc.service.compile.resolver import KernelResolver
 from kcache_grpc.service.config import ServiceConfig
 from kcache_grpc.service.explain.explain import Explains
@@ -200,6 +201,10 @@ def background(shared: Shared, compiles: Compiles) -> BackgroundVerification | N
         shared.config.limits.compile_seconds,
         compiles.compiled_here,
     )
+
+
+def preparation(shared: Shared) -> LibraryPreparation:
+    return LibraryPreparation(shared.pool, shared.config.prepared_targets)
 
 
 def admin(shared: Shared) -> Admin:

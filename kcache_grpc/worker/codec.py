@@ -209,6 +209,14 @@ def _to_bound(fields: Json | None) -> BoundInterface | None:
     return BoundInterface(**values)
 
 
+def prepare_job(target: str) -> Frame:
+    """Asks for the libraries that most kernels for ``target`` are linked with.
+
+    The reply's ``compiled`` is the number of those that were missing.
+    """
+    return Frame({"type": "prepare", "target": target})
+
+
 def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:
     """Asks which candidates are nearest to a spec, and what differs."""
     texts = (spec_text, *candidates)

@@ -13,7 +13,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
@@ -105,6 +105,9 @@ class Unit:
     bitcode: bytes = b""
     object_code: bytes = b""
     assembly: str = ""
+    #: Assembly and object code of the second half of a long module, which a thread emits.
+    second_half: Future[tuple[str, bytes]] | None = None
+    further_objects: list[bytes] = field(default_factory=list[bytes])
     shared_object: bytes = b""
     #: Units that are linked with this one: the prepare program of a run program.
     linked: list[Unit] = field(default_factory=list["Unit"])

@@ -89,6 +89,13 @@ def serve(
             help="Stored kernels to compile again and compare while idle, at most; 0: none.",
         ),
     ] = None,
+    prepare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET[,TARGET]",
+            help="Targets whose libraries of products and attention are compiled while idle, host; none: no.",
+        ),
+    ] = None,
     metrics: Annotated[str | None, typer.Option(help="host:port for Prometheus, plain HTTP.")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="text or json.", autocompletion=lambda: ["text", "json"])
@@ -115,6 +122,7 @@ def serve(
     require_extra("serve")
     from kcache_grpc.server import ServerConfig
     from kcache_grpc.server import serve as run_server
+    from kcache_grpc.server.config import prepared_targets
 
     overrides: dict[str, Any] = {
         "db": db,
@@ -142,6 +150,7 @@ def serve(
         "spool_ttl": spool_ttl,
         "metrics": metrics,
         "verify_rate": None if verify_rate is None else _rate(verify_rate),
+        "prepare": None if prepare is None else prepared_targets(prepare),
         "log_format": log_format,
         "ready_file": ready_file,
         "preload": tuple(Path(part) for part in preload.split(":") if part) if preload else None,

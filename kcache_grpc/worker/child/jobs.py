@@ -55,6 +55,15 @@ def compile_spec(request: Frame, on_stage: OnStage) -> Frame:
     return codec.encode_kernel(kernel)
 
 
+def prepare(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.prepare_job``. Compiles nothing where workers share no libraries."""
+    on_stage("prepare")
+    libraries = shared_libraries()
+    target = request.header["target"]
+    compiled = 0 if libraries is None else kcache_compiler.prepare_libraries(target, libraries)
+    return Frame({"type": "result", "compiled": compiled})
+
+
 def compare(request: Frame, on_stage: OnStage) -> Frame:
     """A ``codec.compare_job``."""
     on_stage("compare")
@@ -73,6 +82,7 @@ JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "canonicalize": canonicalize,
     "compile": compile_spec,
     "compare": compare,
+    "prepare": prepare,
     "support": support,
 }
 #: These read what clients send, with parsers that do not survive all of it: each has a process of its own.

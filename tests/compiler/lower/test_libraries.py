@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kcache_compiler import CompiledKernel, CompileOptions, canonicalize, compile_spec
+from kcache_compiler import CompiledKernel, CompileOptions, canonicalize, compile_spec, prepare_libraries
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.cpus import tuning_for
 from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower import libraries
 from kcache_compiler.lower.gemm import objects
 from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.schedule.gemm_tiles import form_for
@@ -87,12 +88,12 @@ def test_names_differ_by_form_target_and_level(monkeypatch: pytest.MonkeyPatch) 
     assert len(names) == 5
 
 
-def _compiled(program: bytes, libraries: Kept | None) -> CompiledKernel:
+def _compiled(program: bytes, cache: Kept | None) -> CompiledKernel:
     """As in a new process."""
     _forget()
     canonical = canonicalize(program, "stablehlo")
     return compile_spec(
-        canonical.spec_text, canonical.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None, libraries
+        canonical.spec_text, canonical.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None, cache
     )
 
 
@@ -117,8 +118,83 @@ def test_a_library_that_cannot_be_compiled_fails_the_compilation(monkeypatch: py
 def test_a_kernel_is_the_same_bytes_with_and_without() -> None:
     kernels: list[bytes] = []
     kept = Kept()
-    for libraries in (None, kept, kept):
-        kernel = _compiled(PRODUCT, libraries)
+    for cache in (None, kept, kept):
+        kernel = _compiled(PRODUCT, cache)
         kernels.append(kernel.artifacts["so"] + kernel.artifacts["asm"])
     assert kernels[0] == kernels[1] == kernels[2]
     assert len(kept.saved) == 1
+
+
+ATTENTION = b"""
+func.func @main(%q: tensor<48x32xf32>, %k: tensor<64x32xf32>, %v: tensor<64x32xf32>) -> tensor<48x32xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, contracting_dims = [1] x [1]
+    : (tensor<48x32xf32>, tensor<64x32xf32>) -> tensor<48x64xf32>
+  %m = stablehlo.reduce(%s init: %low) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<48x64xf32>, tensor<f32>) -> tensor<48xf32>
+  %mb = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<48xf32>) -> tensor<48x64xf32>
+  %d = stablehlo.subtract %s, %mb : tensor<48x64xf32>
+  %e = stablehlo.exponential %d : tensor<48x64xf32>
+  %t = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1]
+    : (tensor<48x64xf32>, tensor<f32>) -> tensor<48xf32>
+  %tb = stablehlo.broadcast_in_dim %t, dims = [0] : (tensor<48xf32>) -> tensor<48x64xf32>
+  %w = stablehlo.divide %e, %tb : tensor<48x64xf32>
+  %0 = stablehlo.dot_general %w, %v, contracting_dims = [1] x [0]
+    : (tensor<48x64xf32>, tensor<64x32xf32>) -> tensor<48x32xf32>
+  return %0 : tensor<48x32xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("program", "bound"),
+    [(PRODUCT, ()), (PRODUCT, (1,)), (ATTENTION, ())],
+    ids=["product", "bound", "attention"],
+)
+def test_prepared_libraries_are_those_of_kernels(program: bytes, bound: tuple[int, ...]) -> None:
+    def compiled(cache: Kept) -> bytes:
+        _forget()
+        canonical = canonicalize(program, "stablehlo")
+        options = CompileOptions(bound=bound)
+        kernel = compile_spec(
+            canonical.spec_text, canonical.arg_spec, "x86-64-v3", options, lambda _: None, cache
+        )
+        return kernel.artifacts["so"]
+
+    unprepared, prepared = Kept(), Kept()
+    expected = compiled(unprepared)
+    assert unprepared.saved
+    _forget()
+    assert prepare_libraries("x86-64-v3", prepared) == 3
+    assert set(unprepared.saved) <= set(prepared.saved)
+    assert compiled(prepared) == expected
+    assert len(prepared.saved) == 3
+    assert prepare_libraries("x86-64-v3", prepared) == 0
+
+
+def test_what_is_prepared_is_saved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preparation that is ended goes on where it was."""
+    kept = Kept()
+    compile_library = libraries.compiled_library
+
+    def compile_one(*arguments: object) -> object:
+        if kept.saved:
+            raise KeyboardInterrupt
+        return compile_library(*arguments)  # type: ignore[arg-type]
+
+    _forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(libraries, "compiled_library", compile_one)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_libraries("x86-64-v3", kept)
+    assert len(kept.saved) == 1
+    assert prepare_libraries("x86-64-v3", kept) == 2
+
+
+def test_gpus_have_no_libraries_to_prepare() -> None:
+    assert prepare_libraries("sm_80", Kept()) == 0
+
+
+def test_libraries_of_an_unknown_target_are_rejected() -> None:
+    with pytest.raises(CompileFailed, match="unknown target"):
+        prepare_libraries("x86-64-v9", Kept())

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.bfloat16_bits import as_integers
 from kcache_compiler.llvm.compatibility import downgrade
 from kcache_compiler.llvm.cpus import tuning_for
 from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, emit_object, optimize
+from kcache_compiler.llvm.split_module import LEAST_TEXT, split_module
+from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
+from kcache_compiler.types import CompileOptions
+
+#: Text of the ``optimize`` stage.
+OPTIMIZATION = f"new pass manager at the level of the options, in halves from {LEAST_TEXT} characters on"
 
 
 def set_function_attributes(unit: Unit) -> None:
@@ -40,10 +48,15 @@ def downgrade_ir(unit: Unit) -> None:
 
 
 def optimize_ir(unit: Unit) -> None:
-    unroll = parse_choices(unit.options.schedule).unrolls
-    level = unit.options.opt_level
-    text = unit.llvm_ir if level else as_integers(unit.llvm_ir)
-    unit.bitcode = optimize(text, unit.target, level, unroll)
+    """Optimize the module, or its first half: a thread then optimizes and emits the second half."""
+    text = unit.llvm_ir if unit.options.opt_level else as_integers(unit.llvm_ir)
+    first, *second = split_module(text)
+    if second:
+        assembles(unit.target)  # sets up LLVM before there are two threads
+        with_thread = ThreadPoolExecutor(1)
+        unit.second_half = with_thread.submit(_emitted, second[0], unit.target, unit.options)
+        with_thread.shutdown(wait=False)
+    unit.bitcode = _optimized(first, unit.target, unit.options)
 
 
 def emit_text(unit: Unit) -> None:
@@ -51,9 +64,27 @@ def emit_text(unit: Unit) -> None:
 
 
 def emit_code(unit: Unit) -> None:
-    """Emit the object code, from the assembly if the target's can be assembled; the bytes are the same."""
-    if assembles(unit.target):
-        model = tuning_for(unit.target.name, unit.options.tuning).llvm
-        unit.object_code = assemble(unit.assembly, unit.target, model)
-    else:
-        unit.object_code = emit_object(unit.bitcode, unit.target, unit.options.opt_level)
+    """Emit the object code, and wait for the second half of the module."""
+    unit.object_code = _assembled(unit.assembly, unit.bitcode, unit.target, unit.options)
+    if unit.second_half is not None:
+        assembly, code = unit.second_half.result()
+        unit.assembly += assembly
+        unit.further_objects.append(code)
+
+
+def _emitted(text: str, target: Target, options: CompileOptions) -> tuple[str, bytes]:
+    """The assembly and the object code of LLVM IR."""
+    bitcode = _optimized(text, target, options)
+    assembly = emit_assembly(bitcode, target, options.opt_level)
+    return assembly, _assembled(assembly, bitcode, target, options)
+
+
+def _optimized(text: str, target: Target, options: CompileOptions) -> bytes:
+    return optimize(text, target, options.opt_level, parse_choices(options.schedule).unrolls)
+
+
+def _assembled(assembly: str, bitcode: bytes, target: Target, options: CompileOptions) -> bytes:
+    """The object code, from the assembly if the target's can be assembled; the bytes are the same."""
+    if assembles(target):
+        return assemble(assembly, target, tuning_for(target.name, options.tuning).llvm)
+    return emit_object(bitcode, target, options.opt_level)

@@ -20,7 +20,7 @@ def link_objects(unit: Unit) -> None:
     if unit.threads is not None:
         unit.threads.shutdown()  # what they compiled is memoized
     units = [unit, *unit.linked]
-    objects = [each.object_code for each in units]
+    objects = [code for each in units for code in (each.object_code, *each.further_objects)]
     exports = elf.EXPORTED | elf.PREPARE_EXPORTED if unit.linked else elf.EXPORTED
     parts = list({name: part for each in units for name, part in each.parts.items()}.values())
     forms = dict.fromkeys(

@@ -72,6 +72,11 @@ def compiled_library(form: Form, target: Target, cache: LibraryCache | None = No
     return compiled
 
 
+def is_cached(form: Form, target: Target, cache: LibraryCache) -> bool:
+    """Whether ``cache`` has the library."""
+    return cache.load(library_name(form, target, library(form))) is not None
+
+
 def library_name(form: Form, target: Target, text: str) -> str:
     """A name that covers everything that determines the bytes: text, passes, versions, target."""
     ingredients = (

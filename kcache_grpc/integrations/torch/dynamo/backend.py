@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import IntegrityError
+from kcache_grpc.integrations.torch.dynamo.collector import collector_paused
 from kcache_grpc.integrations.torch.dynamo.digest.source_digest import NotDigestible, source_digest
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
@@ -52,7 +53,8 @@ def kcache(
         return compile_ahead_of_time(graph_module, example_inputs, settings)
     eager = graph_module.forward
     try:
-        return _Compilation(graph_module, example_inputs, settings).function()
+        with collector_paused():
+            return _Compilation(graph_module, example_inputs, settings).function()
     except _restarts():
         raise
     except Exception as error:

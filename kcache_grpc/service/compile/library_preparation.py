@@ -1,0 +1,71 @@
+"""Compiles the libraries that most kernels are linked with while a service has nothing else to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from kcache_grpc.errors import KcacheError
+from kcache_grpc.worker import WorkerPool, codec
+
+logger = logging.getLogger("kcache.service")
+
+#: Seconds after which a preparation is tried again that a caller's job ended or prevented.
+REST = 5.0
+#: Seconds that the libraries of one target may take.
+_TIMEOUT = 600.0
+
+
+class LibraryPreparation:
+    """Prepares the libraries of ``targets``, in order, once, in a process of the lowest priority.
+
+    The process is ended as soon as a caller's job comes, and the rest is prepared later: what was compiled is
+    in the workers' shared folder. Changes no byte of a kernel. One event loop.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        targets: Sequence[str],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._pool = pool
+        self._targets = targets
+        self._sleep = sleep
+        self._task: asyncio.Task[None] | None = None
+        #: Libraries that were compiled, and attempts that a caller's job ended or prevented.
+        self.compiled = 0
+        self.preempted = 0
+
+    def start(self) -> None:
+        """Begins."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def wait(self) -> None:
+        """Returns when all targets are prepared, or ``close`` was called."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def close(self) -> None:
+        """Ends what runs, and waits for that. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        for target in self._targets:
+            await self._prepare(target)
+
+    async def _prepare(self, target: str) -> None:
+        try:
+            while (reply := await self._pool.compile_apart(codec.prepare_job(target), _TIMEOUT)) is None:
+                self.preempted += 1
+                await self._sleep(REST)
+        except KcacheError as error:  # kernels compile their libraries themselves
+            logger.warning("the libraries of %s were not prepared: %s", target, error.message)
+        else:
+            self.compiled += int(reply.header["compiled"])

@@ -1,0 +1,59 @@
+"""The collector of reference cycles is paused while a graph is compiled, and as it was before afterwards."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Generator
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from kcache_grpc.integrations.torch.dynamo import backend
+from kcache_grpc.integrations.torch.dynamo.collector import collector_paused
+
+
+@pytest.fixture(autouse=True)
+def _collector() -> Generator[None]:
+    enabled = gc.isenabled()
+    yield
+    (gc.enable if enabled else gc.disable)()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_it_is_paused_while_the_backend_compiles(
+    enabled: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def function(self: object) -> object:
+        seen.append(gc.isenabled())
+        if fails:
+            raise ValueError("no kernel")
+        return graph.forward
+
+    monkeypatch.setattr(backend._Compilation, "function", function)
+    graph = torch.fx.symbolic_trace(lambda x: x + 1)
+    (gc.enable if enabled else gc.disable)()
+    if fails:
+        with pytest.raises(ValueError, match="no kernel"):
+            backend.kcache(graph, [torch.ones(2)], options={"strict": True})
+    else:
+        backend.kcache(graph, [torch.ones(2)])
+    assert seen == [False]
+    assert gc.isenabled() == enabled
+
+
+def test_a_fork_in_the_pause_of_a_thread_collects() -> None:
+    gc.enable()
+    with collector_paused():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -1,0 +1,152 @@
+"""Libraries are prepared once, only while no caller has work, and delay nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kcache_grpc.cli.app import application
+from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.target import host_target
+from kcache_grpc.server import ServerConfig
+from kcache_grpc.service.compile.library_preparation import REST, LibraryPreparation
+from kcache_grpc.worker import WorkerPool, WorkerSettings
+from kcache_grpc.worker import pool as pool_module
+from kcache_grpc.worker.frames import Frame
+from tests.server.harness.running import config_in, running
+from tests.server.rpcs.test_metrics import scrape
+
+PATH = str(Path(__file__).parent)
+
+
+class Held:
+    """A clock whose ``sleep`` waits until ``wake``."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self._awake = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._awake.clear()
+        await self._awake.wait()
+
+    def wake(self) -> None:
+        self._awake.set()
+
+
+@pytest.fixture(autouse=True)
+def usual_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that tests share, a process of the lowest priority hardly starts."""
+    monkeypatch.setattr(pool_module, "_LOWEST", 1)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 240))
+
+
+@asynccontextmanager
+async def preparing(
+    folder: Path, *targets: str
+) -> AsyncIterator[tuple[WorkerPool, LibraryPreparation, Held]]:
+    settings = WorkerSettings(jobs="preparing_jobs", extra_path=(PATH,), writable=(str(folder),))
+    pool, clock = WorkerPool(1, settings=settings), Held()
+    await pool.start()
+    preparation = LibraryPreparation(pool, targets, clock.sleep)
+    try:
+        preparation.start()
+        yield pool, preparation, clock
+    finally:
+        await preparation.close()
+        await pool.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - other processes signal nothing
+        await asyncio.sleep(0.005)
+
+
+async def compile(pool: WorkerPool) -> None:
+    reply = await pool.compile(Frame({"type": "echo"}, (b"job",)), 240, lambda stage: None)
+    assert reply.blobs == (b"job",)
+
+
+def began(folder: Path) -> int:
+    return len(list(folder.glob("began-*")))
+
+
+def test_an_idle_service_prepares_its_targets_in_order(tmp_path: Path) -> None:
+    (tmp_path / "open").touch()
+
+    async def body() -> None:
+        async with preparing(tmp_path, str(tmp_path), "unknown", str(tmp_path)) as (_, preparation, clock):
+            await preparation.wait()
+            assert preparation.compiled == 6  # a target that fails keeps no other from being prepared
+            assert preparation.preempted == 0
+            assert clock.slept == []
+            assert began(tmp_path) == 2
+
+    run(body())
+
+
+def test_a_job_of_a_caller_ends_it_at_once_and_it_goes_on_later(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with preparing(tmp_path, str(tmp_path)) as (pool, preparation, clock):
+            await until(lambda: began(tmp_path) == 1)
+            await compile(pool)  # although nothing opens the gate
+            await until(lambda: clock.slept == [REST])
+            assert (preparation.preempted, preparation.compiled) == (1, 0)
+            (tmp_path / "open").touch()
+            clock.wake()
+            await preparation.wait()
+            assert (preparation.preempted, preparation.compiled) == (1, 3)
+            assert began(tmp_path) == 2
+
+    run(body())
+
+
+def test_closing_ends_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with preparing(tmp_path, str(tmp_path)) as (pool, preparation, _):
+            await until(lambda: began(tmp_path) == 1)
+            await preparation.close()
+            assert preparation.compiled == 0
+            assert pool.idle
+
+    run(body())
+
+
+def test_a_server_prepares_its_target_and_counts(tmp_path: Path) -> None:
+    with running(config_in(tmp_path, prepare=("host",), metrics="127.0.0.1:0")) as server:
+
+        async def prepared() -> None:
+            await until(lambda: scrape(server)["kcache_libraries_prepared_total", ()] == 3)
+
+        run(prepared())
+        assert scrape(server)["kcache_library_preparations_preempted_total", ()] == 0
+    assert len(list((tmp_path / "state" / "libraries").iterdir())) == 3
+
+
+def test_targets_of_settings(tmp_path: Path) -> None:
+    environment = {"KCACHE_STATE_DIR": str(tmp_path)}
+    host = str(host_target())
+    assert ServerConfig.from_env(environment).prepared_targets == (host,)
+    several = {**environment, "KCACHE_PREPARE": "x86-64-v2, aarch64,x86-64-v2"}
+    assert ServerConfig.from_env(several).prepared_targets == ("x86-64-v2", "aarch64")
+    assert ServerConfig.from_env({**environment, "KCACHE_PREPARE": "none"}).prepared_targets == ()
+    assert ServerConfig("sqlite://", tmp_path).prepared_targets == ()
+
+
+def test_targets_that_do_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="x86-64-v9"):
+        ServerConfig.from_env({"KCACHE_STATE_DIR": str(tmp_path), "KCACHE_PREPARE": "x86-64-v9"})
+    result = CliRunner().invoke(
+        application(), ["serve", "--state-dir", str(tmp_path), "--prepare", "x86-64-v9"]
+    )
+    assert "x86-64-v9" in str(result.exception)
