@@ -201,6 +201,10 @@ class Client:
         shapes = shape_wish(None, symbols, dynamic)
         return await self._core.autotune(program, format, target, options, plan, shapes)
 
+    def start_service(self) -> bool:
+        """See ``kcache_grpc.Client.start_service``."""
+        return self._core.requests.start_service()
+
     async def get_assertion(self, source_digest: bytes) -> SourceAssertion | None:
         """See ``kcache_grpc.Client.get_assertion``."""
         return (await self._core.requests.get_assertions((source_digest,))).get(source_digest)

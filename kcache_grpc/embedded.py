@@ -112,6 +112,12 @@ def start(cache_dir: Path | None, warn: Warn) -> EmbeddedService:
         return process.service
 
 
+def is_running(cache_dir: Path | None) -> bool:
+    """Whether this process started the service for ``cache_dir`` and it serves. Never waits."""
+    process = _running.processes.get(cache_dir)
+    return process is not None and not process.ended
+
+
 def replace_damaged(cache_dir: Path | None, damaged: str, warn: Warn) -> None:
     """Ends the service for ``cache_dir`` that found its store damaged and sets its folder aside, unless that
     was done since. ``damaged`` is the identity of that service. The next ``start`` begins a new store.

@@ -93,6 +93,14 @@ class Client:
         """The folder of the local tiers."""
         return self._core.config.cache_dir
 
+    def start_service(self) -> bool:
+        """Begins to start the embedded service in a thread, if this client uses it and it does not run.
+
+        Returns whether it does: a request that comes now waits for the service, other work need not. Never
+        waits and raises nothing: a service that does not start is told by the next request.
+        """
+        return self._core.requests.start_service()
+
     def compile(
         self,
         program: ProgramLike,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -65,6 +66,17 @@ class Services:
     def has_fallback(self) -> bool:
         """Whether the embedded service stands in for that service."""
         return self._fallback is not None
+
+    def start_beside(self) -> bool:
+        """Begins to start the embedded service in a thread, if the client uses it and it does not run.
+
+        Returns whether it does: a request would wait for its start. Never waits, raises nothing.
+        """
+        place = self._main.connection.place
+        if not isinstance(place, EmbeddedPlace) or not place.may_start:
+            return False
+        threading.Thread(target=place.start_quietly, name="kcache-start", daemon=True).start()
+        return True
 
     async def ask(self, use: Callable[[Connection], Awaitable[T]]) -> T:
         """``use`` with the service that the client was told to use, and with no other one."""

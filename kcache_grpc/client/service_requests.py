@@ -32,6 +32,10 @@ class ServiceRequests:
         self._io = io
         self._new_deadline = new_deadline
 
+    def start_service(self) -> bool:
+        """See ``Client.start_service``."""
+        return self._services.start_beside()
+
     async def normalize(self, program: ProgramLike, format: str | None, numerics: str) -> CanonicalGraph:
         """See ``Client.normalize``."""
         deadline, source = await self._graph(program, format, numerics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -95,6 +96,18 @@ class EmbeddedPlace:
 
         service = embedded.start(self.cache_dir, _warn)
         return Endpoint(f"unix:{service.socket}", True, server_id=service.server_id)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether this process can start the service and has not, or it ended. Never waits."""
+        from kcache_grpc import embedded
+
+        return not embedded.missing() and not embedded.is_running(self.cache_dir)
+
+    def start_quietly(self) -> None:
+        """Starts the service. Blocks; raises nothing: the next request starts it again, and tells why not."""
+        with suppress(Exception):
+            self.reach()
 
     def replace_damaged(self, server_id: str) -> None:
         """Sets the store of the service with that identity aside, which is damaged. Blocks."""

@@ -31,10 +31,16 @@ class RecordStore:
         self._disk: OnDiskCache[bytes, bytes] = OnDiskCache(base_dir=client.cache_dir / _FOLDER)
 
     def find(self, digest: bytes) -> StoredRecord | None:
-        """The record of a source graph, or ``None``. One of the service is kept on disk from then on."""
+        """The record of a source graph, or ``None``. One of the service is kept on disk from then on.
+
+        An embedded service that does not run is started in a thread, and not asked: its records are those of
+        this user, which are on disk, and the graph is traced meanwhile.
+        """
         body = self._on_disk(digest)
         if body is not None:
             return StoredRecord(body, "disk")
+        if self._client.start_service():
+            return None
         try:
             assertion = self._client.get_assertion(digest)
         except KcacheError as error:
