@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kcache_grpc.programs.framework_versions import TESTED
+from kcache_grpc.programs.torch import recurrent
 
 FILE = Path(__file__).parents[1] / "kcache_grpc/programs/torch/graph_text/torch_operations.txt"
 
@@ -24,10 +25,11 @@ def generated() -> str:
     lowerings: Any = import_module("kcache_compiler.frontends.torch.lowerings")
     context = ir.Context()
     dialect.register_dialect(context)
+    recurrent.operators()
     names: set[str] = set()
     for schema in torch._C._jit_get_all_schemas():
         namespace, _, name = schema.name.partition("::")
-        if namespace in ("aten", "prims"):
+        if namespace in ("aten", "prims", recurrent.NAMESPACE):
             names.add(f"{namespace}.{name}" + (f".{schema.overload_name}" if schema.overload_name else ""))
     defined = {name for name in names if context.is_registered_operation(f"torch.{name}")}
     lowered = {name for name in names - defined if f"torch.{name}" in lowerings.LOWERINGS}

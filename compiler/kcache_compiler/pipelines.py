@@ -39,6 +39,7 @@ from kcache_compiler.passes.legalize.dynamic.operations import lower_dynamic
 from kcache_compiler.passes.legalize.expansions.expand import expand_definitions
 from kcache_compiler.passes.legalize.expansions.select_and_scatter import expand_select_and_scatter
 from kcache_compiler.passes.legalize.float_functions import call_math_library
+from kcache_compiler.passes.legalize.loop_invariants import hoist_invariants
 from kcache_compiler.passes.legalize.scalar_operands import keep_insertion_strides
 from kcache_compiler.passes.legalize.scans import raise_scans
 from kcache_compiler.passes.legalize.semantics.preserve_semantics import preserve_semantics
@@ -86,6 +87,7 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
         Pass("math-library", call_math_library),
         Pass("meaning", preserve_semantics),
         UpstreamPasses("chlo", "func.func(chlo-legalize-to-stablehlo)", rejects=True),
+        Pass("invariants", hoist_invariants),
         control_flow,
         Pass("regions", carry_regions),
         UpstreamPasses("linalg", "stablehlo-legalize-to-linalg", rejects=True),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.shapes.formula import Formula
+
+#: Elements of an operand that no first-level cache holds.
+LARGE = 1 << 16
 
 
 def _keep(nest: Nest, positions: list[int]) -> Nest:
@@ -31,8 +35,29 @@ def order_axes(nest: Nest) -> Nest:
         parallel.sort(key=lambda position: -abs(_as_int(outputs[0].strides[position])))
     vector = next((p for p in reversed(parallel) if reductions and _is_vector(nest, p)), None)
     if vector is None:
-        return _keep(nest, parallel + reductions)
+        return _keep(nest, _reusing(nest, parallel) + reductions)
     return _keep(nest, [p for p in parallel if p != vector] + reductions + [vector])
+
+
+def _reusing(nest: Nest, parallel: list[int]) -> list[int]:
+    """``parallel`` with its last two axes exchanged if that reads a large operand of a product only once.
+
+    The axes are rows and columns of the result: each operand depends on one of them.
+    """
+    sizes = [axis.size if isinstance(axis.size, int) else 0 for axis in nest.axes]
+    inputs = [access for access in nest.accesses if not access.written]
+    if len(parallel) < 2 or len(inputs) != 2 or 0 in sizes or all(axis.parallel for axis in nest.axes):
+        return parallel
+    *outer, first, second = parallel
+    repeated = [access for access in inputs if access.strides[first] == 0 != access.strides[second]]
+    others = [access for access in inputs if access.strides[second] == 0 != access.strides[first]]
+    if len(repeated) != 1 or len(others) != 1:
+        return parallel
+    count, other = (
+        math.prod(size for size, stride in zip(sizes, access.strides, strict=True) if stride != 0)
+        for access in (*repeated, *others)
+    )
+    return [*outer, second, first] if count >= max(LARGE, 4 * other) else parallel
 
 
 def _as_int(formula: Formula) -> int:

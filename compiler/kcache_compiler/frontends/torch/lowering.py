@@ -12,6 +12,7 @@ from kcache_compiler.frontends.torch.dimensions import normalize_dims
 from kcache_compiler.frontends.torch.lowerings import LOWERED_OPS, lower_ops
 from kcache_compiler.frontends.torch.nan_reducers import propagate_nan
 from kcache_compiler.frontends.torch.pooling import legalize_ceil_mode
+from kcache_compiler.frontends.torch.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.simplify import simplify
 from kcache_compiler.frontends.torch.torch_op import integer_constants, name_of
 from kcache_compiler.frontends.torch.variance import VARIANCE_OPS, decompose_variances
@@ -161,7 +162,7 @@ def _unsupported_reason(operation: Op) -> str:
     if name in _BOOLEAN_REDUCTIONS and str(operation.operands[0].type).endswith(",ui8>"):
         return "torch-mlir combines the bits of bytes here: compare them with 0 first"
     known = ("torch.aten.", "torch.prims.", "torch.prim.", "torch.onnx.", "onnx.")
-    if operation.name == "torch.operator" and not name.startswith(known):
+    if operation.name == "torch.operator" and not name.startswith(known) and name not in RECURRENT:
         return "a custom op whose definition is not in the program: write it with ATen ops"
     return ""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from kcache_compiler.frontends.torch.complex import COMPLEX, CONVERSIONS
 from kcache_compiler.frontends.torch.linalg import LINALG
 from kcache_compiler.frontends.torch.pointwise import POINTWISE
+from kcache_compiler.frontends.torch.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.scatter import SCATTER
 from kcache_compiler.frontends.torch.torch_op import FLOATS, TENSOR, TorchOp, name_of
 from kcache_compiler.mlir import context as mlir
@@ -244,6 +245,7 @@ LOWERINGS: dict[str, _Lowering] = {
     **CONVERSIONS,
     **SCATTER,
     **LINALG,
+    **RECURRENT,
 }
 #: Ops that the backend contract must not decompose.
-LOWERED_OPS = frozenset(LOWERINGS) - frozenset(CONVERSIONS)
+LOWERED_OPS = frozenset(LOWERINGS) - frozenset((*CONVERSIONS, *RECURRENT))

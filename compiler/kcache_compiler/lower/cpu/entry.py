@@ -20,6 +20,7 @@ from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers, entry_buffers
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
+from kcache_compiler.lower.cpu.tasks import ALTERNATING_SLICES, alternating, task_text, words_of
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.unit_axes import drop_unit_axes
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
@@ -156,22 +157,24 @@ def build_entry(unit: Unit) -> None:
     unit.scratch = scratch
     unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
     tasks = {launch.code: launch for launch in outlines if launch.part is None}.values()
-    mlir.splice(unit.module, "\n".join(map(_task, tasks)), *(launch.code for launch in tasks))
+    alternate = alternating(launches, shapes)
+    texts = [task_text(launch, launch.code in alternate) for launch in tasks]
+    mlir.splice(unit.module, "\n".join(texts), *(launch.code for launch in tasks))
     if buffers.abi is not None:
         mlir.splice(unit.module, _VERSION.replace("ABI", str(buffers.abi)))
     reports = parse_choices(unit.options.schedule).reports_launches
     mlir.splice(unit.module, _REPORTING if reports else _SUPPORT)
     for part in {launch.part.name: launch.part for launch in outlines if launch.part is not None}.values():
         mlir.splice(unit.module, part.declaration)
-    if any(launch.slices for launch in outlines):
+    if alternate or any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
     reject_leftovers(main)
     accesses = mlir.among_statements(
         main, "memref.load", "memref.store", "scf.condition"
     )  # collected first, since the entry grows
-    words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
+    words = max((len(words_of(launch)) + 1 for launch in outlines), default=1)
     launched = {generic for generics, _ in launches for generic in generics}
-    frame = _Frame(unit, main, shapes, areas, words, launched, buffers)
+    frame = _Frame(unit, main, shapes, areas, words, launched, alternate, buffers)
     frame.bind_sizes(open_sizes)
     for buffer, sizes in argument_sizes.items():
         frame.bind_argument(buffer, sizes)
@@ -290,46 +293,6 @@ def _record(unit: Unit, launch: Outlined, generics: list[mlir.Op], shapes: Shape
         unit.launches.append(recorded)
 
 
-def _words(launch: Outlined) -> list[str]:
-    """The types of the closure's words: dims, buffers, scalars."""
-    return launch.pointer_types
-
-
-def _task(launch: Outlined) -> str:
-    """The task of a launch, as text: loads the closure's words and calls the slice function.
-
-    If the launch uses scratch memory, its last word points to that of all workers, followed by a word with
-    the bytes per worker.
-    """
-    words = _words(launch)
-    lines = [
-        f"llvm.func internal @{launch.code}_task("
-        "%closure: !llvm.ptr, %begin: i64, %end: i64, %worker: i64) -> i32 "
-        'attributes {passthrough = ["nounwind"]} {'
-    ]
-    for number, kind in enumerate(words):
-        lines.append(
-            f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8"
-        )
-        lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
-    passed = [f"%w{number}" for number in range(len(words))]
-    if launch.scratch:
-        share_address = f"%closure[{8 * len(words)}]"
-        lines.append(f"  %at_share = llvm.getelementptr {share_address} : (!llvm.ptr) -> !llvm.ptr, i8")
-        lines.append("  %share = llvm.load %at_share : !llvm.ptr -> i64")
-        lines.append("  %skipped = llvm.mul %worker, %share : i64")
-        lines.append(
-            f"  %own = llvm.getelementptr {passed[-1]}[%skipped] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
-        )
-        passed[-1] = "%own"
-    values = ", ".join(["%begin", "%end", *passed])
-    types = ", ".join(["i64", "i64", *words])
-    lines.append(f"  %code = func.call @{launch.code}({values}) : ({types}) -> i32")
-    lines.append("  llvm.return %code : i32\n}")
-    declared = f"func.func private @{launch.code}({types}) -> i32\n"
-    return declared + "\n".join(lines)
-
-
 def reject_leftovers(main: mlir.Op) -> None:
     structured = {"linalg.generic", "linalg.yield", "linalg.index"}
     dialects = ("stablehlo", "chlo", "tensor", "bufferization", "linalg")
@@ -370,9 +333,12 @@ class _Frame:
         areas: _Areas,
         words: int,
         launched: Collection[mlir.Op],
+        alternate: Collection[str],
         entry: EntryBuffers,
     ) -> None:
         self.areas = areas
+        #: Functions of launches that alternate.
+        self.alternate = alternate
         self.entry = entry
         #: Operations that are replaced by calls.
         self.launched = launched
@@ -498,13 +464,16 @@ class _Frame:
         if launch.scratch:
             words.append(self._area(self.areas.scratch_at))
             words.append(self._size(self.areas.scratch))
+        if launch.code in self.alternate:
+            words.append(self._order())
         self._pass(words)
         task = mlir.address_of_symbol(f"{launch.code}_task")
         cache: dict[Formula, mlir.Value] = {}
         extent = emit_formula(launch.nest.extent, self.dims, cache)
         grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
-        if launch.slices:
-            most = mlir.constant(launch.slices)
+        slices = ALTERNATING_SLICES if launch.code in self.alternate else launch.slices
+        if slices:
+            most = mlir.constant(slices)
             slice_arguments = [self.host, extent, grain, most]
             grain = mlir.call_llvm("kcache_least_slice", slice_arguments, "i64")
         self._check(launch.nest.checks, cache)
@@ -513,6 +482,15 @@ class _Frame:
         self.dispatched += 1
         arguments = [self.host, self.code, extent, grain, task, self.closure]
         mlir.call_llvm("kcache_dispatch", arguments)
+
+    def _order(self) -> mlir.Value:
+        """Whether a launch runs backwards, as 0 or 1: not where it runs for the first time, then in turn."""
+        with mlir.before(self.first):
+            slot = self._stack("i64", 1)
+            llvm.store(mlir.constant(0), slot)
+        order = llvm.load(i64(), slot)
+        llvm.store(arith.subi(mlir.constant(1), order), slot)
+        return order
 
     def _area(self, offset: Formula) -> mlir.Value:
         return memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))

@@ -86,7 +86,8 @@ def yield_in_place(module: mlir.Module) -> None:
     """Make every loop yield into the buffers that it came in with, and every branch into fresh ones.
 
     What a loop body yields is copied to fresh tensors and from these into the loop's own
-    arguments, so that one buffer serves all iterations and swaps stay right. Runs on linalg.
+    arguments, so that one buffer serves all iterations and swaps stay right; a carried tensor of which
+    nothing but a slice is replaced is not copied. Runs on linalg.
     """
     for loop in mlir.named(module, "scf.while"):
         for choice in mlir.named(loop, "arith.select"):
@@ -150,10 +151,27 @@ def _yield_in_place(loop: mlir.Op) -> None:
     positions = dict(zip(forwarded, mlir.block_of(loop, 1).arguments, strict=True))
     yielded = mlir.last(mlir.block_of(loop, 1))
     with mlir.before(yielded):
-        fresh = [_fresh_copy(value) for value in yielded.operands]
-        for number, (argument, value) in enumerate(zip(mlir.block_of(loop).arguments, fresh, strict=True)):
-            if mlir.is_tensor(value.type):
-                yielded.operands[number] = _copy(value, positions[argument])
+        copied = [
+            (number, positions[argument])
+            for number, argument in enumerate(mlir.block_of(loop).arguments)
+            if mlir.is_tensor(argument.type)
+            and not _replaces_slices(yielded.operands[number], positions[argument])
+        ]
+        fresh = [_fresh_copy(yielded.operands[number]) for number, _ in copied]
+        for (number, target), value in zip(copied, fresh, strict=True):
+            yielded.operands[number] = _copy(value, target)
+
+
+def _replaces_slices(value: mlir.Value, argument: mlir.Value) -> bool:
+    """Whether ``value`` is the carried ``argument`` with replaced slices, and nothing else uses either."""
+    while len(list(mlir.uses(value))) == 1:
+        owner = mlir.defining(value)
+        if value == argument:
+            return True
+        if owner is None or mlir.name_of(owner) != "tensor.insert_slice" or owner.operands[0] == argument:
+            return False
+        value = owner.operands[1]
+    return False
 
 
 def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:

@@ -17,6 +17,10 @@ from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, L
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import KernelStep, executable
 from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record
 from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore, StoredRecord
+from kcache_grpc.integrations.torch.dynamo.recurrent_modules import (
+    has_packed_sequences,
+    trace_recurrent_modules,
+)
 from kcache_grpc.integrations.torch.dynamo.settings import Settings, settings_from
 
 if TYPE_CHECKING:
@@ -63,6 +67,9 @@ def kcache(
         _count("compile", error, "a graph was left to PyTorch")
         decisions.record(Decision("graph", [], [], origin="eager"))
         return _fallback(graph_module, example_inputs, settings, eager)
+
+
+trace_recurrent_modules(kcache)
 
 
 def _is_ahead_of_time() -> bool:
@@ -123,6 +130,10 @@ class _Compilation:
         if _has_quantized(self._graph_module.graph):
             reason = "fake tensors do not tell quantized tensors from others"
             self._source.decided(Decision("graph", [], [LeftOut("quantize", reason)], origin="eager"))
+            return self._graph_module.forward
+        if has_packed_sequences(self._graph_module.graph):
+            reason = "the lengths of packed sequences are values of a tensor"
+            self._source.decided(Decision("graph", [], [LeftOut("recurrent", reason)], origin="eager"))
             return self._graph_module.forward
         digest = self._digest() if self._settings.warm_start else None
         if digest is None:

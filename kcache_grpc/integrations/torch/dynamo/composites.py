@@ -11,6 +11,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
+from kcache_grpc.programs.torch import recurrent
 from kcache_grpc.programs.torch.decompositions.table import attention, embedding_bag
 
 torch: Any = import_module("torch")
@@ -129,6 +130,10 @@ _TRACED: Mapping[Any, Callable[..., Any]] = {
         functional.multi_head_attention_forward, scaled_dot_product_attention=attention
     ),
     functional.embedding_bag: _with_globals(functional.embedding_bag, torch=_Torch()),
+    torch.lstm: recurrent.lstm,
+    torch.gru: recurrent.gru,
+    torch.rnn_tanh: recurrent.rnn_tanh,
+    torch.rnn_relu: recurrent.rnn_relu,
 }
 
 

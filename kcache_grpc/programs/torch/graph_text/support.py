@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from kcache_grpc.programs.torch.graph_text.operations import is_known, operation_name, overload_of
 from kcache_grpc.programs.torch.graph_text.types import ELEMENT_TYPES
+from kcache_grpc.programs.torch.recurrent import NAMESPACE
 
 torch: Any = import_module("torch")
 
@@ -26,7 +27,7 @@ _OTHER_DTYPES = ("aten::_batch_norm_with_update", "aten::_batch_norm_with_update
 def unsupported_reason(node: Any) -> str | None:
     """Why a node cannot be part of a program; ``None`` if it can."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims", NAMESPACE):
         return "it is no operator of ATen"
     schema = target._schema
     name = operation_name(schema)
@@ -40,6 +41,8 @@ def unsupported_reason(node: Any) -> str | None:
         return "it draws random numbers"
     if not is_known(operation_name(overload_of(node)._schema)):
         return "kcache does not lower it"
+    if target.namespace == NAMESPACE and not isinstance(node.args[0].meta["val"].shape[0], int):
+        return "its number of steps is dynamic"
     return _values_reason(node)
 
 

@@ -38,3 +38,26 @@ func.func @main(%n: i1, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-NEXT: else
 // CHECK-NEXT: %[[B:.*]] = bufferization.alloc_tensor() copy(%arg2)
 // CHECK-NEXT: scf.yield %[[B]]
+
+// -----
+// A carried tensor of which only a slice is replaced is updated in its buffer; one that is read too is not.
+
+func.func @main(%n: i1, %i: index, %a: tensor<4x8xf32>, %b: tensor<4x8xf32>, %row: tensor<1x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %0:2 = scf.while (%x = %a, %y = %b) : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+    scf.condition(%n) %x, %y : tensor<4x8xf32>, tensor<4x8xf32>
+  } do {
+  ^bb0(%x: tensor<4x8xf32>, %y: tensor<4x8xf32>):
+    %new_x = tensor.insert_slice %row into %x[%i, 0] [1, 8] [1, 1] : tensor<1x8xf32> into tensor<4x8xf32>
+    %first = tensor.extract_slice %y[0, 0] [1, 8] [1, 1] : tensor<4x8xf32> to tensor<1x8xf32>
+    %new_y = tensor.insert_slice %first into %y[%i, 0] [1, 8] [1, 1] : tensor<1x8xf32> into tensor<4x8xf32>
+    scf.yield %new_x, %new_y : tensor<4x8xf32>, tensor<4x8xf32>
+  }
+  return %0#0, %0#1 : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// CHECK: ^bb0(%[[X:.*]]: tensor<4x8xf32>, %[[Y:.*]]: tensor<4x8xf32>):
+// CHECK-NEXT: %[[NEW_X:.*]] = tensor.insert_slice %arg4 into %[[X]]
+// CHECK: %[[NEW_Y:.*]] = tensor.insert_slice %{{.*}} into %[[Y]]
+// CHECK-NEXT: %[[FRESH:.*]] = bufferization.alloc_tensor() copy(%[[NEW_Y]])
+// CHECK-NEXT: %[[IN_Y:.*]] = bufferization.materialize_in_destination %[[FRESH]] in %[[Y]]
+// CHECK-NEXT: scf.yield %[[NEW_X]], %[[IN_Y]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
 
-from kcache_grpc.integrations.torch.dynamo.lowering.plan import is_slice
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import RECURRENT, is_slice
 from kcache_grpc.integrations.torch.dynamo.lowering.updates import UPDATES
 
 torch: Any = import_module("torch")
@@ -263,7 +263,7 @@ class Partitioner:
 
     def _has_benefit(self, island: Island) -> bool:
         computing = sum(
-            1
+            LEAST_OPERATORS if _is_recurrent(node) else 1
             for node in island.nodes
             if node in self._supported
             and node.target is not operator.getitem
@@ -313,6 +313,12 @@ def _has_tensors(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(isinstance(element, torch.Tensor) for element in value)  # pyright: ignore[reportUnknownVariableType]
     return isinstance(value, torch.Tensor)
+
+
+def _is_recurrent(node: Node) -> bool:
+    """Whether a node is a layer of many steps, each of several operators."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target.namespace == RECURRENT
 
 
 def _is_impure(node: Node) -> bool:

@@ -36,6 +36,12 @@ _DTYPES = {
 _FORBIDDEN = frozenset({"aten::from_file", "aten::_load_for_lite_interpreter"})
 
 
+#: The namespace of recurrent layers, which are defined when a plan names them: a warm start of other models
+#: does not import their module.
+RECURRENT = "kcache"
+#: Namespaces of operators that any process has.
+_NAMESPACES = ("aten", "prims", RECURRENT)
+
 #: A plan from elsewhere with more inputs is none.
 _MOST_INPUTS = 1 << 20
 
@@ -366,7 +372,7 @@ def target_name(target: Callable[..., Any]) -> str:
     """The name of a step's target. Raises ``PlanError`` where another process might not have it."""
     overload: Any = target
     if isinstance(overload, torch._ops.OpOverload):
-        if overload.namespace not in ("aten", "prims"):
+        if overload.namespace not in _NAMESPACES:
             raise PlanError(f"{target} is a custom operator")
         return str(target)
     name = getattr(target, "__name__", "")
@@ -472,8 +478,10 @@ def _target(name: str) -> Callable[..., Any]:
     if module == "math" and rest in _MATH:
         return getattr(math, rest)
     packet, _, overload = rest.partition(".")
-    if module not in ("aten", "prims") or not packet.isidentifier() or not overload.isidentifier():
+    if module not in _NAMESPACES or not packet.isidentifier() or not overload.isidentifier():
         raise PlanError(f"{name} is no target of a plan")
+    if module == RECURRENT:
+        import_module("kcache_grpc.programs.torch.recurrent").operators()
     target = getattr(getattr(getattr(torch.ops, module), packet), overload)
     if not isinstance(target, torch._ops.OpOverload):
         raise PlanError(f"{name} is no target of a plan")

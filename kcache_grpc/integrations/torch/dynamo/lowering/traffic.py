@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.integrations.torch.dynamo.lowering.plan import RECURRENT
+
 torch: Any = import_module("torch")
 
 
@@ -38,6 +40,8 @@ def cost_of(node: Any, *, computed: bool) -> Cost:
 
 
 def _operations(node: Any, results: list[Any]) -> float:
+    if getattr(node.target, "namespace", "") == RECURRENT:
+        return _recurrent_operations(node)
     counter: Any = import_module("torch.utils.flop_counter")
     formula = counter.flop_registry.get(getattr(node.target, "overloadpacket", None))
     if formula is not None:
@@ -47,6 +51,14 @@ def _operations(node: Any, results: list[Any]) -> float:
         except Exception:  # noqa: BLE001 - a formula that does not take these arguments
             return float(sum(map(_elements, results)))
     return float(sum(map(_elements, results)))
+
+
+def _recurrent_operations(node: Any) -> float:
+    """Those of the products of a recurrent layer: each of its weights with a row of each step."""
+    names = [parameter.name for parameter in node.target._schema.arguments]
+    weights = [value for name, value in zip(names, node.args, strict=True) if name.startswith("w_") and value]
+    steps, batch, _ = map(_hint, node.args[0].meta["val"].shape)
+    return 2.0 * steps * batch * sum(_elements(weight.meta["val"]) for weight in weights)
 
 
 def _value(node: Any) -> Any:

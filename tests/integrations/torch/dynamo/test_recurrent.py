@@ -1,0 +1,233 @@
+"""LSTM, GRU and RNN in kernels: values and states, warm starts, and what is left to PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from kcache_grpc.integrations.torch.dynamo.backend import kcache
+from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.recurrent_modules import has_packed_sequences
+from kcache_grpc.programs.torch import recurrent
+from tests.integrations.torch.dynamo.compiled import check, compile_with, kernel_count, tensor
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+KINDS = (nn.LSTM, nn.GRU, nn.RNN)
+
+
+@pytest.fixture(autouse=True)
+def forget_decisions() -> None:
+    decisions.forget()
+
+
+def layers(kind: type[nn.RNNBase], dtype: torch.dtype = torch.float32, **settings: Any) -> nn.RNNBase:
+    torch.manual_seed(0)
+    make: Any = kind  # the base class has other parameters
+    return make(6, 10, **settings).to(dtype).eval()
+
+
+def inference(module: nn.Module) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with torch.no_grad():
+            return module(*args)
+
+    return call
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        ({}, (5, 1, 6)),
+        ({"num_layers": 2, "bidirectional": True}, (4, 3, 6)),
+        ({"num_layers": 3, "batch_first": True, "bias": False, "dropout": 0.5}, (2, 7, 6)),
+    ],
+    ids=["one", "bidirectional", "batch first"],
+)
+def test_layers(
+    kind: type[nn.RNNBase], settings: dict[str, Any], shape: tuple[int, ...], address: str
+) -> None:
+    module = layers(kind, **settings)
+    check(inference(module), lambda: (tensor(*shape),), address)
+    assert [decision.origin for decision in decisions.decisions()] == ["warm"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_initial_states_and_single_sequences(kind: type[nn.RNNBase], address: str) -> None:
+    module = layers(kind, num_layers=2)
+    state = tensor(2, 3, 10, seed=1)
+    states: Any = (state, tensor(2, 3, 10, seed=2)) if kind is nn.LSTM else state
+    check(inference(module), lambda: (tensor(4, 3, 6), states), address)
+    check(inference(module), lambda: (tensor(4, 6),), address)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(
+    ("settings", "dtype"),
+    [
+        ({"proj_size": 4, "num_layers": 2, "bidirectional": True}, torch.float32),
+        ({"proj_size": 4, "bias": False}, torch.float32),
+        ({}, torch.float64),
+    ],
+    ids=["projection", "projection without bias", "f64"],
+)
+def test_projections_and_types(settings: dict[str, Any], dtype: torch.dtype, address: str) -> None:
+    module = layers(nn.LSTM, dtype, **settings)
+    check(inference(module), lambda: (tensor(5, 2, 6, dtype=dtype),), address)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(nn.LSTM, torch.bfloat16), (nn.GRU, torch.float16)])
+def test_half_precision(kind: type[nn.RNNBase], dtype: torch.dtype, address: str) -> None:
+    """As close to the result in f64 as eager mode is, up to a rounding."""
+    module, x = layers(kind, dtype), tensor(5, 2, 6, dtype=dtype)
+    exact = inference(layers(kind, dtype).double())(x.double())[0]
+    eager, actual = inference(module)(x)[0], compile_with(inference(module), address)(x)[0]
+    assert kernel_count() == 1
+    error, allowed = (actual - exact).abs().max(), (eager - exact).abs().max()
+    assert error <= 2 * allowed + torch.finfo(dtype).eps
+
+
+def test_relu(address: str) -> None:
+    check(inference(layers(nn.RNN, nonlinearity="relu")), lambda: (tensor(5, 2, 6),), address)
+
+
+def test_bound_weights(address: str) -> None:
+    module, x = layers(nn.LSTM, num_layers=2), tensor(5, 2, 6)
+    compiled = compile_with(inference(module), address, options={"bound": "weights"})
+    torch.testing.assert_close(compiled(x), inference(module)(x))
+    assert decisions.decisions()[-1].bound == 8
+    with torch.no_grad():
+        module.weight_hh_l1.mul_(0.5)  # type: ignore[operator]
+    torch.testing.assert_close(compiled(x), inference(module)(x))
+
+
+class Head(nn.Module):
+    """Operators around a recurrent layer."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.layers = layers(kind, batch_first=True)
+        self.out = nn.Linear(10, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.out(self.layers(torch.relu(x))[0]), -1)
+
+
+def test_operators_around_it_are_in_the_same_kernel(address: str) -> None:
+    model = Head(nn.LSTM).eval()
+    with torch.no_grad():
+        compiled = compile_with(model, address, fullgraph=True)
+        torch.testing.assert_close(compiled(tensor(2, 5, 6)), model(tensor(2, 5, 6)))
+    assert kernel_count() == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_are_one_operator(kind: type[nn.RNNBase], address: str) -> None:
+    """PyTorch's decomposition has the operations of each step."""
+    module = layers(kind)
+    compiled = compile_with(inference(module), address)
+    torch.testing.assert_close(compiled(tensor(300, 1, 6)), inference(module)(tensor(300, 1, 6)))
+    assert sum(decisions.decisions()[-1].kernels) < 20
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.RNN])
+def test_a_dynamic_number_of_steps_is_left_to_pytorch(kind: type[nn.RNNBase], address: str) -> None:
+    module = layers(kind, num_layers=2, bidirectional=True)
+    compiled = compile_with(inference(module), address, dynamic=True)
+    for steps in (4, 7):
+        torch.testing.assert_close(compiled(tensor(steps, 2, 6)), inference(module)(tensor(steps, 2, 6)))
+    decision = decisions.decisions()[-1]
+    left_out = [each.reason for each in decision.left_out if "_layer" in each.operator]
+    assert left_out == ["its number of steps is dynamic"] * 4
+
+
+def test_dropout_is_drawn_by_pytorch(address: str) -> None:
+    module = layers(nn.LSTM, num_layers=2, dropout=0.5).train()
+    check(inference(module), lambda: (tensor(5, 2, 6),), address)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_gradients_are_left_to_pytorch(frozen: bool, address: str) -> None:
+    model = Head(nn.LSTM).train()
+    model.layers.requires_grad_(not frozen)
+
+    def gradients(function: Callable[..., Any]) -> list[Any]:
+        model.zero_grad()
+        x = tensor(2, 5, 6, grad=True)
+        function(x)[..., 0].sum().backward()
+        return [x.grad, *(parameter.grad for parameter in model.parameters() if parameter.requires_grad)]
+
+    actual = gradients(compile_with(model, address))
+    torch.testing.assert_close(actual, gradients(model))
+
+
+def test_packed_sequences_are_left_to_pytorch(address: str) -> None:
+    module = layers(nn.LSTM)
+    packed = pack_padded_sequence(tensor(5, 3, 6), [5, 3, 2])
+    actual = compile_with(inference(module), address)(packed)
+    torch.testing.assert_close(actual, inference(module)(packed))
+
+
+def test_a_graph_of_packed_sequences_runs_eagerly() -> None:
+    module = layers(nn.GRU)
+    packed = pack_padded_sequence(tensor(5, 3, 6), [5, 3, 2])
+    graph = torch.fx.Graph()
+    names = ("data", "batch_sizes", "state", *(name for name, _ in module.named_parameters()))
+    data, sizes, state, *weights = [graph.placeholder(name) for name in names]
+    results = graph.call_function(torch.gru, (data, sizes, state, weights, True, 1, 0.0, False, False))
+    graph.output(results)
+    traced = torch.fx.GraphModule(nn.Module(), graph)
+    assert has_packed_sequences(graph)
+    inputs = [packed.data, packed.batch_sizes, tensor(1, 3, 10), *module.parameters()]
+    compiled = kcache(traced, inputs, options={"strict": True, "address": "127.0.0.1:1"})
+    torch.testing.assert_close(compiled(*inputs), traced(*inputs))
+    assert decisions.decisions()[-1].origin == "eager"
+
+
+def test_autocast_is_left_to_pytorch(address: str) -> None:
+    module = layers(nn.LSTM)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            return module(x)[0]
+
+    torch.testing.assert_close(compile_with(call, address)(tensor(5, 2, 6)), call(tensor(5, 2, 6)))
+
+
+def test_other_backends_break_the_graph_as_before(address: str) -> None:
+    compile_with(inference(layers(nn.GRU)), address)(tensor(3, 1, 6))
+    assert kernel_count() == 1
+    torch._dynamo.reset()
+    targets: list[Any] = []
+
+    def other(graph: Any, _: Any) -> Any:
+        targets.extend(node.target for node in graph.graph.nodes)
+        return graph
+
+    torch.compile(inference(Head(nn.GRU)), backend=other)(tensor(2, 5, 6))
+    assert torch._dynamo.config.allow_rnn is False
+    assert torch.gru not in targets
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_operators_compute_what_modules_do(reverse: bool) -> None:
+    """Where an operator is in no kernel, it calls PyTorch's function: one direction of two."""
+    module = layers(nn.LSTM, bidirectional=True)
+    suffix = "_l0_reverse" if reverse else "_l0"
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    weights = [getattr(module, name + suffix) for name in names]
+    x, zero = tensor(5, 2, 6), torch.zeros(2, 10)
+    with torch.no_grad():
+        actual = recurrent.operators().lstm_layer(x, zero, zero, *weights, None, reverse)
+        states, (h, c) = module(x)
+    part = slice(10, 20) if reverse else slice(0, 10)
+    torch.testing.assert_close(actual, (states[..., part], h[int(reverse)], c[int(reverse)]))
