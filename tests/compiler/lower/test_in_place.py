@@ -177,3 +177,24 @@ def test_consumers_of_equal_products_may_differ() -> None:
         expected = np.maximum(expected @ weight, least)
     (result,) = kernel.run(kernel.prepare(*arrays[1:]), arrays[0])
     np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("layer", "cells", "grain"),
+    [
+        (Layer(size=(14, 14), inputs=256, outputs=256, groups=1), 14, 7),
+        (Layer(size=(7, 7), inputs=256, outputs=512, groups=1), 8, 2),
+        (Layer(size=(28, 28), inputs=128, outputs=128, groups=1), 56, 14),
+    ],
+    ids=str,
+)
+def test_two_workers_get_equal_shares(layer: Layer, cells: int, grain: int) -> None:
+    """Rows of a panel times blocks of columns are cells; few rows have two blocks."""
+    if "x86-64-v4" not in TARGETS:
+        pytest.skip("needs AVX-512")
+    operands = layer.operands()
+    kernel = Bound(layer.text, 3, [1, 2], "default", target="x86-64-v4")
+    prepared, host = kernel.prepare(*operands[1:]), threaded_host(workers=2)
+    (result,) = kernel.run(prepared, operands[0], host=host)
+    assert host.calls == [(cells, grain)]
+    np.testing.assert_allclose(result, layer.expected(*operands), rtol=1e-5, atol=4e-5)

@@ -12,7 +12,7 @@ from kcache_compiler.lower.gemm.in_place.results import ENDS
 from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
-from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, FEW_COLUMNS, Form
 
 _POINTER = "!llvm.ptr"
 #: Words of ``facts`` after ``FACTS``: rows of a chunk, the distance of neighboring rows; for a padded image,
@@ -61,6 +61,12 @@ class InPlaceDriver(Driver):
             distance = code.mul(step, rows * BYTES[self.form.packed])
             code.store(distance, code.at(table, place, "i64"))
         return table
+
+    def blocks(self) -> Name:
+        code, form, facts = self.code, self.form, self.facts
+        short = code.ceildiv(code.const(FEW_CELLS * form.cell), code.max(facts["m"], 1))
+        least = code.min(code.min(short, 2), code.ceildiv(facts["n"], FEW_COLUMNS))
+        return code.max(super().blocks(), least)
 
     def compute(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
         code, facts = self.code, self.facts
