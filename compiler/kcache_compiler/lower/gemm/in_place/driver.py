@@ -20,8 +20,12 @@ _POINTER = "!llvm.ptr"
 #: ``ENDS``.
 PLACES = ("chunk", "step", "pitch", "reach")
 #: Rows of pixels of an image with and without zeros, and zeros before them; elements before those of a row
-#: of pixels, and these; strides of rows of pixels and of images.
-IMAGE = ("padded_rows", "image_rows", "rows_before", "before", "inside", "row_stride", "image_stride")
+#: of pixels, and these; strides of rows of pixels and of images. A row of an image with channels first is one
+#: of each of its ``planes``, which are as far apart.
+IMAGE = (
+    *("padded_rows", "image_rows", "rows_before", "before", "inside", "row_stride", "image_stride"),
+    *("planes", "plane_stride"),
+)
 #: Rows of a chunk at most, whose offsets are on the stack.
 CHUNK = 1024
 #: Bytes of B that stay in the second-level cache.
@@ -207,10 +211,13 @@ def image(form: Form) -> str:
         offset = code.add(code.mul(number, "%image_stride"), code.mul(row, "%row_stride"))
         source = code.at("%from", offset, kind)
         with code.when(code.compare("ult", row, "%image_rows")):
-            _row(code, form, target, code.const(0), "%before", "")
-            end = code.add("%before", "%inside")
-            _row(code, form, code.at(target, "%before", kind), code.const(0), "%inside", source)
-            _row(code, form, target, end, "%pitch", "")
+            part = code.div("%pitch", "%planes")
+            with code.loop(0, "%planes") as plane:
+                start = code.at(target, code.mul(plane.counter, part), kind)
+                pixels = code.at(source, code.mul(plane.counter, "%plane_stride"), kind)
+                _row(code, form, start, code.const(0), "%before", "")
+                _row(code, form, code.at(start, "%before", kind), code.const(0), "%inside", pixels)
+                _row(code, form, start, code.add("%before", "%inside"), part, "")
         with code.otherwise():
             _row(code, form, target, code.const(0), "%pitch", "")
     return code.text()
