@@ -28,6 +28,8 @@ IMAGE = (
 )
 #: Rows of a chunk at most, whose offsets are on the stack.
 CHUNK = 1024
+#: A distance of rows at which they displace each other in the first-level cache, in bytes: these are packed.
+CONFLICT = 4096
 #: Bytes of B that stay in the second-level cache.
 NEAR = 1 << 19
 
@@ -120,7 +122,9 @@ class InPlaceDriver(Driver):
         several = code.compare("sgt", rows, self.half)
         other = code.at(entry, code.choose(several, code.const(2), code.const(0)), "i64")
         regular = code.bits(code.load(code.at(entry, 1, "i64")), code.load(code.at(other, 1, "i64")))
-        in_place = code.both(code.compare("ne", regular, 0), code.compare("ne", runs, 0))
+        apart = code.rem(code.mul(facts["step"], BYTES[form.packed]), CONFLICT)
+        spread_out = code.both(code.compare("ne", regular, 0), code.compare("ne", apart, 0))
+        in_place = code.both(spread_out, code.compare("ne", runs, 0))
         first, second = (code.at(bases["a"], code.load(each), form.packed) for each in (entry, other))
         following = code.at(first, code.mul(facts["step"], form.rows), form.packed)
         others = (

@@ -17,8 +17,6 @@ from kcache_compiler.shapes.formula import Formula
 ROWS = 14
 #: Contiguous elements along K at least.
 RUN = SHORT_RUN
-#: A distance of rows at which they displace each other in the first-level cache, in bytes.
-CONFLICT = 4096
 #: Bytes of the rows of pixels that a chunk reads: as wished, and at most.
 WISHED_BYTES, MOST_BYTES = 1 << 19, 1 << 22
 
@@ -44,10 +42,7 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
         return None
     words: dict[str, Formula] = {"chunk": most_rows(form), "step": step}
     scratch = 0
-    if padding is None:
-        if step * BYTES[form.a] % CONFLICT == 0:
-            return None
-    else:
+    if padding is not None:
         image = _image(padding, shapes)
         if image is None:
             groups, image = _with_planes(groups, padding, shapes)
