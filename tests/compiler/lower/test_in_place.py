@@ -66,6 +66,37 @@ def test_any_number_of_columns_where_stores_are_masked(outputs: int) -> None:
     _check(Layer(size=(6, 14), inputs=16, outputs=outputs, groups=1), "x86-64-v4")
 
 
+@pytest.mark.parametrize(
+    ("batch", "channels", "size", "window", "stride", "pad"),
+    [(1, 3, (30, 28), 7, 2, 3), (2, 3, (9, 21), 5, 1, 2), (1, 5, (4, 50), 7, 3, 4)],
+)
+def test_images_with_channels_first(
+    batch: int, channels: int, size: tuple[int, int], window: int, stride: int, pad: int
+) -> None:
+    """Each row of pixels is copied as the rows of its channels."""
+    height, width = ((extent + 2 * pad - window) // stride + 1 for extent in size)
+    x, w = (batch, channels, *size), (window, window, channels, 32)
+    y = (batch, height, width, 32)
+    kinds = [f"tensor<{'x'.join(map(str, shape))}xf32>" for shape in (x, w, y)]
+    text = f"""
+    func.func @main(%x: {kinds[0]}, %w: {kinds[1]}) -> {kinds[2]} {{
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = {[stride] * 2}, pad = {[[pad] * 2] * 2}}}
+        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+        : ({kinds[0]}, {kinds[1]}) -> {kinds[2]}
+      return %0 : {kinds[2]}
+    }}"""
+    arrays = [normal(*x), normal(*w)]
+    kernel = compare(text, arrays, [1], "default", target=TARGETS[-1])
+    assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+    assert [launch.ops[0] for launch in kernel.interface.launches] == ["contraction"]
+    (result,) = kernel.run(kernel.prepare(arrays[1]), guarded(arrays[0]), host=threaded_host())
+    padded = np.pad(arrays[0].astype("f8"), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    views = np.lib.stride_tricks.sliding_window_view(padded, (window, window), (2, 3))
+    expected = np.einsum("bchwij,ijco->bhwo", views[:, :, ::stride, ::stride], arrays[1].astype("f8"))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_padding_is_part_of_the_launch() -> None:
     kernel = _check(Layer(size=(14, 14), inputs=32, outputs=64, groups=1), TARGETS[-1])
     assert [launch.ops[0] for launch in kernel.interface.launches] == ["contraction"]
@@ -85,7 +116,7 @@ def test_products(rows: int) -> None:
 def test_rows_that_displace_each_other_are_packed() -> None:
     arrays = [normal(60, 1024), normal(1024, 64)]
     kernel = compare(product(60, 64, 1024, False, "f32"), arrays, [1], "default", target=TARGETS[-1])
-    assert b"_in_place_run" not in kernel.compiled.artifacts["llvm"]
+    assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
 
 
 def test_strict_sums_are_those_of_packed_rows() -> None:
@@ -177,3 +208,24 @@ def test_consumers_of_equal_products_may_differ() -> None:
         expected = np.maximum(expected @ weight, least)
     (result,) = kernel.run(kernel.prepare(*arrays[1:]), arrays[0])
     np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("layer", "cells", "grain"),
+    [
+        (Layer(size=(14, 14), inputs=256, outputs=256, groups=1), 14, 7),
+        (Layer(size=(7, 7), inputs=256, outputs=512, groups=1), 8, 2),
+        (Layer(size=(28, 28), inputs=128, outputs=128, groups=1), 56, 14),
+    ],
+    ids=str,
+)
+def test_two_workers_get_equal_shares(layer: Layer, cells: int, grain: int) -> None:
+    """Rows of a panel times blocks of columns are cells; few rows have two blocks."""
+    if "x86-64-v4" not in TARGETS:
+        pytest.skip("needs AVX-512")
+    operands = layer.operands()
+    kernel = Bound(layer.text, 3, [1, 2], "default", target="x86-64-v4")
+    prepared, host = kernel.prepare(*operands[1:]), threaded_host(workers=2)
+    (result,) = kernel.run(prepared, operands[0], host=host)
+    assert host.calls == [(cells, grain)]
+    np.testing.assert_allclose(result, layer.expected(*operands), rtol=1e-5, atol=4e-5)

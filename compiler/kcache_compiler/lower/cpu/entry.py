@@ -100,7 +100,8 @@ _REPORTING = _SUPPORT.replace("cond_br %serial,", "cond_br %alone,").replace(
     "cond_br %direct,", "cond_br %missing,"
 )
 
-#: The minimum slice size for which every worker of the host gets at most ``most`` slices.
+#: The minimum slice size for which every worker of the host gets at most ``most`` slices; one slice each if
+#: that takes a sixteenth less, as the last of several slices keeps some workers waiting.
 _FEW_SLICES = """
 llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %most: i64) -> i64
     attributes {passthrough = ["noinline", "nounwind"]} {
@@ -115,8 +116,24 @@ llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %
   %slices = llvm.mul %some, %most : i64
   %less = llvm.sub %slices, %one : i64
   %more = llvm.add %n, %less : i64
-  %share = llvm.sdiv %more, %slices : i64
-  %least = llvm.intr.smax(%share, %grain) : (i64, i64) -> i64
+  %part = llvm.sdiv %more, %slices : i64
+  %share = llvm.intr.smax(%part, %one) : (i64, i64) -> i64
+  %up = llvm.sub %share, %one : i64
+  %rounded = llvm.add %n, %up : i64
+  %parts = llvm.sdiv %rounded, %share : i64
+  %others = llvm.sub %some, %one : i64
+  %waiting = llvm.add %parts, %others : i64
+  %turns = llvm.sdiv %waiting, %some : i64
+  %several = llvm.mul %turns, %share : i64
+  %divided = llvm.add %n, %others : i64
+  %single = llvm.sdiv %divided, %some : i64
+  %fifteen = llvm.mlir.constant(15 : i64) : i64
+  %sixteen = llvm.mlir.constant(16 : i64) : i64
+  %long = llvm.mul %several, %fifteen : i64
+  %short = llvm.mul %single, %sixteen : i64
+  %shorter = llvm.icmp "sle" %short, %long : i64
+  %chosen = llvm.select %shorter, %single, %share : i1, i64
+  %least = llvm.intr.smax(%chosen, %grain) : (i64, i64) -> i64
   llvm.br ^done(%least : i64)
 ^done(%found: i64):
   llvm.return %found : i64

@@ -16,7 +16,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.product_bodies import read_products
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
-from kcache_compiler.schedule.gemm_tiles import LONE_COLUMNS, Form, form_for
+from kcache_compiler.schedule.gemm_tiles import FEW_CELLS, FEW_COLUMNS, LONE_COLUMNS, Form, form_for
 from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Nest
 from kcache_compiler.shapes.formula import Formula, apply, mul, product
 from kcache_compiler.shapes.guards import proves
@@ -254,6 +254,9 @@ def grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
     rows, blocks = apply("ceildiv", m, form.cell), apply("ceildiv", n, form.width)
     if not form.prepacked:
         blocks = apply("max", blocks, apply("min", 2, apply("ceildiv", n, LONE_COLUMNS)))
+    elif form.in_place:
+        short = apply("ceildiv", FEW_CELLS * form.cell, apply("max", m, 1))
+        blocks = apply("max", blocks, apply("min", apply("min", 2, short), apply("ceildiv", n, FEW_COLUMNS)))
     cells = product([groups.sizes("batch"), rows, blocks])
     work = product([form.cell, apply("min", n, form.width), groups.sizes("k")])
     accesses: tuple[Access, ...] = nest.accesses

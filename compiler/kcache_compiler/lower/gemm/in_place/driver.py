@@ -12,7 +12,7 @@ from kcache_compiler.lower.gemm.in_place.results import ENDS
 from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
-from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, FEW_COLUMNS, Form
 
 _POINTER = "!llvm.ptr"
 #: Words of ``facts`` after ``FACTS``: rows of a chunk, the distance of neighboring rows; for a padded image,
@@ -20,10 +20,16 @@ _POINTER = "!llvm.ptr"
 #: ``ENDS``.
 PLACES = ("chunk", "step", "pitch", "reach")
 #: Rows of pixels of an image with and without zeros, and zeros before them; elements before those of a row
-#: of pixels, and these; strides of rows of pixels and of images.
-IMAGE = ("padded_rows", "image_rows", "rows_before", "before", "inside", "row_stride", "image_stride")
+#: of pixels, and these; strides of rows of pixels and of images. A row of an image with channels first is one
+#: of each of its ``planes``, which are as far apart.
+IMAGE = (
+    *("padded_rows", "image_rows", "rows_before", "before", "inside", "row_stride", "image_stride"),
+    *("planes", "plane_stride"),
+)
 #: Rows of a chunk at most, whose offsets are on the stack.
 CHUNK = 1024
+#: A distance of rows at which they displace each other in the first-level cache, in bytes: these are packed.
+CONFLICT = 4096
 #: Bytes of B that stay in the second-level cache.
 NEAR = 1 << 19
 
@@ -61,6 +67,12 @@ class InPlaceDriver(Driver):
             distance = code.mul(step, rows * BYTES[self.form.packed])
             code.store(distance, code.at(table, place, "i64"))
         return table
+
+    def blocks(self) -> Name:
+        code, form, facts = self.code, self.form, self.facts
+        short = code.ceildiv(code.const(FEW_CELLS * form.cell), code.max(facts["m"], 1))
+        least = code.min(code.min(short, 2), code.ceildiv(facts["n"], FEW_COLUMNS))
+        return code.max(super().blocks(), least)
 
     def compute(self, batch: Name, low: Name, high: Name, column: Name, width: Name) -> None:
         code, facts = self.code, self.facts
@@ -110,7 +122,9 @@ class InPlaceDriver(Driver):
         several = code.compare("sgt", rows, self.half)
         other = code.at(entry, code.choose(several, code.const(2), code.const(0)), "i64")
         regular = code.bits(code.load(code.at(entry, 1, "i64")), code.load(code.at(other, 1, "i64")))
-        in_place = code.both(code.compare("ne", regular, 0), code.compare("ne", runs, 0))
+        apart = code.rem(code.mul(facts["step"], BYTES[form.packed]), CONFLICT)
+        spread_out = code.both(code.compare("ne", regular, 0), code.compare("ne", apart, 0))
+        in_place = code.both(spread_out, code.compare("ne", runs, 0))
         first, second = (code.at(bases["a"], code.load(each), form.packed) for each in (entry, other))
         following = code.at(first, code.mul(facts["step"], form.rows), form.packed)
         others = (
@@ -201,10 +215,13 @@ def image(form: Form) -> str:
         offset = code.add(code.mul(number, "%image_stride"), code.mul(row, "%row_stride"))
         source = code.at("%from", offset, kind)
         with code.when(code.compare("ult", row, "%image_rows")):
-            _row(code, form, target, code.const(0), "%before", "")
-            end = code.add("%before", "%inside")
-            _row(code, form, code.at(target, "%before", kind), code.const(0), "%inside", source)
-            _row(code, form, target, end, "%pitch", "")
+            part = code.div("%pitch", "%planes")
+            with code.loop(0, "%planes") as plane:
+                start = code.at(target, code.mul(plane.counter, part), kind)
+                pixels = code.at(source, code.mul(plane.counter, "%plane_stride"), kind)
+                _row(code, form, start, code.const(0), "%before", "")
+                _row(code, form, code.at(start, "%before", kind), code.const(0), "%inside", pixels)
+                _row(code, form, start, code.add("%before", "%inside"), part, "")
         with code.otherwise():
             _row(code, form, target, code.const(0), "%pitch", "")
     return code.text()

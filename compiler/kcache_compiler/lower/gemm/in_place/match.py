@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from kcache_compiler.lower.conv.padding import Padding
 from kcache_compiler.lower.gemm.in_place.driver import IMAGE, most_rows
-from kcache_compiler.lower.gemm.match import Contraction, Groups, InPlace, grid
+from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups, InPlace, grid
+from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 from kcache_compiler.shapes.formula import Formula
@@ -15,9 +16,7 @@ from kcache_compiler.shapes.formula import Formula
 #: Rows of a tile where the registers hold as many sums: images are often 7 times a power of two wide.
 ROWS = 14
 #: Contiguous elements along K at least.
-RUN = 8
-#: A distance of rows at which they displace each other in the first-level cache, in bytes.
-CONFLICT = 4096
+RUN = SHORT_RUN
 #: Bytes of the rows of pixels that a chunk reads: as wished, and at most.
 WISHED_BYTES, MOST_BYTES = 1 << 19, 1 << 22
 
@@ -43,18 +42,18 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
         return None
     words: dict[str, Formula] = {"chunk": most_rows(form), "step": step}
     scratch = 0
-    if padding is None:
-        if step * BYTES[form.a] % CONFLICT == 0:
-            return None
-    else:
-        image = _image(padding, shapes) if _follows(contraction) else None
-        chunk = None if image is None else _chunk(form, groups, image.pitch)
+    if padding is not None:
+        image = _image(padding, shapes)
+        if image is None:
+            groups, image = _with_planes(groups, padding, shapes)
+        followed = image is not None and _follows(contraction, groups)
+        chunk = _chunk(form, groups, image.pitch) if image is not None and followed else None
         if image is None or chunk is None:
             return None
         words |= {"chunk": chunk[0], "pitch": image.pitch, "reach": _reach(groups), **image.words}
         scratch = chunk[1]
     nest = grid(contraction.nest, groups, form)
-    return replace(contraction, form=form, nest=nest, in_place=InPlace(words, scratch))
+    return replace(contraction, form=form, nest=nest, groups=groups, in_place=InPlace(words, scratch))
 
 
 def _suits(form: Form, groups: Groups) -> bool:
@@ -74,9 +73,8 @@ def _suits(form: Form, groups: Groups) -> bool:
     return run.a == 1 and isinstance(run.size, int) and run.size >= RUN
 
 
-def _follows(contraction: Contraction) -> bool:
+def _follows(contraction: Contraction, groups: Groups) -> bool:
     """Whether rows of A are in the order of those of the image, from its start on, at known distances."""
-    groups = contraction.groups
     sizes = [axis.size for axis in groups.m[1:]]
     strides = [axis.a for axis in groups.m]
     known = all(isinstance(word, int) for word in (*sizes, *strides))
@@ -101,13 +99,62 @@ def _image(padding: Padding, shapes: Shapes) -> _Image | None:
     _, rows_before, before, _ = (*([0] * (4 - rank)), *padding.before)
     if padded[0] != extents[0] or strides[2:] != [extents[3], 1]:
         return None
-    words = [*padded[1:], *extents[1:3], *strides[:2]]
-    known = [word for word in words if isinstance(word, int)]
-    if len(known) < len(words):
+    sizes = [*padded[1:], *extents[1:3], *strides[:2]]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes):
         return None
     padded_rows, columns, channels, image_rows, inside, image_stride, row_stride = known
     numbers = (padded_rows, image_rows, rows_before, before * channels, inside * channels)
-    return _Image(columns * channels, dict(zip(IMAGE, (*numbers, row_stride, image_stride), strict=True)))
+    words = (*numbers, row_stride, image_stride, 1, 0)
+    return _Image(columns * channels, dict(zip(IMAGE, words, strict=True)))
+
+
+def _with_planes(groups: Groups, padding: Padding, shapes: Shapes) -> tuple[Groups, _Image | None]:
+    """The rows of pixels of an image ``[images, channels, rows, columns]``; the first axis may lack. Also
+    ``groups`` with the strides of A where each row is copied as the rows of its channels, one after another.
+    """
+    padded, extents = shapes.sizes(padding.padded), shapes.sizes(padding.image)
+    lacking: list[Formula] = [1] * (4 - len(padded))
+    padded, extents = [*lacking, *padded], [*lacking, *extents]
+    strides = [*([0] * len(lacking)), *shapes.strides(padding.image)]
+    if len(padded) != 4 or padded[:2] != extents[:2] or padding.before[-3] != 0 or strides[3] != 1:
+        return groups, None
+    words = [*padded[1:], *extents[2:], *strides[:3]]
+    known = [word for word in words if isinstance(word, int)]
+    planes, padded_rows, columns, image_rows, inside, image_stride, plane_stride, row_stride = (
+        known if len(known) == len(words) else [0] * len(words)
+    )
+    moved = _moved(groups, (planes, padded_rows, columns)) if planes else None
+    if moved is None:
+        return groups, None
+    numbers = (padded_rows, image_rows, padding.before[-2], padding.before[-1], inside)
+    values = (*numbers, row_stride, image_stride, planes, plane_stride)
+    return moved, _Image(planes * columns, dict(zip(IMAGE, values, strict=True)))
+
+
+def _moved(groups: Groups, sizes: tuple[int, int, int]) -> Groups | None:
+    """``groups`` whose strides of A are those of ``[images, rows, channels, columns]`` instead of
+    ``[images, channels, rows, columns]``, of these ``sizes``; None if an axis is along several of them.
+    """
+    planes, rows, columns = sizes
+
+    def place(offset: int) -> int:
+        outer, column = divmod(offset, columns)
+        outer, row = divmod(outer, rows)
+        number, plane = divmod(outer, planes)
+        return ((number * rows + row) * planes + plane) * columns + column
+
+    moved: list[tuple[GemmAxis, ...]] = []
+    for axes in (groups.m, groups.k):
+        for axis in axes:
+            if not isinstance(axis.a, int):
+                return None
+            last = axis.size - 1 if isinstance(axis.size, int) else 1
+            whole = isinstance(axis.size, int) or axis.a % (planes * rows * columns) == 0
+            if not whole or place(last * axis.a) != last * place(axis.a):
+                return None
+        moved.append(tuple(replace(axis, a=place(int(str(axis.a)))) for axis in axes))
+    return replace(groups, m=moved[0], k=moved[1])
 
 
 def _chunk(form: Form, groups: Groups, pitch: int) -> tuple[int, int] | None:
