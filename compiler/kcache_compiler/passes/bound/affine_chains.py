@@ -131,7 +131,7 @@ def _shorten(steps: Sequence[_Step], bound: set[mlir.Value]) -> None:
     if prepared:
         affine.move_back()
     value = steps[0].value
-    terms = (("add", affine.before), ("multiply", affine.scale), ("add", affine.after))
+    terms = ((affine.sign, affine.before), ("multiply", affine.scale), ("add", affine.after))
     for name, factor in terms:
         if factor is not None:
             value = build.binary(name, value, build.broadcast(factor, sizes, dims))
@@ -150,13 +150,17 @@ def _count(steps: Sequence[_Step], prepared: bool) -> int:
 
 @dataclass
 class _Affine:
-    """``(x + before) * scale + after``, of tensors over the axes ``dims`` of ``x``; None is 0, 1 and 0."""
+    """``(x + before) * scale + after``, of tensors over the axes ``dims`` of ``x``; None is 0, 1 and 0.
+
+    ``sign`` is the name of an operation: ``before`` is subtracted instead if that is all that is done before.
+    """
 
     dims: list[int]
     sizes: list[int]
     before: mlir.Value | None = None
     scale: mlir.Value | None = None
     after: mlir.Value | None = None
+    sign: str = "add"
 
     def apply(self, step: _Step) -> None:
         """Continue with a step."""
@@ -168,8 +172,10 @@ class _Affine:
         elif step.is_scale:
             self.scale = build.splat(-1, factor.type) if self.scale is None else build.negate(self.scale)
             self.after = factor if self.after is None else build.binary("subtract", factor, self.after)
+        elif self.scale is None and self.before is None:
+            self.before, self.sign = factor, step.name
         elif self.scale is None:
-            self.before = _sum(self.before, factor, step.name)
+            self.before, self.sign = _sum(self._added(), factor, step.name), "add"
         else:
             self.after = _sum(self.after, factor, step.name)
 
@@ -181,10 +187,15 @@ class _Affine:
         compact = build.reshape(step.small, [self.sizes[place] for place in places])
         return build.broadcast(compact, self.sizes, places)
 
+    def _added(self) -> mlir.Value | None:
+        """``before`` as it is added."""
+        return self.before if self.sign == "add" or self.before is None else build.negate(self.before)
+
     def move_back(self) -> None:
         """Add ``before`` after the multiplication instead."""
-        if self.before is not None and self.scale is not None:
-            self.after = _sum(self.after, build.binary("multiply", self.before, self.scale), "add")
+        before = self._added()
+        if before is not None and self.scale is not None:
+            self.after = _sum(self.after, build.binary("multiply", before, self.scale), "add")
             self.before = None
 
 

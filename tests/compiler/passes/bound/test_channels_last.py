@@ -160,6 +160,36 @@ def test_patches_as_rows_need_no_transpose():
     assert not transposes(ops)
 
 
+def test_an_elementwise_operation_on_a_transpose_has_the_layout_of_its_reader():
+    """A product whose rows are pixels is transposed by the program, and added to an image."""
+    program = ProgramText()
+    source = program.argument(1, 8, 6, 6)
+    value = program.relu(program.convolution(source, 8, 3, padding=1))
+    numbers = "lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [1]"
+    operands = [program.reshape(source, 8, 6, 6), program.argument(8, 8)]
+    rows = program.add(
+        "dot_general", operands, (6, 6, 8), f"dot_dimension_numbers = #stablehlo.dot<{numbers}>"
+    )
+    image = program.add("transpose", [rows], (8, 6, 6), f"permutation = {ints([2, 0, 1])}")
+    image = program.relu(program.binary("add", image, program.broadcast(program.argument(8), (8, 6, 6), 0)))
+    value = program.binary("add", program.reshape(value, 8, 6, 6), image)
+    result = mean(program, program.convolution(program.reshape(value, 1, 8, 6, 6), 8))
+    text, ops = assigned(program, result)
+    assert len(transposes(ops)) == 1  # of the input
+    require_equal_values([program.text(result)], [text], [program.arguments])
+
+
+def test_a_long_chain_of_elementwise_operations_is_converted_at_its_end():
+    program = ProgramText()
+    value = program.argument(1, 8, 6, 6)
+    for _ in range(3000):
+        value = program.add("negate", [value], value.sizes)
+    for _ in range(3):
+        value = block(program, value, 8)
+    _, ops = assigned(program, mean(program, value))
+    assert len(transposes(ops)) == 1
+
+
 def dense_block(program: ProgramText, value: Value, layers: int) -> tuple[Value, list[Value]]:
     """Each layer appends channels to its input; the last value, and all before it."""
     values: list[Value] = []

@@ -83,7 +83,7 @@ class Layouts:
         laid = self.laid.get(value)
         return value if laid is None else self.tensor(value, plain(mlir.rank_of(value.type)), laid.region)
 
-    def tensor(self, value: mlir.Value, form: Form, region: Region) -> mlir.Value:
+    def tensor(self, value: mlir.Value, form: Form, region: Region, depth: int = DEPTH) -> mlir.Value:
         """``value`` in ``form``, for an operation of ``region``."""
         laid = self.laid.get(value)
         if laid is not None and laid.form != plain(mlir.rank_of(value.type)):
@@ -91,18 +91,35 @@ class Layouts:
         if form == self._form(value):
             return value if laid is None else laid.tensor
         if (value, form) not in self._others:
-            owner = self._recomputed(value)
+            moved, owner = self._cheapest(value, form, depth)
             if owner is not None:
-                self._others[value, form] = self._again(owner, form, region)
+                self._others[value, form] = self._again(owner, form, region, depth - 1)
             else:
-                region.root().converted += self.cost(value, form)
+                region.root().converted += moved
                 self._others[value, form] = self._made(value, form)
         return self._others[value, form]
 
-    def cost(self, value: mlir.Value, form: Form, depth: int = DEPTH) -> int:
+    def cost(self, value: mlir.Value, form: Form) -> int:
         """The bytes that ``tensor`` would move: none for values that are computed anew, that depend on bound
         arguments alone, or whose elements keep their order.
         """
+        return self._cheapest(value, form, DEPTH)[0]
+
+    def _cheapest(self, value: mlir.Value, form: Form, depth: int) -> tuple[int, mlir.Op | None]:
+        """The bytes that are moved, and the elementwise operation that is computed in ``form`` instead, if
+        ``value`` has no other reader and its operands have no more bytes to move.
+        """
+        moved = self._moved(value, form)
+        owner = mlir.defining(value)
+        if not moved or owner is None or depth == 0 or value in self.laid or mlir.used_more_than_once(value):
+            return moved, None
+        if mlir.name_of(owner) not in ELEMENTWISE or not build.is_static(owner):
+            return moved, None
+        operands = sum(self._cheapest(operand, form, depth - 1)[0] for operand in _full(owner))
+        return (operands, owner) if operands <= moved else (moved, None)
+
+    def _moved(self, value: mlir.Value, form: Form) -> int:
+        """The bytes that a conversion of ``value`` moves."""
         sizes = build.static_sizes(value)
         if (value, form) in self._others or value in self.bound:
             return 0
@@ -112,27 +129,14 @@ class Layouts:
             source = Form(tuple(mlir.integers(owner.attributes["permutation"])), len(sizes))
         if form.order(sizes) == source.order(sizes):
             return 0
-        recomputed = self._recomputed(value, depth)
-        if recomputed is not None:
-            return sum(self.cost(operand, form, depth - 1) for operand in _full(recomputed))
-        if owner is None or mlir.name_of(owner) not in _FREE:
-            return build.bytes_of(value)
-        return 0
+        return build.bytes_of(value) if owner is None or mlir.name_of(owner) not in _FREE else 0
 
-    def _recomputed(self, value: mlir.Value, depth: int = DEPTH) -> mlir.Op | None:
-        """The elementwise operation of a value that is read once: it has the layout of its reader."""
-        owner = mlir.defining(value)
-        if owner is None or depth == 0 or value in self.laid or value in self.bound:
-            return None
-        if mlir.name_of(owner) not in ELEMENTWISE or mlir.used_more_than_once(value):
-            return None
-        return owner if build.is_static(owner) else None
-
-    def _again(self, op: mlir.Op, form: Form, region: Region) -> mlir.Value:
+    def _again(self, op: mlir.Op, form: Form, region: Region, depth: int) -> mlir.Value:
         """The elementwise operation ``op`` on operands in ``form``."""
         full = _full(op)
         operands = [
-            self.tensor(operand, form, region) if operand in full else operand for operand in op.operands
+            self.tensor(operand, form, region, depth) if operand in full else operand
+            for operand in op.operands
         ]
         kind = form.type(op.results[0].type)
         return mlir.create(mlir.name_of(op), operands, [kind], mlir.attributes_of(op)).results[0]
