@@ -56,6 +56,7 @@ from kcache_compiler.passes.narrow_types.half_precision import (
 from kcache_compiler.passes.narrow_types.order_sensitive import mark_order_sensitive
 from kcache_compiler.passes.parse import parse, reject_unlowered
 from kcache_compiler.passes.signature import pass_destinations, read_signature
+from kcache_compiler.passes.sink_transposes import sink_transposes
 from kcache_compiler.passes.software_fma import emulate_fma
 from kcache_compiler.passes.split_basic_blocks import BLOCK, split_basic_blocks
 from kcache_compiler.passes.split_basic_blocks import MANY as MANY_LAUNCHES
@@ -73,6 +74,7 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
     """StableHLO to ``linalg.generic`` on tensors."""
     return (
         Pass("parse", parse, output="module"),
+        Pass("transposes", sink_transposes),
         Pass("small-elements", emulate_narrow_types, output="narrow_buffers"),
         Pass("parts", _cut_parts, f"of {MANY} that are equal, {MORE} where they fuse"),
         Pass("definitions", expand_definitions),

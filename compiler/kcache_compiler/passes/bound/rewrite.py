@@ -8,6 +8,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound.channels_last.assign import assign_layouts
 from kcache_compiler.passes.bound.dependence import bound_values
 from kcache_compiler.passes.bound.fold_scales import fold_scales
+from kcache_compiler.passes.sink_transposes import rewrite_transposes
 from kcache_compiler.types import CompileOptions
 
 
@@ -16,6 +17,7 @@ def rewrite_bound(source: str, bound: Collection[int], options: CompileOptions) 
     if options.numerics == "strict":
         return source
     module = mlir.parse(source)
+    rewrite_transposes(module)
     body = mlir.block_of(mlir.main_function(module))
     fold_scales(body, bound_values(body, bound))
     return assign_layouts(mlir.whole_text(module), bound)
