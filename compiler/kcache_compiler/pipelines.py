@@ -32,6 +32,7 @@ from kcache_compiler.passes.fast_math import relax
 from kcache_compiler.passes.forward_outputs import forward_results
 from kcache_compiler.passes.fusion.elementwise import fuse, separate_destinations
 from kcache_compiler.passes.generic import copies_to_generics, hoist_sizes
+from kcache_compiler.passes.grouped_products import group_products
 from kcache_compiler.passes.legalize.complex_functions import lower_complex_scalars, lower_complex_tensors
 from kcache_compiler.passes.legalize.control_flow import drop_dynamic_branch_layouts, to_scf, yield_in_place
 from kcache_compiler.passes.legalize.dynamic.operations import lower_dynamic
@@ -75,6 +76,7 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
     return (
         Pass("parse", parse, output="module"),
         Pass("transposes", sink_transposes),
+        Pass("groups", group_products),
         Pass("small-elements", emulate_narrow_types, output="narrow_buffers"),
         Pass("parts", _cut_parts, f"of {MANY} that are equal, {MORE} where they fuse"),
         Pass("definitions", expand_definitions),
