@@ -51,7 +51,7 @@ def rewrite_transposes(module: mlir.Module) -> None:
         if len(op.results) == 1 and mlir.name_of(op).startswith("stablehlo.") and build.is_static(op):
             _Rewrite(op, products).apply()
     for op in reversed(mlir.operations(body)):
-        if mlir.name_of(op) in _ERASED and not list(op.results[0].uses):
+        if mlir.name_of(op) in _ERASED and not any(list(result.uses) for result in op.results):
             op.erase()
 
 

@@ -44,3 +44,27 @@ func.func @main(%a: tensor<8x16xf32>, %b: tensor<4x16xf32>, %c: tensor<4x8xf32>)
 
 // CHECK-LABEL: func.func @main
 // CHECK: stablehlo.add %{{.*}}, %arg2 : tensor<4x8xf32>
+
+// -----
+
+// A reduction whose second result is read stays.
+
+func.func @main(%a: tensor<8x16xf32>, %b: tensor<4x16xf32>, %c: tensor<8x4xi32>) -> tensor<4xi32> {
+  %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %none = stablehlo.constant dense<0> : tensor<i32>
+  %product = stablehlo.dot_general %a, %b, contracting_dims = [1] x [1] : (tensor<8x16xf32>, tensor<4x16xf32>) -> tensor<8x4xf32>
+  %moved = stablehlo.transpose %product, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
+  %indices = stablehlo.transpose %c, dims = [1, 0] : (tensor<8x4xi32>) -> tensor<4x8xi32>
+  %most, %where = stablehlo.reduce(%moved init: %least), (%indices init: %none) across dimensions = [1] : (tensor<4x8xf32>, tensor<4x8xi32>, tensor<f32>, tensor<i32>) -> (tensor<4xf32>, tensor<4xi32>)
+   reducer(%x: tensor<f32>, %y: tensor<f32>) (%i: tensor<i32>, %j: tensor<i32>) {
+    %greater = stablehlo.compare GT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %value = stablehlo.select %greater, %x, %y : tensor<i1>, tensor<f32>
+    %place = stablehlo.select %greater, %i, %j : tensor<i1>, tensor<i32>
+    stablehlo.return %value, %place : tensor<f32>, tensor<i32>
+  }
+  return %where : tensor<4xi32>
+}
+
+// CHECK-LABEL: func.func @main
+// CHECK: %[[RESULTS:.*]]:2 = stablehlo.reduce
+// CHECK: return %[[RESULTS]]#1
