@@ -33,6 +33,7 @@ from kcache_compiler.passes.fast_math import relax
 from kcache_compiler.passes.forward_outputs import forward_results
 from kcache_compiler.passes.fusion.elementwise import fuse, separate_destinations
 from kcache_compiler.passes.generic import copies_to_generics, hoist_sizes
+from kcache_compiler.passes.grouped_products import group_products
 from kcache_compiler.passes.legalize.complex_functions import lower_complex_scalars, lower_complex_tensors
 from kcache_compiler.passes.legalize.control_flow import drop_dynamic_branch_layouts, to_scf, yield_in_place
 from kcache_compiler.passes.legalize.dynamic.operations import lower_dynamic
@@ -58,6 +59,7 @@ from kcache_compiler.passes.narrow_types.half_precision import (
 from kcache_compiler.passes.narrow_types.order_sensitive import mark_order_sensitive
 from kcache_compiler.passes.parse import parse, reject_unlowered
 from kcache_compiler.passes.signature import pass_destinations, read_signature
+from kcache_compiler.passes.sink_transposes import sink_transposes
 from kcache_compiler.passes.software_fma import emulate_fma
 from kcache_compiler.passes.split_basic_blocks import BLOCK, split_basic_blocks
 from kcache_compiler.passes.split_basic_blocks import MANY as MANY_LAUNCHES
@@ -75,6 +77,8 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
     """StableHLO to ``linalg.generic`` on tensors."""
     return (
         Pass("parse", parse, output="module"),
+        Pass("transposes", sink_transposes),
+        Pass("groups", group_products),
         Pass("small-elements", emulate_narrow_types, output="narrow_buffers"),
         Pass("parts", _cut_parts, f"of {MANY} that are equal, {MORE} where they fuse"),
         Pass("definitions", expand_definitions),

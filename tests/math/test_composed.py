@@ -8,6 +8,7 @@ import scipy.special as special
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.math.compose import compose
+from kcache_compiler.passes.math.exponential import VANISHING
 from tests.math.harness import compiled, ulp_distance
 
 
@@ -22,6 +23,17 @@ def test_exp_below_has_the_bits_of_exp() -> None:
     ours, plain = compiled("exp_below", "f32")(x), compiled("exp", "f32")(x)
     assert np.array_equal(np.isnan(ours), np.isnan(x))
     assert np.array_equal(ours[~np.isnan(x)].view(np.int32), plain[~np.isnan(x)].view(np.int32))
+
+
+def test_exp_weight_has_no_subnormal_results() -> None:
+    x = np.concatenate([every(9973), np.linspace(-90, 0, 400_001, dtype=np.float32)])
+    x = x[(x <= 0) | np.isnan(x)]
+    got, plain = compiled("exp_weight", "f32")(x), compiled("exp", "f32")(x)
+    assert np.array_equal(np.isnan(got), np.isnan(x))
+    tiny = x < VANISHING
+    assert not got[tiny].any()
+    assert (got[~tiny & ~np.isnan(x)] >= np.finfo(np.float32).smallest_normal).all()
+    assert ulp_distance(got[~tiny], plain[~tiny]).max() <= 2
 
 
 @pytest.mark.parametrize(("low", "high", "claim"), [(-6, np.inf, 12), (-13, -6, 64), (-np.inf, -13, 64)])
@@ -109,6 +121,6 @@ def _computed(first: str, second: str) -> dict[str, str]:
 def test_only_the_distance_from_the_own_maximum_is_never_above_0(change: dict[str, str], below: bool) -> None:
     with mlir.new_context(), mlir.unknown_location():
         module = mlir.parse(BODY.format(**{**MOST, **change}))
-        compose(module, strict=True)
+        compose(module, strict=True, flush=False)
         calls = [str(call.attributes["callee"]) for call in mlir.named(module, "func.call")]
     assert calls == ["@kcm_exp_below_f32" if below else "@kcm_exp_f32"]

@@ -16,8 +16,9 @@ LATE_MATH = 16384
 
 def expand_math_calls(module: mlir.Module, target: Target, options: CompileOptions) -> None:
     """Expand the calls of math functions, unless there are so many that ``expand_late_math`` does it."""
-    compose(module, strict=options.numerics == "strict")
-    late = not isinstance(target, Device) and not has_marks(module)
+    is_cpu = not isinstance(target, Device)
+    compose(module, strict=options.numerics == "strict", flush=is_cpu)
+    late = is_cpu and not has_marks(module)
     _expand(module, target, options, LATE_MATH if late else 0)
 
 

@@ -92,6 +92,11 @@ def guarded(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return jnp.where(nothing, 0.0, jax.nn.softmax(scores, -1)) @ v
 
 
+def windowed(q: Any, k: Any, v: Any, bias: Any, mask: Any) -> Any:
+    """A bias of each head, and a mask of each batch that is a large number: Swin's shifted windows."""
+    return jax.nn.softmax((bias + mask[:, None]) + q @ k.swapaxes(-1, -2) * 0.25, -1) @ v
+
+
 def capped(q: Any, k: Any, v: Any) -> Any:
     return jax.nn.softmax(30 * jnp.tanh(q @ k.swapaxes(-1, -2) / 30), -1) @ v
 
@@ -120,6 +125,9 @@ def grouped(q: Any, k: Any, v: Any) -> Any:
 def _extra(function: Function, queries: int, keys: int) -> list[np.ndarray]:
     if function is biased:
         return [RANDOM.standard_normal((2, 1, queries, keys)).astype("f4")]
+    if function is windowed:
+        mask = np.where(RANDOM.random((2, queries, keys)) < 0.6, 0, -100)
+        return [RANDOM.standard_normal((2, queries, keys)).astype("f4"), mask.astype("f4")]
     return [RANDOM.random((queries, keys)) < 0.6] if function in (masked, guarded) else []
 
 
@@ -138,7 +146,7 @@ def _agrees(kernel: Kernel, function: Function, arrays: list[np.ndarray], bound:
     assert np.abs(result[finite] - expected[finite]).max(initial=0) <= bound * size
 
 
-FORMS = [plain, causal, far, biased, masked, guarded, capped, late, in_the_middle]
+FORMS = [plain, causal, far, biased, windowed, masked, guarded, capped, late, in_the_middle]
 
 
 @pytest.mark.sampled(3)
@@ -229,6 +237,28 @@ def test_equal_attentions_of_a_program_are_written_once(monkeypatch: pytest.Monk
     # Those that access buffers of the caller differ from the others.
     assert len(written) <= 4
     _agrees(kernel, layers, arrays, 1e-5)
+
+
+def test_loads_of_other_buffers_between_its_operations() -> None:
+    """A roll is a concatenation, whose body loads; one is between operations of the second."""
+
+    def rolled(q: Any, k: Any, v: Any) -> Any:
+        q = jnp.roll(plain(q, k, v), 3, axis=2)
+        return jnp.roll(plain(q, k, v), -3, axis=2)
+
+    arrays = _arrays(20, 24, 16)
+    kernel = _kernel(rolled, arrays)
+    assert sum(launch.ops[0] == "attention" for launch in kernel.interface.launches) == 2
+    _agrees(kernel, rolled, arrays, 1e-5)
+
+
+@pytest.mark.parametrize("keys", [15, 16, 49, 64, 65, 127, 300])
+def test_rows_that_fill_no_vectors(keys: int) -> None:
+    for function in (plain, biased):
+        arrays = _arrays(30, keys, 16) + _extra(function, 30, keys)
+        kernel = _kernel(function, arrays)
+        assert _is_attention(kernel)
+        _agrees(kernel, function, arrays)
 
 
 def test_extreme_scores() -> None:

@@ -166,3 +166,20 @@ def test_pytorch_repeats() -> None:
     kernel = Kernel(compile_spec(*given, lambda _: None))
     assert [launch.ops[0] for launch in kernel.interface.launches] == ["arith.mulf", "attention"]
     np.testing.assert_allclose(kernel(*arrays)[0], function(*tensors).numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "heads", "shared"), [(1, 4, 2), (2, 6, 2), (2, 4, 1)])
+def test_one_query_reads_what_is_repeated_in_place(batch: int, heads: int, shared: int) -> None:
+    arrays = _arrays(batch, heads, shared, 1, 200)
+    kernel = _kernel(_text(both, arrays))
+    _agrees(kernel, both, arrays)
+    repeated = 4 * batch * heads * 200 * 16
+    assert evaluate_text(kernel.interface.workspace, {"workers": 1}) < repeated
+
+
+def test_few_queries_of_repeated_keys() -> None:
+    for queries in (2, 3, 4):
+        arrays = _arrays(2, 4, 2, queries, 50)
+        for function in (both, causal, keys_alone):
+            given = arrays if function is not keys_alone else [*arrays[:2], np.repeat(arrays[2], 2, 1)]
+            _agrees(_kernel(_text(function, given)), function, given)

@@ -10,7 +10,7 @@ from kcache_compiler.shapes.formula import Formula, add, apply, mul
 #: Blocks of keys in a packed chunk.
 CHUNK_BLOCKS = 2
 #: Cells in a span: its results stay in scratch memory during the loop over keys.
-SPAN_CELLS = 5
+SPAN_CELLS = 32
 
 
 @dataclass(frozen=True)

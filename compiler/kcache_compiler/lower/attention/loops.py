@@ -54,7 +54,7 @@ class Run:
             self.places[name] = code.at("%scratch", offset, "i8")
             offset = code.add(offset, self._size(size))
         self.packed = code.stack(3, "i64")
-        self.place = code.stack(1, "i64")
+        self.place, self.tame = code.stack(1, "i64"), code.stack(1, "i64")
         self.runs = code.stack(form.steps + 1, "i64")
 
     def _size(self, size: Formula) -> Name:
@@ -219,9 +219,12 @@ class Run:
 
     def _is_tame(self, base: Name, count: Name) -> Name:
         """Whether no packed element is huge, or the mask is not added to scores."""
-        code = self.code
-        tame = code.op(f"llvm.call @{self.form.name}_tame({base}, {count}) : (!llvm.ptr, i64) -> i1")
-        return code.either(tame, code.compare("ne", self.facts["reaches"], 2))
+        code, slot = self.code, self.tame
+        code.store(code.const(1), slot)
+        with code.when(code.compare("eq", self.facts["reaches"], 2)):
+            tame = code.op(f"llvm.call @{self.form.name}_tame({base}, {count}) : (!llvm.ptr, i64) -> i1")
+            code.store(code.op(f"arith.extui {tame} : i1 to i64"), slot)
+        return code.compare("ne", code.load(slot), 0)
 
     def _scaled(self, base: Name, count: Name, fact: str) -> None:
         self.code.call(f"{self.form.name}_scale", (base, _POINTER), (count, "i64"), (self.facts[fact], "i64"))

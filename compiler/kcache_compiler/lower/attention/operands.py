@@ -387,10 +387,9 @@ def _harmless(op: mlir.Op, read: set[mlir.Value], result: mlir.Value) -> bool:
         return False
     inputs = mlir.input_count(op)
     written_roots = {memory.root_of(operand) for operand in list(op.operands)[inputs:]}
-    accessed = [operand for operand in op.operands if mlir.is_memref(operand.type)]
-    accessed += [inner.operands[0] for inner in mlir.walk(op) if mlir.name_of(inner) == "memref.load"]
-    touched = {memory.root_of(operand) for operand in accessed}
-    return not (written_roots & read or result in touched)
+    loaded = [inner.operands[0] for inner in mlir.walk(op) if mlir.name_of(inner) == "memref.load"]
+    accessed = [operand for operand in (*op.operands, *loaded) if mlir.is_memref(operand.type)]
+    return not (written_roots & read or result in map(memory.root_of, accessed))
 
 
 def _effects(op: mlir.Op) -> bool:

@@ -109,17 +109,19 @@ class RowCode(ABC):
 
     def shrinking(self, old_maximum: mlir.Value, top: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
         """For a maximum that rises to ``top``, the value that weights subtract and the factor of the sums."""
-        zero, one = mlir.float_constant(0, self.kind), mlir.float_constant(1, self.kind)
-        low = self.equal(top, self.least())
-        used = self.choose(low, zero, top)
+        used, low = self.used(top)
         factor = after(
             self.attention.member("weights"),
             difference_of(self.attention).results[0],
             self.float(arith.subf, [old_maximum, top]),
         )
         unchanged = self.equal(old_maximum, top)
-        keeps_sums = arith.ori(low, unchanged)
-        return used, self.choose(keeps_sums, one, factor)
+        return used, self.choose(arith.ori(low, unchanged), mlir.float_constant(1, self.kind), factor)
+
+    def used(self, top: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
+        """The value that weights subtract, and whether it is not ``top``, which is -inf then."""
+        low = self.equal(top, self.least())
+        return self.choose(low, mlir.float_constant(0, self.kind), top), low
 
     @property
     def late(self) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kcache_compiler.lower.attention.blocking import AttentionForm
+from kcache_compiler.lower.attention.evaluate import Coordinates
 from kcache_compiler.lower.attention.operands import Gathered
 from kcache_compiler.lower.attention.row_code import RowCode
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
-from kcache_compiler.lower.loops.launch import Outlined
+from kcache_compiler.lower.loops.launch import Outlined, read_nest
+from kcache_compiler.lower.loops.masked_remainder import UNROLLED, has_loops, masked_annotation
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func, llvm, scf
@@ -112,6 +114,7 @@ class _Rows(RowCode):
         super().__init__(attention, views, scalars)
         self.columns = self.value(attention.size("columns"))
         self.step = self.value(_rounded(attention.size("columns"), form.columns))
+        self.masks = form.masked and _reads_along_keys(attention, shapes)
 
     def value(self, formula: Formula) -> mlir.Value:
         return memory.emit_formula(formula, self.dims, self.cache)
@@ -129,41 +132,84 @@ class _Rows(RowCode):
         return mlir.for_loop((low, high), mlir.constant(1), carried)
 
     def weigh(self) -> None:
-        batch, row, rows, key, keys = self.numbers
-        tile, tops, totals, shrinks = self.pointers
-        fixed = self.digits(self.attention.batch, batch)
+        """Three passes over the rows, so that no row waits for what another one computes."""
+        _, _, rows, _, _ = self.numbers
+        self._per_row(rows, self._raise)
+        self._per_row(rows, self._shrink, masked=True)
+        self._per_row(rows, self._weigh)
+
+    def _per_row(self, rows: mlir.Value, emit: Callable[[mlir.Value], None], masked: bool = False) -> None:
         loop = self._loop(mlir.constant(0), rows, [])
+        if masked and self.form.masked:
+            loop.attributes["loop_annotation"] = masked_annotation(self.form.lanes)
         body = mlir.block_of(loop)
         with mlir.at_end(body):
-            number = body.arguments[0]
-            row_indices = {**fixed, **self.digits(self.attention.rows, memory.plus(row, number))}
-            start = self._element(tile, memory.times(number, mlir.constant(self.form.row_step)))
-            old_maximum = self._load(tops, number)
-
-            def higher(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
-                self.know_score(self._load(start, at))
-                return self.raised(row_indices, memory.plus(key, at), carried)
-
-            top = self._along(keys, old_maximum, higher)
-            self._store(top, tops, number)
-            used, shrink = self.shrinking(old_maximum, top)
-            self._store(shrink, shrinks, number)
-
-            def weighed(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
-                self.know_score(self._load(start, at))
-                weight = self.weight(row_indices, memory.plus(key, at), used)
-                self._store(weight, start, at)
-                return self.summed(carried, weight)
-
-            total = self._along(keys, mlir.float_constant(0, self.kind), weighed)
-            earlier = self.float(arith.mulf, [self._load(totals, number), shrink])
-            self._store(self.float(arith.addf, [earlier, total]), totals, number)
+            emit(body.arguments[0])
             scf.yield_([])
 
-    def _along(
-        self, keys: mlir.Value, first: mlir.Value, step: Callable[[mlir.Value, mlir.Value], mlir.Value]
+    def _raise(self, number: mlir.Value) -> None:
+        """Put the maximum of row ``number`` and its new scores into ``shrinks``."""
+        _, tops, _, shrinks = self.pointers
+        start, indices, key = self._scores_of(number)
+
+        def higher(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
+            self.know_score(self._load(start, at))
+            return self.raised(indices, memory.plus(key, at), carried)
+
+        self._store(self._along(self._load(tops, number), higher), shrinks, number)
+
+    def _shrink(self, number: mlir.Value) -> None:
+        """Replace the maximum in ``shrinks`` by the factor of the sums, which the total is multiplied by."""
+        _, tops, totals, shrinks = self.pointers
+        old_maximum, top = self._load(tops, number), self._load(shrinks, number)
+        _, factor = self.shrinking(old_maximum, top)
+        self._store(top, tops, number)
+        self._store(factor, shrinks, number)
+        self._store(self.float(arith.mulf, [self._load(totals, number), factor]), totals, number)
+
+    def _weigh(self, number: mlir.Value) -> None:
+        """Replace the scores of row ``number`` by weights, which are added to the total."""
+        _, tops, totals, _ = self.pointers
+        start, indices, key = self._scores_of(number)
+        used, _ = self.used(self._load(tops, number))
+
+        def weighed(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
+            self.know_score(self._load(start, at))
+            weight = self.weight(indices, memory.plus(key, at), used)
+            self._store(weight, start, at)
+            return self.summed(carried, weight)
+
+        total = self._along(mlir.float_constant(0, self.kind), weighed)
+        self._store(self.float(arith.addf, [self._load(totals, number), total]), totals, number)
+
+    def _scores_of(self, number: mlir.Value) -> tuple[mlir.Value, Coordinates, mlir.Value]:
+        """The scores of row ``number`` of the panel, its indices, and the number of their first key."""
+        batch, row, _, key, _ = self.numbers
+        fixed = self.digits(self.attention.batch, batch)
+        start = self._element(self.pointers[0], memory.times(number, mlir.constant(self.form.row_step)))
+        return start, {**fixed, **self.digits(self.attention.rows, memory.plus(row, number))}, key
+
+    def _along(self, first: mlir.Value, step: Callable[[mlir.Value, mlir.Value], mlir.Value]) -> mlir.Value:
+        """The value that ``step`` carries over the keys of the tile; the last ones are masked."""
+        keys = self.numbers[4]
+        if not self.masks:
+            return self._over(mlir.constant(0), keys, first, step)
+        ends = mlir.constant(self.form.lanes * UNROLLED)
+        whole = arith.subi(keys, arith.remui(keys, ends))
+        carried = self._over(mlir.constant(0), whole, first, step)
+        return self._over(whole, keys, carried, step, masked=True)
+
+    def _over(
+        self,
+        low: mlir.Value,
+        high: mlir.Value,
+        first: mlir.Value,
+        step: Callable[[mlir.Value, mlir.Value], mlir.Value],
+        masked: bool = False,
     ) -> mlir.Value:
-        loop = self._loop(mlir.constant(0), keys, [first])
+        loop = self._loop(low, high, [first])
+        if masked:
+            loop.attributes["loop_annotation"] = masked_annotation(self.form.lanes)
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             scf.yield_([step(body.arguments[0], body.arguments[1])])
@@ -191,6 +237,23 @@ class _Rows(RowCode):
                 self.result(value, self.axes(fixed, row_indices), self.digits(self.attention.columns, column))
                 scf.yield_([])
             scf.yield_([])
+
+
+def _reads_along_keys(attention: Gathered, shapes: Shapes) -> bool:
+    """Whether all that weights are computed from is contiguous or constant along the keys."""
+    key_axis = attention.keys[0].name
+    for op in (op for role in ("before", "top", "weights") for op in attention.roles.get(role, ())):
+        if has_loops(op):
+            return False
+        if op not in attention.dims:  # a mask: what reads it determines its loops
+            if len(op.operands) > 1:
+                return False
+            continue
+        loops = [loop for loop, axis in attention.dims[op].items() if axis == key_axis]
+        nest, _ = read_nest(op, shapes)
+        if any(access.strides[loop] not in (0, 1) for access in nest.accesses for loop in loops):
+            return False
+    return True
 
 
 def _rounded(size: Formula, step: int) -> Formula:

@@ -64,9 +64,14 @@ def suits(segment: tuple[Statement, ...], codes: Mapping[int, Code], unstored: C
         strides = [access.strides[-1] for access in statement.nest.accesses if access.buffer not in unstored]
         if any(stride not in (0, 1) for stride in strides):
             return False
-        if _has(codes[statement.number].generic, *_LOOPS):
+        if has_loops(codes[statement.number].generic):
             return False
     return True
+
+
+def has_loops(generic: mlir.Op) -> bool:
+    """Whether the body of ``generic`` has control flow, or reads buffers at indices that it computes."""
+    return _has(generic, *_LOOPS)
 
 
 def _has(generic: mlir.Op, *names: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.expand_math import PREFIX
 
 _EXP, _ERFC = f"@{PREFIX}exp_f32", f"@{PREFIX}erfc_f32"
@@ -13,13 +14,17 @@ _ROOT_HALF = math.sqrt(0.5)
 _DEPTH = 8
 
 
-def compose(module: mlir.Module, strict: bool) -> None:
+def compose(module: mlir.Module, strict: bool, flush: bool) -> None:
     """Call ``exp_below`` for what is never above 0; unless ``strict``, GELU of f32 in the place of its parts.
+    Where ``flush``, weights of attentions are 0 in the place of tiny.
 
     The first changes no bits.
     """
     for generic in mlir.named(module, "linalg.generic"):
-        _below(generic)
+        if flush and MARK in generic.attributes:
+            _weights(generic)
+        else:
+            _below(generic)
     if not strict:
         for call in mlir.named(module, "func.call"):
             if str(call.attributes["callee"]) == _ERFC:
@@ -39,6 +44,17 @@ def _below(generic: mlir.Op) -> None:
         element, most = difference.operands
         if most in arguments and _is_maximum(generic, arguments.index(most), element):
             exp.attributes["callee"] = mlir.attribute(f"@{PREFIX}exp_below_f32")
+
+
+def _weights(generic: mlir.Op) -> None:
+    """Exponentials of the distance from the maximum of a row of scores."""
+    if not mlir.string_of(generic.attributes[MARK]).endswith(" weights"):
+        return
+    for exp in mlir.operations(mlir.block_of(generic)):
+        if mlir.name_of(exp) == "func.call" and str(exp.attributes["callee"]) == _EXP:
+            difference = mlir.defining(exp.operands[0])
+            if difference is not None and mlir.name_of(difference) == "arith.subf":
+                exp.attributes["callee"] = mlir.attribute(f"@{PREFIX}exp_weight_f32")
 
 
 def _is_maximum(generic: mlir.Op, most: int, element: mlir.Value) -> bool:

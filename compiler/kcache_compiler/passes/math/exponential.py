@@ -147,6 +147,24 @@ def exp_below(x: Expr) -> Expr:
     return (expm1_reduced(part.r) + 1.0) * lifted_power(part.word, x.fmt) * 2.0**-LIFT
 
 
+#: What ``exp_weight`` makes 0: weights are normal numbers otherwise, with which CPUs multiply fast.
+VANISHING = -86.5
+
+
+def exp_weight(x: Expr) -> Expr:
+    """exp of what is at most 0, or NaN; 0 below ``VANISHING``. A weight beside another one that is 1."""
+    fmt = x.fmt
+    shift = fmt.magic + fmt.bias
+    if fast():
+        shifted = fma(x, _LOG2E["f32"], shift)
+        r = fma(shifted - shift, -math.log(2.0), x)
+        value, word = fma(r, horner(r, c.EXP_FAST_f32), 1.0), bits(shifted)
+    else:
+        part = reduce(x, shift)
+        value, word = expm1_reduced(part.r) + 1.0, part.word
+    return select(x < VANISHING, 0.0, value * from_bits(word << fmt.mantissa, fmt))
+
+
 def exp2(x: Expr) -> Expr:
     fmt = x.fmt
     x = clamp(x, *_EXP2_RANGE[x.type])

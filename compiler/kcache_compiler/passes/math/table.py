@@ -111,9 +111,11 @@ _FUNCTIONS = (
     MathFunction("clampf", 3, _ALL, 0, basic.clampf),
     MathFunction("fma", 3, _FLOATS, 0, build.fma),
 )
-#: What ``compose`` puts in the place of several operations. ``ulp`` of gelu is the claim above -6.
+#: What ``compose`` puts in the place of several operations. ``ulp`` of gelu is the claim above -6, that of
+#: weights the one above ``VANISHING``.
 _COMPOSED = (
     MathFunction("exp_below", 1, ("f32",), 2, exponential.exp_below),
+    MathFunction("exp_weight", 1, ("f32",), 2, exponential.exp_weight),
     MathFunction("gelu", 1, ("f32",), 12, error_functions.gelu),
 )
 #: Powers of StableHLO, which the math dialect has by other algorithms.

@@ -63,7 +63,10 @@ from kcache_grpc.integrations.torch.dynamo.lowering.sizes import (
     size_symbols,
 )
 from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost, cost_of
-from kcache_grpc.integrations.torch.dynamo.lowering.updates import write_elements_in_place
+from kcache_grpc.integrations.torch.dynamo.lowering.updates import (
+    select_single_elements,
+    write_elements_in_place,
+)
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
 from kcache_grpc.programs.torch.graph_text.program import (
     line_owners,
@@ -133,6 +136,7 @@ class Lowering:
         write_elements_in_place(graph)
         if self.kind != "backward":  # whose indices the forward has checked
             self.left_out.update(dict.fromkeys(check_indices(graph), "it checks indices"))
+        select_single_elements(graph)
         prepare_graph(graph)
         self._choose_samples(graph)
         while True:  # each attempt leaves out more nodes, so the last one has no island

@@ -14,7 +14,10 @@ from torch import Tensor
 from torch._functorch.aot_autograd import aot_module_simplified
 
 from kcache_grpc.integrations.torch.dynamo.lowering.partition import packet_name
-from kcache_grpc.integrations.torch.dynamo.lowering.updates import write_elements_in_place
+from kcache_grpc.integrations.torch.dynamo.lowering.updates import (
+    select_single_elements,
+    write_elements_in_place,
+)
 from kcache_grpc.integrations.torch.dynamo.trace import decompositions
 from tests.integrations.torch.dynamo.compiled import check, tensor
 from tests.integrations.torch.dynamo.eager import boxed
@@ -133,3 +136,69 @@ def graph_of(function: Callable[..., Any]) -> Any:
 
     torch.compile(function, backend=backend)(*inputs())
     return graphs[0]
+
+
+def one(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
+    cache.index_copy_(1, position[:1], new[:, :1].sin() + 1)
+    other[:, position[1:]] = new[:, 1:].cos()
+    return (cache @ other.transpose(1, 2)).softmax(-1)
+
+
+def one_from_the_end(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
+    cache[:, -position[:1]] = new[:, :1].sin() * 2
+    return cache.exp() * 2 + other
+
+
+def one_then_another(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
+    cache[:, position[:1]] = new[:, :1].sin()
+    first = cache.exp() + other
+    cache[:, position[:1]] = first[:, 2:3]
+    return first + cache.sigmoid()
+
+
+def one_of_the_old(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
+    """The old elements are read before they change, and after."""
+    before = cache.exp()
+    view = cache[:, 2:6]
+    cache[:, position[:1]] = new[:, :1].sin()
+    return before + cache * 2 + view.sum() + other
+
+
+def one_broadcast(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
+    cache[:, position[:1]] = new[0, 0].sin()
+    other.transpose(0, 1)[position[:1]] = new[0, :1, :1].cos()
+    return cache.exp() + other.exp()
+
+
+ONE = [one, one_from_the_end, one_then_another, one_of_the_old, one_broadcast]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("function", ONE, ids=lambda function: function.__name__)
+def test_updates_of_one_element_equal_those_of_eager_mode(address: str, function: Callable[..., Any]) -> None:
+    check(function, inputs, address, backward=False)
+
+
+@pytest.mark.parametrize("function", [one, one_from_the_end], ids=lambda function: function.__name__)
+def test_readers_of_one_new_element_select_it(function: Callable[..., Any]) -> None:
+    graph = graph_of(function)
+    write_elements_in_place(graph)
+    select_single_elements(graph)
+    graph.lint()
+    names = [packet_name(node) for node in graph.nodes]
+    assert "index_put" not in names
+    assert "index_put_" in names
+
+
+def test_several_elements_are_not_selected() -> None:
+    graph = graph_of(step)
+    write_elements_in_place(graph)
+    select_single_elements(graph)
+    assert "index_put" in [packet_name(node) for node in graph.nodes]
+
+
+def test_an_index_out_of_range_raises(address: str) -> None:
+    cache, other, _, new = inputs()
+    compiled = torch.compile(one, backend="kcache", options={"address": address})
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        compiled(cache, other, torch.tensor([8, 1]), new)
