@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from kcache_compiler.lower.gemm.in_place.match import chunk_of
+from kcache_compiler.lower.gemm.match import GemmAxis, Groups
+from kcache_compiler.schedule.gemm_tiles import Form
 from tests.compiler.codegen_harness import guarded, runs_here, threaded_host
 from tests.compiler.lower.test_bound import Bound, compare, normal, product
 from tests.compiler.lower.test_channels_last import Layer
@@ -229,3 +234,29 @@ def test_two_workers_get_equal_shares(layer: Layer, cells: int, grain: int) -> N
     (result,) = kernel.run(prepared, operands[0], host=host)
     assert host.calls == [(cells, grain)]
     np.testing.assert_allclose(result, layer.expected(*operands), rtol=1e-5, atol=4e-5)
+
+
+def test_chunks_fit_their_scratch() -> None:
+    """No chunk, wherever it begins, reads more rows of pixels than its scratch holds."""
+    form = Form("f32", "f32", "f32", "f32", 16, 14, 2, 512, True, True, False, prepacked=True, in_place=True)
+    draw = random.Random(20261129)
+    for _ in range(40):
+        images, rows, columns, channels = (draw.randint(1, most) for most in (3, 40, 40, 300))
+        window, stride, dilation = draw.randint(1, 5), draw.randint(1, 3), draw.randint(1, 2)
+        reach = (window - 1) * dilation + 1
+        high, wide = rows + reach - 1, columns + reach - 1
+        pitch, results = wide * channels, ((high - reach) // stride + 1, (wide - reach) // stride + 1)
+        strides = (high * pitch, stride * pitch, stride * channels)
+        m = [GemmAxis(size, a, 0, 0, ()) for size, a in zip((images, *results), strides, strict=True)]
+        k = [(window, dilation * pitch), (window, dilation * channels), (channels, 1)]
+        groups = Groups((), tuple(m), (), tuple(GemmAxis(size, a, 0, 0, ()) for size, a in k))
+        chunk = chunk_of(form, groups, pitch)
+        assert chunk is not None
+        count, last = chunk[0], sum((size - 1) * a for size, a in k)
+        points = np.indices((images, *results)).reshape(3, -1)
+        offsets = points.T @ np.array(strides)
+        assert len(offsets) == math.prod((images, *results))
+        for first in range(0, len(offsets), form.rows):
+            end = offsets[min(first + count, len(offsets)) - 1]
+            lines = (end + last) // pitch + 1 - offsets[first] // pitch
+            assert lines * pitch * 4 <= chunk[1]

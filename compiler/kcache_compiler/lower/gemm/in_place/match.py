@@ -47,7 +47,7 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
         if image is None:
             groups, image = _with_planes(groups, padding, shapes)
         followed = image is not None and _follows(contraction, groups)
-        chunk = _chunk(form, groups, image.pitch) if image is not None and followed else None
+        chunk = chunk_of(form, groups, image.pitch) if image is not None and followed else None
         if image is None or chunk is None:
             return None
         words |= {"chunk": chunk[0], "pitch": image.pitch, "reach": _reach(groups), **image.words}
@@ -157,17 +157,17 @@ def _moved(groups: Groups, sizes: tuple[int, int, int]) -> Groups | None:
     return replace(groups, m=moved[0], k=moved[1])
 
 
-def _chunk(form: Form, groups: Groups, pitch: int) -> tuple[int, int] | None:
+def chunk_of(form: Form, groups: Groups, pitch: int) -> tuple[int, int] | None:
     """Rows of a chunk, and the bytes of the rows of pixels that they read; None if those are too many."""
     for rows in range(most_rows(form), 0, -form.rows):
-        lines = (_span(groups, rows) + _reach(groups)) // pitch + 2
+        lines = (span_of(groups, rows) + _reach(groups)) // pitch + 2
         size = lines * pitch * BYTES[form.a]
         if size <= (WISHED_BYTES if rows > form.rows else MOST_BYTES):
             return rows, size
     return None
 
 
-def _span(groups: Groups, rows: int) -> int:
+def span_of(groups: Groups, rows: int) -> int:
     """The distance of the first and the last of so many rows of A, at most.
 
     A step along the innermost axis adds its stride; a carry to the next axis also what that stride is more

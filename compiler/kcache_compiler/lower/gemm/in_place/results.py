@@ -90,7 +90,9 @@ def read_ends(
     sum of results, a bias and a tensor of their shape, and its maximum with a number. None for others.
     """
     n = contraction.groups.n
-    if contraction.in_place is None or contraction.groups.batch or len(n) != 1 or len(n[0].sources) != 1:
+    if contraction.in_place is None or contraction.groups.batch or contraction.offsets[2] != 0:
+        return None
+    if len(n) != 1 or len(n[0].sources) != 1:
         return None
     if len(followers) != 1 or followers[0].operands[-1] != generic.operands[2]:
         return None
