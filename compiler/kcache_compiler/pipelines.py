@@ -46,6 +46,7 @@ from kcache_compiler.passes.legalize.scans import raise_scans
 from kcache_compiler.passes.legalize.semantics.preserve_semantics import preserve_semantics
 from kcache_compiler.passes.legalize.signless_types import erase_signedness
 from kcache_compiler.passes.legalize.tuples import fold_tuples_and_static_shapes
+from kcache_compiler.passes.literals import inline_scalars
 from kcache_compiler.passes.math import VERSION as MATH_VERSION
 from kcache_compiler.passes.narrow_types.emulate_narrow_types import emulate_narrow_types
 from kcache_compiler.passes.narrow_types.half_precision import (
@@ -139,6 +140,7 @@ def _bufferize() -> tuple[Stage, ...]:
         Pass("copies", copies_to_generics),
         UpstreamPasses("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
         Pass("hoist-sizes", hoist_sizes),
+        Pass("literals", inline_scalars),
         Pass("numerics", relax),
     )
 

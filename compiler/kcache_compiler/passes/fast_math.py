@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.constant_divisors import inverse_parts, multiply_by_parts
 from kcache_compiler.passes.narrow_types.formats import MENTION
+from kcache_compiler.passes.software_fma import has_fma
 from kcache_compiler.types import CompileOptions
 
 #: What the combiner of a reduction gets. A maximum answers NaN for NaN in any order; of zeros of both
@@ -49,7 +52,7 @@ _TOWARDS_WHOLE = frozenset(
 )
 
 
-def relax(module: mlir.Module, source: str, options: CompileOptions) -> None:
+def relax(module: mlir.Module, source: str, target: Target, options: CompileOptions) -> None:
     """Mark the combiners of all reductions of ``main`` as reorderable, unless numerics are strict."""
     if options.numerics == "strict":
         return
@@ -57,7 +60,7 @@ def relax(module: mlir.Module, source: str, options: CompileOptions) -> None:
     rounds = _WHOLE | {_BITS} if MENTION.search(source) else _WHOLE
     for generic in mlir.named(mlir.main_function(module), "linalg.generic"):
         if all("parallel" in kind for kind in mlir.iterator_types(generic)):
-            _invert(generic, rounds)
+            _invert(generic, rounds, has_fma(target))
             continue
         _free(generic, flags)
 
@@ -120,8 +123,11 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
     return results
 
 
-def _invert(generic: mlir.Op, rounds: Collection[str]) -> None:
-    """Let divisions by what is the same along the innermost axis of the result multiply by its inverse."""
+def _invert(generic: mlir.Op, rounds: Collection[str], fuses: bool) -> None:
+    """Let divisions by what is the same along the innermost axis of the result multiply by its inverse.
+
+    Those by constants stay where the target does not fuse products and sums.
+    """
     maps = mlir.indexing_maps(generic)
     innermost = mlir.plain_dim(maps[-1].results[-1]) if len(maps[-1].results) else None
     arguments = list(mlir.block_of(generic).arguments)
@@ -131,9 +137,16 @@ def _invert(generic: mlir.Op, rounds: Collection[str]) -> None:
         divisor = division.operands[1]
         if divisor not in arguments:
             continue
-        dims = [mlir.plain_dim(result) for result in maps[arguments.index(divisor)].results]
-        if None not in dims and innermost not in dims and not _feeds_rounding(division, rounds):
+        number = arguments.index(divisor)
+        dims = [mlir.plain_dim(result) for result in maps[number].results]
+        if None in dims or innermost in dims or _feeds_rounding(division, rounds):
+            continue
+        constant = mlir.constant_float(generic.operands[number])
+        parts = None if constant is None else inverse_parts(constant, str(division.results[0].type))
+        if parts is None:
             division.attributes["fastmath"] = mlir.attribute("#arith.fastmath<arcp>")
+        elif fuses:
+            multiply_by_parts(division, parts)
 
 
 def _feeds_rounding(division: mlir.Op, rounds: Collection[str]) -> bool:

@@ -22,7 +22,10 @@ TARGET = "x86-64-v4" if runs_here("x86-64-v4") else "x86-64-v3"
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution with bias, clamped to 0 and 6; ``pads`` before and after rows and columns."""
+    """A convolution with bias, clamped to 0 and 6; ``pads`` before and after rows and columns.
+
+    The channels of a ``planar`` image are planes.
+    """
 
     kind: str = "f32"
     batch: int = 1
@@ -34,6 +37,7 @@ class Layer:
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    planar: bool = False
 
     @property
     def places(self) -> tuple[int, int]:
@@ -47,7 +51,8 @@ class Layer:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         window = (*self.window, self.inputs // self.groups, self.outputs)
-        return (self.batch, *self.size, self.inputs), window, (self.outputs,)
+        image = (self.inputs, *self.size) if self.planar else (*self.size, self.inputs)
+        return (self.batch, *image), window, (self.outputs,)
 
     def body(self, x: str, names: str) -> str:
         """The operations, named after ``names``; their result is ``%NAMES_result``."""
@@ -57,7 +62,7 @@ class Layer:
         where = f"stride = {list(self.stride)}, pad = [[{top}, {bottom}], [{left}, {right}]]"
         return f"""
           %{names}_sum = stablehlo.convolution({x}, %{names}_w)
-            dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+            dim_numbers = [{"b, f, 0, 1" if self.planar else "b, 0, 1, f"}]x[0, 1, i, o]->[b, 0, 1, f],
             window = {{{where}, rhs_dilate = {list(self.dilation)}}}
             {{batch_group_count = 1 : i64, feature_group_count = {self.groups} : i64}}
             : ({kinds[0]}, {kinds[1]}) -> {y}
@@ -87,6 +92,7 @@ class Layer:
     def expected(self, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
         """In f64, from what the operations mean."""
         top, bottom, left, right = self.pads
+        x = x.transpose(0, 2, 3, 1) if self.planar else x
         x, w = np.pad(x.astype("f8"), ((0, 0), (top, bottom), (left, right), (0, 0))), w.astype("f8")
         high, wide = self.places
         x = x.reshape(*x.shape[:3], self.groups, -1)
@@ -126,7 +132,7 @@ def _layers(draw: st.DrawFn) -> Layer:
     return Layer(
         *(pick("f32", "f32", "f64", "bf16", "f16"), pick(1, 2), (pick(1, 7, 12), pick(5, 14, 29))),
         *(groups * deep, outputs, groups, window, (pick(1, 2), pick(1, 2)), (pick(1, 2), pick(1, 2, 3))),
-        (pads[0], pads[1], pads[2], pads[3]),
+        *((pads[0], pads[1], pads[2], pads[3]), pick(False, False, True)),
     )
 
 
@@ -143,6 +149,8 @@ CASES = [
     Layer(dilation=(2, 3), pads=(2, 2, 3, 3), size=(7, 7)),
     Layer(inputs=3, outputs=16, groups=1, size=(15, 31), stride=(2, 2)),
     Layer(inputs=20, outputs=40, groups=1, window=(5, 5), pads=(2, 1, 2, 0)),
+    Layer(inputs=3, outputs=16, groups=1, size=(15, 31), stride=(2, 2), planar=True),
+    Layer(batch=2, inputs=4, outputs=33, groups=1, size=(2, 3), pads=(1, 1, 2, 2), planar=True),
 ]
 
 
@@ -152,7 +160,7 @@ def test_layers_whose_weights_are_bound(one: Layer, numerics: str) -> None:
     compare(one.text, one.operands(), [1, 2], numerics)
 
 
-@pytest.mark.parametrize("one", [*CASES[:3], CASES[4]], ids=str)
+@pytest.mark.parametrize("one", [*CASES[:3], CASES[4], *CASES[6:]], ids=str)
 def test_a_layer_is_one_launch(one: Layer) -> None:
     launches = [launch.ops for launch in _check(one).interface.launches]
     assert [ops[0] for ops in launches] == ["window"]

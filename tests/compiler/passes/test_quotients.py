@@ -21,13 +21,21 @@ USES = {
 }
 
 
+#: What divides.
+DIVISORS = {
+    "shared": f"stablehlo.broadcast_in_dim %t, dims = [0] : ({_T}) -> {_X}",
+    "constant": f"stablehlo.constant dense<6.0> : {_X}",
+}
+
+
 @pytest.mark.parametrize("use", USES)
-def test_a_quotient_stays_one_where_its_last_bit_decides(use: str) -> None:
+@pytest.mark.parametrize("divisor", DIVISORS)
+def test_a_quotient_stays_one_where_its_last_bit_decides(use: str, divisor: str) -> None:
     line, result, inverted = USES[use]
     text = (
-        f"func.func @main(%x: {_X}, %t: {_T}) -> {result} {{\n"
-        f"%b = stablehlo.broadcast_in_dim %t, dims = [0] : ({_T}) -> {_X}\n"
+        f"func.func @main(%x: {_X}, %t: {_T}) -> {result} {{\n%b = {DIVISORS[divisor]}\n"
         f"%q = stablehlo.divide %x, %b : {_X}\n{line}\nreturn %y : {result}\n}}"
     )
     with lower_until(text, 2, "x86-64-v3", "launches") as module:
-        assert ("fastmath<arcp>" in str(module)) == inverted
+        shared, product = ("fastmath<arcp>" in str(module), "0.166666657" in str(module))
+    assert (shared, product) == (inverted and divisor == "shared", inverted and divisor == "constant")

@@ -9,7 +9,6 @@ masked. Padding is therefore not copied; its zeros are multiplied, as the progra
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 from kcache_compiler.lower.conv.channels_last_match import BYTES, Group, Layer, read_group
@@ -155,19 +154,20 @@ class _Row:
         code, one = self.code, self.layer
         vectors = [number * one.lanes for number in range(one.vectors)]
         sums = {(pixel, vector): self.zero for pixel in range(one.pixels) for vector in vectors}
-        for row, source in enumerate(sources):
-            read: dict[int, Name] = {}
-            for tap, channel in itertools.product(range(one.columns.taps), range(max(1, one.inputs))):
-                start = row * one.w[0] + tap * one.w[1] + channel * one.w[2]
-                weights = {vector: self._load(window, start + vector) for vector in vectors}
-                for pixel in range(one.pixels):
-                    place = (pixel * one.columns.stride + tap * one.columns.dilation) * one.x[2] + channel
-                    if (pixel, tap) in zeros:
-                        read[place] = self.zero
-                    elif place not in read:
-                        read[place] = self._image(source, place, row)
-                    for vector in vectors:
-                        sums[pixel, vector] = self._add(sums[pixel, vector], read[place], weights[vector])
+        read: dict[tuple[int, int, int], Name] = {}
+        for row, tap, channel in one.taps():
+            start = row * one.w[0] + tap * one.w[1] + channel * one.w[2]
+            weights = {vector: self._load(window, start + vector) for vector in vectors}
+            for pixel in range(one.pixels):
+                column = pixel * one.columns.stride + tap * one.columns.dilation
+                place = row, column, channel
+                if (pixel, tap) in zeros:
+                    read[place] = self.zero
+                elif place not in read:
+                    offset = column * one.x[2] + channel * one.x[3]
+                    read[place] = self._image(sources[row], offset, row)
+                for vector in vectors:
+                    sums[pixel, vector] = self._add(sums[pixel, vector], read[place], weights[vector])
         for (pixel, vector), total in sums.items():
             place = code.at(target, pixel * one.y[2] + vector, one.kind)
             code.store(total, place, self.vector, BYTES[one.kind])

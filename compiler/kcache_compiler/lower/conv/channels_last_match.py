@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 from kcache_compiler.lower.conv.match import Window, read_window
 from kcache_compiler.lower.conv.padding import Padding, read_padding
@@ -44,8 +45,9 @@ class Axis:
 class Layer:
     """A convolution with ``channels`` outputs; strides of images, rows and columns.
 
-    Each output depends on all ``inputs``; on its own channel alone where they are 0. Window strides
-    are those of rows, columns and inputs.
+    Each output depends on all ``inputs``; on its own channel alone where they are 0. The image also has a
+    stride of inputs: of adjacent elements, or of planes. Window strides are those of rows, columns and
+    inputs. ``planar``: a result is the sum over inputs of sums over rows and columns, not the reverse.
     """
 
     kind: str
@@ -54,9 +56,17 @@ class Layer:
     channels: int
     inputs: int
     lanes: int
-    x: tuple[int, int, int]
+    x: tuple[int, int, int, int]
     w: tuple[int, int, int]
     y: tuple[int, int, int]
+    planar: bool
+
+    def taps(self) -> Iterator[tuple[int, int, int]]:
+        """The products of a result by row, column and input, in the order of the program."""
+        rows, columns, inputs = range(self.rows.taps), range(self.columns.taps), range(max(1, self.inputs))
+        if not self.planar:
+            return product(rows, columns, inputs)
+        return ((row, column, channel) for channel, row, column in product(inputs, rows, columns))
 
     def blocks(self) -> list[tuple[int, int, int]]:
         """First pixels of runs of blocks with the same code, the number of blocks, and their distance."""
@@ -126,10 +136,12 @@ def read_group(generics: Sequence[mlir.Op], shapes: Shapes, vector_bytes: int) -
     if place != 1 or not (rest[0].operands[-1] == rest[1].operands[2] and makes_zero(rest[0])):
         return None
     window = read_window(rest[1], shapes)
-    layer = None if window is None else _layer(rest[1], window, padding, shapes, vector_bytes)
-    if window is None or layer is None:
+    image = None if window is None else _image(rest[1], window, padding, shapes)
+    if window is None or image is None or {*window.outer, window.jam} != {*image.outer, image.columns[0]}:
         return None
-    return Group(layer, window, rest[1], rest[:2], rest[2:], padding)
+    window = replace(window, outer=image.outer, jam=image.columns[0])
+    layer = _layer(rest[1], window, image, vector_bytes)
+    return None if layer is None else Group(layer, window, rest[1], rest[:2], rest[2:], padding)
 
 
 @dataclass(frozen=True)
@@ -141,25 +153,26 @@ class _Image:
     columns: tuple[int, int]
     inputs: int | None
     axes: tuple[Axis, Axis]
-    strides: tuple[Formula, Formula, Formula]
+    strides: tuple[Formula, Formula, Formula, Formula]
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """Loops over images and rows of results."""
+        return (self.rows[0],) if self.batch is None else (self.batch, self.rows[0])
 
 
-def _layer(
-    generic: mlir.Op, window: Window, padding: Padding | None, shapes: Shapes, vector_bytes: int
-) -> Layer | None:
+def _layer(generic: mlir.Op, window: Window, image: _Image, vector_bytes: int) -> Layer | None:
     kinds = {str(mlir.element_type(operand.type)) for operand in generic.operands}
     products = read_products(generic)
     if products is None or (products.left, products.right) != (0, 1) or len(kinds) != 1:
         return None
-    image = _image(generic, window, padding, shapes) if kinds <= set(BYTES) else None
-    if image is None:
+    if not kinds <= set(BYTES):
         return None
     a, b, c = window.nest.accesses
     ordered = [image.rows[1], image.columns[1], *([] if image.inputs is None else [image.inputs])]
     summed = [number for number, axis in enumerate(window.nest.axes) if not axis.parallel]
-    if summed != ordered or window.jam != image.columns[0] or not _contiguous(window, image, (a, b, c)):
-        return None
-    if window.outer != tuple(loop for loop in (image.batch, image.rows[0]) if loop is not None):
+    planar = summed == [*ordered[2:], *ordered[:2]] != ordered
+    if not (planar or summed == ordered) or not _contiguous(window, image, (a, b, c)):
         return None
     sizes = [window.nest.axes[loop].size for loop in (window.along, *ordered[2:])]
     of_result = [0 if image.batch is None else c.strides[image.batch], c.strides[image.rows[0]]]
@@ -173,20 +186,21 @@ def _layer(
     lanes = vector_bytes // BYTES[kind]
     while lanes > channels:
         lanes //= 2
-    w, y = known[3:6] if dense else [*known[3:5], 0], known[6:] if dense else known[5:]
+    x, known = known[:4], known[4:]
+    w, y = known[:3] if dense else [*known[:2], 0], known[3:] if dense else known[2:]
     return Layer(
         *(kind, *image.axes, channels, known[-1] if dense else 0, lanes),
-        *((known[0], known[1], known[2]), (w[0], w[1], w[2]), (y[0], y[1], y[2])),
+        *((x[0], x[1], x[2], x[3]), (w[0], w[1], w[2]), (y[0], y[1], y[2]), planar),
     )
 
 
 def _contiguous(window: Window, image: _Image, accesses: tuple[Access, Access, Access]) -> bool:
-    """Whether channels are contiguous, and those of the image, or of inputs, too."""
+    """Whether channels are contiguous, and those of the image too, unless an output depends on all inputs."""
     a, b, c = accesses
     along = window.along
-    inner = a.strides[along if image.inputs is None else image.inputs]
-    steps = (inner, b.strides[along], c.strides[along])
-    return steps == (1, 1, 1) and all(access.offset == 0 for access in accesses)
+    steps = (a.strides[along], b.strides[along], c.strides[along])
+    expected = (1 if image.inputs is None else 0, 1, 1)
+    return steps == expected and all(access.offset == 0 for access in accesses)
 
 
 def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Shapes) -> _Image | None:
@@ -194,7 +208,7 @@ def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Sh
     extents, strides = shapes.sizes(source), shapes.strides(source)
     axes = window.nest.axes
     batch: list[tuple[int, Formula]] = []
-    inputs: list[int] = []
+    inputs: list[tuple[int, Formula]] = []
     spatial: list[tuple[int, int, Formula, Axis]] = []
     for dim, result in enumerate(mlir.indexing_maps(generic)[0].results):
         loops = _loops(result, window, shapes)
@@ -204,7 +218,7 @@ def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Sh
         first, *others = loops
         if not others:
             if not axes[first].parallel:
-                inputs.append(first)
+                inputs.append((first, strides[dim]))
             elif first != window.along and axes[first].size != 1:
                 batch.append((first, strides[dim]))
             continue
@@ -218,10 +232,10 @@ def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Sh
     if len(spatial) != 2 or len(batch) > 1 or len(inputs) > 1:
         return None
     rows, columns = spatial
-    images = batch[0] if batch else (None, 0)
+    images, planes = batch[0] if batch else (None, 0), inputs[0] if inputs else (None, 1)
     return _Image(
-        *(images[0], rows[:2], columns[:2], inputs[0] if inputs else None, (rows[3], columns[3])),
-        (images[1], rows[2], columns[2]),
+        *(images[0], rows[:2], columns[:2], planes[0], (rows[3], columns[3])),
+        (images[1], rows[2], columns[2], planes[1]),
     )
 
 
