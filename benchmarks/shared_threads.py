@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.call_overhead import repeated
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, Sample, interleave
-from kcache_grpc.runtime.torch_call import TorchCall
+from kcache_grpc.runtime.torch.call import TorchCall
 from tests.runtime.c_kernels import make
 
 SIZES = (40_000, 131_072)

@@ -20,7 +20,7 @@ from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, Sample, interleave, ratio
 from kcache_grpc.runtime.cpu import fast_call
 from kcache_grpc.runtime.cpu._abi import ffi
-from kcache_grpc.runtime.torch_call import TorchCall
+from kcache_grpc.runtime.torch.call import TorchCall
 from tests.runtime.c_kernels import make
 
 COUNTS = (5, 150)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kcache_grpc.model.options import Options
     from kcache_grpc.model.sizes.modes import Dim
     from kcache_grpc.runtime import Kernel
-    from kcache_grpc.runtime.prepared_kernel import PreparedKernel
+    from kcache_grpc.runtime.prepared.prepared_kernel import PreparedKernel
 
     __version__: str
 
@@ -114,7 +114,7 @@ _HOMES = {
     "Manifest": "kcache_grpc.model.manifest",
     "Options": "kcache_grpc.model.options",
     "PreloadReport": "kcache_grpc.client.bundles.reports",
-    "PreparedKernel": "kcache_grpc.runtime.prepared_kernel",
+    "PreparedKernel": "kcache_grpc.runtime.prepared.prepared_kernel",
     "ScheduleTiming": "kcache_grpc.client.tuning.timings",
     "PutAssertionResult": "kcache_grpc.client.requests.assertions",
     "SourceAssertion": "kcache_grpc.client.requests.assertions",

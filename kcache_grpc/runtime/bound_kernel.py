@@ -18,7 +18,7 @@ from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime.arrays import is_torch
 from kcache_grpc.runtime.kernel import Kernel, in_order
-from kcache_grpc.runtime.prepared_kernel import PreparedKernel
+from kcache_grpc.runtime.prepared.prepared_kernel import PreparedKernel
 from kcache_grpc.runtime.updated_arguments import addresses, not_writable, overlap, write
 
 

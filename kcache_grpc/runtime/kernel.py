@@ -25,8 +25,8 @@ from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_wo
 from kcache_grpc.runtime.cpu.plan import Plan, Short
 from kcache_grpc.runtime.cpu.thread_pool import process_threads
 from kcache_grpc.runtime.cpu.threads import HostThreads
-from kcache_grpc.runtime.prepared_kernel import PreparedKernel, require_unbound, without_bound
-from kcache_grpc.runtime.shared_values import MappedBytes, values_of
+from kcache_grpc.runtime.prepared.prepared_kernel import PreparedKernel, require_unbound, without_bound
+from kcache_grpc.runtime.prepared.shared_values import MappedBytes, values_of
 from kcache_grpc.runtime.size_arguments import as_axes, require_sizes
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import pytest
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.target import CpuTarget, host_target
-from kcache_grpc.runtime.cpu import library, matrix_units
-from kcache_grpc.runtime.cpu.matrix_units import bf16_target
+from kcache_grpc.runtime import matrix_units
+from kcache_grpc.runtime.cpu import library
+from kcache_grpc.runtime.matrix_units import bf16_target
 from tests.runtime.test_kernel import add_kernel
 
 

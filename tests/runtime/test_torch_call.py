@@ -20,7 +20,7 @@ from kcache_grpc.runtime.cpu import fast_call, torch_outputs
 from kcache_grpc.runtime.cpu.openmp import openmp_of_torch
 from kcache_grpc.runtime.cpu.threads import ThreadPool
 from kcache_grpc.runtime.dtypes import PLAIN, torch_dtypes
-from kcache_grpc.runtime.torch_call import TorchCall
+from kcache_grpc.runtime.torch.call import TorchCall
 from tests.runtime.c_kernels import ADD, copy_of, make
 from tests.runtime.extension import built
 from tests.runtime.test_fast_call import MANY, TWO, WAITS

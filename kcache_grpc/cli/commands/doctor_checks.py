@@ -168,7 +168,7 @@ def _exact_pins() -> list[tuple[str, str]]:
 
 def _cpu() -> Check:
     from kcache_grpc.model.target import host_target
-    from kcache_grpc.runtime.cpu.matrix_units import bf16_target
+    from kcache_grpc.runtime.matrix_units import bf16_target
 
     try:
         target, narrow = str(host_target()), bf16_target()

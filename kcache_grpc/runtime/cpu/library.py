@@ -19,7 +19,7 @@ from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.guard import parse_guard
 from kcache_grpc.model.target import missing_features
 from kcache_grpc.runtime.cpu._abi import Library, ffi
-from kcache_grpc.runtime.cpu.matrix_units import may_use_tiles
+from kcache_grpc.runtime.matrix_units import may_use_tiles
 
 #: Versions of the C ABI that this runtime calls.
 ABIS = (1, 2)

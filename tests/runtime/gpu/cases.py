@@ -248,7 +248,7 @@ def torch_call() -> Any:
 
     from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
     from kcache_grpc.runtime.gpu.torch_run import run_on_gpu
-    from kcache_grpc.runtime.torch_call import TorchCall
+    from kcache_grpc.runtime.torch.call import TorchCall
 
     loaded, x = kernel(), torch.nn.Parameter(torch.zeros(256))
     plan = loaded.gpu_plan([DeviceBuffer(0, "f32", (256,), None)], 0, 0)

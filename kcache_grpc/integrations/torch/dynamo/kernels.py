@@ -20,10 +20,10 @@ from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program
 from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
-from kcache_grpc.runtime.bound_torch_call import BoundTorchCall
-from kcache_grpc.runtime.cpu.matrix_units import bf16_target
 from kcache_grpc.runtime.kernel import Kernel
-from kcache_grpc.runtime.torch_call import TorchCall
+from kcache_grpc.runtime.matrix_units import bf16_target
+from kcache_grpc.runtime.torch.bound_call import BoundTorchCall
+from kcache_grpc.runtime.torch.call import TorchCall
 
 torch: Any = import_module("torch")
 forward_ad: Any = import_module("torch.autograd.forward_ad")

@@ -27,7 +27,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
-from kcache_grpc.runtime.torch_call import TorchCall
+from kcache_grpc.runtime.torch.call import TorchCall
 from kcache_grpc.torch import failures
 from tests.integrations.torch.dynamo.compiled import kernel_count, tensor
 from tests.ports import free_port

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.runtime.fused_optimizers import observe_fused_steps
 from kcache_grpc.runtime.kernel import Kernel
-from kcache_grpc.runtime.tensor_state import TensorState, state_of
-from kcache_grpc.runtime.torch_call import TorchCall, require_callable
+from kcache_grpc.runtime.torch.call import TorchCall, require_callable
+from kcache_grpc.runtime.torch.fused_optimizers import observe_fused_steps
+from kcache_grpc.runtime.torch.tensor_state import TensorState, state_of
 
 if TYPE_CHECKING:
     import torch

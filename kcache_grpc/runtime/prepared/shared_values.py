@@ -22,7 +22,7 @@ from kcache_grpc.runtime.arrays import Buffer
 from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
 from kcache_grpc.runtime.cpu.memory import AlignedBytes
 from kcache_grpc.runtime.dtypes import numpy_dtype
-from kcache_grpc.runtime.prepared_kernel import prepared_values
+from kcache_grpc.runtime.prepared.prepared_kernel import prepared_values
 
 #: Bytes of the digest behind the values.
 DIGEST = 32
