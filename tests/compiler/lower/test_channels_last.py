@@ -167,6 +167,15 @@ def test_a_layer_is_one_launch(one: Layer) -> None:
     assert "arith.addf" in launches[0]
 
 
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize(("groups", "deep", "outputs"), [(2, 2, 8), (3, 1, 6), (4, 1, 64), (2, 3, 32)])
+def test_groups_of_channels_have_their_own_weights(
+    groups: int, deep: int, outputs: int, planar: bool
+) -> None:
+    """The groups of a single image are not taken for images."""
+    _check(Layer(inputs=groups * deep, outputs=outputs, groups=groups, planar=planar))
+
+
 def test_zeros_of_the_padding_are_multiplied() -> None:
     """An infinite weight makes NaN of a zero, at the edges as inside."""
     one = Layer(size=(4, 5))

@@ -195,12 +195,17 @@ def _layer(generic: mlir.Op, window: Window, image: _Image, vector_bytes: int) -
 
 
 def _contiguous(window: Window, image: _Image, accesses: tuple[Access, Access, Access]) -> bool:
-    """Whether channels are contiguous, and those of the image too, unless an output depends on all inputs."""
+    """Whether channels are contiguous, and those of the image too, unless an output depends on all inputs.
+
+    All images and pixels have the same weights. Groups of channels, whose loop is like that over images, do
+    not.
+    """
     a, b, c = accesses
     along = window.along
     steps = (a.strides[along], b.strides[along], c.strides[along])
     expected = (1 if image.inputs is None else 0, 1, 1)
-    return steps == expected and all(access.offset == 0 for access in accesses)
+    shared = all(b.strides[loop] == 0 for loop in (*image.outer, image.columns[0]))
+    return shared and steps == expected and all(access.offset == 0 for access in accesses)
 
 
 def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Shapes) -> _Image | None:
