@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -190,6 +191,14 @@ def test_consumers(body: str) -> None:
     arrays[0][20, 5], arrays[1][:, 3] = np.nan, 0
     kernel = compare(_consumed(m, n, k, body), arrays, [1, 2], "default", target=TARGETS[-1])
     assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+
+
+@pytest.mark.parametrize("name", ["bias", "maximum", "bias and maximum", "all", "another maximum", "product"])
+def test_what_tiles_compute_needs_no_epilogue(name: str) -> None:
+    """Also where the number of a maximum is a literal; others are computed by a function after the tiles."""
+    kernel = Bound(_consumed(61, 64, 600, CONSUMERS[name]), 4, [1, 2], "default", target=TARGETS[-1])
+    calls = re.findall(rb"call void @\w+_in_place_run\(.*, ptr (\S+)\)", kernel.compiled.artifacts["llvm"])
+    assert [call == b"null" for call in calls] == [name not in ("another maximum", "product")]
 
 
 def test_consumers_of_equal_products_may_differ() -> None:

@@ -199,7 +199,7 @@ def _write(
 
 
 def _ends_words(ends: Ends, outlined: Outlined, arguments: list[mlir.Value]) -> list[mlir.Value]:
-    """The words of ``ENDS``; no bits if the number that results are at least is not zero."""
+    """The words of ``ENDS``; no bits if the number in memory that results are at least is not zero."""
 
     def pointer(bit: int) -> mlir.Value:
         if bit not in ends.operands:
@@ -207,7 +207,7 @@ def _ends_words(ends: Ends, outlined: Outlined, arguments: list[mlir.Value]) -> 
         return arguments[3 + outlined.buffers.index(ends.operands[bit])]
 
     bits = mlir.constant(ends.bits)
-    if POSITIVE in ends.operands:
+    if POSITIVE in ends.operands and mlir.is_memref(ends.operands[POSITIVE].type):
         kind = "i64" if str(mlir.element_type(ends.operands[POSITIVE].type)) == "f64" else "i32"
         least = llvm.load(mlir.type_of(kind), pointer(POSITIVE))
         is_zero = arith.cmpi(arith.CmpIPredicate.eq, least, mlir.constant(0, kind))

@@ -5,6 +5,7 @@ An epilogue would load the results again and store them a second time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ BIAS, OTHER, POSITIVE = 1, 2, 4
 
 @dataclass(frozen=True)
 class Ends:
-    """The operands of a consumer, by bit: ``POSITIVE`` requires that of its operand to be zero."""
+    """The operands of a consumer, by bit: that of ``POSITIVE``, a literal or in memory, is to be zero."""
 
     operands: dict[int, mlir.Value]
 
@@ -133,6 +134,9 @@ def _kinds_of_operands(op: mlir.Op, result: mlir.Value, loop: int, shapes: Shape
     kinds: dict[int, int] = {}
     maps, element = mlir.indexing_maps(op), mlir.element_type(result.type)
     for number, operand in enumerate(list(op.operands)[:-1]):
+        if _is_zero(operand):
+            kinds[number] = POSITIVE
+            continue
         if not mlir.is_memref(operand.type) or mlir.element_type(operand.type) != element:
             return None
         dims, steps = [mlir.plain_dim(each) for each in maps[number].results], shapes.strides(operand)
@@ -145,6 +149,12 @@ def _kinds_of_operands(op: mlir.Op, result: mlir.Value, loop: int, shapes: Shape
         else:
             return None
     return kinds
+
+
+def _is_zero(operand: mlir.Value) -> bool:
+    """Whether an operand is a literal 0, not -0."""
+    number = None if mlir.is_memref(operand.type) else mlir.constant_float(operand)
+    return number == 0 and math.copysign(1, number) > 0
 
 
 def _step(
