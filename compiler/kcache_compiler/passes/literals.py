@@ -12,6 +12,8 @@ import re
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.mark import MARK
 
+#: The attribute that names a scatter or sort.
+_LIBRARY_CALL = "library_call"
 #: Floats alone: an integer may be equal to a number that represents a dynamic size.
 _SCALAR = re.compile(r"dense<([^\[\]\"<>]+)> : tensor<(bf16|f\d+)>")
 
@@ -19,13 +21,14 @@ _SCALAR = re.compile(r"dense<([^\[\]\"<>]+)> : tensor<(bf16|f\d+)>")
 def inline_scalars(module: mlir.Module) -> None:
     """Let the structured operations of ``main`` take floats of rank 0 by value, not from a buffer.
 
-    Operations of an attention are left as they are: they are read before they are lowered.
+    Operations of an attention are left as they are: they are read before they are lowered. So are scatters
+    and sorts, whose launches take buffers.
     """
     main = mlir.main_function(module)
     scalars = dict(filter(None, map(_scalar, mlir.named(module, "memref.global"))))
     literals: dict[str, mlir.Value] = {}
     for generic in mlir.named(main, "linalg.generic"):
-        if MARK in generic.attributes:
+        if MARK in generic.attributes or _LIBRARY_CALL in generic.attributes:
             continue
         for number, operand in enumerate(list(generic.operands)[: mlir.input_count(generic)]):
             name = _global_of(operand)

@@ -86,3 +86,21 @@ def test_large_constants_stay_in_memory() -> None:
         x,
     )
     np.testing.assert_array_equal(got, np.broadcast_to(2 * (1 + np.arange(67, dtype="f4")), (3, 67)))
+
+
+def test_scatters_of_a_constant_read_it_from_memory() -> None:
+    text = f"""func.func @main(%x: {_X}, %i: tensor<2xi64>) -> {_X} {{
+      %c = stablehlo.constant dense<7.0> : tensor<f32>
+      %y = "stablehlo.scatter"(%x, %i, %c) <{{indices_are_sorted = true, unique_indices = true,
+          scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0, 1],
+            scatter_dims_to_operand_dims = [0, 1]>}}> ({{
+        ^bb0(%old: tensor<f32>, %new: tensor<f32>):
+          stablehlo.return %new : tensor<f32>
+        }}) : ({_X}, tensor<2xi64>, tensor<f32>) -> {_X}
+      return %y : {_X}
+    }}"""
+    compiled = lower_module(text, 2, "x86-64-v3", CompileOptions("strict"), lambda _: None)
+    x = np.resize(VALUES, (3, 67))
+    expected = x.copy()
+    expected[2, 5] = 7
+    np.testing.assert_array_equal(Kernel(compiled)(x, np.array([2, 5]))[0], expected)
