@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 
 #: Of f32 and f64: the NumPy type, and the exponent that bounds divisors for which both parts are normal.
 _KINDS: dict[str, tuple[type[np.floating], int]] = {"f32": (np.float32, 100), "f64": (np.float64, 960)}
@@ -45,8 +46,8 @@ def multiply_by_parts(division: mlir.Op, parts: tuple[float, float]) -> None:
     fused = mlir.attribute("#arith.fastmath<contract>")
     with mlir.before(division):
         high, low = (mlir.float_constant(part, kind) for part in parts)
-        rest = mlir.value("arith.mulf", [dividend, low], kind)
-        product = mlir.value("arith.mulf", [dividend, high], kind, fastmath=fused)
-        quotient = mlir.value("arith.addf", [product, rest], kind, fastmath=fused)
+        rest = arith.mulf(dividend, low)
+        product = arith.mulf(dividend, high, fastmath=fused)
+        quotient = arith.addf(product, rest, fastmath=fused)
     division.results[0].replace_all_uses_with(quotient)
     division.erase()

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.attention.mark import MARK
 
 #: The attribute that names a scatter or sort.
 _LIBRARY_CALL = "library_call"
 #: Floats alone: an integer may be equal to a number that represents a dynamic size.
+_FLOAT = re.compile(r"memref<(?:bf16|f\d+)(?:,.*)?>")
 _SCALAR = re.compile(r"dense<([^\[\]\"<>]+)> : tensor<(bf16|f\d+)>")
 
 
@@ -44,6 +46,8 @@ def inline_scalars(module: mlir.Module) -> None:
 
 def _scalar(constant: mlir.Op) -> tuple[str, tuple[str, str]] | None:
     """The symbol of a constant of rank 0, and its value and type as text."""
+    if _FLOAT.fullmatch(str(constant.attributes["type"])) is None:
+        return None
     match = _SCALAR.fullmatch(str(constant.attributes["initial_value"]))
     return None if match is None else (f"@{mlir.symbol_of(constant)}", (match[1], match[2]))
 
@@ -57,6 +61,5 @@ def _global_of(operand: mlir.Value) -> str:
 
 
 def _literal(main: mlir.Op, number: str, kind: str) -> mlir.Value:
-    attribute = mlir.attribute(f"{number} : {kind}")
     with mlir.before(mlir.operations(mlir.block_of(main))[0]):
-        return mlir.value("arith.constant", (), mlir.type_of(kind), value=attribute)
+        return arith.constant(mlir.type_of(kind), mlir.attribute(f"{number} : {kind}"))

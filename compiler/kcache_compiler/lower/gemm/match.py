@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kcache_compiler.llvm.cpus import tuning_for
+from kcache_compiler.llvm.target import Target
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import read_nest
 from kcache_compiler.mlir import operations as mlir
@@ -148,7 +149,11 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
     groups = partition(nest)
     exact = unit.options.numerics == "strict"
     narrow = kinds[2] != products.wide
-    if groups is None or not _widens(unit, kinds) or (narrow and (exact or products.wide != "f32")):
+    if (
+        groups is None
+        or not all(kind != "f16" or converts_half(unit.target) for kind in kinds)
+        or (narrow and (exact or products.wide != "f32"))
+    ):
         return None
     order = (0, 1, 2)
     if not groups.n or groups.n[-1].c != 1:
@@ -167,9 +172,9 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
     )
 
 
-def _widens(unit: Unit, kinds: list[str]) -> bool:
-    """Whether the target has conversion instructions for f16, if an operand is f16."""
-    return "f16" not in kinds or "f16c" in unit.target.features or unit.target.triple.startswith("aarch64")
+def converts_half(target: Target) -> bool:
+    """Whether the target has conversion instructions for f16."""
+    return "f16c" in target.features or target.triple.startswith("aarch64")
 
 
 def partition(nest: Nest) -> Groups | None:

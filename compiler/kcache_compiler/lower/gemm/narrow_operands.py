@@ -6,7 +6,7 @@ body of the contraction, which changes no value: the f32 tensor is not materiali
 
 from __future__ import annotations
 
-from kcache_compiler.lower.gemm.match import is_contraction
+from kcache_compiler.lower.gemm.match import converts_half, is_contraction
 from kcache_compiler.lower.gpu.passes.wide_reductions import elementwise
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, linalg
@@ -17,7 +17,9 @@ _NARROW = ("f16", "bf16")
 
 
 def narrow_operands(unit: Unit) -> None:
-    """Let contractions read the sources of widened operands."""
+    """Let contractions read the sources of widened operands, on targets that convert f16 in packing."""
+    if not converts_half(unit.target):
+        return
     generics = mlir.named(mlir.main_function(unit.module), "linalg.generic")
     contractions = [generic for generic in generics if is_contraction(generic) and len(generic.operands) == 3]
     for contraction in contractions:
