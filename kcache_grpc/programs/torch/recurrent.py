@@ -167,7 +167,7 @@ def is_layered(function: str, args: Any) -> bool:
         len(dtypes) == 1
         and dtypes <= {getattr(torch, name) for name in _DTYPES}
         and len(sizes) == 3
-        and not any(isinstance(size, int) and size == 0 for size in sizes)
+        and not (isinstance(steps := sizes[bool(args[8])], int) and steps == 0)
     )
 
 

@@ -46,7 +46,11 @@ def trace_recurrent_modules(backend: Callable[..., Any]) -> None:
 def _traced_call(
     backend: Callable[..., Any], name: str, variable: Any, tx: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """The results of a recurrent function, as Dynamo's variables; ``None`` for Dynamo to trace it."""
+    """The results of a recurrent function, as Dynamo's variables; ``None`` for Dynamo to trace it.
+
+    Breaks the graph in a module whose layers are no operators, as Dynamo does for other backends: it would
+    trace the operations of all steps.
+    """
     if not _is_of(tx, backend):
         return None
     recurrent: Any = import_module("kcache_grpc.programs.torch.recurrent")
@@ -57,11 +61,18 @@ def _traced_call(
     except KeyError:  # an argument without a fake value
         return None
     if named or not recurrent.is_layered(name, fakes):
+        if _is_in_module(tx) and not _is_packed(fakes):
+            raise torch._dynamo.exc.Unsupported(f"kcache leaves {name} with these arguments to PyTorch")
         return None
     with tx.fake_mode:
         results = getattr(recurrent, name)(*fakes)
     proxy = tx.output.create_proxy("call_function", variable.value, positional, {})
     return import_module("torch._dynamo.variables.builder").wrap_fx_proxy(tx, proxy, example_value=results)
+
+
+def _is_in_module(tx: Any) -> bool:
+    """Whether Dynamo traces ``forward`` of a recurrent module."""
+    return tx.f_code.co_filename == torch.nn.LSTM.forward.__code__.co_filename
 
 
 def _example(value: Any) -> Any:

@@ -155,6 +155,7 @@ def test_dropout_is_drawn_by_pytorch(address: str) -> None:
     check(inference(module), lambda: (tensor(5, 2, 6),), address)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
 @pytest.mark.parametrize("frozen", [False, True])
 def test_gradients_are_left_to_pytorch(frozen: bool, address: str) -> None:
     model = Head(nn.LSTM).train()
@@ -168,6 +169,21 @@ def test_gradients_are_left_to_pytorch(frozen: bool, address: str) -> None:
 
     actual = gradients(compile_with(model, address))
     torch.testing.assert_close(actual, gradients(model))
+
+
+def test_steps_are_not_traced_where_the_input_has_gradients(address: str) -> None:
+    module = layers(nn.LSTM).requires_grad_(False)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="leaves lstm"):
+        compile_with(module, address, fullgraph=True)(tensor(5, 2, 6, grad=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_empty_batches(kind: type[nn.RNNBase], batch_first: bool, address: str) -> None:
+    """PyTorch's decomposition of an LSTM calls an operator that divides by the number of sequences."""
+    module = layers(kind, num_layers=2, batch_first=batch_first)
+    x = torch.zeros(0, 4, 6) if batch_first else torch.zeros(4, 0, 6)
+    torch.testing.assert_close(compile_with(inference(module), address)(x), inference(module)(x))
 
 
 def test_packed_sequences_are_left_to_pytorch(address: str) -> None:
