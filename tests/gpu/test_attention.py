@@ -28,11 +28,19 @@ NARROW = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 _BOUND = {"f2": 2e-3, "f4": 3e-6, "f8": 1e-12}
 
 
-def _kernel(function: forms.Function, arrays: list[Array], target: str, opened: bool) -> CompiledKernel:
+def _kernel(
+    function: forms.Function, arrays: list[Array], target: str, opened: bool, deep: bool = True
+) -> CompiledKernel:
+    """``opened``: all sizes are dynamic, the last one of each argument only if ``deep``."""
     with jax.enable_x64(True):
         text = jax.jit(function).lower(*arrays).as_text("stablehlo")
     canonical = canonicalize(text.encode(), "stablehlo", "default")
     arguments = ArgSpec(canonical.symbolic_args) if opened else canonical.arg_spec
+    if not deep:
+        pairs = zip(arguments.args, arrays, strict=True)
+        arguments = ArgSpec(
+            tuple(replace(one, dims=(*one.dims[:-1], array.shape[-1])) for one, array in pairs)
+        )
     assert not canonical.constants
     return compile_spec(canonical.spec_text, arguments, target, CompileOptions(), lambda _: None)
 
@@ -134,11 +142,14 @@ def _grouped(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("bhgqk,bhkd->bhgqd", weights, v, preferred_element_type=wide).astype(q.dtype)
 
 
-@pytest.mark.parametrize(("element", "keys", "depth"), [("bf16", 70, 40), ("f32", 40, 17)])
-def test_grouped_heads_of_dynamic_sizes(element: str, keys: int, depth: int) -> None:
-    """Depths that are not whole pieces."""
+@pytest.mark.parametrize(
+    ("element", "keys", "depth", "deep"),
+    [("bf16", 70, 40, True), ("f32", 40, 17, True), ("bf16", 70, 72, False), ("f32", 40, 48, False)],
+)
+def test_grouped_heads_of_dynamic_sizes(element: str, keys: int, depth: int, deep: bool) -> None:
+    """Depths that are not whole pieces, dynamic or static."""
     arrays = _grouped_arguments(element, keys, depth)
-    kernel = _kernel(_grouped, arrays, "sm_90", True)
+    kernel = _kernel(_grouped, arrays, "sm_90", True, deep)
     assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["attention"]
     assert (b"mma.sync" in kernel.artifacts["ptx"]) == (element in NARROW)
     wanted = forms._expected(_grouped, arrays)
@@ -164,8 +175,17 @@ def test_attention_of_dynamic_sizes_does_not_spill_on_any_architecture(target: s
             _assembles(function, random_arguments(function, sizes, kind), target)
 
 
-def _assembles(function: forms.Function, arrays: list[Array], target: str) -> None:
-    kernel = _kernel(function, arrays, target, True)
+@needs_ptxas
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("depth", [64, 128, 200])
+def test_grouped_heads_of_a_static_depth_do_not_spill(depth: int, target: str) -> None:
+    for element in ("f16", "bf16", "f32", "f64"):
+        _assembles(_grouped, _grouped_arguments(element, depth=depth), target, deep=False)
+
+
+def _assembles(function: forms.Function, arrays: list[Array], target: str, deep: bool = True) -> None:
+    kernel = _kernel(function, arrays, target, True, deep)
     spills = {
         one.entry: one.resources.spill_bytes
         for one in kernel.interface.gpu_launches

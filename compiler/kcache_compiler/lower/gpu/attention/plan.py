@@ -22,9 +22,8 @@ from kcache_compiler.shapes.formula import Formula
 
 #: Maximum depth of which a tile is kept whole.
 DEPTH = 128
-#: Depth of one piece of a larger depth, and of a dynamic one: each chunk of a tile then has an offset of its
-#: own in registers.
-PIECE, DYNAMIC_PIECE = 64, 32
+#: Depth of one piece of a larger depth, and of tiles whose chunks have an offset each, in registers.
+PIECE, SCATTERED_PIECE = 64, 32
 #: Maximum number of rows whose keys are divided among warps; keys of a step then, of f32 and f64.
 FEW_ROWS, FEW_ROWS_KEYS = 16, (64, 32)
 _NARROW = ("f16", "bf16")
@@ -136,7 +135,9 @@ def _cores(attention: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterat
     whole = isinstance(depth, int) and depth <= DEPTH
     deep = _tile(depth, DEPTH)
     few = isinstance(rows, int) and rows <= FEW_ROWS
-    piece = PIECE if isinstance(depth, int) else DYNAMIC_PIECE
+    divided = len(attention.rows) > 1 and not isinstance(rows, int)
+    piece = PIECE if isinstance(depth, int) and not divided else SCATTERED_PIECE
+    whole = whole and (not divided or (matrix and deep <= PIECE))
     if matrix:
         if whole and few and keys % (STEP * WARPS) == 0:
             yield MatrixRows(kind, keys, deep, tile_columns, WARPS), True
