@@ -12,12 +12,14 @@ import pytest
 pytest.importorskip("jax")
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from tests.compiler.lower import test_attention as forms
+from tests.gpu.emulation.test_ptxas import needs_ptxas
 from tests.gpu.harness.emulate import ORDERS, EmulationError
 from tests.gpu.harness.programs import Array, narrow_attention
 from tests.gpu.harness.run import run_gpu
@@ -26,11 +28,19 @@ NARROW = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 _BOUND = {"f2": 2e-3, "f4": 3e-6, "f8": 1e-12}
 
 
-def _kernel(function: forms.Function, arrays: list[Array], target: str, opened: bool) -> CompiledKernel:
+def _kernel(
+    function: forms.Function, arrays: list[Array], target: str, opened: bool, deep: bool = True
+) -> CompiledKernel:
+    """``opened``: all sizes are dynamic, the last one of each argument only if ``deep``."""
     with jax.enable_x64(True):
         text = jax.jit(function).lower(*arrays).as_text("stablehlo")
     canonical = canonicalize(text.encode(), "stablehlo", "default")
     arguments = ArgSpec(canonical.symbolic_args) if opened else canonical.arg_spec
+    if not deep:
+        pairs = zip(arguments.args, arrays, strict=True)
+        arguments = ArgSpec(
+            tuple(replace(one, dims=(*one.dims[:-1], array.shape[-1])) for one, array in pairs)
+        )
     assert not canonical.constants
     return compile_spec(canonical.spec_text, arguments, target, CompileOptions(), lambda _: None)
 
@@ -112,6 +122,76 @@ def test_every_form(
             "JAX computes these scores in f32, which is no attention that the CPU takes as one launch"
         )
     _check(function, sizes, kind, opened, (order,))
+
+
+def _grouped_arguments(element: str, keys: int = 40, depth: int = 24) -> list[Array]:
+    """Queries of two images and four heads, keys and values of two heads."""
+    rng = np.random.default_rng(keys + depth)
+    shapes = [(2, 4, 33, depth), *[(2, 2, keys, depth)] * 2]
+    kind = NARROW.get(element) or {"f32": np.float32, "f64": np.float64}[element]
+    return [rng.standard_normal(shape).astype(kind) for shape in shapes]
+
+
+def _grouped(q: Any, k: Any, v: Any) -> Any:
+    """Rows have two axes, of heads and of queries; weights are rounded to the type of the values."""
+    batch, heads, queries, depth = q.shape
+    q = q.reshape(batch, heads // 2, 2, queries, depth)
+    wide = jnp.promote_types(q.dtype, "float32")
+    scores = jnp.einsum("bhgqd,bhkd->bhgqk", q, k, preferred_element_type=wide) * 0.25
+    weights = jax.nn.softmax(scores, -1).astype(q.dtype)
+    return jnp.einsum("bhgqk,bhkd->bhgqd", weights, v, preferred_element_type=wide).astype(q.dtype)
+
+
+@pytest.mark.parametrize(
+    ("element", "keys", "depth", "deep"),
+    [("bf16", 70, 40, True), ("f32", 40, 17, True), ("bf16", 70, 72, False), ("f32", 40, 48, False)],
+)
+def test_grouped_heads_of_dynamic_sizes(element: str, keys: int, depth: int, deep: bool) -> None:
+    """Depths that are not whole pieces, dynamic or static."""
+    arrays = _grouped_arguments(element, keys, depth)
+    kernel = _kernel(_grouped, arrays, "sm_90", True, deep)
+    assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["attention"]
+    assert (b"mma.sync" in kernel.artifacts["ptx"]) == (element in NARROW)
+    wanted = forms._expected(_grouped, arrays)
+    (got,) = run_gpu(kernel, arrays, order="random")
+    error, largest = (np.abs(array).max() for array in (got.astype("f8") - wanted, wanted))
+    assert error <= {"bf16": 2e-2, "f32": 3e-6}[element] * largest
+
+
+@needs_ptxas
+@pytest.mark.parametrize("element", ["bf16", "f32", "f64"])
+def test_attention_of_dynamic_sizes_does_not_spill(element: str) -> None:
+    _assembles(_grouped, _grouped_arguments(element), "sm_90")
+
+
+@needs_ptxas
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
+def test_attention_of_dynamic_sizes_does_not_spill_on_any_architecture(target: str) -> None:
+    for element in ("f16", "bf16", "f32", "f64"):
+        _assembles(_grouped, _grouped_arguments(element), target)
+    for kind, sizes in (("f4", (33, 40, 17)), ("f8", (35, 67, 24))):
+        for function in _FORMS:
+            _assembles(function, random_arguments(function, sizes, kind), target)
+
+
+@needs_ptxas
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("depth", [64, 128, 200])
+def test_grouped_heads_of_a_static_depth_do_not_spill(depth: int, target: str) -> None:
+    for element in ("f16", "bf16", "f32", "f64"):
+        _assembles(_grouped, _grouped_arguments(element, depth=depth), target, deep=False)
+
+
+def _assembles(function: forms.Function, arrays: list[Array], target: str, deep: bool = True) -> None:
+    kernel = _kernel(function, arrays, target, True, deep)
+    spills = {
+        one.entry: one.resources.spill_bytes
+        for one in kernel.interface.gpu_launches
+        if one.resources is not None
+    }
+    assert set(spills.values()) == {0}, (function, arrays[0].dtype, spills)
 
 
 @pytest.mark.long

@@ -22,8 +22,8 @@ from kcache_compiler.shapes.formula import Formula
 
 #: Maximum depth of which a tile is kept whole.
 DEPTH = 128
-#: Depth of one piece of a larger depth.
-PIECE = 64
+#: Depth of one piece of a larger depth, and of tiles whose chunks have an offset each, in registers.
+PIECE, SCATTERED_PIECE = 64, 32
 #: Maximum number of rows whose keys are divided among warps; keys of a step then, of f32 and f64.
 FEW_ROWS, FEW_ROWS_KEYS = 16, (64, 32)
 _NARROW = ("f16", "bf16")
@@ -135,12 +135,15 @@ def _cores(attention: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterat
     whole = isinstance(depth, int) and depth <= DEPTH
     deep = _tile(depth, DEPTH)
     few = isinstance(rows, int) and rows <= FEW_ROWS
+    divided = len(attention.rows) > 1 and not isinstance(rows, int)
+    piece = PIECE if isinstance(depth, int) and not divided else SCATTERED_PIECE
+    whole = whole and (not divided or (matrix and deep <= PIECE))
     if matrix:
         if whole and few and keys % (STEP * WARPS) == 0:
             yield MatrixRows(kind, keys, deep, tile_columns, WARPS), True
         if whole:
             yield MatrixRows(kind, keys, deep, tile_columns), True
-        yield MatrixRows(kind, keys, PIECE, tile_columns), False
+        yield MatrixRows(kind, keys, piece, tile_columns), False
         return
     for few_keys in FEW_ROWS_KEYS if whole and few else ():
         yield PlainRows(attention.wide, 2, choices.keys or few_keys, deep, tile_columns, WARPS), True
@@ -148,8 +151,8 @@ def _cores(attention: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterat
     if whole:
         for own in (2,) if small_tile else (4, 2):
             yield PlainRows(attention.wide, own, keys, deep, tile_columns), True
-    for piece, part in ((PIECE, tile_columns), (PIECE // 2, tile_columns), (PIECE // 4, 16)):
-        yield PlainRows(attention.wide, 2, keys, piece, part), False
+    for tile_depth, part in ((piece, tile_columns), (PIECE // 2, tile_columns), (PIECE // 4, 16)):
+        yield PlainRows(attention.wide, 2, keys, tile_depth, part), False
 
 
 def _tile(size: Formula, most: int) -> int:
