@@ -12,6 +12,7 @@ import re
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.attention.mark import MARK
+from kcache_compiler.passes.product_bodies import read_products
 
 #: The attribute that names a scatter or sort.
 _LIBRARY_CALL = "library_call"
@@ -23,14 +24,15 @@ _SCALAR = re.compile(r"dense<([^\[\]\"<>]+)> : tensor<(bf16|f\d+)>")
 def inline_scalars(module: mlir.Module) -> None:
     """Let the structured operations of ``main`` take floats of rank 0 by value, not from a buffer.
 
-    Operations of an attention are left as they are: they are read before they are lowered. So are scatters
-    and sorts, whose launches take buffers.
+    Operations of an attention are left as they are: they are read before they are lowered. So are scatters,
+    sorts and contractions, whose launches take buffers.
     """
     main = mlir.main_function(module)
     scalars = dict(filter(None, map(_scalar, mlir.named(module, "memref.global"))))
     literals: dict[str, mlir.Value] = {}
     for generic in mlir.named(main, "linalg.generic"):
-        if MARK in generic.attributes or _LIBRARY_CALL in generic.attributes:
+        marked = MARK in generic.attributes or _LIBRARY_CALL in generic.attributes
+        if marked or read_products(generic) is not None:
             continue
         for number, operand in enumerate(list(generic.operands)[: mlir.input_count(generic)]):
             name = _global_of(operand)

@@ -104,3 +104,18 @@ def test_scatters_of_a_constant_read_it_from_memory() -> None:
     expected = x.copy()
     expected[2, 5] = 7
     np.testing.assert_array_equal(Kernel(compiled)(x, np.array([2, 5]))[0], expected)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "sm_90"])
+def test_factors_of_a_product_stay_in_memory(target: str) -> None:
+    text = """func.func @main(%x: tensor<12x40xf32>) -> tensor<12x5xf32> {
+      %c = stablehlo.constant dense<0.5> : tensor<40x5xf32>
+      %y = stablehlo.dot_general %x, %c, contracting_dims = [1] x [0]
+        : (tensor<12x40xf32>, tensor<40x5xf32>) -> tensor<12x5xf32>
+      return %y : tensor<12x5xf32>
+    }"""
+    compiled = lower_module(text, 1, target, CompileOptions(), lambda _: None)
+    if target == "x86-64-v3":
+        x = np.linspace(-1, 1, 480, dtype=np.float32).reshape(12, 40)
+        expected = np.repeat(x.sum(1, dtype="f8", keepdims=True) / 2, 5, 1)
+        np.testing.assert_allclose(Kernel(compiled)(x)[0], expected, rtol=1e-5, atol=1e-5)
