@@ -126,8 +126,11 @@ def _scalar_math() -> tuple[Stage, ...]:
     )
 
 
-def _bufferize() -> tuple[Stage, ...]:
-    """Tensors to buffers; results are written to buffers of the caller."""
+def _bufferize(*last: Stage) -> tuple[Stage, ...]:
+    """Tensors to buffers; results are written to buffers of the caller.
+
+    ``last``: passes before numerics are relaxed.
+    """
     return (
         Pass("destinations", pass_destinations),
         UpstreamPasses("simplify", "canonicalize,cse"),
@@ -140,7 +143,7 @@ def _bufferize() -> tuple[Stage, ...]:
         Pass("copies", copies_to_generics),
         UpstreamPasses("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
         Pass("hoist-sizes", hoist_sizes),
-        Pass("literals", inline_scalars),
+        *last,
         Pass("numerics", relax),
     )
 
@@ -161,7 +164,7 @@ def cpu() -> tuple[Stage, ...]:
         Pass("narrow-operands", narrow_operands),
         Pass("attention", mark),
         *_scalar_math(),
-        *_bufferize(),
+        *_bufferize(Pass("literals", inline_scalars)),
         Pass("launches", build_entry),
         Pass("share", deduplicate_functions),
         Pass("late-math", expand_late_math, f"of programs that call more than {LATE_MATH} operations"),

@@ -48,6 +48,7 @@ def test_it_is_paused_while_the_backend_compiles(
     assert gc.isenabled() == enabled
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, if another test imported it
 def test_a_fork_in_the_pause_of_a_thread_collects() -> None:
     gc.enable()
     with collector_paused():
