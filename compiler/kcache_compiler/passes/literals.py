@@ -1,4 +1,4 @@
-"""Scalar floating-point constants in memory become literals of the operations that read them.
+"""Scalar floating-point constants in memory become literals of the operations on CPUs that read them.
 
 Code that knows its constants is shorter: a maximum of an element and a literal needs one to three
 instructions on x86-64, and five with a value that was loaded, which may be NaN or a zero of either sign; a

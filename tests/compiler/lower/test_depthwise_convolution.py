@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import ArgSpec, CompileOptions
-from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
+from tests.compiler.codegen_harness import NUMPY, Kernel, guarded, threaded_host
 from tests.ops.harness.reference import ReferenceInterpreter
 
 RANDOM = np.random.default_rng(20261122)
@@ -182,25 +180,13 @@ def test_dilated_windows_of_batch_groups_touch_no_more_than_their_taps(
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
-def _guarded(array: np.ndarray) -> np.ndarray:
-    """A copy that ends where memory ends: what reads on dies."""
-    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    whole = mmap.mmap(-1, size + mmap.PAGESIZE)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(start + size), mmap.PAGESIZE, 0) == 0
-    copy = np.frombuffer(whole, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("width", [5, 18, 34])
 def test_nothing_is_read_beyond_the_operands(width: int, stride: int) -> None:
     one = Convolution(size=(7, width), padding=0, stride=stride)
     kernel = _kernel(one)
     assert _is_window(kernel)
-    x, w = (_guarded(operand) for operand in one.operands())
+    x, w = (guarded(operand) for operand in one.operands())
     np.testing.assert_allclose(kernel(x, w)[0], one.expected(x, w), rtol=1e-5, atol=1e-5)
 
 

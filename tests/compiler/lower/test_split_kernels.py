@@ -1,4 +1,4 @@
-"""Kernels whose code is emitted in two halves: the results of those that are emitted whole."""
+"""Kernels whose LLVM module is emitted as two: the results of those that are emitted as one."""
 
 from __future__ import annotations
 

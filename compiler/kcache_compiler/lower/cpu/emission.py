@@ -17,7 +17,7 @@ from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.types import CompileOptions
 
 #: Text of the ``optimize`` stage.
-OPTIMIZATION = f"new pass manager at the level of the options, in halves from {LEAST_TEXT} characters on"
+OPTIMIZATION = f"new pass manager at the level of the options, in two modules from {LEAST_TEXT} characters on"
 
 
 def set_function_attributes(unit: Unit) -> None:
