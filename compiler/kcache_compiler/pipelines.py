@@ -26,11 +26,13 @@ from kcache_compiler.lower.gpu.passes.wide_reductions import widen_reductions
 from kcache_compiler.lower.sort_scatter.legalize_scatter import carry_regions, mark_shuffles
 from kcache_compiler.lower.subkernels.outline import MANY, MORE, cut_parts, lay_out_parts
 from kcache_compiler.passes.attention.mark import mark
+from kcache_compiler.passes.bufferization.forward_outputs import forward_results
+from kcache_compiler.passes.bufferization.signature import pass_destinations, read_signature
+from kcache_compiler.passes.bufferization.split_long_chains import LINKS, split_update_chains
 from kcache_compiler.passes.cpu_tuning import tune
 from kcache_compiler.passes.deduplicate_functions import deduplicate_functions
 from kcache_compiler.passes.expand_math_calls import LATE_MATH, expand_late_math, expand_math_calls
 from kcache_compiler.passes.fast_math import relax
-from kcache_compiler.passes.forward_outputs import forward_results
 from kcache_compiler.passes.fusion.elementwise import fuse, separate_destinations
 from kcache_compiler.passes.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.passes.grouped_products import group_products
@@ -59,12 +61,10 @@ from kcache_compiler.passes.narrow_types.half_precision import (
 )
 from kcache_compiler.passes.narrow_types.order_sensitive import mark_order_sensitive
 from kcache_compiler.passes.parse import parse, reject_unlowered
-from kcache_compiler.passes.signature import pass_destinations, read_signature
 from kcache_compiler.passes.sink_transposes import sink_transposes
 from kcache_compiler.passes.software_fma import emulate_fma
 from kcache_compiler.passes.split_basic_blocks import BLOCK, split_basic_blocks
 from kcache_compiler.passes.split_basic_blocks import MANY as MANY_LAUNCHES
-from kcache_compiler.passes.split_long_chains import LINKS, split_update_chains
 from kcache_compiler.passes.stage import Pass, Stage, Unit, UpstreamPasses
 from kcache_compiler.schedule.choices import FuseLimits
 from kcache_compiler.types import CompiledKernel

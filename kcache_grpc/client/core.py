@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
 from kcache_grpc.client.bundles.used import Used
 from kcache_grpc.client.cache.kernels import AskKey, KernelTable, ask_key
-from kcache_grpc.client.cache.memory import Abandoned, Flight, Flights, Progress
+from kcache_grpc.client.cache.memory import Abandoned, Flight, Flights
 from kcache_grpc.client.cache.program_history import SeenPrograms, witness_of
 from kcache_grpc.client.cache.totals import Totals
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.fetch_kernel import Obtained, Obtainer
+from kcache_grpc.client.progress import Progress, report_to_all
 from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.connection import Connection
@@ -281,7 +282,7 @@ class Core:
         if progress is not None:
             for flight in others.values():
                 flight.listeners.append(progress)
-        report = _fan(progress, [entered[key][0].listeners for key in mine])
+        report = report_to_all(progress, [entered[key][0].listeners for key in mine])
         kernels = await self._lead(mine, deadline, report) if mine else {}
         for key, flight in others.items():
             kernel = await self._join(flight, deadline)
@@ -563,20 +564,6 @@ def _require_understood(kernel: Kernel) -> None:
         require_understood(kernel.manifest)
     except ArgumentError as error:
         raise ArgumentError(error.message, **{"skew": "kernel", **error.metadata}) from error
-
-
-def _fan(progress: Progress | None, listeners: Sequence[Sequence[Progress]]) -> Progress:
-    """Tells the one who asked, then those who joined; only the first one's errors count."""
-
-    def report(stage: str, seconds: float) -> None:
-        if progress is not None:
-            progress(stage, seconds)
-        for group in listeners:
-            for listener in tuple(group):
-                with contextlib.suppress(Exception):
-                    listener(stage, seconds)
-
-    return report
 
 
 def _as_source(kernel: Kernel, source: Source) -> Kernel:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from kcache_grpc.client.progress import Progress
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-Progress = Callable[[str, float], None]
 
 
 class Lru(Generic[K, V]):

@@ -9,10 +9,10 @@ from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize
 from kcache_compiler.compile import lower_until
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.bufferization.split_long_chains import LESS, MANY, READERS
 from kcache_compiler.passes.fusion.body_forms import Forms
 from kcache_compiler.passes.fusion.elementwise import fuse_all
 from kcache_compiler.passes.legalize.concatenate import FEW
-from kcache_compiler.passes.split_long_chains import LESS, MANY, READERS
 from kcache_compiler.schedule.choices import FuseLimits
 from kcache_compiler.spec.rendering.render import render_graph
 from kcache_compiler.spec.specialize import fixed_sizes, specialize

@@ -16,7 +16,7 @@ from kcache_compiler.lower.bound.weights_right import move_weights_right
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
 from kcache_compiler.passes.bound.dependence import erase_unused, read_values, sources_of
-from kcache_compiler.passes.signature import dtype_of
+from kcache_compiler.passes.bufferization.signature import dtype_of
 from kcache_compiler.types import DTYPE_BYTES
 
 #: Bytes of a prepared value for each byte of the arguments that it depends on, at most: of an operation that

@@ -50,7 +50,7 @@ from kcache_compiler.lower.loops.launch import captured_by, names_of
 from kcache_compiler.lower.loops.memory import Pointer, root_of
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.signature import stated
+from kcache_compiler.passes.bufferization.signature import stated
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.loop_nest import Check

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.signature import dtype_of
+from kcache_compiler.passes.bufferization.signature import dtype_of
 from kcache_compiler.spec.graph.operations import COMBINERS
 from kcache_compiler.types import DTYPE_BYTES
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import builtin
+from kcache_compiler.passes.bufferization.signature import signless
 from kcache_compiler.passes.generic import build_generic, identity
-from kcache_compiler.passes.signature import signless
 
 Body = Callable[[list[mlir.Value]], mlir.Value]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.bufferization.signature import signless
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
-from kcache_compiler.passes.signature import signless
 
 _CAST = "builtin.unrealized_conversion_cast"
 

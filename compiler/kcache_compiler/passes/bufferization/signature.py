@@ -6,7 +6,7 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import bufferization, func
-from kcache_compiler.passes.split_long_chains import distinguish_readers
+from kcache_compiler.passes.bufferization.split_long_chains import distinguish_readers
 from kcache_compiler.passes.stage import NarrowBuffers, Signature, Sizes
 from kcache_compiler.shapes.formula import Formula, text
 from kcache_compiler.shapes.polynomial import monomial_text
