@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.cache.disk import DiskTier, StoredKernel, entry_name, needed_blobs
-from kcache_grpc.client.cache.memory import Progress
 from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.progress import Progress
 from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.transport.compile_stream import (
     INLINE_BUDGET,

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
-from kcache_grpc.client.cache.memory import Progress
-from kcache_grpc.client.progress import Stage
+from kcache_grpc.client.progress import Progress, Stage
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.grpc_errors import from_status

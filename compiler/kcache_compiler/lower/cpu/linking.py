@@ -5,7 +5,7 @@ from __future__ import annotations
 from kcache_compiler.llvm import elf
 from kcache_compiler.llvm.isa import required_features
 from kcache_compiler.llvm.link import link
-from kcache_compiler.lower.cpu.entry import SIZES_DISAGREE
+from kcache_compiler.lower.cpu.entry_frame import SIZES_DISAGREE
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object, pool_text_digest
 from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.passes.stage import Unit
