@@ -18,7 +18,7 @@ import ml_dtypes
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
-from tests.compiler.lower import test_attention as forms
+from tests.compiler.lower.attention import test_attention as forms
 from tests.gpu.emulation.test_ptxas import needs_ptxas
 from tests.gpu.harness.emulate import ORDERS, EmulationError
 from tests.gpu.harness.programs import Array, narrow_attention

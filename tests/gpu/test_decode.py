@@ -19,7 +19,7 @@ from kcache_compiler.llvm.gpu_targets import GPU_TARGETS
 from kcache_compiler.llvm.ptxas import assemble_ptx
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from tests.compiler.codegen_harness import NUMPY
-from tests.compiler.lower import test_attention as forms
+from tests.compiler.lower.attention import test_attention as forms
 from tests.gpu.emulation.test_ptxas import needs_ptxas
 from tests.gpu.harness.emulate import ORDERS, EmulationError
 from tests.gpu.harness.programs import Array

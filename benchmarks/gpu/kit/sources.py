@@ -34,7 +34,7 @@ from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel
 from tests.compiler.dynamic_corpus import COMPILED
 from tests.compiler.dynamic_corpus import case as corpus_case
-from tests.compiler.lower import test_attention as forms
+from tests.compiler.lower.attention import test_attention as forms
 from tests.gpu import chosen, test_attention, test_choices, test_loops, test_split_reductions
 from tests.gpu.harness import overwrites
 from tests.gpu.harness.generated import BATCH

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import functools
 import math
 import os
 import re
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,59 +21,16 @@ pytest.importorskip("torch")
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint
 
 from kcache_grpc.integrations.torch.dynamo.digest.source_digest import (
     NotDigestible,
     canonical_text,
     source_digest,
 )
-
-Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
-
+from tests.integrations.torch.dynamo.digest.canonical import sine, text
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
-
-
-class Texts:
-    """A backend that keeps the canonical text of each graph, or why there is none, and runs it eagerly."""
-
-    def __init__(self, **extra: str) -> None:
-        self.extra = extra
-        self.texts: list[str] = []
-        self.reasons: list[str] = []
-        self.seconds: list[float] = []
-
-    def __call__(self, graph: Any, inputs: Sequence[Any]) -> Any:
-        begin = time.perf_counter()
-        try:
-            self.texts.append(canonical_text(graph, inputs, self.extra))
-            self.seconds.append(time.perf_counter() - begin)
-            digest = source_digest(graph, inputs, self.extra)
-            assert len(digest) == 32
-            assert digest == source_digest(graph, inputs, self.extra)
-        except NotDigestible as error:
-            self.reasons.append(error.reason)
-        return graph.forward
-
-
-def texts(function: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, **extra: str) -> Texts:
-    torch._dynamo.reset()
-    backend = Texts(**extra)
-    torch.compile(function, backend=backend, dynamic=dynamic, fullgraph=True)(*inputs)
-    return backend
-
-
-def text(function: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, **extra: str) -> str:
-    backend = texts(function, *inputs, dynamic=dynamic, **extra)
-    assert not backend.reasons
-    return backend.texts[-1]
-
-
-def reason(function: Callable[..., Any], *inputs: Any, dynamic: bool | None = False) -> str:
-    backend = texts(function, *inputs, dynamic=dynamic)
-    assert not backend.texts
-    return backend.reasons[0]
 
 
 def base(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -328,10 +282,6 @@ def test_extra_facts_are_in_the_text() -> None:
     assert len(results) == 5
 
 
-def sine(x: Tensor) -> Tensor:
-    return x.sin()
-
-
 def checkpointed(inner: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return lambda x: checkpoint(inner, x, use_reentrant=False) * 2
 
@@ -417,276 +367,6 @@ def test_metadata_of_nodes_that_changes_lowering_is_in_the_text() -> None:
     assert graph(stack_trace="File x.py", nn_module_stack={"a": ("b", nn.Linear)}) == graph()
     with pytest.raises(NotDigestible):
         graph(policy=object())
-
-
-@contextlib.contextmanager
-def precision(value: str) -> Iterator[None]:
-    """A precision of matrix products; its setter also changes that of single backends."""
-    matmul = ("cuda", "mkldnn")
-    before = torch.get_float32_matmul_precision()
-    backends = [torch._C._get_fp32_precision_getter(backend, "matmul") for backend in matmul]
-    torch.set_float32_matmul_precision(value)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-        for backend, setting in zip(matmul, backends, strict=True):
-            torch._C._set_fp32_precision_setter(backend, "matmul", setting)
-
-
-@contextlib.contextmanager
-def swapped(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
-    before = get()
-    put(value)
-    try:
-        yield
-    finally:
-        put(before)
-
-
-def flag(holder: Any, name: str, value: Any) -> Any:
-    return swapped(lambda: getattr(holder, name), lambda new: setattr(holder, name, new), value)
-
-
-def sdp(name: str, value: bool) -> Any:
-    cuda = torch.backends.cuda
-    return swapped(getattr(cuda, f"{name}_sdp_enabled"), getattr(cuda, f"enable_{name}_sdp"), value)
-
-
-def functorch(**fields: Any) -> Any:
-    return torch._functorch.config.patch(**fields)
-
-
-@contextlib.contextmanager
-def denormals_flushed() -> Iterator[None]:
-    if not torch.set_flush_denormal(True):
-        pytest.skip("this processor does not flush denormal numbers")
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
-
-
-@contextlib.contextmanager
-def anomaly() -> Iterator[None]:
-    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
-        yield
-
-
-def warn_only() -> Any:
-    return swapped(
-        torch.are_deterministic_algorithms_enabled,
-        lambda on: torch.use_deterministic_algorithms(on, warn_only=on),
-        True,
-    )
-
-
-STATES: dict[str, Callable[[], Any]] = {
-    "no_grad": torch.no_grad,
-    "inference mode": torch.inference_mode,
-    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "autocast to half": lambda: torch.autocast("cpu", torch.float16),
-    "autocast without cache": lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
-    "dtype of autocast": lambda: swapped(
-        lambda: torch.get_autocast_dtype("cpu"),
-        lambda dtype: torch.set_autocast_dtype("cpu", dtype),
-        torch.half,
-    ),
-    "common subexpressions": lambda: functorch(cse=False),
-    "deterministic": lambda: swapped(
-        torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
-    ),
-    "deterministic with warnings": warn_only,
-    "uninitialized memory": lambda: flag(torch.utils.deterministic, "fill_uninitialized_memory", False),
-    "float32 precision": lambda: precision("high"),
-    "float32 precision, medium": lambda: precision("medium"),
-    "default dtype": lambda: swapped(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
-    "default device": lambda: torch.device("meta"),
-    "flushed denormals": denormals_flushed,
-    "mkldnn": lambda: torch.backends.mkldnn.flags(enabled=False),
-    "cudnn": lambda: flag(torch.backends.cudnn, "enabled", False),
-    "cudnn benchmark": lambda: flag(torch.backends.cudnn, "benchmark", True),
-    "cudnn deterministic": lambda: flag(torch.backends.cudnn, "deterministic", True),
-    "flash attention": lambda: sdp("flash", False),
-    "efficient attention": lambda: sdp("mem_efficient", False),
-    "math attention": lambda: sdp("math", False),
-    "cudnn attention": lambda: sdp("cudnn", False),
-    "half reduction of matrix products": lambda: flag(
-        torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False
-    ),
-    "fast path of attention": lambda: swapped(
-        torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, False
-    ),
-    "nnpack": lambda: torch.backends.nnpack.flags(enabled=False),
-    "anomaly mode": anomaly,
-    "view replay": lambda: swapped(torch._C._is_view_replay_enabled, torch._C._set_view_replay_enabled, True),
-    "hooks on saved tensors": lambda: torch.autograd.graph.disable_saved_tensors_hooks("no"),
-    "partitioner": lambda: functorch(activation_memory_budget=0.5),
-    "recomputed views": lambda: functorch(recompute_views=True),
-    "random numbers": lambda: functorch(functionalize_rng_ops=True),
-    "donated buffers": lambda: functorch(donated_buffer=False),
-    "tangents": lambda: functorch(guess_tangent_strides_as_outputs=False),
-    "symbolic shapes": lambda: torch.fx.experimental._config.patch(backed_size_oblivious=True),
-    "inductor": lambda: torch._inductor.config.patch(fallback_random=True),
-}
-
-
-@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
-def test_the_text_depends_on_global_state() -> None:
-    graph = torch.fx.symbolic_trace(lambda x: (x.sin(),))
-    inputs = [torch.ones(2)]
-    plain = canonical_text(graph, inputs, {})
-    results = {}
-    for name, change in STATES.items():
-        with change():
-            results[name] = canonical_text(graph, inputs, {})
-        assert canonical_text(graph, inputs, {}) == plain, name
-    assert plain not in results.values()
-    assert len(set(results.values())) == len(results)
-
-
-def test_settings_without_effect_are_not_in_the_text() -> None:
-    graph = torch.fx.symbolic_trace(lambda x: (x.sin(),))
-    with functorch(strict_autograd_cache=True, debug_partitioner=True):
-        changed = canonical_text(graph, [torch.ones(2)], {})
-    assert changed == canonical_text(graph, [torch.ones(2)], {})
-
-
-def test_versions_are_in_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = torch.fx.symbolic_trace(lambda x: (x.sin(),))
-    results = {canonical_text(graph, [torch.ones(2)], {})}
-    monkeypatch.setattr(torch, "__version__", "2.99")
-    results.add(canonical_text(graph, [torch.ones(2)], {}))
-    monkeypatch.setattr(torch.version, "git_version", "abc")
-    results.add(canonical_text(graph, [torch.ones(2)], {}))
-    assert len(results) == 3
-
-
-def user_function(x: Tensor) -> Tensor:
-    return x * 2
-
-
-def graph_of(target: Any, *arguments: Any) -> Any:
-    graph = torch.fx.Graph()
-    x = graph.placeholder("x")
-    graph.output((graph.call_function(target, (x, *arguments)),))
-    return torch.fx.GraphModule(nn.Module(), graph)
-
-
-class Half(Tensor):
-    """A subclass of tensors."""
-
-
-def custom_operator() -> Any:
-    @torch.library.custom_op("kcache_test::twice", mutates_args=())
-    def twice(x: Tensor) -> Tensor:
-        return x * 2
-
-    return torch.ops.kcache_test.twice.default
-
-
-class Identity:
-    """A callable object."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (user_function, "user_function, which is not PyTorch's"),
-        (lambda x: x, "lambda"),
-        (Identity(), "a callable of type"),
-        (struct.pack, "no name denotes"),
-        (os.getcwd, "no name denotes"),
-        (torch.ones(2).add, "no name denotes"),
-        (Half, "no name denotes"),
-    ],
-)
-def test_functions_of_users_have_no_digest(target: Any, message: str) -> None:
-    graph = graph_of(torch.sin)
-    list(graph.graph.nodes)[1].target = target
-    with pytest.raises(NotDigestible, match=message):
-        source_digest(graph, [torch.ones(2)], {})
-
-
-def test_custom_operators_have_no_digest() -> None:
-    with pytest.raises(NotDigestible, match="the custom operator kcache_test::twice"):
-        source_digest(graph_of(custom_operator()), [torch.ones(2)], {})
-
-
-def test_replaced_functions_have_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = torch.fx.symbolic_trace(lambda x: (x.sin(),))
-    source_digest(graph, [torch.ones(2)], {})
-    monkeypatch.setattr(torch.Tensor, "sin", lambda self: self * 2)
-    with pytest.raises(NotDigestible, match="sin of tensors is not PyTorch's"):
-        source_digest(graph, [torch.ones(2)], {})
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (torch.ones(2).to_sparse(), "sparse"),
-        (torch.ones(2).as_subclass(Half), "subclass"),
-        (torch.Generator(), "type torch._C.Generator"),
-        ("text", "type builtins.str"),
-    ],
-)
-def test_other_inputs_have_no_digest(value: Any, message: str) -> None:
-    with pytest.raises(NotDigestible, match=message):
-        source_digest(graph_of(torch.sin), [value], {})
-
-
-@pytest.mark.parametrize("argument", [torch.ones(2), object(), torch.Generator(), {1, 2}, os])
-def test_other_constants_have_no_digest(argument: Any) -> None:
-    graph = graph_of(torch.sin)
-    list(graph.graph.nodes)[1]._args = (argument,)
-    with pytest.raises(NotDigestible, match=r"constant of type|callable of type"):
-        source_digest(graph, [torch.ones(2)], {})
-
-
-def test_modes_and_hooks_of_users_have_no_digest() -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    graph, inputs = graph_of(torch.sin), [torch.ones(2)]
-    contexts = [
-        (TorchDispatchMode(), "dispatch mode"),
-        (torch.overrides.TorchFunctionMode(), "mode of torch functions"),
-        (torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x), "hooks on saved tensors"),
-        (torch.autograd.forward_ad.dual_level(), "forward-mode"),
-        (functorch(joint_custom_pass=user_function), "joint_custom_pass"),
-    ]
-    for context, message in contexts:
-        with context, pytest.raises(NotDigestible, match=message):
-            source_digest(graph, inputs, {})
-
-
-def recompute(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
-    return CheckpointPolicy.PREFER_RECOMPUTE
-
-
-def test_selective_checkpointing_has_no_digest() -> None:
-    contexts = functools.partial(create_selective_checkpoint_contexts, recompute)
-
-    def function(x: Tensor) -> Any:
-        return checkpoint(sine, x, use_reentrant=False, context_fn=contexts)
-
-    assert "selective activation checkpointing" in reason(function, torch.ones(3, requires_grad=True))
-
-
-def test_sizes_that_depend_on_data_have_no_digest() -> None:
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        message = reason(lambda x: x.nonzero() * 2, torch.ones(3))
-    assert "depends on data" in message
-
-
-def test_other_graphs_have_no_digest() -> None:
-    module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
-    with pytest.raises(NotDigestible, match="a call of the module"):
-        source_digest(module, [torch.ones(2)], {})
-    with pytest.raises(NotDigestible, match="1 placeholders for 2 inputs"):
-        source_digest(graph_of(torch.sin), [torch.ones(2), torch.ones(2)], {})
 
 
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""``python -m tests.integrations.torch.dynamo.inductor_suite FILE``: PyTorch's tests of ``torch.compile``.
+"""``python -m tests.conformance.torch_compile.inductor_suite FILE``: PyTorch's tests of ``torch.compile``.
 
 FILE is ``test/inductor/test_torchinductor.py`` of a checkout of PyTorch: none of it is part of this
 repository. The cases of its class ``CommonTemplate`` run on the CPU with backend ``kcache`` in place of
@@ -34,8 +34,8 @@ from typing import Any
 from tests.conformance.torch_ops.harness.samples import info
 from tests.ops.generated.drive import Case, these
 
-_MODULE = "tests.integrations.torch.dynamo.inductor_suite"
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "results" / "torch-compile-suite.md"
+_MODULE = "tests.conformance.torch_compile.inductor_suite"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "torch-compile-suite.md"
 BAD = ("fail", "crash")
 #: Patterns in the source of a case -> why it is excluded.
 _EXCLUDED = {
@@ -69,8 +69,8 @@ PyTorch 2.13: the file was an earlier version that others had adapted to another
 PyTorch does not have replaced by None; cases that fixes concerned were repeated. Commands:
 
 ```
-python -m tests.integrations.torch.dynamo.inductor_suite FILE --record suite.jsonl
-python -m tests.integrations.torch.dynamo.inductor_suite --page suite.jsonl
+python -m tests.conformance.torch_compile.inductor_suite FILE --record suite.jsonl
+python -m tests.conformance.torch_compile.inductor_suite --page suite.jsonl
 ```
 
 """

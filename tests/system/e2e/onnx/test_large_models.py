@@ -18,7 +18,7 @@ from onnx import TensorProto
 import kcache_grpc as kcache
 from tests.conformance.onnx_models.build import model, node, value
 from tests.serving import ServerProcess
-from tests.system.e2e.large_models import bert, resnet50
+from tests.system.e2e.onnx.large_models import bert, resnet50
 
 pytestmark = pytest.mark.issue(number=19, point=16)
 

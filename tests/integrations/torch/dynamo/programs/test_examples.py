@@ -19,7 +19,7 @@ from kcache_grpc.cli import main
 from kcache_grpc.integrations.torch.dynamo import kernels
 from kcache_grpc.torch import decisions
 
-_PAGE = Path(__file__).parents[4] / "docs" / "guide" / "torch-compile.md"
+_PAGE = Path(__file__).parents[5] / "docs" / "guide" / "torch-compile.md"
 #: The programs in the page itself.
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(), re.DOTALL | re.MULTILINE)
 #: What the first of them takes for granted.

@@ -14,8 +14,8 @@ from kcache_compiler.lower.gemm.in_place.match import chunk_of
 from kcache_compiler.lower.gemm.match import GemmAxis, Groups
 from kcache_compiler.schedule.gemm_tiles import Form
 from tests.compiler.codegen_harness import guarded, runs_here, threaded_host
-from tests.compiler.lower.test_bound import Bound, compare, normal, product
-from tests.compiler.lower.test_channels_last import Layer
+from tests.compiler.lower.bound.test_bound import Bound, compare, normal, product
+from tests.compiler.lower.conv.test_channels_last import Layer
 
 TARGETS = [target for target in ("x86-64-v3", "x86-64-v4") if runs_here(target)]
 UNPADDED = (0, 0, 0, 0)

@@ -13,7 +13,7 @@ from kcache_compiler.llvm import split_module
 from kcache_compiler.lower.cpu import emission
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
-from tests.compiler.lower.test_bound import Bound
+from tests.compiler.lower.bound.test_bound import Bound
 from tests.compiler.random_programs import random_program
 
 #: Products, a softmax and reductions: several launches, some of which have functions of their own.

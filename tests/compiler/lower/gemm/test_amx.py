@@ -9,7 +9,7 @@ import pytest
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel, runs_here, threaded_host
-from tests.compiler.lower.test_bound import Bound
+from tests.compiler.lower.bound.test_bound import Bound
 
 TARGET = "sapphirerapids"
 RANDOM = np.random.default_rng(20261129)

@@ -22,7 +22,7 @@ import kcache_grpc as kcache
 from kcache_grpc.integrations.torch.exported.package_file import PackageFile
 from kcache_grpc.model.target import host_target
 from kcache_grpc.torch import Packaged, load, package
-from tests.integrations.torch.dynamo.exported import counting, counting_call, export_counting
+from tests.integrations.torch.exported.programs import counting, counting_call, export_counting
 
 _READER = """
 import copy
@@ -31,7 +31,7 @@ for name in ("kcache_compiler", "torch_mlir", "sqlalchemy", "llvmlite"):
     sys.modules[name] = None
 import torch
 from kcache_grpc.torch import load
-from tests.integrations.torch.dynamo.exported import counting_call
+from tests.integrations.torch.exported.programs import counting_call
 
 path, trust, results = sys.argv[1:]
 module = load(path, trust=trust, strict=True)

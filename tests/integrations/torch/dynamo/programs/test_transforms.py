@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from tests.integrations.torch.dynamo.compiled import Inputs, check, compile_with, strict, tensor
-from tests.integrations.torch.dynamo.test_programs import Case, grad, plain, subject, wave
+from tests.integrations.torch.dynamo.programs.test_programs import Case, grad, plain, subject, wave
 
 # Transforms of functions.
 

@@ -24,7 +24,7 @@ from kcache_grpc.model.gpu.launch import (
 )
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.expression import FormulaOverflow, evaluate, holds
-from tests.model import formulas_in_c as in_c
+from tests.model.gpu import formulas_in_c as in_c
 
 NAMES = ("s0", "s1", "d2")
 VALUES = st.one_of(st.integers(0, 5000), st.sampled_from([0, 1, 2**31, 2**62, 2**63 - 1, -1, -7, -(2**63)]))

@@ -1,4 +1,4 @@
-"""``python -m tests.integrations.torch.dynamo.opinfo``: PyTorch's samples of its operations, compiled.
+"""``python -m tests.conformance.torch_compile.opinfo``: PyTorch's samples of its operations, compiled.
 
 Each operation that PyTorch tests, in f32, i64, i1 and bf16 where it has them, with four of its samples in one
 graph: values, dtypes, shapes, strides, ``requires_grad`` and, in f32, gradients of ``torch.compile(backend=
@@ -27,9 +27,9 @@ from pathlib import Path
 from tests.conformance.torch_ops.harness import samples
 from tests.ops.generated.drive import Case, cases
 
-_JUDGE = "tests.integrations.torch.dynamo.opinfo_judge"
+_JUDGE = "tests.conformance.torch_compile.opinfo_judge"
 BAD = ("wrong", "error", "crash")
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "results" / "torch-compile-operators.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "torch-compile-operators.md"
 #: Outcomes, as the page names them, in the order of its columns.
 OUTCOMES = {
     "kernel": "in a kernel",
@@ -56,8 +56,8 @@ Runs of 2026-11-29, in parts while the backend was being changed: i64, i1 and bf
 `log_softmax` before 05:35, the others after 08:00 UTC. Commands:
 
 ```
-python -m tests.integrations.torch.dynamo.opinfo --record opinfo.jsonl  # --seconds N; repeated, it continues
-python -m tests.integrations.torch.dynamo.opinfo --page opinfo.jsonl
+python -m tests.conformance.torch_compile.opinfo --record opinfo.jsonl  # --seconds N; repeated, it continues
+python -m tests.conformance.torch_compile.opinfo --page opinfo.jsonl
 ```
 
 """
@@ -65,7 +65,7 @@ python -m tests.integrations.torch.dynamo.opinfo --page opinfo.jsonl
 
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.integrations.torch.dynamo.opinfo")
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.torch_compile.opinfo")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--op", nargs="*", default=())

@@ -14,7 +14,7 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, runs_here, threaded_host
-from tests.compiler.lower.test_bound import compare
+from tests.compiler.lower.bound.test_bound import compare
 
 RANDOM = np.random.default_rng(20261130)
 TARGET = "x86-64-v4" if runs_here("x86-64-v4") else "x86-64-v3"

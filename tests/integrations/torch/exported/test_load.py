@@ -19,7 +19,7 @@ import kcache_grpc as kcache
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import decisions
 from kcache_grpc.integrations.torch.exported import graph
 from kcache_grpc.torch import load
-from tests.integrations.torch.dynamo.exported import counting, counting_call, export_counting
+from tests.integrations.torch.exported.programs import counting, counting_call, export_counting
 
 
 @pytest.fixture

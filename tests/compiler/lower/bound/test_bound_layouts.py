@@ -11,7 +11,7 @@ import pytest
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel
-from tests.compiler.lower.test_bound import Bound
+from tests.compiler.lower.bound.test_bound import Bound
 from tests.compiler.passes.bound import test_split_axes as layers
 from tests.compiler.passes.bound.convolutional import ProgramText, Value
 from tests.compiler.passes.bound.test_channels_last import dense_block

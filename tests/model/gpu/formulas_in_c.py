@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-HEADER = Path(__file__).parents[2] / "examples" / "kcache_formula.h"
+HEADER = Path(__file__).parents[3] / "examples" / "kcache_formula.h"
 _SOURCE = """
 #include "kcache_formula.h"
 int formula(const char *t, size_t n, const char *const *names, const int64_t *values, size_t m,

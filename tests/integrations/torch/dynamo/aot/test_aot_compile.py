@@ -25,7 +25,7 @@ import sys
 
 import torch
 
-from tests.integrations.torch.dynamo.test_aot_compile import function, inputs
+from tests.integrations.torch.dynamo.aot.test_aot_compile import function, inputs
 
 with open(sys.argv[1], "rb") as file:
     compiled = torch.compiler.load_compiled_function(file)

@@ -1,6 +1,6 @@
 """A training loop whose server is killed again and again, beside the same loop undisturbed.
 
-    python -m tests.integrations.torch.dynamo.kill_loop [KILLS]
+    python -m tests.integrations.torch.dynamo.service.kill_loop [KILLS]
 
 prints the largest difference of losses, the time of both loops, and the slowest step.
 """

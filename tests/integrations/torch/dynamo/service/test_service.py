@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 import kcache_grpc as kcache
 from kcache_grpc.integrations.torch.dynamo import kernels
-from tests.integrations.torch.dynamo import kill_loop
+from tests.integrations.torch.dynamo.service import kill_loop
 
 _RANK = """
 import json, sys

@@ -17,7 +17,7 @@ from kcache_compiler.llvm import elf, emission, link
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.cpu import thread_pool
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
+sys.path.insert(0, str(Path(__file__).parents[4] / "scripts"))
 import generate_thread_pool as script
 
 sys.path.pop(0)
