@@ -42,6 +42,17 @@ def _kcache(options: dict[str, Any]) -> Build:
     return build
 
 
+def kcache_export(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
+    """Exported and frozen, as for the other runtimes: a call has no guards of Dynamo."""
+    from kcache_grpc.torch import load
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(module, cast(Any, inputs))
+    loaded = load(exported, bound="frozen")
+    return lambda: loaded(*inputs), _tensors
+
+
 def _inductor(mode: str, freezing: bool) -> Build:
     def build(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
         config: Any = importlib.import_module("torch._inductor.config")
@@ -162,11 +173,12 @@ def decisions() -> list[str]:
 
 
 #: The contenders whose times the others are compared with.
-OURS = ("kcache", "kcache-bound")
+OURS = ("kcache", "kcache-bound", "kcache-export")
 #: In the order of the table.
 CONTENDERS: dict[str, Build] = {
     "kcache": _kcache({}),
     "kcache-bound": _kcache({"bound": "weights"}),
+    "kcache-export": kcache_export,
     "eager": eager,
     "inductor": _inductor("default", freezing=False),
     "inductor-freezing": _inductor("default", freezing=True),

@@ -278,22 +278,31 @@ class _Decoder:
     def _size(self) -> int:
         begin, value = self.offset, 0
         for position in range(_MAX_SIZE_BYTES):
-            byte = self.take(1)[0]
+            at = begin + position
+            if at >= len(self.data):
+                break
+            byte = self.data[at]
             value |= (byte & 0x7F) << (7 * position)
             if byte < 0x80:
                 if byte == 0 and position:
                     raise CacheError(f"the size at offset {begin} is not in its shortest form")
+                self.offset = at + 1
                 return value
-        raise CacheError(f"the size at offset {begin} has more than {_MAX_SIZE_BYTES} bytes")
+        else:
+            raise CacheError(f"the size at offset {begin} has more than {_MAX_SIZE_BYTES} bytes")
+        raise self._ends_before(at + 1)
 
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes. Raises ``CacheError`` if there are fewer."""
         end = self.offset + size
         if end > len(self.data):
-            raise CacheError(f"the encoded value ends at byte {len(self.data)}; {end} are needed")
+            raise self._ends_before(end)
         part = self.data[self.offset : end]
         self.offset = end
         return part
+
+    def _ends_before(self, end: int) -> CacheError:
+        return CacheError(f"the encoded value ends at byte {len(self.data)}; {end} are needed")
 
 
 def size_bytes(size: int) -> bytes:

@@ -12,7 +12,7 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.runtime.kernel import Kernel
 from kcache_grpc.runtime.torch.call import TorchCall, require_callable
 from kcache_grpc.runtime.torch.fused_optimizers import observe_fused_steps
-from kcache_grpc.runtime.torch.tensor_state import TensorState, state_of
+from kcache_grpc.runtime.torch.tensor_state import TensorState, identities_of, state_of
 
 if TYPE_CHECKING:
     import torch
@@ -58,25 +58,28 @@ class BoundTorchCall:
     preparation, and prepares them again if one differs: updates in place, ``load_state_dict``,
     ``parameter.data = other`` and other tensors are noticed, and so are steps of fused optimizers. Writes
     through ``tensor.data`` are not, as PyTorch does not count them. Inference tensors have no counter, and
-    are prepared at each call.
+    are prepared at each call. ``frozen``: only the identity is compared, and a tensor is prepared once.
 
     A prepared buffer lives as long as its tensors. Several sets of tensors in turns have one each. Other
     arguments and promises are those of ``TorchCall``. Safe from many threads at once, and after ``os.fork``;
     a call reads the values of one preparation.
     """
 
-    def __init__(self, kernel: Kernel, *, share_threads: bool = True) -> None:
+    def __init__(self, kernel: Kernel, *, share_threads: bool = True, frozen: bool = False) -> None:
         """Raises ``ArgumentError`` for a kernel without bound arguments, else as ``TorchCall``."""
         if kernel.manifest.preparation is None:
             raise ArgumentError("the kernel has no bound arguments")
         require_callable(kernel)
         self.kernel = kernel
         self._share_threads = share_threads
+        self._state_of = identities_of if frozen else state_of
         self._last: _Binding | None = None
         self._bindings: dict[_Key, _Binding] = {}
         with _PREPARING.lock:
-            _CALLS.add(self)
-        observe_fused_steps(_forget_storages)
+            if not frozen:
+                _CALLS.add(self)
+        if not frozen:
+            observe_fused_steps(_forget_storages)
 
     def __call__(
         self,
@@ -117,7 +120,7 @@ class BoundTorchCall:
         references = tuple([weakref.ref(tensor, forget) for tensor in bound])
         attempts = 0
         while True:
-            state = state_of(bound)
+            state = self._state_of(bound)
             storages = tuple([tensor.untyped_storage() for tensor in bound])
             kernel = self.kernel.prepare(dict(zip(indices, row_major(bound), strict=True)))
             attempts += 1

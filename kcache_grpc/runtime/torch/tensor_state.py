@@ -38,6 +38,24 @@ class _Uncounted:
         return not tensors
 
 
+class _Identities:
+    """Which tensors they are, and nothing else."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self._identities = list(map(id, tensors))
+
+    def holds(self, tensors: list[Any], /) -> bool:
+        return self._identities == list(map(id, tensors))
+
+
+def identities_of(tensors: list[Any]) -> TensorState:
+    """A state that holds as long as the tensors are the same, whatever their values are then.
+
+    As that of ``state_of``, it does not keep the tensors alive.
+    """
+    return _Identities(tensors)
+
+
 def state_of(tensors: list[Any]) -> TensorState:
     """The state of PyTorch tensors now.
 

@@ -126,9 +126,10 @@ class IslandKernel:
         self._strict = strict
 
     @classmethod
-    def of(cls, program: Program, kernel: Kernel, strict: bool) -> IslandKernel:
-        """The kernel of a program."""
-        return cls(BoundTorchCall(kernel) if program.bound else TorchCall(kernel), strict)
+    def of(cls, program: Program, kernel: Kernel, strict: bool, frozen: bool = False) -> IslandKernel:
+        """The kernel of a program. ``frozen``: that of ``BoundTorchCall``, for its bound inputs."""
+        call = BoundTorchCall(kernel, frozen=frozen) if program.bound else TorchCall(kernel)
+        return cls(call, strict)
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         """The outputs.
@@ -193,7 +194,7 @@ class KernelSource:
             for program in programs
         ]
         return [
-            IslandKernel.of(program, kernel, settings.strict)
+            IslandKernel.of(program, kernel, settings.strict, settings.bound == "frozen")
             for program, kernel in zip(programs, kernels, strict=True)
         ]
 

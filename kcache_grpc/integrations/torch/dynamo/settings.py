@@ -23,7 +23,8 @@ _SCHEDULES = {
     "max-autotune-no-cudagraphs": RECORDED,
 }
 _FALLBACKS = ("eager", "inductor")
-_BOUND = (None, "weights")
+#: Neither, prepared again after each change, or once.
+_BOUND = (None, "weights", "frozen")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Settings:
     chosen at random, that trace the graph all the same and compare the result with the record.
     ``least_operators``: a kernel with fewer operators that compute is left to PyTorch, as it has nothing to
     fuse; 0 for all that can be kernels, for tests.
-    ``bound``: "weights" to bind parameters and buffers in inference graphs; ``None`` to read them at each
+    ``bound``: "weights" to bind parameters and buffers in inference graphs, and to prepare them again when
+    they change; "frozen" to prepare them once, whatever becomes of them later; ``None`` to read them at each
     call.
     """
 
@@ -63,7 +65,7 @@ class Settings:
         if self.fallback not in _FALLBACKS:
             raise ArgumentError(f"fallback is {self.fallback!r}; use one of {', '.join(_FALLBACKS)}")
         if self.bound not in _BOUND:
-            raise ArgumentError(f"bound is {self.bound!r}; use 'weights' or None")
+            raise ArgumentError(f"bound is {self.bound!r}; use 'weights', 'frozen' or None")
 
     @property
     def options(self) -> Options:
@@ -77,7 +79,7 @@ class Settings:
             "options": str(self.options),
             "target": self.target,
             "least_operators": str(self.least_operators),
-            "bound": str(self.bound),
+            "bound": str(self.bound is not None),
             "lowering": _lowering_digest(),
         }
 

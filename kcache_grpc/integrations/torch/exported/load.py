@@ -46,7 +46,7 @@ def load(
     options: Options | None = None,
     strict: bool = False,
     trust: Trust = None,
-    bound: Literal["weights"] | None = None,
+    bound: Literal["weights", "frozen"] | None = None,
 ) -> LoadedModule:
     """A module that computes what an exported program does, with kernels for what they can compute.
 
@@ -58,7 +58,9 @@ def load(
     ``strict``: raise where compiling or a kernel's call fails, in place of running PyTorch's operators.
     ``trust``: identities of signers whose kernels a package may bring, beside those that the client trusts.
     ``bound``: "weights" to prepare parameters, buffers and constants once, and again when they change, as
-    ``torch.compile`` does with this option. A package says that itself.
+    ``torch.compile`` does with this option; "frozen" to prepare them once, at the first call: calls compare
+    nothing, and the tensors must not change later. A package says itself whether weights are bound; "frozen"
+    counts for those that are.
 
     What was found out about a program is kept on disk and at the service, by a digest of its graph: a later
     process does not decompose it again.
@@ -69,7 +71,8 @@ def load(
     if isinstance(exported, (str, os.PathLike)):
         path = Path(exported)  # pyright: ignore[reportUnknownArgumentType]
         if is_package(path):
-            return load_package(path, client=client, target=target, strict=strict, trust=trust)
+            frozen = bound == "frozen"
+            return load_package(path, client=client, target=target, strict=strict, trust=trust, frozen=frozen)
         exported = _read(path)
     if not isinstance(exported, torch.export.ExportedProgram):
         raise ArgumentError(
@@ -79,7 +82,7 @@ def load(
     interface = interface_of(exported)
     settings = settings_of(target, options, strict, bound)
     graph, kernels = _graph(exported, settings, KernelSource(settings, client))
-    runner = Runner(interface, graph, executable(graph.plan, kernels))
+    runner = Runner(interface, graph, executable(graph.plan, kernels), frozen=bound == "frozen")
     return LoadedModule(state_of(exported), runner)
 
 

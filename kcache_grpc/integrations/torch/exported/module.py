@@ -48,7 +48,14 @@ class Interface:
 class Runner:
     """Runs a graph with the tensors of a module and a call's arguments. Safe from many threads."""
 
-    def __init__(self, interface: Interface, graph: Graph, run: Callable[[list[Any]], Sequence[Any]]) -> None:
+    def __init__(
+        self,
+        interface: Interface,
+        graph: Graph,
+        run: Callable[[list[Any]], Sequence[Any]],
+        *,
+        frozen: bool = False,
+    ) -> None:
         self._interface = interface
         self._graph = graph
         self._run = run
@@ -67,6 +74,10 @@ class Runner:
         expected = [interface.expected[name] for name in self.names]
         self._expected = tuple([list(column) for column in zip(*expected, strict=True)] or ([], [], []))
         self._accepted: set[Any] = set()
+        #: Whether the tensors of the module at the first call are those of all calls.
+        self.frozen = frozen and not self._targets
+        #: The tensors of the module that were checked, if they are frozen.
+        self._checked: Sequence[Any] | None = None
 
     def __deepcopy__(self, memo: Any) -> Runner:
         """The same: it holds no tensors."""
@@ -76,7 +87,9 @@ class Runner:
         convention = self._interface.convention
         leaves = convention.flatten(args, kwargs)
         self._check(leaves)
-        self._check_state(state)
+        if state is not self._checked:
+            self._check_state(state)
+            self._checked = state if self.frozen else None
         if torch.is_grad_enabled():
             self._refuse_gradients(state, leaves)
         tensors = [state[number] if is_state else leaves[number] for is_state, number in self._sources]
@@ -179,8 +192,8 @@ def _write(targets: Sequence[Any], values: Sequence[Any]) -> None:
 class LoadedModule(torch.nn.Module):
     """An exported program as a module: called as the exported module, without gradients.
 
-    Parameters and buffers have their names, and calls read them anew, so that ``load_state_dict`` counts. It
-    is for inference: ``train()`` raises, as the graph is fixed.
+    Parameters and buffers have their names, and calls read them anew, so that ``load_state_dict`` counts,
+    unless they are frozen. It is for inference: ``train()`` raises, as the graph is fixed.
     """
 
     def __init__(self, state: Sequence[StateTensor], runner: Runner) -> None:
@@ -188,6 +201,7 @@ class LoadedModule(torch.nn.Module):
         register(self, state)
         self._kcache_runner = runner
         self._kcache_slots: list[Slot] = [slot_of(self, name) for name in runner.names]
+        self._kcache_state: list[Any] | None = None
         self.training = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -196,7 +210,11 @@ class LoadedModule(torch.nn.Module):
         Raises ``ArgumentError`` for arguments that the program was not exported for, and where a parameter or
         an argument requires grad in grad mode.
         """
-        state = [table[name] for table, name in self._kcache_slots]
+        state = self._kcache_state
+        if state is None:
+            state = [table[name] for table, name in self._kcache_slots]
+            if self._kcache_runner.frozen:
+                self._kcache_state = state
         return self._kcache_runner(state, args, kwargs)
 
     def train(self, mode: bool = True) -> LoadedModule:

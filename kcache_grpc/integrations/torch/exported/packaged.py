@@ -46,10 +46,12 @@ def load_package(
     target: str = "host",
     strict: bool = False,
     trust: Trust = None,
+    frozen: bool = False,
 ) -> LoadedModule:
     """The module of a package. Nothing is compiled, and no service is asked.
 
-    ``client``: whose trusted signers count; ``trust``: further ones. Raises ``NotFound``, ``ArgumentError``
+    ``client``: whose trusted signers count; ``trust``: further ones; ``frozen``: whether bound weights are
+    prepared once, whatever becomes of them later. Raises ``NotFound``, ``ArgumentError``
     for a package without kernels for the target, ``IntegrityError`` for a file that is truncated or changed,
     ``PermissionDenied`` for kernels of a signer that is not trusted.
     """
@@ -60,7 +62,7 @@ def load_package(
             graph = graph_from_json(data["graph"], len(interface.feeds))
             state = _state(data["state"], decode_tensors(package.read(WEIGHTS)))
             targets, options = list(map(str, data["targets"])), Options(**data["options"])
-            runner_of = _runners(interface, graph)
+            runner_of = _runners(interface, graph, frozen)
         except (InvalidRecord, KeyError, TypeError, ValueError) as error:
             if isinstance(error, (IntegrityError, NotFound)):
                 raise
@@ -68,15 +70,15 @@ def load_package(
         kernels: Sequence[Any] = ()
         if graph.programs:
             machine = _machine(path, target, targets)
-            kernels = _kernels(package, graph.programs, machine, options, client, trust, strict)
+            kernels = _kernels(package, graph.programs, machine, options, client, trust, strict, frozen)
     return LoadedModule(state, runner_of(kernels))
 
 
-def _runners(interface: Interface, graph: Graph) -> Any:
+def _runners(interface: Interface, graph: Graph, frozen: bool) -> Any:
     """From the kernels to the runner."""
 
     def runner(kernels: Sequence[Any]) -> Runner:
-        return Runner(interface, graph, executable(graph.plan, kernels))
+        return Runner(interface, graph, executable(graph.plan, kernels), frozen=frozen)
 
     names = {interface.feeds[position].name for position in (*graph.feeds, *graph.updates)}
     leaves = {feed.name for feed in interface.feeds if feed.leaf is not None}
@@ -114,6 +116,7 @@ def _kernels(
     client: Client | None,
     trust: Trust,
     strict: bool,
+    frozen: bool,
 ) -> list[IslandKernel]:
     bundled = _bundled(package, target, client, trust)
     kernels: list[IslandKernel] = []
@@ -126,7 +129,7 @@ def _kernels(
                 f"{package.path} has no kernel for {target} of its program {sent.digest.hex()}",
                 path=str(package.path),
             )
-        kernels.append(IslandKernel.of(program, kernel.kernel(lambda: None), strict))
+        kernels.append(IslandKernel.of(program, kernel.kernel(lambda: None), strict, frozen))
     return kernels
 
 

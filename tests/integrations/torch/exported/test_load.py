@@ -126,6 +126,53 @@ class Mixed(torch.nn.Module):
         return (x.exp() + 1).sum() * positions.shape[0]
 
 
+class Twice(torch.nn.Module):
+    """Two layers of one shape, whose graphs are equal, around an operator without a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        low = torch.linalg.eigvalsh(self.first(x).softmax(-1) @ torch.eye(32))
+        return self.second(torch.outer(low, low)).softmax(-1)
+
+
+def test_frozen_weights_are_those_of_the_first_call(client: kcache.Client) -> None:
+    module, x = Twice().eval().requires_grad_(False), torch.randn(32, 32)
+    loaded = load(export(module, (x,)), client=client, strict=True, bound="frozen")
+    expected = module(x)
+    torch.testing.assert_close(loaded(x), expected)
+    copied = copy.deepcopy(loaded)
+    loaded.first.weight.zero_()
+    loaded.second.weight = torch.nn.Parameter(torch.zeros(32, 32), requires_grad=False)
+    torch.testing.assert_close(loaded(x), expected)
+    torch.testing.assert_close(copied(x), expected)
+    read_anew = load(export(module, (x,)), client=client, strict=True, bound="weights")
+    torch.testing.assert_close(read_anew(x), module(x))
+
+
+def test_frozen_modules_refuse_what_others_refuse(client: kcache.Client) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
+    loaded = load(export(module, (torch.randn(4, 8),)), client=client, strict=True, bound="frozen")
+    with torch.no_grad():
+        loaded(torch.randn(4, 8))
+        with pytest.raises(kcache.ArgumentError):
+            loaded(torch.randn(5, 8))
+    with pytest.raises(kcache.ArgumentError, match="requires grad"):
+        loaded(torch.randn(4, 8))
+
+
+def test_frozen_modules_write_their_buffers(client: kcache.Client) -> None:
+    frozen = load(export_counting(counting()), client=client, strict=True, bound="frozen")
+    module = counting()
+    for rows in (6, 2):
+        (args, kwargs), (own_args, own_kwargs) = counting_call(rows), counting_call(rows)
+        torch.testing.assert_close(frozen(*own_args, **own_kwargs), module(*args, **kwargs))
+    torch.testing.assert_close(frozen.total, module.total)
+
+
 def test_operators_without_kernels_run_in_pytorch(client: kcache.Client) -> None:
     x = torch.tensor([[1.0, 0.0], [2.0, -3.0]])
     module = load(export(Mixed(), (x,)), client=client, strict=True)
