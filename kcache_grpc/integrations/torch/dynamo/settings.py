@@ -87,7 +87,8 @@ class Settings:
 @functools.cache
 def _lowering_digest() -> str:
     """A digest of the code that lowers graphs: a record of other code may differ."""
-    packages = (Path(__file__).parent, Path(__file__).parents[3] / "programs" / "torch")
+    here = Path(__file__).parent
+    packages = (here, here.parent / "exported", here.parents[2] / "programs" / "torch")
     files = sorted(path for package in packages for path in package.rglob("*.py"))
     content = hashlib.sha256(package_version().encode())
     for path in files:

@@ -117,8 +117,23 @@ def _run_decompositions(exported: Any, table: Mapping[Any, Any]) -> Any:
 
 def _decompositions() -> dict[Any, Any]:
     """Those of programs, except of operators that draw random numbers: PyTorch draws those of eager mode."""
-    table = import_module("kcache_grpc.programs.torch.decompositions.table").decompositions()
-    return {operator: row for operator, row in table.items() if not _is_random(operator)}
+    table = import_module("kcache_grpc.programs.torch.decompositions.table")
+    rows = {operator: row for operator, row in table.decompositions().items() if not _is_random(operator)}
+    return {**rows, torch.ops.aten.scaled_dot_product_attention.default: _attention(table.attention)}
+
+
+def _attention(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """That of attention, which draws random numbers with dropout only."""
+
+    def row(
+        query: Any, key: Any, value: Any, mask: Any = None, dropout: float = 0.0, *rest: Any, **named: Any
+    ) -> Any:
+        mask, dropout = named.pop("attn_mask", mask), named.pop("dropout_p", dropout)
+        if dropout:
+            return NotImplemented
+        return decomposition(query, key, value, mask, dropout, *rest, **named)
+
+    return row
 
 
 def _is_random(operator: Any) -> bool:

@@ -126,6 +126,36 @@ class Mixed(torch.nn.Module):
         return (x.exp() + 1).sum() * positions.shape[0]
 
 
+class Attention(torch.nn.Module):
+    """The attention of most models; with dropout PyTorch draws its random numbers."""
+
+    def __init__(self, dropout: float, causal: bool) -> None:
+        super().__init__()
+        self.dropout, self.causal = dropout, causal
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(
+            x, x, x, attn_mask=mask, dropout_p=self.dropout, is_causal=self.causal
+        )
+
+
+@pytest.mark.parametrize(
+    ("dropout", "causal", "masked", "share"),
+    [(0.0, False, False, 1), (0.0, True, False, 1), (0.0, False, True, 1), (0.1, False, False, 0)],
+)
+def test_attention_is_in_a_kernel_unless_it_has_dropout(
+    client: kcache.Client, dropout: float, causal: bool, masked: bool, share: int
+) -> None:
+    module, x = Attention(dropout, causal), torch.randn(2, 4, 16, 32)
+    args = (x, torch.randn(16, 16)) if masked else (x,)
+    loaded = load(export(module, args), client=client, strict=True)
+    assert decisions()[-1].share == share
+    torch.manual_seed(0)
+    expected = module(*args)
+    torch.manual_seed(0)
+    torch.testing.assert_close(loaded(*args), expected)
+
+
 class Twice(torch.nn.Module):
     """Two layers of one shape, whose graphs are equal, around an operator without a kernel."""
 
