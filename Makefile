@@ -80,6 +80,10 @@ bench-kernels: $(DEV) $(BENCH) ## kernels beside PyTorch, JAX, NumPy and ONNX Ru
 bench-models: $(DEV) $(BENCH) ## whole models beside Inductor, ONNX Runtime, OpenVINO, PyTorch and JAX: JSON and charts in benchmarks/out
 	$(BIN)/python -m benchmarks.models --json benchmarks/out/models.json --pictures benchmarks/out $(BENCH_ARGS)
 
+.PHONY: bench-jax
+bench-jax: $(DEV) $(BENCH) ## programs of JAX beside jax.jit: JSON in benchmarks/out
+	$(BIN)/python -m benchmarks.jax_programs --json benchmarks/out/jax-programs.json $(BENCH_ARGS)
+
 .PHONY: bench-gpu
 bench-gpu: $(DEV) $(BENCH) ## kernels on this machine's GPU beside PyTorch eager, Inductor and cuBLAS: JSON in benchmarks/out
 	$(BIN)/python -m benchmarks.gpu --json benchmarks/out/gpu.json

@@ -17,12 +17,12 @@ import argparse
 import importlib.metadata
 import importlib.util
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import clear_and_restart, description
+from benchmarks.models.arguments import counts, names
 from benchmarks.models.catalog import ALL, MODELS
 from benchmarks.models.contenders import CONTENDERS
 from benchmarks.models.pictures import draw
@@ -35,36 +35,17 @@ _PACKAGES = ("torch", "onnxruntime", "openvino", "jax", "transformers", "diffuse
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--models", type=_names(ALL), default=list(MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--models", type=names(ALL), default=list(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument(
-        "--contenders", type=_names(CONTENDERS), default=list(CONTENDERS), help=f"of {', '.join(CONTENDERS)}"
+        "--contenders", type=names(CONTENDERS), default=list(CONTENDERS), help=f"of {', '.join(CONTENDERS)}"
     )
-    parser.add_argument("--threads", type=_counts, default=[1, 2], help="numbers of threads, 1,2")
+    parser.add_argument("--threads", type=counts, default=[1, 2], help="numbers of threads, 1,2")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of a contender in a round")
     parser.add_argument("--patience", type=float, default=900.0, help="seconds until a process is given up")
     parser.add_argument("--json", type=Path, help="write the rows there, and skip those that it has")
     parser.add_argument("--pictures", type=Path, help="folder for the charts; needs matplotlib")
     return parser.parse_args()
-
-
-def _names(known: Any) -> Any:
-    def names(text: str) -> list[str]:
-        chosen = text.split(",")
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"there is no {unknown[0]}; there are {', '.join(known)}")
-        return chosen
-
-    return names
-
-
-def _counts(text: str) -> list[int]:
-    counts = [int(part) for part in text.split(",")]
-    most = len(os.sched_getaffinity(0))
-    if not all(1 <= count <= most for count in counts):
-        raise argparse.ArgumentTypeError(f"numbers from 1 to {most}, the CPUs of this process")
-    return counts
 
 
 def versions() -> dict[str, str]:

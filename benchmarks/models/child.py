@@ -1,9 +1,9 @@
 """One contender and one model: ``python -m benchmarks.models.child MODEL CONTENDER THREADS FOLDER``.
 
 The first line on stdout says that it is ready, with the seconds until the first result and the error, or
-why it is not. Each line on stdin, a number of seconds, asks for a round of about that length; the answer is
-the median of its calls. The contender ``reference`` writes the outputs in f64 to FOLDER, and says how far
-eager mode is.
+why it is not. Each line on stdin, a number of seconds and the name of a clock, asks for a round of about that
+length; the answer is the median of its calls. The contender ``reference`` writes the outputs in f64 to
+FOLDER, and says how far eager mode is.
 """
 
 from __future__ import annotations
@@ -17,31 +17,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-REFERENCE = "reference"
+REFERENCE, REFERENCE_FILE = "reference", "reference.pt"
+#: By name: the time that passes, and that of all processors that this process used.
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 #: Calls before the first round, beside the one that is checked.
 _WARM = 2
 
 
 def main() -> None:
     name, contender, threads, folder = sys.argv[1:]
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
+    serve(int(threads), lambda: answers(name, contender, int(threads), Path(folder)))
+
+
+def serve(threads: int, ready: Callable[[], dict[str, Any]]) -> None:
+    """Tell what ``ready`` returns, but for ``call`` and ``inputs``, then time rounds of ``call``."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     told = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
-    answer = answers(name, contender, int(threads), Path(folder))
+    answer = ready()
     call = answer.pop("call", None)
     _inputs = answer.pop("inputs", None)  # contenders read their memory, and may not own it
     print(json.dumps(answer), file=told)
     for line in sys.stdin if call else ():
-        print(json.dumps(timed(call, float(line))), file=told)
+        budget, clock = line.split()
+        print(json.dumps(timed(call, float(budget), CLOCKS[clock])), file=told)
 
 
 def answers(name: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
     """What is told before the first round, and ``call`` if the results are right."""
     # Imports come here, after the affinity is set: libraries count CPUs when they load.
     import torch
-
-    from benchmarks.models.contenders import first_line
 
     torch.set_num_threads(threads)
     try:
@@ -68,7 +74,7 @@ def _reference(name: str, folder: Path) -> dict[str, Any]:
     wide = tuple(each.double() if each.is_floating_point() else each for each in inputs)
     call, read = eager(module.double(), wide, 0, folder)
     exact = read(call())
-    torch.save(exact, folder / "reference.pt")
+    torch.save(exact, folder / REFERENCE_FILE)
     return {"error": distance(single, exact)}
 
 
@@ -86,7 +92,7 @@ def _ready(name: str, contender: str, threads: int, folder: Path) -> dict[str, A
         with torch.no_grad():
             return run()
 
-    error = distance(read(call()), torch.load(folder / "reference.pt"))
+    error = distance(read(call()), torch.load(folder / REFERENCE_FILE))
     seconds = time.perf_counter() - began
     for _ in range(_WARM):
         call()
@@ -105,14 +111,22 @@ def distance(found: list[Any], exact: list[Any]) -> float:
     return max(error if error == error else float("inf") for error in errors)
 
 
-def timed(call: Callable[[], Any], budget: float) -> dict[str, Any]:
+def first_line(error: BaseException) -> str:
+    """An error as one line."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}"[:200]
+
+
+def timed(
+    call: Callable[[], Any], budget: float, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, Any]:
     """The median of calls that take about ``budget`` seconds together, three at least."""
     seconds: list[float] = []
     call()
     while sum(seconds) < budget or len(seconds) < 3:
-        began = time.perf_counter()
+        began = clock()
         call()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(clock() - began)
     return {"seconds": statistics.median(seconds), "calls": len(seconds)}
 
 

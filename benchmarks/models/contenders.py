@@ -14,6 +14,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from benchmarks.models.child import first_line
+
 Inputs = tuple[torch.Tensor, ...]
 #: Runs the model once; the outputs are read by the second function, if they are no tensors.
 Call = tuple[Callable[[], Any], Callable[[Any], list[torch.Tensor]]]
@@ -157,12 +159,6 @@ def _installed(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def first_line(error: BaseException) -> str:
-    """An error as one line."""
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}"[:200]
-
-
 def decisions() -> list[str]:
     """What became of the graphs of kcache in this process."""
     with contextlib.suppress(ImportError):
@@ -172,8 +168,6 @@ def decisions() -> list[str]:
     return []
 
 
-#: The contenders whose times the others are compared with.
-OURS = ("kcache", "kcache-bound", "kcache-export")
 #: In the order of the table.
 CONTENDERS: dict[str, Build] = {
     "kcache": _kcache({}),

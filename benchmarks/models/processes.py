@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models.child import REFERENCE
+from benchmarks.models.child import REFERENCE, REFERENCE_FILE
 
 #: Seconds before each round, in which threads of the others that spin go to sleep.
 _SETTLE = 0.3
@@ -22,13 +22,17 @@ class Contender:
     """One process; ``first`` is what it said at its start, a ``reason`` where it does not measure."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], environment: Mapping[str, str], patience: float
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        patience: float,
     ) -> None:
         self.name = name
         self.rounds: list[float] = []
         self._patience = patience
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "benchmarks.models.child", *arguments],
+            [sys.executable, "-W", "ignore", "-m", *command],
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -37,14 +41,14 @@ class Contender:
         )
         self.first: dict[str, Any] = self._answer()
 
-    def round(self, budget: float) -> None:
+    def round(self, budget: float, clock: str) -> None:
         """Measure; a process that dies has a reason from then on, and no more rounds."""
         if "reason" in self.first:
             return
         time.sleep(_SETTLE)
         assert self._process.stdin is not None
         try:
-            print(budget, file=self._process.stdin, flush=True)
+            print(budget, clock, file=self._process.stdin, flush=True)
         except BrokenPipeError:
             self.first = {"reason": self._end()}
             return
@@ -83,8 +87,13 @@ def measured(
     patience: float,
     folder: Path,
     address: str,
+    child: str = "benchmarks.models.child",
+    clock: str = "wall",
 ) -> dict[str, Any]:
-    """A model's row: seconds by contender and round, or reasons; ``error`` is eager mode's in f32."""
+    """A model's row: seconds by contender and round, or reasons; ``error`` is that of the reference in f32.
+
+    ``child`` is the module that a contender's process runs.
+    """
     environment = {
         "KCACHE_ADDR": address,
         "KCACHE_CACHE_DIR": str(folder / "cache"),
@@ -96,9 +105,9 @@ def measured(
         place = folder / name
         place.mkdir(exist_ok=True)
         here = folder if name == REFERENCE else place
-        if name != REFERENCE and not (place / "reference.pt").exists():
-            (place / "reference.pt").symlink_to(folder / "reference.pt")
-        return Contender(name, [model, name, str(threads), str(here)], environment, patience)
+        if name != REFERENCE and not (place / REFERENCE_FILE).exists():
+            (place / REFERENCE_FILE).symlink_to(folder / REFERENCE_FILE)
+        return Contender(name, [child, model, name, str(threads), str(here)], environment, patience)
 
     reference = start(REFERENCE)
     reference.stop()
@@ -113,7 +122,7 @@ def measured(
         for number in range(rounds):
             at = number % len(contenders)
             for contender in contenders[at:] + contenders[:at]:
-                contender.round(budget)
+                contender.round(budget, clock)
     finally:
         for contender in contenders:
             contender.stop()

@@ -1,0 +1,1 @@
+"""Programs of JAX at real size: kcache beside ``jax.jit``."""
