@@ -63,7 +63,7 @@ def test_ends_of_rows_have_the_bits_of_a_target_without_masks(columns: int) -> N
 @AVX512
 @pytest.mark.parametrize(
     ("element", "dtype", "columns"),
-    [("f32", np.float32, n) for n in (33, 100, 1001)] + [("f16", np.float16, n) for n in (33, 100)],
+    [("f32", np.float32, n) for n in (41, 100, 1001)] + [("f16", np.float16, n) for n in (33, 100)],
 )
 def test_reductions_of_what_whole_vectors_leave(columns: int, element: str, dtype: type) -> None:
     kernel = lowered(rows(columns, element), 2, numerics="default")
@@ -77,6 +77,33 @@ def test_reductions_of_what_whole_vectors_leave(columns: int, element: str, dtyp
         wanted /= wanted.sum(1, keepdims=True)
     near = 3e-6 if dtype == np.float32 else 1e-2
     np.testing.assert_allclose(soft.astype(np.float64), wanted, rtol=near, atol=near / 100)
+
+
+@AVX512
+@pytest.mark.parametrize("columns", [17, 50, 100, 197])
+@pytest.mark.parametrize(
+    ("name", "start", "fold"),
+    [("add", 3.0, np.add), ("multiply", 2.0, np.multiply), ("maximum", 0.25, np.maximum)],
+)
+def test_totals_of_masked_vectors_do_not_count_the_start(
+    columns: int, name: str, start: float, fold: np.ufunc
+) -> None:
+    kind, row = f"tensor<5x{columns}xf32>", "tensor<5xf32>"
+    kernel = lowered(
+        f"""
+        func.func @main(%a: {kind}) -> {row} {{
+          %start = stablehlo.constant dense<{start}> : tensor<f32>
+          %0 = stablehlo.reduce(%a init: %start) applies stablehlo.{name} across dimensions = [1]
+            : ({kind}, tensor<f32>) -> {row}
+          return %0 : {row}
+        }}""",
+        1,
+        numerics="default",
+    )
+    a = np.random.default_rng(columns).uniform(-1.2, 1.2, (5, columns)).astype(np.float32)
+    a[0], a[1, -1] = -1.0, np.nan
+    expected = fold.reduce(a.astype(np.float64), axis=1, initial=start)
+    np.testing.assert_allclose(kernel(a)[0], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("height", "width"), [(16, 17), (33, 50), (31, 16), (5, 40), (40, 5)])

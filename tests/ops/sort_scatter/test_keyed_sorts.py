@@ -85,6 +85,26 @@ def test_every_type_at_every_length(dtype: str, data: st.DataObject) -> None:
         _check(kernel, _drawn(data, dtype, length), way, first, counts, data.draw(st.booleans()))
 
 
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+@pytest.mark.parametrize("total", [False, True])
+def test_values_alone(dtype: str, total: bool) -> None:
+    """Rows with and without elements whose keys do not tell them apart, at lengths around those of blocks."""
+    rng = np.random.default_rng(len(dtype))
+    length, way = int(rng.choice([17, 129, 400, 1300, 2500])), str(rng.choice(["LT", "GT"]))
+    kernel = _kernel(Sort(dtype, (3, length), 1, way, total=total and dtype in FLOATS).text, 1)
+    for kind in ("bits", "special", "tame"):
+        values = np.frombuffer(random_bytes(rng, dtype, 3 * length, kind), NUMPY[dtype]).reshape(3, length)
+        (ordered,) = kernel(values)
+        keys = _total_order(values) if total and dtype in FLOATS else values
+        assert ordered.tobytes() == np.take_along_axis(values, _order(keys, way), 1).tobytes()
+
+
+def _total_order(values: np.ndarray) -> np.ndarray:
+    """Integers in the order of the bits of floats as sign and magnitude."""
+    bits = values.view(f"i{values.itemsize}")
+    return bits ^ ((bits >> (8 * values.itemsize - 1)) & np.iinfo(bits.dtype).max)
+
+
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4"])
 @pytest.mark.parametrize(("dtype", "length", "first"), [("f32", 70, 70), ("f32", 900, 5), ("i64", 600, 600)])
 def test_vectors_of_every_width(target: str, dtype: str, length: int, first: int) -> None:

@@ -63,7 +63,7 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes) -> 
     for part in planned.parts or [planned]:
         name = f"launch_{number + len(written.launches)}"
         marker = outline_part(unit, part.generics[0], name)
-        marker = marker or outline_marker(unit.module, part.generics[0], name, shapes)
+        marker = marker or outline_marker(unit, part.generics[0], name, shapes)
         if marker is not None:
             written.launches.append((part.generics, marker))
             continue

@@ -78,6 +78,22 @@ def _has(generic: mlir.Op, *names: str) -> bool:
     return any(mlir.name_of(op) in names for op in mlir.walk(generic))
 
 
+def interleave_count(vectors: int) -> int:
+    """The interleave count for so many whole vectors: of few, none is left for the masked loop."""
+    count = UNROLLED
+    while count > 1 and vectors < 8 * UNROLLED and vectors % count:
+        count //= 2
+    return count
+
+
+def vector_annotation(lanes: int, count: int) -> mlir.Attribute:
+    """The loop annotation for ``count`` interleaved vectors of ``lanes`` elements."""
+    return mlir.attribute(
+        f"#llvm.loop_annotation<vectorize = <disable = false, width = {lanes} : i32>, "
+        f"interleave = <count = {count} : i32>>"
+    )
+
+
 def masked_annotation(lanes: int) -> mlir.Attribute:
     """The loop annotation for masked vectors of ``lanes`` elements, not interleaved."""
     return mlir.attribute(

@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 from kcache_compiler.lower.loops import masked_remainder as tails
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops import streaming_stores as streams
+from kcache_compiler.lower.loops.combiners import Fold, combiners_of
 from kcache_compiler.lower.loops.elements import Elements, Registers, forget, minus
 from kcache_compiler.lower.loops.selections import chooses
 from kcache_compiler.mlir import operations as mlir
@@ -188,11 +189,51 @@ class Loops:
             return {}
         mark = self._interleaved(values) if innermost else None
         if innermost and is_static and isinstance(size, int) and self._splits(size, values):
-            lanes = self.writer.fused.lanes
-            middle = mlir.constant(size - size % (tails.UNROLLED * lanes))
-            values = carry((bounds[0], middle), 1, values, step, mark)
-            return carry((middle, bounds[1]), 1, values, step, tails.masked_annotation(lanes))
+            return self._with_remainder(bounds[1], size, values, step)
         return carry(bounds, 1, values, step, mark)
+
+    def _with_remainder(
+        self,
+        high: mlir.Value,
+        size: int,
+        values: dict[Slot, mlir.Value],
+        step: LoopBody,
+    ) -> dict[Slot, mlir.Value]:
+        """Emit a loop of whole vectors, then one of masked vectors.
+
+        Totals of the second start from neutral elements, so that it does not wait for those of the first.
+        """
+        lanes = self.writer.fused.lanes
+        count, main = tails.UNROLLED, self._interleaved(values)
+        if not self._has_narrow_elements():
+            count = tails.interleave_count(size // lanes)
+            main = tails.vector_annotation(lanes, count)
+        middle = mlir.constant(size - size % (count * lanes))
+        totals = carry((mlir.constant(0), middle), 1, values, step, main)
+        if size % (count * lanes) == 0:
+            return totals
+        annotation = tails.masked_annotation(lanes)
+        combiners = self._combiners(values)
+        if set(combiners) != set(values):
+            return carry((middle, high), 1, totals, step, annotation)
+        neutral = {slot: combiners[slot].neutral(value.type) for slot, value in values.items()}
+        rest = carry((middle, high), 1, neutral, step, annotation)
+        return {slot: combiners[slot](totals[slot], rest[slot]) for slot in values}
+
+    def _has_narrow_elements(self) -> bool:
+        """Whether LLVM may choose vectors of more than ``lanes`` elements."""
+        buffers = {access.buffer for statement in self.segment for access in statement.nest.accesses}
+        pointers = [self.writer.pointers[buffer] for buffer in buffers & self.writer.pointers.keys()]
+        return any(memory.element_bytes(pointer.element) < 4 for pointer in pointers)
+
+    def _combiners(self, values: dict[Slot, mlir.Value]) -> dict[Slot, Fold]:
+        """The combiners of the slots of ``values``, if they have one."""
+        combiners: dict[Slot, Fold] = {}
+        for number, statement in enumerate(self.segment):
+            of_results = combiners_of(self.writer.codes[statement.number].generic, strict=False)
+            slots = [slot for slot in self.slots if slot.statement == number]
+            combiners |= {slot: of_results[n] for n, slot in enumerate(slots) if n in of_results}
+        return {slot: combiner for slot, combiner in combiners.items() if slot in values}
 
     def _interleaved(self, values: dict[Slot, mlir.Value]) -> mlir.Attribute | None:
         """An interleave annotation for long, latency-bound bodies, which LLVM does not interleave itself."""

@@ -1,92 +1,194 @@
-"""A bitonic sorting network for a few words, on vectors of eight.
+"""A bitonic sorting network for unsigned integers, on vectors of 64 bytes.
 
-Pairs of sorted blocks are merged: the second is compared in reverse order with the first, then halves,
-quarters and so on are compared.
+Pairs of vectors are sorted in registers. Then pairs of sorted runs are merged: the second is compared in
+reverse order with the first, then halves, quarters and so on are compared, the last ones in registers. The
+number of vectors need not be a power of two: absent elements would be the largest, which no comparison moves,
+so comparisons with them are omitted.
 """
 
 from __future__ import annotations
 
-from kcache_compiler.lower.sort_scatter.radix import Words
+from collections.abc import Callable
+
 from kcache_compiler.mlir.text_builder import Code, Name
 
-_LANES = 8
-_VECTOR = f"vector<{_LANES}xi64>"
-#: Maximum number of words, and the bits of a lane number.
-FEW, _LANE_BITS = 512, 3
-#: Masks m of exchanges of lane i with lane i ^ m: those that sort any vector, and a bitonic one.
-_SORT, _MERGE = (1, 3, 1, 7, 2, 1), (4, 2, 1)
+#: Vectors of a block, whose comparisons are made in registers.
+_VECTORS = 8
+#: Elements to a multiple of which a buffer is padded.
+PADDING = 128
+#: Bytes within which an instruction permutes vectors fast.
+_FAST = 16
 
 
-def network_text(words: Words) -> str:
-    """``kcache_sort_few_W(from, n)``: sorts ``n`` words in place; the buffer holds the next power of two."""
-    code = Code(words.few_name, [("from0", "!llvm.ptr"), ("n", "i64")], small=False)
-    zeros = code.op(f'"llvm.intr.ctlz"({code.sub("%n", 1)}) <{{is_zero_poison = false}}> : (i64) -> i64')
-    bits = code.max(code.sub(code.const(64), zeros), _LANE_BITS)
-    size = _power(code, bits)
-    with code.loop("%n", size) as padding:
-        code.store(code.const(-1), _at(code, padding.counter))
-    _each_vector(code, size, _SORT)
-    with code.loop(_LANE_BITS + 1, code.add(bits, 1)) as doubled:
-        _reversed(code, size, doubled.counter)
-        with code.loop(0, code.sub(doubled.counter, _LANE_BITS + 1)) as halved:
-            stride = code.sub(code.sub(doubled.counter, 2), halved.counter)
-            _apart(code, size, stride)
-        _each_vector(code, size, _MERGE)
+def network_name(bits: int) -> str:
+    return f"kcache_network_{bits}"
+
+
+def network_text(bits: int) -> str:
+    """``kcache_network_B(from, n)``: sorts ``n`` integers of ``bits`` bits, 32 or 64, in place.
+
+    The buffer holds the next multiple of ``PADDING``.
+    """
+    code = Code(network_name(bits), [("from0", "!llvm.ptr"), ("n", "i64")], small=False)
+    _Network(code, bits).sort()
     return code.text()
 
 
-def _power(code: Code, bits: Name) -> Name:
-    return code.op(f"arith.shli {code.const(1)}, {bits} : i64")
+class _Network:
+    def __init__(self, code: Code, bits: int) -> None:
+        self.code, self.bits = code, bits
+        self.lanes = 512 // bits
+        self.element, self.vector = f"i{bits}", f"vector<{512 // bits}xi{bits}>"
+
+    def sort(self) -> None:
+        code = self.code
+        with code.when(code.compare("sle", "%n", self.lanes)):
+            self._pad(code.const(self.lanes))
+            self._update(code.const(0), 1, self._sorted_alone)
+        with code.otherwise():
+            self._sort_pairs()
+
+    def _sort_pairs(self) -> None:
+        code, lanes = self.code, self.lanes
+        block = _VECTORS * lanes
+        is_long = code.compare("sgt", "%n", block)
+        size = code.choose(is_long, code.roundup("%n", block), code.roundup("%n", 2 * lanes))
+        self._pad(size)
+        with code.loop(0, size, 2 * lanes) as pairs:
+            self._update(pairs.counter, 2, self._sorted)
+        zeros = code.op(f'"llvm.intr.ctlz"({code.sub(size, 1)}) <{{is_zero_poison = false}}> : (i64) -> i64')
+        levels = code.sub(code.const(64), zeros)
+        middle = code.min(levels, block.bit_length() - 1)
+        self._merges(size, ((2 * lanes).bit_length() - 1, middle), 2)
+        self._merges(size, (middle, levels), _VECTORS)
+
+    def _merges(self, size: Name, levels: tuple[Name | int, Name], vectors: int) -> None:
+        """Emit merges of runs of 2**level elements, finished in blocks of so many ``vectors``."""
+        code, block = self.code, vectors * self.lanes
+        with code.loop(*levels) as level:
+            self._reversed(size, self._power(level.counter))
+            with code.loop(0, code.sub(level.counter, block.bit_length() - 1)) as halved:
+                self._apart(size, self._power(code.sub(code.sub(level.counter, 1), halved.counter)))
+            with code.loop(0, size, block) as blocks:
+                self._update(blocks.counter, vectors, self._finished)
+
+    def _pad(self, size: Name) -> None:
+        code, largest = self.code, self.code.const(-1, self.element)
+        with code.loop("%n", size) as padding:
+            code.store(largest, self._at(padding.counter), self.element, self.bits // 8)
+
+    def _power(self, exponent: Name) -> Name:
+        return self.code.op(f"arith.shli {self.code.const(1)}, {exponent} : i64")
+
+    def _at(self, place: Name) -> Name:
+        return self.code.at("%from0", place, self.element)
+
+    def _load(self, place: Name) -> Name:
+        return self.code.load(self._at(place), self.vector)
+
+    def _update(self, start: Name, count: int, change: Callable[[list[Name]], list[Name]]) -> None:
+        """Replace ``count`` vectors from ``start`` on."""
+        places = [self.code.add(start, number * self.lanes) for number in range(count)]
+        for place, vector in zip(places, change([self._load(place) for place in places]), strict=True):
+            self.code.store(vector, self._at(place), self.vector)
+
+    def _shuffled(self, a: Name, b: Name, lanes: list[int]) -> Name:
+        return self.code.op(f"llvm.shufflevector {a}, {b} {lanes} : {self.vector}")
+
+    def _backwards(self, vector: Name) -> Name:
+        return self._shuffled(vector, vector, list(reversed(range(self.lanes))))
+
+    def _in_order(self, a: Name, b: Name) -> list[Name]:
+        code, vector = self.code, self.vector
+        return [code.op(f"arith.{name} {a}, {b} : {vector}") for name in ("minui", "maxui")]
+
+    def _exchanged(self, pair: list[Name], masks: list[int]) -> list[Name]:
+        """Two vectors, in each of which lanes i and i ^ mask are put in order, for every mask in turn.
+
+        The vectors are rearranged so that one has all first lanes and the other all second ones.
+        """
+        lanes, whole = self.lanes, 2 * self.lanes
+        #: The vector and lane, as one number, that each lane of the rearranged vectors stands for.
+        origins = list(range(whole))
+        for mask in masks:
+            bit = 1 << (mask.bit_length() - 1)
+            part = lanes if bit * self.bits >= 8 * _FAST else 8 * _FAST // self.bits
+            firsts = [
+                place
+                for start in range(0, lanes, part)
+                for side in (0, lanes)
+                for place in range(side + start, side + start + part)
+                if not origins[place] & bit
+            ]
+            seconds = [origins.index(origins[place] ^ mask) for place in firsts]
+            first, second = pair
+            pair = self._in_order(
+                self._shuffled(first, second, firsts), self._shuffled(first, second, seconds)
+            )
+            origins = [origins[place] for place in firsts + seconds]
+        back = [origins.index(place) for place in range(whole)]
+        first, second = pair
+        return [self._shuffled(first, second, side) for side in (back[:lanes], back[lanes:])]
+
+    def _masks(self) -> list[int]:
+        """The masks of the exchanges that sort each vector of a pair."""
+        runs = reversed(_halves(self.lanes)[:-1])
+        return [mask for run in runs for mask in (run - 1, *_halves(run // 4))]
+
+    def _sorted_alone(self, vectors: list[Name]) -> list[Name]:
+        """One vector sorted."""
+        (vector,), lanes = vectors, range(self.lanes)
+        for mask in self._masks():
+            other = self._shuffled(vector, vector, [lane ^ mask for lane in lanes])
+            sides = [lane if lane < lane ^ mask else self.lanes + lane for lane in lanes]
+            smaller, larger = self._in_order(vector, other)
+            vector = self._shuffled(smaller, larger, sides)
+        return [vector]
+
+    def _sorted(self, pair: list[Name]) -> list[Name]:
+        """Two vectors sorted."""
+        low, high = self._exchanged(pair, self._masks())
+        return self._exchanged(self._in_order(low, self._backwards(high)), _halves(self.lanes // 2))
+
+    def _finished(self, vectors: list[Name]) -> list[Name]:
+        """A bitonic sequence of vectors sorted."""
+        for distance in _halves(len(vectors) // 2):
+            for low in range(len(vectors)):
+                if not low & distance:
+                    high = low + distance
+                    vectors[low], vectors[high] = self._in_order(vectors[low], vectors[high])
+        masks = _halves(self.lanes // 2)
+        pairs = [self._exchanged(vectors[first : first + 2], masks) for first in range(0, len(vectors), 2)]
+        return [vector for pair in pairs for vector in pair]
+
+    def _reversed(self, size: Name, half: Name) -> None:
+        """Emit comparisons of elements i and n - 1 - i of runs of n = 2 ``half`` elements."""
+        code = self.code
+        width = code.add(half, half)
+        with code.loop(0, code.div(code.add(size, code.sub(half, 1)), width)) as run:
+            start = code.mul(run.counter, width)
+            end = code.add(start, width)
+            with code.loop(code.max(code.sub(end, size), 0), half, self.lanes) as pairs:
+                low = code.add(start, pairs.counter)
+                high = code.sub(code.sub(end, self.lanes), pairs.counter)
+                smaller, larger = self._in_order(self._load(low), self._backwards(self._load(high)))
+                code.store(smaller, self._at(low), self.vector)
+                code.store(self._backwards(larger), self._at(high), self.vector)
+
+    def _apart(self, size: Name, stride: Name) -> None:
+        """Emit comparisons of elements that are ``stride`` apart, in runs of twice as many."""
+        code = self.code
+        width = code.add(stride, stride)
+        with code.loop(0, code.div(code.add(size, code.sub(stride, 1)), width)) as run:
+            start = code.mul(run.counter, width)
+            second = code.add(start, stride)
+            with code.loop(0, code.min(stride, code.sub(size, second)), self.lanes) as pairs:
+                low, high = code.add(start, pairs.counter), code.add(second, pairs.counter)
+                smaller, larger = self._in_order(self._load(low), self._load(high))
+                code.store(smaller, self._at(low), self.vector)
+                code.store(larger, self._at(high), self.vector)
 
 
-def _at(code: Code, place: Name) -> Name:
-    return code.at("%from0", place, "i64")
-
-
-def _shuffled(code: Code, a: Name, b: Name, lanes: list[int]) -> Name:
-    return code.op(f"llvm.shufflevector {a}, {b} {lanes} : {_VECTOR}")
-
-
-def _each_vector(code: Code, size: Name, exchanges: tuple[int, ...]) -> None:
-    """Emit exchanges within each vector."""
-    with code.loop(0, size, _LANES) as vectors:
-        at = _at(code, vectors.counter)
-        vector = code.load(at, _VECTOR)
-        for mask in exchanges:
-            exchanged = _shuffled(code, vector, vector, [lane ^ mask for lane in range(_LANES)])
-            smaller, larger = _pair(code, vector, exchanged)
-            lanes = [lane if lane < lane ^ mask else _LANES + lane for lane in range(_LANES)]
-            vector = _shuffled(code, smaller, larger, lanes)
-        code.store(vector, at, _VECTOR)
-
-
-def _pair(code: Code, a: Name, b: Name) -> tuple[Name, Name]:
-    return code.op(f"arith.minui {a}, {b} : {_VECTOR}"), code.op(f"arith.maxui {a}, {b} : {_VECTOR}")
-
-
-def _reversed(code: Code, size: Name, bits: Name) -> None:
-    """Emit exchanges of words i and n - 1 - i in blocks of n = ``2**bits`` words."""
-    width = _power(code, bits)
-    backwards = list(reversed(range(_LANES)))
-    with code.loop(0, code.op(f"arith.shrui {size}, {bits} : i64")) as block:
-        start = code.op(f"arith.shli {block.counter}, {bits} : i64")
-        end = code.sub(code.add(start, width), _LANES)
-        with code.loop(0, code.div(width, 2), _LANES) as pairs:
-            low, high = _at(code, code.add(start, pairs.counter)), _at(code, code.sub(end, pairs.counter))
-            last = code.load(high, _VECTOR)
-            smaller, larger = _pair(code, code.load(low, _VECTOR), _shuffled(code, last, last, backwards))
-            code.store(smaller, low, _VECTOR)
-            code.store(_shuffled(code, larger, larger, backwards), high, _VECTOR)
-
-
-def _apart(code: Code, size: Name, bits: Name) -> None:
-    """Emit exchanges of words that are ``2**bits`` apart, in blocks of twice as many."""
-    stride, twice = _power(code, bits), code.add(bits, 1)
-    with code.loop(0, code.op(f"arith.shrui {size}, {twice} : i64")) as block:
-        start = code.op(f"arith.shli {block.counter}, {twice} : i64")
-        with code.loop(0, stride, _LANES) as pairs:
-            first = code.add(start, pairs.counter)
-            low, high = _at(code, first), _at(code, code.add(first, stride))
-            smaller, larger = _pair(code, code.load(low, _VECTOR), code.load(high, _VECTOR))
-            code.store(smaller, low, _VECTOR)
-            code.store(larger, high, _VECTOR)
+def _halves(largest: int) -> list[int]:
+    """Powers of two from ``largest`` down to 1; none if it is 0."""
+    return [1 << bit for bit in reversed(range(largest.bit_length()))]

@@ -7,7 +7,9 @@ from typing import Any
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
-from kcache_compiler.lower.sort_scatter.bitonic import FEW, network_text
+from kcache_compiler.lower.loops.segment import carry
+from kcache_compiler.lower.sort_scatter import plain_keys
+from kcache_compiler.lower.sort_scatter.bitonic import PADDING, network_name, network_text
 from kcache_compiler.lower.sort_scatter.loop_builder import (
     MarkerOperands,
     compare,
@@ -18,7 +20,7 @@ from kcache_compiler.lower.sort_scatter.loop_builder import (
 from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk
 from kcache_compiler.lower.sort_scatter.radix import Words, counted_text, least_text, sort_text
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import arith
+from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, apply, mul
 
@@ -26,6 +28,8 @@ from kcache_compiler.shapes.formula import Formula, apply, mul
 _WORK = 32
 #: The mask of a word's position.
 PLACES = (1 << 32) - 1
+#: Maximum number of words that are sorted by a network, if the target has their minimum, and if not.
+FEW, FEW_EMULATED = 2048, 512
 
 
 def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> MarkerLaunch:
@@ -38,10 +42,11 @@ def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, 
 
 
 def half_of(details: dict[str, Any], length: Formula) -> Formula:
-    """The bytes of the words of a row, including the padding of a sorting network."""
+    """The bytes of the words of a row, including the padding of a row that a network may sort."""
     words = Words(details["key"])
-    least = 0 if isinstance(length, int) and length > FEW else words.bytes * FEW
-    return apply("roundup", apply("max", least, mul(words.bytes, length)), 64)
+    is_long = isinstance(length, int) and length > plain_keys.MOST
+    padded = length if is_long else apply("roundup", length, PADDING)
+    return apply("roundup", mul(words.bytes, padded), 64)
 
 
 def write_keyed(
@@ -56,6 +61,8 @@ class Keyed:
 
     def __init__(self, parts: MarkerOperands, details: dict[str, Any]) -> None:
         self.parts = parts
+        self.details = details
+        self.few = FEW if parts.vector_bytes >= 64 and details["key"] < 64 else FEW_EMULATED
         self.sources: list[int] = details["results"]
         self.words = Words(details["key"])
         self.size, self.first = parts.walks[0].sizes[1], parts.walks[parts.inputs].sizes[1]
@@ -80,11 +87,72 @@ class Keyed:
     def row(self, number: mlir.Value) -> None:
         """Emit the sort of one row."""
         inputs, results = self.operands(number)
+        if not self._sorts_values(inputs):
+            self._row_by_words(inputs, results)
+            return
+        is_long = compare("gt", self.length, mlir.constant(plain_keys.MOST))
+        (by_words,) = if_else_values(
+            is_long, [is_long.type], lambda: [is_long], lambda: [self._store_keys(inputs)]
+        )
+        choice = mlir.if_else(by_words, [])
+        with mlir.at_end(mlir.block_of(choice, 0)):
+            self._row_by_words(inputs, results)
+            scf.yield_([])
+        with mlir.at_end(mlir.block_of(choice, 1)):
+            self._sort_keys(results)
+            scf.yield_([])
+
+    def _row_by_words(self, inputs: list[Pointer], results: list[Pointer]) -> None:
         loop(mlir.constant(0), self.length, lambda place: self.note(place, inputs))
         places = self._order()[-1]
 
         count = self.parts.value(self.first)
         loop(mlir.constant(0), count, lambda at: self.fetch(at, places, inputs, results))
+
+    def _sorts_values(self, inputs: list[Pointer]) -> bool:
+        """Whether rows may be sorted as keys without positions."""
+        if not plain_keys.sorts_values(self.details, inputs):
+            return False
+        if not isinstance(self.size, int):
+            return True
+        return plain_keys.LEAST <= self.size <= plain_keys.MOST and not self._keeps_least()
+
+    def _keeps_least(self) -> bool:
+        size, first = self.size, self.first
+        return isinstance(size, int) and isinstance(first, int) and self.words.keeps_least(first, size)
+
+    def _keys(self) -> Pointer:
+        """The keys of a row without positions."""
+        bits = plain_keys.network_bits(self.details)
+        return Pointer(self.given[0].base, mlir.type_of(f"i{bits}"), [])
+
+    def _store_keys(self, inputs: list[Pointer]) -> mlir.Value:
+        """Store the keys of a row; returns whether an element is not the one of its key."""
+        (row,), keys, bits = inputs, self._keys(), self.details["key"]
+        zero = mlir.constant(0, f"i{bits}")
+
+        def store(place: mlir.Value, state: dict[str, mlir.Value]) -> dict[str, mlir.Value]:
+            element = memory.load(row, memory.times(place, row.steps[0]))
+            key = self._key([element])
+            memory.store(keys, place, plain_keys.stored(key))
+            other = plain_keys.element_of(key, element.type, self.details)
+            return {"differ": arith.ori(state["differ"], plain_keys.difference(element, other, bits))}
+
+        differ = carry((mlir.constant(0), self.length), 1, {"differ": zero}, store)["differ"]
+        return arith.cmpi(arith.CmpIPredicate.ne, differ, zero)
+
+    def _sort_keys(self, results: list[Pointer]) -> None:
+        """Sort the keys of a row, and store their elements."""
+        (result,), keys = results, self._keys()
+        bits = plain_keys.network_bits(self.details)
+        self._sort_by_network(keys.base, bits)
+
+        def store(at: mlir.Value) -> None:
+            key = memory.narrow(memory.load(keys, at), mlir.type_of(f"i{self.details['key']}"))
+            element = plain_keys.element_of(key, result.element, self.details)
+            memory.store(result, memory.times(at, result.steps[0]), element)
+
+        loop(mlir.constant(0), self.parts.value(self.first), store)
 
     def fetch(self, at: mlir.Value, places: Pointer, inputs: list[Pointer], results: list[Pointer]) -> None:
         """Store element ``at`` of all results, whose word is in ``places``."""
@@ -110,12 +178,7 @@ class Keyed:
 
     def note(self, place: mlir.Value, inputs: list[Pointer]) -> None:
         """Store the word of an element."""
-        arguments = list(mlir.block_of(self.parts.generic).arguments)
-        elements = [
-            memory.load(input_row, memory.times(place, input_row.steps[0])) if list(argument.uses) else None
-            for input_row, argument in zip(inputs, arguments, strict=False)
-        ]
-        key = self.parts.apply([*elements, *[None] * (len(arguments) - len(elements))])[-1]
+        key = self._key(self._elements(place, inputs))
         if self.words.bits == 64:
             memory.store(self.given[0], place, key)
             memory.store(self.given[1], place, memory.narrow(place, self.given[1].element))
@@ -123,18 +186,30 @@ class Keyed:
         high = arith.shli(memory.wide(key), mlir.constant(self.words.shift))
         memory.store(self.given[0], place, arith.ori(high, place))
 
+    def _elements(self, place: mlir.Value, inputs: list[Pointer]) -> list[mlir.Value | None]:
+        """The elements at ``place``; None of operands that the key does not use."""
+        arguments = mlir.block_of(self.parts.generic).arguments
+        return [
+            memory.load(input_row, memory.times(place, input_row.steps[0])) if list(argument.uses) else None
+            for input_row, argument in zip(inputs, arguments, strict=False)
+        ]
+
+    def _key(self, elements: list[mlir.Value | None]) -> mlir.Value:
+        count = len(list(mlir.block_of(self.parts.generic).arguments))
+        return self.parts.apply([*elements, *[None] * (count - len(elements))])[-1]
+
     def _order(self) -> list[Pointer]:
         """Sort the words; returns the arrays that hold them afterwards."""
-        words, size, first = self.words, self.size, self.first
+        words, size = self.words, self.size
         from_, to = ([pointer.base for pointer in side] for side in (self.given, self.sorted))
-        if isinstance(size, int) and isinstance(first, int) and words.keeps_least(first, size):
-            least = [*from_, *to, self.length, mlir.constant(first)]
+        if self._keeps_least():
+            least = [*from_, *to, self.length, self.parts.value(self.first)]
             self.call(words.least_name, least, least_text)
             return self.sorted
         if isinstance(size, int):
-            moved = self._few() if size <= FEW else self._many()
+            moved = self._few() if size <= self.few else self._many()
         else:
-            small = compare("le", self.length, mlir.constant(FEW))
+            small = compare("le", self.length, mlir.constant(self.few))
             (moved,) = if_else_values(
                 small, [mlir.type_of("i1")], lambda: [self._few()], lambda: [self._many()]
             )
@@ -150,8 +225,13 @@ class Keyed:
             bases += [pointer.base for pointer in self.sorted]
             self.call(self.words.few_name, [*bases, self.length], counted_text)
             return mlir.constant(-1, "i1")
-        self.call(self.words.few_name, [*bases, self.length], network_text)
+        self._sort_by_network(bases[0], 64)
         return mlir.constant(0, "i1")
+
+    def _sort_by_network(self, base: mlir.Value, bits: int) -> None:
+        """Sort the integers at ``base``, as many as a row has elements."""
+        self.parts.library[network_name(bits)] = network_text(bits)
+        mlir.call_llvm(network_name(bits), [base, self.length], "")
 
     def _many(self) -> mlir.Value:
         bases = [pointer.base for pointer in (*self.given, *self.sorted)]

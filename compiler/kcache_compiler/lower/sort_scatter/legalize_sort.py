@@ -13,7 +13,7 @@ from typing import Any
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.sort_scatter.marker import build_marker, zero_constant
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.legalize.comparators import in_total_order, place_nan, yield_key
+from kcache_compiler.passes.legalize.comparators import Key, in_total_order, place_nan, yield_key
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
 from kcache_compiler.passes.legalize.passthrough import carrier, noted, plain, region, replace
 
@@ -58,9 +58,9 @@ def carry_sort(op: mlir.Op, keyed: bool = True) -> None:
         raise UnsupportedOp(mlir.name_of(op), "an axis of unknown size", mlir.location_of(op))
     rows = _Rows(axis, sizes)
     used = _used_operands(op)
-    width = yield_key(op) if keyed else 0
-    if width:
-        _carry_keyed(op, rows, used, width)
+    key = yield_key(op) if keyed else None
+    if key is not None:
+        _carry_keyed(op, rows, used, key)
         return
     place_nan(op)
     in_total_order(op)
@@ -74,7 +74,7 @@ def carry_sort(op: mlir.Op, keyed: bool = True) -> None:
     replace(op, results)
 
 
-def _carry_keyed(op: mlir.Op, rows: _Rows, used: set[int], width: int) -> None:
+def _carry_keyed(op: mlir.Op, rows: _Rows, used: set[int], key: Key) -> None:
     in_total_order(op)
     first = _first_read(op, rows)
     operands = list(op.operands)
@@ -86,13 +86,17 @@ def _carry_keyed(op: mlir.Op, rows: _Rows, used: set[int], width: int) -> None:
     inputs = [number for number in range(len(operands)) if number in used or number in {*read} - {*counts}]
     note = {
         "kind": "keyed",
-        "key": width,
+        "key": key.bits,
+        "order": key.kind,
+        "descending": key.descending,
         "operands": inputs,
         "results": [-1 if number in counts else inputs.index(number) for number in read],
     }
     with mlir.before(op):
-        region_carrier = carrier([*(value.type for value in operands), mlir.type_of(f"tensor<1xi{width}>")])
-        _move_comparator(op, region_carrier, mlir.type_of(f"tensor<i{width}>"))
+        region_carrier = carrier(
+            [*(value.type for value in operands), mlir.type_of(f"tensor<1xi{key.bits}>")]
+        )
+        _move_comparator(op, region_carrier, mlir.type_of(f"tensor<i{key.bits}>"))
         moved = [rows.matrix(operands[number]) for number in inputs]
         count = mlir.sizes_of(moved[0].type)[0] or 0
         kinds = [_shaped(operands[number].type, [count, first]) for number in read]

@@ -39,6 +39,8 @@ class MarkerOperands:
     scratch: mlir.Value | None = None
     #: Memory that workers share; None if the plan has none.
     shared: mlir.Value | None = None
+    #: Bytes of a vector register of the target.
+    vector_bytes: int = 16
     #: Called functions, by name, as text.
     library: dict[str, str] = field(default_factory=dict[str, str])
 

@@ -17,6 +17,7 @@ from kcache_compiler.lower.sort_scatter.scatter import plan_scatter, write_scatt
 from kcache_compiler.lower.sort_scatter.sort import plan_sort, sort_phases, write_sort
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
+from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula
 
 Write: TypeAlias = Callable[[MarkerOperands, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
@@ -30,8 +31,9 @@ _KINDS = {
 _LONG = {"keyed": long_phases, "sort": sort_phases}
 
 
-def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Shapes) -> Outlined | None:
-    """The slice function ``name`` of a marker, at the end of ``module``; None for other operations."""
+def outline_marker(unit: Unit, generic: mlir.Op, name: str, shapes: Shapes) -> Outlined | None:
+    """The slice function ``name`` of a marker, at the end of the module; None for other operations."""
+    module = unit.module
     marker = marked(generic)
     if marker is None:
         return None
@@ -57,6 +59,7 @@ def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Sha
         function, entry = slice_function(module, outlined, set(operands[inputs:]))
         with mlir.at_end(entry):
             parts = _parts(generic, outlined, list(entry.arguments), walked, inputs, shapes)
+            parts.vector_bytes = unit.target.vector_bytes
             body(parts, (entry.arguments[0], entry.arguments[1]))
             func.return_([mlir.constant(0, "i32")])
         present = {mlir.symbol_of(symbol) for symbol in mlir.operations(module.body)}

@@ -78,16 +78,27 @@ class _Compared:
     kind: str
 
 
-def yield_key(sort: mlir.Op) -> int:
-    """Make the comparator of ``sort`` return its key, an integer; the bits of it, or 0 where it has none."""
+@dataclass(frozen=True)
+class Key:
+    """A key of ``bits`` bits; ``kind`` is that of the comparison: ``TOTALORDER``, ``FLOAT``, ``SIGNED`` or
+    ``UNSIGNED``.
+    """
+
+    bits: int
+    kind: str
+    descending: bool
+
+
+def yield_key(sort: mlir.Op) -> Key | None:
+    """Make the comparator of ``sort`` return its key, an integer; None if it has none."""
     result = _read(sort)
     if result is None:
-        return 0
+        return None
     returned = mlir.last(mlir.block_of(sort))
     with mlir.before(returned):
         key, width = _key(result)
         returned.operands[0] = key
-    return width
+    return Key(width, result.kind, result.descending)
 
 
 def _read(sort: mlir.Op) -> _Compared | None:

@@ -13,6 +13,6 @@ func.func @main(%a: tensor<64x32xf32>) -> tensor<64x32xf32> {
 // BEFORE: library_call = "kcache_keyed
 // CHECK-LABEL: func.func private @launch_0
 // CHECK: scf.for %[[ROW:.*]] = %arg0 to %arg1
-// CHECK: llvm.call @kcache_sort_few_32(%arg6, %c32_i64)
-// CHECK: llvm.func internal @kcache_sort_few_32
+// CHECK: llvm.call @kcache_network_32(%arg6, %c32_i64)
+// CHECK: llvm.func internal @kcache_network_32
 // CHECK: // launches: [Launch(name='launch_0', ops=('sort',), extent='64', grain='32', flops='', bytes='')]
