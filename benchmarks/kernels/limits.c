@@ -31,6 +31,19 @@ double fma_peak(int64_t rounds) {
     return sum == 1e30 ? 0 : operations;
 }
 
+/* The sum of n floats, read in order. */
+float read_sum(const float *from, int64_t n) {
+    vec sums[8] = {{0}};
+    int64_t i = 0;
+    for (; i + 8 * LANES <= n; i += 8 * LANES)
+        for (int k = 0; k < 8; k++) sums[k] += *(const vec *)(from + i + k * LANES);
+    float sum = 0;
+    for (int k = 0; k < 8; k++)
+        for (int lane = 0; lane < LANES; lane++) sum += sums[k][lane];
+    for (; i < n; i++) sum += from[i];
+    return sum;
+}
+
 static inline void copy_part(float *to, const float *from, int64_t n, int32_t past) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {

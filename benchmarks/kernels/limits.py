@@ -35,6 +35,7 @@ class Limits:
         subprocess.run(command, check=True, capture_output=True, text=True)
         self._c = ctypes.CDLL(str(library))
         self._c.fma_peak.restype = ctypes.c_double
+        self._c.read_sum.restype = ctypes.c_float
         self._bandwidth: dict[int, float] = {}
 
     @functools.cached_property
@@ -49,9 +50,18 @@ class Limits:
         operations: float = self._c.fma_peak(rounds)
         return operations / (self._clock() - started)
 
-    def beat(self) -> Callable[[], object]:
-        """Multiply-adds for a tenth of a millisecond on every thread: what the machine gives at a time."""
-        return functools.partial(self._c.fma_peak, ctypes.c_int64(_BEAT))
+    def beat(self, rounds: int = _BEAT) -> Callable[[], float]:
+        """Multiply-adds on every thread, by default for a tenth of a millisecond: what the machine gives at a
+        time. Returns the operations, a multiply-add being two.
+        """
+        return functools.partial(self._c.fma_peak, ctypes.c_int64(rounds))
+
+    def reading(self, size: int) -> Callable[[], float]:
+        """A sum of ``size`` bytes, read in order."""
+        source = aligned_empty((size // 4,), np.float32)
+        source[...] = 1
+        count = ctypes.c_int64(source.size)
+        return lambda: self._c.read_sum(_pointer(source), count)
 
     def copying(self, size: int) -> Callable[[], object]:
         """One copy past the caches, where there are such stores, of ``size`` bytes read and written."""

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,13 +66,17 @@ def _inductor(mode: str, freezing: bool) -> Build:
     return build
 
 
-def onnx_runtime(module: nn.Module, inputs: Inputs, threads: int, folder: Path) -> Call:
-    """Inputs and outputs are bound to memory that it uses again."""
+def onnx_runtime(
+    module: nn.Module, inputs: Inputs, threads: int, folder: Path, config: Mapping[str, str] | None = None
+) -> Call:
+    """Inputs and outputs are bound to memory that it uses again. ``config``: entries of the session's."""
     onnxruntime = _installed("onnxruntime")
     path = _exported(module, inputs, folder)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
+    for key, value in (config or {}).items():
+        options.add_session_config_entry(key, value)
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     for entry, tensor in zip(session.get_inputs(), inputs, strict=True):

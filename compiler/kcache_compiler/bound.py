@@ -5,15 +5,14 @@ The run program is lowered first, since it decides which prepared values it read
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from kcache_compiler.dynamic import Request, lower_dynamic
-from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.llvm.target import Device, target_named
 from kcache_compiler.lower.bound.split import Prepared, Split, split
-from kcache_compiler.lower.bound.split_graph import GraphSplit, split_graph
 from kcache_compiler.lower.cpu.linking import cpu_kernel
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound.rewrite import rewrite_bound
@@ -21,6 +20,7 @@ from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import cpu
 from kcache_compiler.schedule.prepared import ALIGNMENT, Pack, PreparedBuffer, PrepareTargets
 from kcache_compiler.shapes.formula import text
+from kcache_compiler.shapes.monomial import is_symbolic
 from kcache_compiler.spec.dynamic_graph import DynamicGraph
 from kcache_compiler.types import BoundInterface, CompiledKernel, CompileOptions, LibraryCache, TensorType
 
@@ -68,25 +68,68 @@ def lower_bound_dynamic(graph: DynamicGraph, request: Request) -> CompiledKernel
     with dynamic dimensions, and where sizes depend on data.
     """
     _require_bindable(request.target, request.options, request.n_inputs)
-    parts = split_graph(graph, request.options.bound)
-    prepared: list[tuple[Unit, Unit]] = []
+    try:
+        return _lower_binding(graph, request, request.options.numerics != "strict")
+    except (CompileFailed, UnsupportedOp):
+        if request.options.numerics == "strict":
+            raise
+    return _lower_binding(graph, request, rewrites=False)
 
-    def prepare(kernel: Unit) -> dict[str, float]:
-        computed, targets = _targets(parts, kernel)
-        text = parts.prepare_text(computed)
-        preparing = Unit(
-            text, len(parts.bound), kernel.target, kernel.options, kernel.libraries, kernel.threads
+
+def _lower_binding(graph: DynamicGraph, request: Request, rewrites: bool) -> CompiledKernel:
+    """The kernel of a graph with symbolic sizes; ``rewrites``: after those for its bound arguments."""
+    binding = _Binding(graph, request, rewrites)
+    compiled = lower_dynamic(graph, replace(request, binding=binding))
+    return _described(compiled, request.n_inputs, binding.parts, binding.preparing, binding.kernel)
+
+
+class _Binding:
+    """Lowers a graph with bound arguments at samples of its symbolic sizes; see ``dynamic.Binding``."""
+
+    parts: Split
+    kernel: Unit
+    preparing: Unit
+
+    def __init__(self, graph: DynamicGraph, request: Request, rewrites: bool) -> None:
+        """Raises ``UnsupportedOp`` for programs that are not of StableHLO, and for bound arguments with
+        dynamic dimensions.
+        """
+        body = graph.graph.body
+        kinds = (*body.params, *body.captures)
+        if graph.graph.family != "stablehlo":
+            reason = "the kernel has dynamic sizes, and is no program of StableHLO"
+            raise UnsupportedOp("bound arguments", reason)
+        self._bound = (*request.options.bound, *range(len(body.params), len(kinds)))
+        for argument in self._bound:
+            if any(map(is_symbolic, kinds[argument].dims or ())):
+                raise UnsupportedOp("bound arguments", f"argument {argument} has dynamic sizes, and is bound")
+        self._request = request
+        self._rewrites = rewrites
+
+    def split(self, units: Sequence[Unit]) -> None:
+        first, *others = [self._rewritten(unit.source) for unit in units]
+        self.parts = split(first, self._bound, others, len(units[0].extents))
+        for unit, source in zip(units, (first, *others), strict=True):
+            unit.source = replace(self.parts, source=source).run_text()
+            unit.n_inputs -= len(self._request.options.bound)
+            given = [sizes for number, sizes in enumerate(unit.given) if number not in self._bound]
+            unit.given = (*given, *self.parts.shapes)
+            unit.prepared = PreparedBuffer()
+
+    def _rewritten(self, source: str) -> str:
+        return rewrite_bound(source, self._bound, self._request.options) if self._rewrites else source
+
+    def prepare(self, kernel: Unit) -> dict[str, float]:
+        computed, targets = _targets(self.parts, kernel)
+        text = self.parts.prepare_text(computed)
+        self.kernel = kernel
+        self.preparing = Unit(
+            text, len(self.parts.bound), kernel.target, kernel.options, kernel.libraries, kernel.threads
         )
-        preparing.targets = targets
-        seconds = run(cpu()[:-1], preparing, request.on_stage)
-        kernel.linked.append(preparing)
-        prepared[:] = [(kernel, preparing)]
+        self.preparing.targets = targets
+        seconds = run(cpu()[:-1], self.preparing, self._request.on_stage)
+        kernel.linked.append(self.preparing)
         return seconds
-
-    unbound = request.n_inputs - len(request.options.bound)
-    compiled = lower_dynamic(parts.run, replace(request, n_inputs=unbound, prepare=prepare))
-    kernel, preparing = prepared[0]
-    return _described(compiled, request.n_inputs, parts, preparing, kernel)
 
 
 def _require_bindable(target: str, options: CompileOptions, n_inputs: int) -> None:
@@ -101,7 +144,7 @@ def _arguments(source: str) -> int:
     return len(mlir.block_of(mlir.main_function(module)).arguments)
 
 
-def _targets(parts: Split | GraphSplit, kernel: Unit) -> tuple[list[Prepared], PrepareTargets]:
+def _targets(parts: Split, kernel: Unit) -> tuple[list[Prepared], PrepareTargets]:
     """The values that the prepare program returns, and where they and packed arguments go."""
     assert kernel.prepared is not None
     offsets, _ = kernel.prepared.layout(kernel.constants)
@@ -121,13 +164,12 @@ def _targets(parts: Split | GraphSplit, kernel: Unit) -> tuple[list[Prepared], P
 
 
 def _described(
-    kernel: CompiledKernel, n_inputs: int, parts: Split | GraphSplit, preparing: Unit, unit: Unit
+    kernel: CompiledKernel, n_inputs: int, parts: Split, preparing: Unit, unit: Unit
 ) -> CompiledKernel:
     """``kernel`` with all arguments of the program in its interface."""
     assert unit.prepared is not None
     bound = dict(zip(parts.bound, preparing.inputs, strict=True))
     others = iter(kernel.interface.inputs)
-    unbound = [index for index in range(n_inputs) if index not in bound]
     arguments = [bound[index] if index in bound else next(others) for index in range(_count(n_inputs, bound))]
     size = unit.prepared.layout(unit.constants)[1]
     described = BoundInterface(parts.bound, size, ALIGNMENT, text(preparing.workspace))
@@ -135,7 +177,6 @@ def _described(
         kernel.interface,
         inputs=tuple(arguments[:n_inputs]),
         constants=tuple(arguments[n_inputs:]),
-        symbols=tuple(replace(symbol, arg=unbound[symbol.arg]) for symbol in kernel.interface.symbols),
         abi=2,
         bound=described,
     )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import REDUCE_WINDOW
@@ -20,7 +21,6 @@ from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import kernel_of, pipeline_for
-from kcache_compiler.schedule.prepared import PreparedBuffer
 from kcache_compiler.shapes.formula import Formula, UnresolvedSize
 from kcache_compiler.shapes.monomial import factors
 from kcache_compiler.shapes.polynomial import formula_of_size
@@ -45,6 +45,18 @@ _SAMPLES = (3, 5, 5, 5)
 _SYMBOL = re.compile(r"\bs(\d+)\b")
 
 
+class Binding(Protocol):
+    """The bound arguments of a graph that is lowered at samples of its symbolic sizes."""
+
+    def split(self, units: Sequence[Unit]) -> None:
+        """Make the units, of the graph at all samples, those of its run program."""
+        ...
+
+    def prepare(self, kernel: Unit) -> dict[str, float]:
+        """Lower the prepare program for the unit of the run program, and return seconds by stage."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
     """What a graph is compiled for: arguments of ``compile_spec`` that its stages take."""
@@ -54,9 +66,7 @@ class Request:
     options: CompileOptions
     on_stage: Callable[[str], None]
     libraries: LibraryCache | None = None
-    #: Of the run program of a kernel with bound arguments: what lowers the prepare program, for the unit of
-    #: the run program before it is linked. Returns seconds by stage.
-    prepare: Callable[[Unit], dict[str, float]] | None = None
+    binding: Binding | None = None
 
 
 def lower_dynamic(graph: DynamicGraph, request: Request) -> CompiledKernel:
@@ -99,7 +109,7 @@ class _Lowered:
 def _lower_without_inference(graph: DynamicGraph, request: Request) -> _Lowered:
     """Lower a program with its sizes as they are; raises ``UnsupportedOp`` if inference may help."""
     if computes_sizes(graph.graph.body):
-        if request.prepare is not None:
+        if request.binding is not None:
             raise UnsupportedOp("bound arguments", "sizes of the kernel depend on data")
         return _lower_unknown(graph, request)
     try:
@@ -146,6 +156,8 @@ def _lower_at_samples(graph: DynamicGraph, sized: SizedGraph, request: Request) 
         units[0].libraries = request.libraries
         try:
             with ThreadPoolExecutor(1) as units[0].threads, mlir.new_context(), mlir.unknown_location():
+                if request.binding is not None:
+                    request.binding.split(units)
                 seconds = _lower_units(units, sized.sizes.sampling(samples), request)
         except Ambiguous:
             continue
@@ -160,10 +172,10 @@ def _lower_units(units: list[Unit], sampling: Sampling, request: Request) -> dic
         units, sampling, pipeline, request.on_stage, lambda: cut_open_parts(units, sampling, pipeline)
     )
     translated = [stage.name for stage in pipeline].index("seam")
-    if request.prepare is None:
+    if request.binding is None:
         return seconds | run(pipeline[translated:], units[0], request.on_stage)
     seconds |= run(pipeline[translated:-1], units[0], request.on_stage)
-    for name, spent in request.prepare(units[0]).items():
+    for name, spent in request.binding.prepare(units[0]).items():
         seconds[name] = seconds.get(name, 0.0) + spent
     return seconds | run(pipeline[-1:], units[0], request.on_stage)
 
@@ -174,7 +186,6 @@ def sample_unit(sized: SizedGraph, sample: Sequence[int], request: Request) -> U
     text = render_sample(graph, dict(enumerate(sample)))
     unit = Unit(text, request.n_inputs, target_named(request.target), request.options)
     unit.given = _argument_sizes(graph)
-    unit.prepared = None if request.prepare is None else PreparedBuffer()
     unit.extents = tuple(map(sized.sizes.formula, extent_sizes(graph)))
     unit.bounds = sized.sizes.checks
     return unit

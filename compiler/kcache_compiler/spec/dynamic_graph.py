@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -83,12 +83,6 @@ def computes_sizes(region: Region) -> bool:
         or any(map(computes_sizes, node.regions))
         for node in region.nodes
     )
-
-
-def is_static(node: Node, operands: Iterable[ValueType]) -> bool:
-    """Return whether an operation on ``operands`` has no symbolic size, in types, attributes and regions."""
-    region = Region(tuple(operands), (), (node._replace(operands=()),), ())
-    return node.op != "extent" and not _symbols(region) and not computes_sizes(region)
 
 
 # -- substitution

@@ -5,6 +5,9 @@
 in both. An operation on bound arguments only stays in the run program if its result is much larger than what
 it is computed from: a broadcast costs more to read than to compute. So does
 the conversion of half-precision elements, which products widen themselves.
+
+A program with symbolic sizes is split at samples of these: operations that differ between the samples, and
+what is computed with them, stay in the run program.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from kcache_compiler.errors import CompileFailed
 from kcache_compiler.lower.bound.weights_right import move_weights_right
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func
@@ -48,11 +52,16 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Split:
-    """A program, the positions of its bound arguments, and the values that are prepared."""
+    """A program, the positions of its bound arguments, and the values that are prepared, with their shapes.
+
+    ``extents`` of the last arguments stay the last ones of the run program.
+    """
 
     source: str
     bound: tuple[int, ...]
     values: tuple[Prepared, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    extents: int = 0
 
     def prepare_text(self, values: Sequence[Prepared]) -> str:
         """The program that takes the bound arguments and returns ``values``."""
@@ -66,26 +75,35 @@ class Split:
         return mlir.whole_text(module)
 
     def run_text(self) -> str:
-        """The program that takes the other arguments, then ``values``."""
+        """The program that takes the other arguments, then ``values``, then extents."""
         module = mlir.parse(self.source)
         main = mlir.main_function(module)
         body = mlir.block_of(main)
+        count = len(body.arguments)
+        last = range(count - self.extents, count)
         added: list[mlir.Value] = []
         for value in [_value(body, value) for value in self.values]:
             added.append(body.add_argument(value.type, mlir.unknown_location()))
             value.replace_all_uses_with(added[-1])
         erase_unused(body)
         move_weights_right(body, added)
-        _set_arguments(main, self.bound)
+        for argument in [body.arguments[index] for index in last]:
+            moved = body.add_argument(argument.type, mlir.unknown_location())
+            argument.replace_all_uses_with(moved)
+        _set_arguments(main, {*self.bound, *last})
         return mlir.whole_text(module)
 
 
-def split(source: str, bound: Collection[int]) -> Split:
-    """Split the module ``source`` by the positions of its bound arguments. All sizes are static."""
+def split(source: str, bound: Collection[int], samples: Sequence[str] = (), extents: int = 0) -> Split:
+    """Split the module ``source`` by the positions of its bound arguments. All sizes are static.
+
+    ``samples``: the module at other values of its symbolic sizes. Raises ``CompileFailed`` if the operations
+    of these are not the same.
+    """
     module = mlir.parse(source)
     body = mlir.block_of(mlir.main_function(module))
     ops = mlir.operations(body)
-    sources = sources_of(body, bound)
+    sources = sources_of(body, bound, _varying(ops, samples))
     prepared: set[Prepared] = set()
     needed: set[mlir.Value] = set()
     for number, op in reversed(list(enumerate(ops))):
@@ -100,7 +118,21 @@ def split(source: str, bound: Collection[int]) -> Split:
         smallest = min(bound, key=lambda index: _bytes(body.arguments[index].type))
         prepared.add(Prepared(-1, smallest))
     ordered = sorted(prepared, key=lambda value: (value.operation, value.index))
-    return Split(source, tuple(sorted(bound)), tuple(ordered))
+    shapes = [[size or 0 for size in mlir.sizes_of(_value(body, value).type)] for value in ordered]
+    return Split(source, tuple(sorted(bound)), tuple(ordered), tuple(map(tuple, shapes)), extents)
+
+
+def _varying(ops: Sequence[mlir.Op], samples: Sequence[str]) -> set[int]:
+    """The positions of operations whose types or attributes have symbolic sizes."""
+    varying: set[int] = set()
+    for sample in samples:
+        module = mlir.parse(sample)
+        others = mlir.operations(mlir.block_of(mlir.main_function(module)))
+        if list(map(mlir.name_of, others)) != list(map(mlir.name_of, ops)):
+            raise CompileFailed("sizes", "rewrites of the program depend on a size")
+        pairs = enumerate(zip(ops, others, strict=True))
+        varying.update(number for number, pair in pairs if len(set(map(mlir.local_text, pair))) > 1)
+    return varying
 
 
 def _is_prepared(op: mlir.Op, sources: frozenset[int], body: mlir.Block) -> bool:

@@ -2,7 +2,10 @@
 
 A buffer is live from the first to the last statement of the function's block that accesses it or a view of
 it; a buffer inside a loop or branch is live during that whole statement. Buffers with disjoint live ranges
-share slots; a slot of symbolic size is reused only by buffers that are provably not larger.
+share bytes: those whose sizes are multiples of one monomial of symbols, such as all static ones, have an area
+in which each is at the lowest offset that is free during its life, the largest first. Other buffers, and the
+smallest of long programs, share slots; a slot of symbolic size is reused only by buffers that are provably
+not larger.
 """
 
 from __future__ import annotations
@@ -21,6 +24,11 @@ from kcache_compiler.shapes.guards import proves
 from kcache_compiler.shapes.polynomial import normalize, polynomial
 
 ALIGNMENT = 64
+#: Buffers of an area at most: placing takes time quadratic in their number.
+AREA_BUFFERS = 1024
+
+#: The first and the last statement during which a buffer is live.
+_Life = tuple[int, int]
 
 
 @dataclass
@@ -49,16 +57,76 @@ def plan(
     for launch in launches:
         position.update(dict.fromkeys(launch, position[launch[0]]))
     excluded = set(spared)
-    slots = Slots()
-    placed: list[tuple[mlir.Op, int]] = []
     lives = [
         (_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc") if alloc not in excluded
     ]
-    for (first, last), alloc in sorted(lives, key=lambda entry: entry[0][0]):
-        placed.append((alloc, slots.place(_bytes_of(alloc, shapes), first, last)))
-    sizes = [aligned(_at_least_none(size) if counted else size) for size in slots.sizes]
-    offsets = ends([0, *sizes[:-1]])
-    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum(Counter(sizes)))
+    lives.sort(key=lambda entry: entry[0][0])
+    sizes = [_bytes_of(alloc, shapes) for _, alloc in lives]
+    areas, rest = _areas([life for life, _ in lives], sizes)
+    offsets: dict[int, Formula] = {}
+    end: Formula = 0
+    for area in areas:
+        offsets |= {number: add(end, mul(unit, area.monomial)) for number, unit in area.offsets.items()}
+        end = add(end, mul(area.size, area.monomial))
+    slots = Slots()
+    numbers = {number: slots.place(sizes[number], *lives[number][0]) for number in rest}
+    ended = ends([aligned(_at_least_none(size) if counted else size) for size in slots.sizes])
+    begins = [0, *ended]
+    offsets |= {number: add(end, begins[slot]) for number, slot in numbers.items()}
+    placed = [(alloc, offsets[number]) for number, (_, alloc) in enumerate(lives)]
+    return Plan(placed, add(end, ended[-1]) if ended else end)
+
+
+@dataclass(frozen=True)
+class _Area:
+    """Buffers whose sizes and ``offsets``, by number, are multiples of ``monomial``, as is ``size``."""
+
+    monomial: Formula
+    offsets: dict[int, int]
+    size: int
+
+
+def _areas(lives: Sequence[_Life], sizes: Sequence[Formula]) -> tuple[list[_Area], list[int]]:
+    """The areas of buffers, and the buffers that are in none."""
+    grouped: dict[tuple[str, ...], dict[int, int]] = {}
+    rest: list[int] = []
+    for number, size in enumerate(sizes):
+        terms = {(): 0} if size == 0 else polynomial(size) or {}
+        if len(terms) != 1:
+            rest.append(number)
+            continue
+        ((names, bytes_of_one),) = terms.items()
+        rounded = -(-bytes_of_one // ALIGNMENT) * ALIGNMENT
+        if names and 8 * rounded > 9 * bytes_of_one:
+            rest.append(number)
+        else:
+            grouped.setdefault(names, {})[number] = rounded
+    areas: list[_Area] = []
+    for names, units in grouped.items():
+        chosen = sorted(units, key=lambda number: (-units[number], number))
+        rest += chosen[AREA_BUFFERS:]
+        del chosen[AREA_BUFFERS:]
+        offsets, end = lowest_offsets([(*lives[number], units[number]) for number in chosen])
+        areas.append(_Area(product(list(names)), dict(zip(chosen, offsets, strict=True)), end))
+    return areas, sorted(rest)
+
+
+def lowest_offsets(buffers: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
+    """For buffers of first and last statement and size, in order, the lowest offset at which each is apart
+    from those before it that are live during its life; and the end of all.
+    """
+    placed: list[tuple[int, int, int, int]] = []
+    offsets: list[int] = []
+    for first, last, size in buffers:
+        offset = 0
+        for begin, end, other_first, other_last in placed:
+            if other_first <= last and first <= other_last:
+                if begin - offset >= size:
+                    break
+                offset = max(offset, end)
+        bisect.insort(placed, (offset, offset + size, first, last))
+        offsets.append(offset)
+    return offsets, max((end for _, end, _, _ in placed), default=0)
 
 
 class _Positions(dict[mlir.Op, int]):

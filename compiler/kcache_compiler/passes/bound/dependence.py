@@ -13,19 +13,22 @@ _IMPURE = frozenset({"stablehlo.rng"})
 Sources = frozenset[int] | None
 
 
-def sources_of(body: mlir.Block, bound: Collection[int]) -> list[Sources]:
-    """For each operation of ``body`` the bound arguments that it depends on; None for the last one."""
+def sources_of(body: mlir.Block, bound: Collection[int], varying: Collection[int] = ()) -> list[Sources]:
+    """For each operation of ``body`` the bound arguments that it depends on; None for the last one, and for
+    those that depend on the operations at the positions ``varying``.
+    """
     known: dict[mlir.Value, Sources] = {
         argument: frozenset({index}) if index in bound else None
         for index, argument in enumerate(body.arguments)
     }
     sources: list[Sources] = []
-    for op in mlir.operations(body):
+    for number, op in enumerate(mlir.operations(body)):
         depends: Sources = frozenset()
         for operand in read_values(op):
             source = known[operand]
             depends = None if depends is None or source is None else depends | source
-        if is_impure(op) or any(None in mlir.sizes_of(result.type) for result in op.results):
+        dynamic = number in varying or any(None in mlir.sizes_of(result.type) for result in op.results)
+        if dynamic or is_impure(op):
             depends = None
         sources.append(depends)
         known.update(dict.fromkeys(op.results, depends))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,19 @@ import pytest
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.bound.split_graph import split_graph
+from kcache_compiler.lower.bound.split import split
+from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.shapes.monomial import evaluate
 from kcache_compiler.spec.dynamic_graph import dynamic_graph
+from kcache_compiler.spec.rendering.dynamic import extent_sizes, render_sample
+from kcache_compiler.spec.shape_inference import infer_sizes
 from kcache_compiler.spec.specialize import fixed_sizes, specialize
 from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, TensorType
-from tests.compiler.codegen_harness import NUMPY, aligned, load
+from tests.compiler.codegen_harness import NUMPY, aligned, kernel_of, load
 from tests.compiler.dynamic_corpus import COMPILED, TARGET, case
+from tests.compiler.passes.bound.convolutional import ProgramText
 
 Array = Any
 #: Graphs, and which of their symbols is dynamic.
@@ -137,16 +142,46 @@ def rows_are_dynamic() -> tuple[str, ArgSpec]:
 def test_values_of_static_shape_are_prepared():
     text, arguments = rows_are_dynamic()
     graph = parse_spec(text)
-    parts = split_graph(dynamic_graph(specialize(graph, fixed_sizes(graph, arguments))), (1, 2, 3))
-    body = parts.run.graph.body
-    # Those of the two products; that of the weight is prepared.
-    assert [node.op for node in body.nodes].count("multiply") == 2
-    # The scaled weight, the bias that is broadcast at each call, and the second weight.
-    assert sorted(kind.dims or () for kind in body.captures) == [(48,), (48, 64), (96, 48)]
-    assert "multiply" in parts.prepare_text(parts.values)
+    sized = infer_sizes(dynamic_graph(specialize(graph, fixed_sizes(graph, arguments))))
+    samples = sized.sizes.samples(3, 0)
+    assert samples is not None
+    first, *others = (render_sample(sized.graph, dict(enumerate(sample))) for sample in samples)
+    with mlir.new_context(), mlir.unknown_location():
+        parts = split(first, (1, 2, 3), others, len(extent_sizes(sized.graph)))
+        # The scaled weight, the bias that is broadcast at each call, and the second weight.
+        assert sorted(parts.shapes) == [(48,), (48, 64), (96, 48)]
+        assert "stablehlo.multiply" not in parts.run_text()
+        assert "stablehlo.multiply" in parts.prepare_text(parts.values)
 
 
 def test_bound_arguments_have_static_sizes():
     text, arguments = rows_are_dynamic()
     with pytest.raises(UnsupportedOp, match="argument 0 has dynamic sizes"):
         compile_spec(text, arguments, TARGET, CompileOptions(bound=(0, 1)), lambda _: None)
+
+
+def _network(batch: int) -> tuple[str, list[TensorType]]:
+    """Convolutions of NCHW images, dense and padded, depthwise, and of one element; and the arguments."""
+    program = ProgramText()
+    x = program.argument(batch, 16, 9, 10)
+    first = program.relu(program.convolution(x, 32, 3, padding=1))
+    second = program.relu(program.convolution(first, 32, 3, padding=1, groups=32))
+    result = program.relu(program.binary("add", program.convolution(second, 32), first))
+    return program.text(result), [TensorType("f64", each.sizes) for each in program.arguments]
+
+
+def test_convolutions_of_a_dynamic_batch_have_channels_last():
+    text, kinds = _network(7)
+    canonical = canonicalize(text.encode(), "stablehlo", "default")
+    opened = replace(kinds[0], dims=(canonical.symbolic_args[0].dims[0], *kinds[0].dims[1:]))
+    bound = tuple(range(1, len(kinds)))
+    arguments, options = ArgSpec((opened, *kinds[1:])), CompileOptions(bound=bound)
+    compiled = compile_spec(canonical.spec_text, arguments, TARGET, options, lambda _: None)
+    assert b"_packed_in_place_run" in compiled.artifacts["llvm"]
+    draw = np.random.default_rng(0)
+    _, *weights = arrays = [draw.standard_normal(tuple(map(int, kind.dims))) for kind in kinds]
+    dynamic = Bound(compiled, arrays)
+    for batch in (1, 2, 5):
+        x = draw.standard_normal((batch, *arrays[0].shape[1:]))
+        expected = kernel_of(_network(batch)[0], TARGET)(x, *weights)
+        np.testing.assert_allclose(dynamic(x, *weights)[0], expected[0], 1e-10, 1e-10)

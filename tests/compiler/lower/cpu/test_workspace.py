@@ -1,11 +1,13 @@
-"""Slots of the workspace: what lives at one time is apart, and the free slot that fits best is taken."""
+"""Areas and slots of the workspace: what lives at one time is apart, and the free slot that fits best is
+taken.
+"""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcache_compiler.lower.cpu.workspace import Slots, ends
+from kcache_compiler.lower.cpu.workspace import Slots, ends, lowest_offsets
 from kcache_compiler.shapes.formula import Formula, evaluate, text
 
 _SIZES: st.SearchStrategy[Formula] = st.sampled_from([64, 64, 128, 192, 4096, "s0", ("*", 64, "s0"), "s1"])
@@ -48,3 +50,22 @@ def test_places_in_a_long_program_are_short_formulas() -> None:
     symbols = {"s0": 7, "s1": 11}
     assert [evaluate(one, symbols) for one in found[2::3]] == [n * (64 + 28 + 11) for n in range(1, 2001)]
     assert max(len(text(one)) for one in found) < 40
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), st.sampled_from([64, 128, 640])), max_size=40)
+)
+def test_buffers_of_an_area_that_are_live_together_are_apart(lives: list[tuple[int, int, int]]) -> None:
+    buffers = [(first, first + length, size) for first, length, size in lives]
+    offsets, end = lowest_offsets(buffers)
+    spans = [(offset, offset + size) for offset, (*_, size) in zip(offsets, buffers, strict=True)]
+    assert end == max((stop for _, stop in spans), default=0)
+    for number, (begin, stop) in enumerate(spans):
+        first, last, _ = buffers[number]
+        for other in range(number):
+            together = buffers[other][0] <= last and first <= buffers[other][1]
+            assert not together or stop <= spans[other][0] or spans[other][1] <= begin
+
+
+def test_small_buffers_share_the_bytes_of_a_large_one() -> None:
+    assert lowest_offsets([(0, 1, 640), (2, 5, 320), (2, 3, 320), (4, 5, 256)]) == ([0, 0, 320, 320], 640)

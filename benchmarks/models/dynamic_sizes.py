@@ -1,0 +1,113 @@
+"""One kernel for all batches, or all lengths, beside kernels of static sizes.
+
+``python -m benchmarks.models.dynamic_sizes [--models NAMES] [--axis batch|length] [--sizes N,N] [--bound]
+[--json FILE]``, on one thread. A model is exported by ``torch.export``, once with a dynamic axis and once for
+each size; both kernels are called in turns with inputs of that size, after their results were compared.
+Seconds are those that the thread computed, so that other processes lengthen them less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import kcache_grpc as kcache
+from benchmarks.bound_arguments import computed
+from benchmarks.environment import clear_and_restart, description
+from benchmarks.models.catalog import Inputs, made
+from benchmarks.rounds import interleave, ratio
+
+MODELS = ("resnet50", "mobilenetv3", "vit", "bert", "gpt2-prefill")
+SIZES = {"batch": (1, 2, 8, 32), "length": (16, 33, 64, 100, 128, 255, 256, 512)}
+AXES = {"batch": 0, "length": 1}
+#: Size at which the axis is dynamic: torch.export takes 0 and 1 for static sizes.
+TRACED = 7
+#: Seconds of a round, about.
+ROUND = 0.2
+
+
+def sized(inputs: Inputs, axis: int, size: int) -> Inputs:
+    """Inputs of another batch or length, of the same values."""
+    return tuple(
+        tensor.repeat_interleave(-(-size // tensor.shape[axis]), axis).narrow(axis, 0, size).contiguous()
+        for tensor in inputs
+    )
+
+
+def exported(module: nn.Module, inputs: Inputs, axis: int | None) -> Any:
+    """The program, of static sizes or with one dynamic ``axis``."""
+    if axis is None:
+        return torch.export.export(module, inputs)
+    size = torch.export.Dim("size", min=1, max=512)
+    return torch.export.export(module, inputs, dynamic_shapes=tuple({axis: size} for _ in inputs))
+
+
+def caller(kernel: Any, inputs: Inputs) -> Callable[[], Any]:
+    return lambda: kernel(*inputs)
+
+
+def measured(client: kcache.Client, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The ratio of processor times, dynamic / static, by size."""
+    module, inputs = made(name)
+    axis = AXES[options.axis]
+    wishes: dict[str, Any] = {"bound": "weights"} if options.bound else {}
+    dynamic = client.compile(exported(module, sized(inputs, axis, TRACED), axis), dynamic=True, **wishes)
+    rows: dict[str, Any] = {}
+    for size in options.sizes or SIZES[options.axis]:
+        given = sized(inputs, axis, size)
+        static = client.compile(exported(module, given, None), **wishes)
+        calls = {"dynamic": caller(dynamic, given), "static": caller(static, given)}
+        for result, expected in zip(*(call() for call in calls.values()), strict=True):
+            torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
+        contenders = {each: computed(call) for each, call in calls.items()}
+        count = max(1, int(ROUND / max(1e-6, contenders["static"](1) or 0)))
+        samples = interleave(contenders, rounds=options.rounds, calls=count)
+        middle, low, high = ratio(samples["dynamic"], samples["static"])
+        row = {"ratio": middle, "least": low, "greatest": high, "static": samples["static"].median}
+        rows[str(size)] = row
+        bound = "bound" if options.bound else "plain"
+        print(
+            f"| {name} | {bound} | {options.axis} {size} | {row['static'] * 1e3:.2f} ms | "
+            f"{middle:.2f} ({low:.2f} to {high:.2f}) |",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--models", type=lambda text: text.split(","), default=list(MODELS))
+    parser.add_argument("--axis", choices=SIZES, default="batch")
+    parser.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")], default=None)
+    parser.add_argument("--bound", action="store_true", help="with bound weights")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--cache", type=Path, help="directory of compiled kernels that later runs use again")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: dict[str, Any] = {}
+    print("| model | weights | size | static | dynamic / static |")
+    print("| --- | --- | --- | --- | --- |")
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        kcache.Client(cache_dir=options.cache or Path(directory)) as client,
+        torch.no_grad(),
+    ):
+        for name in options.models:
+            rows[name] = measured(client, name, options)
+    if options.json:
+        options.json.write_text(json.dumps({"environment": description(), "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    clear_and_restart("benchmarks.models.dynamic_sizes")
+    os.environ["KCACHE_NUM_THREADS"] = "1"
+    main()
