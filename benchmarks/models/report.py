@@ -13,8 +13,12 @@ from benchmarks.rounds import Sample, ratio
 Row = dict[str, Any]
 
 
-def key(model: str, threads: int) -> str:
-    return f"{model}, {threads} {'thread' if threads == 1 else 'threads'}"
+def title(model: str, dtype: str) -> str:
+    return model if dtype == "f32" else f"{model} in {dtype}"
+
+
+def key(model: str, threads: int, dtype: str = "f32") -> str:
+    return f"{title(model, dtype)}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def samples(row: Row) -> dict[str, Sample]:
