@@ -53,6 +53,7 @@ def _measured(options: argparse.Namespace, program: str, threads: int) -> dict[s
         with ServerProcess(Path(name) / "server") as server:
             return measured(
                 program,
+                "f32",
                 threads,
                 options.contenders,
                 options.rounds,

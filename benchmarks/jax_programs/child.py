@@ -1,4 +1,4 @@
-"""One contender, one program: ``python -m benchmarks.jax_programs.child PROGRAM CONTENDER THREADS FOLDER``.
+"""One contender, one program: ``python -m benchmarks.jax_programs.child NAME f32 CONTENDER THREADS FOLDER``.
 
 Lines as those of ``benchmarks.models.child``. The contender ``reference`` writes the results in f64 to
 FOLDER, and says how far those of ``jax.jit`` in f32 are off.
@@ -19,7 +19,7 @@ _WARM = 2
 
 
 def main() -> None:
-    name, contender, threads, folder = sys.argv[1:]
+    name, _, contender, threads, folder = sys.argv[1:]
     os.environ["JAX_PLATFORMS"] = "cpu"
     serve(int(threads), lambda: _answer(name, contender, Path(folder)))
 

@@ -1,12 +1,13 @@
-"""Whole models at real size, with random weights, in f32 and with batch 1: kcache beside other compilers.
+"""Whole models at real size, with random weights and with batch 1: kcache beside other compilers.
 
     python -m benchmarks.models [--models resnet50,bert] [--contenders kcache,eager] [--threads 1,2]
-                                [--rounds 7] [--budget 1] [--json FILE] [--pictures FOLDER]
+                                [--dtype f32|bf16] [--rounds 7] [--budget 1] [--json FILE] [--pictures FOLDER]
 
 Each contender is a process of its own, pinned to as many CPUs as there are threads. All processes of a model
 are started and checked one after another, then measured in turns, in another order each round; while one
 is measured the others sleep. Results are compared with eager mode in f64: an error of more than twice that of
-eager mode in f32 is reported, and not timed. Who is not installed, or fails, is reported with its reason.
+eager mode in the type of the weights is reported, and not timed. Who is not installed, or fails, is reported
+with its reason.
 
 --json FILE has the rows that are complete; a second run with the same FILE measures those that it lacks.
 """
@@ -23,7 +24,7 @@ from typing import Any
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.models.arguments import counts, names
-from benchmarks.models.catalog import ALL, MODELS
+from benchmarks.models.catalog import ALL, DTYPES, MODELS
 from benchmarks.models.contenders import CONTENDERS
 from benchmarks.models.pictures import draw
 from benchmarks.models.processes import measured
@@ -40,6 +41,7 @@ def arguments() -> argparse.Namespace:
         "--contenders", type=names(CONTENDERS), default=list(CONTENDERS), help=f"of {', '.join(CONTENDERS)}"
     )
     parser.add_argument("--threads", type=counts, default=[1, 2], help="numbers of threads, 1,2")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="of weights and inputs")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of a contender in a round")
     parser.add_argument("--patience", type=float, default=900.0, help="seconds until a process is given up")
@@ -61,23 +63,25 @@ def run(options: argparse.Namespace, found: dict[str, Any]) -> None:
     """Measure what ``found`` lacks; the file is written after each row."""
     for threads in options.threads:
         for model in options.models:
-            if key(model, threads) in found["rows"]:
+            name = key(model, threads, options.dtype)
+            if name in found["rows"]:
                 continue
-            with tempfile.TemporaryDirectory(prefix="kcache-models-") as name:
-                (Path(name) / "server").mkdir()
-                with ServerProcess(Path(name) / "server") as server:
+            with tempfile.TemporaryDirectory(prefix="kcache-models-") as folder:
+                (Path(folder) / "server").mkdir()
+                with ServerProcess(Path(folder) / "server") as server:
                     row = measured(
                         model,
+                        options.dtype,
                         threads,
                         options.contenders,
                         options.rounds,
                         options.budget,
                         options.patience,
-                        Path(name),
+                        Path(folder),
                         server.address,
                     )
-            found["rows"][key(model, threads)] = {"model": model, "threads": threads, **row}
-            print(*lines({key(model, threads): row}, options.contenders), sep="\n", flush=True)
+            found["rows"][name] = {"model": model, "threads": threads, "dtype": options.dtype, **row}
+            print(*lines({name: row}, options.contenders), sep="\n", flush=True)
             if options.json:
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 options.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The models by name: random weights, f32, batch 1."""
+"""The models by name: random weights, batch 1."""
 
 from __future__ import annotations
 
@@ -92,8 +92,13 @@ SMOKE = "smoke"
 ALL = {**MODELS, SMOKE: Model(_smoke, lambda: (torch.randn(1, 64),))}
 
 
-def made(name: str) -> tuple[nn.Module, Inputs]:
+#: The types of weights and of inputs that are floats.
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+def made(name: str, dtype: str = "f32") -> tuple[nn.Module, Inputs]:
     """The model and its inputs, the same in every process. Raises ``ImportError`` without its package."""
     torch.manual_seed(0)
-    model = ALL[name]
-    return model.module().eval(), model.inputs()
+    model, kind = ALL[name], DTYPES[dtype]
+    module, inputs = model.module().eval().to(kind), model.inputs()
+    return module, tuple(each.to(kind) if each.is_floating_point() else each for each in inputs)

@@ -1,9 +1,9 @@
-"""One contender and one model: ``python -m benchmarks.models.child MODEL CONTENDER THREADS FOLDER``.
+"""One contender and one model: ``python -m benchmarks.models.child MODEL DTYPE CONTENDER THREADS FOLDER``.
 
 The first line on stdout says that it is ready, with the seconds until the first result and the error, or
 why it is not. Each line on stdin, a number of seconds and the name of a clock, asks for a round of about that
 length; the answer is the median of its calls. The contender ``reference`` writes the outputs in f64 to
-FOLDER, and says how far eager mode is.
+FOLDER, and says how far eager mode in DTYPE is.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WARM = 2
 
 
 def main() -> None:
-    name, contender, threads, folder = sys.argv[1:]
-    serve(int(threads), lambda: answers(name, contender, int(threads), Path(folder)))
+    name, dtype, contender, threads, folder = sys.argv[1:]
+    serve(int(threads), lambda: answers(name, dtype, contender, int(threads), Path(folder)))
 
 
 def serve(threads: int, ready: Callable[[], dict[str, Any]]) -> None:
@@ -44,7 +44,7 @@ def serve(threads: int, ready: Callable[[], dict[str, Any]]) -> None:
         print(json.dumps(timed(call, float(budget), CLOCKS[clock])), file=told)
 
 
-def answers(name: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
+def answers(name: str, dtype: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
     """What is told before the first round, and ``call`` if the results are right."""
     # Imports come here, after the affinity is set: libraries count CPUs when they load.
     import torch
@@ -53,22 +53,22 @@ def answers(name: str, contender: str, threads: int, folder: Path) -> dict[str, 
     try:
         with torch.no_grad():
             return (
-                _reference(name, folder)
+                _reference(name, dtype, folder)
                 if contender == REFERENCE
-                else _ready(name, contender, threads, folder)
+                else _ready(name, dtype, contender, threads, folder)
             )
     except Exception as error:  # noqa: BLE001 - of any library: it is the reason in the report
         absent = type(error).__name__ == "Absent"
         return {"reason": str(error) if absent else first_line(error)}
 
 
-def _reference(name: str, folder: Path) -> dict[str, Any]:
+def _reference(name: str, dtype: str, folder: Path) -> dict[str, Any]:
     import torch
 
     from benchmarks.models.catalog import made
     from benchmarks.models.contenders import eager
 
-    module, inputs = made(name)
+    module, inputs = made(name, dtype)
     call, read = eager(module, inputs, 0, folder)
     single = read(call())
     wide = tuple(each.double() if each.is_floating_point() else each for each in inputs)
@@ -78,13 +78,13 @@ def _reference(name: str, folder: Path) -> dict[str, Any]:
     return {"error": distance(single, exact)}
 
 
-def _ready(name: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
+def _ready(name: str, dtype: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
     import torch
 
     from benchmarks.models.catalog import made
     from benchmarks.models.contenders import CONTENDERS, decisions
 
-    module, inputs = made(name)
+    module, inputs = made(name, dtype)
     began = time.perf_counter()
     run, read = CONTENDERS[contender](module, inputs, threads, folder)
 
@@ -102,7 +102,8 @@ def _ready(name: str, contender: str, threads: int, folder: Path) -> dict[str, A
 def distance(found: list[Any], exact: list[Any]) -> float:
     """The root mean square of differences, relative to that of the output; the largest of all outputs.
 
-    Infinite for other shapes and NaN. An element that is wrong shows, as f32 alone is off by 1e-7 or 1e-6.
+    Infinite for other shapes and NaN. An element that is wrong shows, as f32 alone is off by 1e-7 or 1e-6,
+    and bf16 by 1e-2.
     """
     if [tuple(each.shape) for each in found] != [tuple(each.shape) for each in exact]:
         return float("inf")

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models.report import median_milliseconds
+from benchmarks.models.report import median_milliseconds, title
 from benchmarks.picture import bars
 
 _COLUMNS = 3
@@ -21,7 +21,8 @@ def draw(found: dict[str, Any], folder: Path) -> list[Path]:
     by_threads: dict[int, dict[str, dict[str, float]]] = {}
     for row in found["rows"].values():
         if values := median_milliseconds(row):
-            by_threads.setdefault(row["threads"], {})[row["model"]] = values
+            panels = by_threads.setdefault(row["threads"], {})
+            panels[title(row["model"], row.get("dtype", "f32"))] = values
     return [_figure(pyplot, found, count, models, folder) for count, models in by_threads.items()]
 
 

@@ -16,6 +16,8 @@ from benchmarks.models.child import REFERENCE, REFERENCE_FILE
 
 #: Seconds before each round, in which threads of the others that spin go to sleep.
 _SETTLE = 0.3
+#: The relative error of rounding to a type, which eager mode is assumed to have at least.
+_ROUNDING = {"f32": 2.0**-24, "bf16": 2.0**-9}
 
 
 class Contender:
@@ -80,6 +82,7 @@ class Contender:
 
 def measured(
     model: str,
+    dtype: str,
     threads: int,
     names: Sequence[str],
     rounds: int,
@@ -90,7 +93,7 @@ def measured(
     child: str = "benchmarks.models.child",
     clock: str = "wall",
 ) -> dict[str, Any]:
-    """A model's row: seconds by contender and round, or reasons; ``error`` is that of the reference in f32.
+    """A row: seconds by contender and round, or reasons; ``error`` is that of the reference in ``dtype``.
 
     ``child`` is the module that a contender's process runs.
     """
@@ -107,7 +110,7 @@ def measured(
         here = folder if name == REFERENCE else place
         if name != REFERENCE and not (place / REFERENCE_FILE).exists():
             (place / REFERENCE_FILE).symlink_to(folder / REFERENCE_FILE)
-        return Contender(name, [child, model, name, str(threads), str(here)], environment, patience)
+        return Contender(name, [child, model, dtype, name, str(threads), str(here)], environment, patience)
 
     reference = start(REFERENCE)
     reference.stop()
@@ -118,7 +121,7 @@ def measured(
     try:
         for name in names:
             contenders.append(start(name))
-            _judge(contenders[-1], error)
+            _judge(contenders[-1], 2 * max(error, _ROUNDING[dtype]))
         for number in range(rounds):
             at = number % len(contenders)
             for contender in contenders[at:] + contenders[:at]:
@@ -132,9 +135,8 @@ def measured(
     }
 
 
-def _judge(contender: Contender, error: float) -> None:
-    """Takes part only if its error is at most twice that of eager mode in f32, or twice half a unit."""
-    most = 2 * max(error, 2.0**-24)
+def _judge(contender: Contender, most: float) -> None:
+    """Takes part only if its error is at most ``most``."""
     if "reason" not in contender.first and contender.first["error"] > most:
         wrong = f"wrong: its error is {contender.first['error']:.1e}, more than {most:.1e}"
         contender.first = {**contender.first, "reason": wrong}

@@ -14,8 +14,12 @@ Row = dict[str, Any]
 OURS = ("kcache", "kcache-bound", "kcache-export")
 
 
-def key(model: str, threads: int) -> str:
-    return f"{model}, {threads} {'thread' if threads == 1 else 'threads'}"
+def title(model: str, dtype: str) -> str:
+    return model if dtype == "f32" else f"{model} in {dtype}"
+
+
+def key(model: str, threads: int, dtype: str = "f32") -> str:
+    return f"{title(model, dtype)}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def samples(row: Row) -> dict[str, Sample]:

@@ -140,7 +140,7 @@ class Llama(nn.Module):
         angles = torch.cat((angles, angles), -1)
         x = self.tokens(tokens)
         for block in self.blocks:
-            x = block(x, angles.cos(), angles.sin())
+            x = block(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
         return self.head(self.norm(x))
 
 

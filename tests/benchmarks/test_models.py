@@ -107,15 +107,23 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
+@pytest.mark.parametrize("dtype", catalog.DTYPES)
+def test_weights_and_inputs_have_the_chosen_type(dtype: str) -> None:
+    module, inputs = catalog.made(catalog.SMOKE, dtype)
+    assert {each.dtype for each in (*module.parameters(), *inputs)} == {catalog.DTYPES[dtype]}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1000)
-def test_contenders_are_checked_and_measured_in_processes_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", catalog.DTYPES)
+def test_contenders_are_checked_and_measured_in_processes_of_their_own(tmp_path: Path, dtype: str) -> None:
     file = tmp_path / "models.json"
     arguments = ("--models", "smoke", "--threads", "1", "--contenders", "kcache,eager,openvino")
+    arguments += ("--dtype", dtype)
     done = _run(*arguments, "--rounds", "3", "--budget", "0.05", "--json", str(file))
     assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text())
-    contenders = found["rows"]["smoke, 1 thread"]["contenders"]
+    contenders = found["rows"][report.key("smoke", 1, dtype)]["contenders"]
     for name in ("kcache", "eager"):
         assert len(contenders[name]["seconds"]) == 3
         assert min(contenders[name]["seconds"]) > 0

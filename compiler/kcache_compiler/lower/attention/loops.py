@@ -300,6 +300,6 @@ class Run:
         values = code.at(places["values"], code.mul(low, form.columns), wide)
         code.call(
             f"{form.name}_mix",
-            *((count, "i64"), (keys, "i64"), (self.columns, "i64")),
+            *((count, "i64"), (keys, "i64"), (facts["columns"], "i64"), (self.columns, "i64")),
             *((places["tile"], _POINTER), (values, _POINTER), (sums, _POINTER)),
         )

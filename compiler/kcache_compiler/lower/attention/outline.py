@@ -166,6 +166,7 @@ def _facts(attention: Gathered) -> list[Formula]:
 def attention_library(form: AttentionForm) -> str:
     """The text of all functions of ``form``."""
     parts = [consecutive(form), table(form), runs(form), pack_a(form), pack_b(form)]
-    parts += [tile(form, rows) for rows in row_counts(form)]
+    for vectors in (0, 1) if form.narrow else (0,):
+        parts += [tile(form, rows, vectors=vectors) for rows in row_counts(form)]
     parts += [write(form) for write in (scores, mix, scale, shrink, finite, tame, settled)]
     return "\n".join([*parts, Run(form).text()])

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 from kcache_compiler.lower.attention.blocking import AttentionForm
-from kcache_compiler.lower.gemm.micro_kernel import row_counts
+from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile_name
 from kcache_compiler.mlir.text_builder import Code, Name
 
 _POINTER = "!llvm.ptr"
 
 
 def _tiles(
-    code: Code, form: AttentionForm, arguments: tuple[Name, Name, Name, Name, Name, Name, Name]
+    code: Code, form: AttentionForm, columns: Name, arguments: tuple[Name, Name, Name, Name, Name, Name]
 ) -> None:
-    """Emit the tiles of a panel's rows; ``k, a, b, step, c, ldc, load`` are the arguments of the first."""
-    k, a, b, step, c, ldc, load = arguments
+    """Emit the tiles of a panel's rows; ``k, a, b, c, ldc, load`` are the arguments of the first.
+
+    A tile of one vector computes the last ``columns`` if they are so few.
+    """
+    if form.narrow:
+        with code.when(code.compare("sle", columns, form.lanes)):
+            _tiles_of(code, form, 1, arguments)
+        with code.otherwise():
+            _tiles_of(code, form, 0, arguments)
+    else:
+        _tiles_of(code, form, 0, arguments)
+
+
+def _tiles_of(
+    code: Code, form: AttentionForm, vectors: int, arguments: tuple[Name, Name, Name, Name, Name, Name]
+) -> None:
+    """Emit the tiles of so many vectors of columns, as many as the form has if 0."""
+    k, a, b, c, ldc, load = arguments
     full, *parts = row_counts(form)
 
     def call(rows: int, first: Name) -> None:
         code.call(
-            f"{form.name}_tile_{rows}",
+            tile_name(form, rows, vectors=vectors),
             (k, "i64"),
             (code.at(a, code.mul(first, form.row_step), form.wide), _POINTER),
             (b, _POINTER),
-            (step, "i64"),
+            (code.const(form.columns), "i64"),
             (code.at(c, code.mul(first, ldc), form.wide), _POINTER),
             (ldc, "i64"),
-            (code.const(form.columns), "i64"),
+            (code.const((vectors or form.vectors) * form.lanes), "i64"),
             (load, "i1"),
         )
 
@@ -50,17 +66,18 @@ def scores(form: AttentionForm) -> str:
         b = code.at("%b", code.add(panel, code.mul(start, form.columns)), form.wide)
         c = code.at("%c", column.counter, form.wide)
         load = code.compare("ne", piece.counter, 0)
-        _tiles(code, form, (k, a, b, code.const(form.columns), c, code.const(form.row_step), load))
+        left = code.sub("%count", column.counter)
+        _tiles(code, form, left, (k, a, b, c, code.const(form.row_step), load))
     return code.text()
 
 
 def mix(form: AttentionForm) -> str:
-    """``(rows, count, columns, a, b, c)``: add the products of weights and ``count`` packed values."""
-    numbers = [(name, "i64") for name in ("rows", "count", "columns")]
+    """``(rows, count, columns, ldc, a, b, c)``: add the products of weights and ``count`` packed values."""
+    numbers = [(name, "i64") for name in ("rows", "count", "columns", "ldc")]
     code = Code(f"{form.name}_mix", [*numbers, *((name, _POINTER) for name in "abc")])
     with code.loop(0, "%columns", form.columns) as column:
         b = code.at("%b", code.mul(column.counter, form.chunk), form.wide)
         c = code.at("%c", column.counter, form.wide)
-        step = code.const(form.columns)
-        _tiles(code, form, ("%count", "%a", b, step, c, "%columns", code.const(1, "i1")))
+        left = code.sub("%columns", column.counter)
+        _tiles(code, form, left, ("%count", "%a", b, c, "%ldc", code.const(1, "i1")))
     return code.text()

@@ -27,6 +27,9 @@ FloatOp: TypeAlias = Callable[..., mlir.Value]
 class RowCode(ABC):
     """Emits code at the insertion point; ``views`` are the pointers of the buffers that bodies access."""
 
+    #: The flags of a row's maximum.
+    maximum_flags = COMBINERS["arith.maximumf"]
+
     def __init__(
         self, attention: Gathered, views: dict[mlir.Value, Pointer], scalars: dict[mlir.Value, mlir.Value]
     ) -> None:
@@ -90,7 +93,7 @@ class RowCode(ABC):
         mapping = self.evaluator.arguments(op, place, {last: maximum})
         raised = memory.clone_body(mlir.block_of(op), mapping, self.views, place)[0]
         operation = mlir.definition(raised)
-        operation.attributes["fastmath"] = mlir.attribute(COMBINERS["arith.maximumf"])
+        operation.attributes["fastmath"] = mlir.attribute(self.maximum_flags)
         return raised
 
     def weight(self, rows: Coordinates, key: mlir.Value, used: mlir.Value) -> mlir.Value:

@@ -86,7 +86,13 @@ def _function(
 
 
 class _Rows(RowCode):
-    """Emits one of the functions."""
+    """Emits one of the functions.
+
+    A NaN among its scores leaves the maximum of a row undefined: the weight of that score and so the total
+    are NaN whatever is subtracted. A maximum is one instruction on x86-64 then, in the place of three.
+    """
+
+    maximum_flags = "#arith.fastmath<reassoc,nnan,nsz>"
 
     def __init__(
         self,
@@ -161,7 +167,7 @@ class _Rows(RowCode):
     def _shrink(self, number: mlir.Value) -> None:
         """Replace the maximum in ``shrinks`` by the factor of the sums, which the total is multiplied by."""
         _, tops, totals, shrinks = self.pointers
-        old_maximum, top = self._load(tops, number), self._load(shrinks, number)
+        old_maximum, top = self._load(tops, number), llvm.freeze(self._load(shrinks, number))
         _, factor = self.shrinking(old_maximum, top)
         self._store(top, tops, number)
         self._store(factor, shrinks, number)
@@ -226,8 +232,10 @@ class _Rows(RowCode):
         with mlir.at_end(body):
             number = body.arguments[0]
             row_indices = self.digits(self.attention.rows, memory.plus(low, number))
-            masked = self.equal(self._load(tops, number), least)
-            total = self.total(masked, self._load(totals, number))
+            summed = self._load(totals, number)
+            is_number = arith.cmpf(arith.CmpFPredicate.ORD, summed, summed)
+            masked = arith.andi(self.equal(self._load(tops, number), least), is_number)
+            total = self.total(masked, summed)
             start = self._element(sums, memory.times(number, self.step))
             inner = self._loop(mlir.constant(0), self.columns, [])
             block = mlir.block_of(inner)

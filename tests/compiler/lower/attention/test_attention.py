@@ -292,6 +292,9 @@ def test_rows_without_keys() -> None:
         result = kernel(*arrays, mask)[0]
         assert np.isnan(result[:, :, 3]).all() if function is masked else (result[:, :, 3] == 0).all()
         _agrees(kernel, function, [*arrays, mask])
+        queries, keys, values = (array.copy() for array in arrays)
+        queries[0, 0, [3, 11]], keys[0, 1, [5, 599]], keys[1, 1, 300] = np.nan, np.nan, np.inf
+        _agrees(kernel, function, [queries, keys, values, mask])
 
 
 def test_threads_change_no_bit() -> None:
