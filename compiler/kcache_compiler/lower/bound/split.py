@@ -21,10 +21,10 @@ from kcache_compiler.types import DTYPE_BYTES
 
 #: Bytes of a prepared value for each byte of the arguments that it depends on, at most: of an operation that
 #: computes each element from few others, and of any other one.
-GROWTH, MOST_GROWTH = 4, 64
+_GROWTH, _MOST_GROWTH = 4, 64
 #: Elements that products read as they are, and widen themselves.
 NARROW = ("bf16", "f16")
-EXPENSIVE = frozenset(
+_EXPENSIVE = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("cholesky", "composite", "convolution", "custom_call", "dot", "dot_general", "fft", "gather"),
@@ -107,10 +107,14 @@ def _is_prepared(op: mlir.Op, sources: frozenset[int], body: mlir.Block) -> bool
     """Whether results are small enough beside the arguments that they are computed from."""
     if _widens(op):
         return False
-    expensive = mlir.name_of(op) in EXPENSIVE or mlir.has_regions(op)
     read = sum(_bytes(body.arguments[index].type) for index in sources)
     written = sum(_bytes(result.type) for result in op.results)
-    return written <= read * (MOST_GROWTH if expensive else GROWTH)
+    return are_few(written, read, mlir.name_of(op), regions=mlir.has_regions(op))
+
+
+def are_few(written: int, read: int, operation: str, regions: bool) -> bool:
+    """Whether ``written`` bytes of prepared results are few beside the ``read`` bytes of their arguments."""
+    return written <= read * (_MOST_GROWTH if regions or operation in _EXPENSIVE else _GROWTH)
 
 
 def _widens(op: mlir.Op) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.bound.split import EXPENSIVE, GROWTH, MOST_GROWTH, NARROW, Prepared
+from kcache_compiler.lower.bound.split import NARROW, Prepared, are_few
 from kcache_compiler.shapes.monomial import is_symbolic
 from kcache_compiler.spec.dynamic_graph import DynamicGraph, is_static
 from kcache_compiler.spec.graph.nodes import Graph, Node, Ref, Region, ValueType, whole
@@ -133,9 +133,8 @@ def _is_prepared(body: Region, node: Node, arguments: Sequence[ValueType]) -> bo
     """Whether results are small enough beside the arguments that they are computed from."""
     if node.op == "convert" and body.type_of(node.operands[0]).element in NARROW:
         return False
-    expensive = f"stablehlo.{node.op}" in EXPENSIVE or bool(node.regions)
     read, written = sum(map(_bytes, arguments)), sum(map(_bytes, node.results))
-    return written <= read * (MOST_GROWTH if expensive else GROWTH)
+    return are_few(written, read, f"stablehlo.{node.op}", regions=bool(node.regions))
 
 
 def _bytes(kind: ValueType) -> int:
