@@ -9,12 +9,16 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests import postgres, s3
+
+if TYPE_CHECKING:
+    import kcache_grpc as kcache
+    from tests.serving import ServerProcess
 
 # Deterministic in CI and by default: the same cases every run, whatever time they take on a shared machine.
 _PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
@@ -22,8 +26,10 @@ hypothesis.settings.register_profile("kcache", derandomize=True, max_examples=60
 hypothesis.settings.register_profile("search", derandomize=False, max_examples=2000, **_PATIENT)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
 
-#: Folders whose files take minutes and mostly wait: begun first, so that none of them runs alone at the end.
-_FIRST = ("system", "server", "client")
+#: Folders whose tests mostly wait for processes, longest first.
+_WAITING = ("system", "server", "client", "worker")
+#: The share of a run in which the files of these folders begin, so that none of them runs alone at the end.
+_WAITING_UNTIL = 0.8
 
 
 #: Bytes of the name of the folder of temporary files: Unix sockets lie far below it, in folders of tests, and
@@ -59,14 +65,14 @@ def _sample(items: list[pytest.Item]) -> None:
 
 
 def _order(items: list[pytest.Item]) -> None:
-    """Files in the order in which their processes take them."""
-    folder = Path(__file__).parent
-
-    def place(item: pytest.Item) -> int:
-        part = item.path.relative_to(folder).parts[0]
-        return _FIRST.index(part) if part in _FIRST else len(_FIRST)
-
-    items.sort(key=place)
+    """Sort files so that those that mostly wait run beside others, which use the processors meanwhile."""
+    paths = list(dict.fromkeys(item.path for item in items))
+    folders = {path: path.relative_to(Path(__file__).parent).parts[0] for path in paths}
+    others = [path for path in paths if folders[path] not in _WAITING]
+    waiting = sorted(set(paths) - set(others), key=lambda path: (_WAITING.index(folders[path]), path))
+    position = {path: place / len(others) for place, path in enumerate(others)}
+    position |= {path: _WAITING_UNTIL * place / len(waiting) for place, path in enumerate(waiting)}
+    items.sort(key=lambda item: position[item.path])
 
 
 def pytest_collection_finish() -> None:
@@ -128,3 +134,23 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]
         for name, value in s3.environment(server.endpoint).items():
             patch.setenv(name, value)
         yield server
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for all tests that need one that is neither stopped nor empty."""
+    from tests.serving import ServerProcess
+
+    with ServerProcess(tmp_path_factory.mktemp("server")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
+    """A client of the server, with a cache folder of the module's own."""
+    import kcache_grpc as kcache
+
+    cache = tmp_path_factory.mktemp("cache")
+    cache.chmod(0o700)
+    with kcache.Client(server.address, cache_dir=cache) as client:
+        yield client

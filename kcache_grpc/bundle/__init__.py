@@ -15,7 +15,7 @@ from kcache_grpc.bundle.entries import (
 from kcache_grpc.bundle.format import DEFAULT_LIMITS, SUFFIX, EntryKind, IndexEntry, Limits
 from kcache_grpc.bundle.metadata import BundleMetadata
 from kcache_grpc.bundle.reader import Bundle, open_bundle, read_stream
-from kcache_grpc.bundle.stream import ChunkStream, ReadableStream
+from kcache_grpc.bundle.stream import ReadableStream
 from kcache_grpc.bundle.writer import BundleWriter, WritableStream, WrittenBundle
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Bundle",
     "BundleMetadata",
     "BundleWriter",
-    "ChunkStream",
     "Entry",
     "EntryKind",
     "IndexEntry",

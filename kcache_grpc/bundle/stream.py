@@ -5,7 +5,6 @@ one.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -33,24 +32,6 @@ class ReadableStream(Protocol):
 
     def read(self, size: int, /) -> bytes | None:
         """At most ``size`` bytes, at least one; none at the end."""
-
-
-class ChunkStream:
-    """Chunks of bytes, such as those of a streaming call, as a stream."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks: Iterator[bytes] = iter(chunks)
-        self._rest = memoryview(b"")
-
-    def read(self, size: int, /) -> bytes:
-        """See ``ReadableStream``."""
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return b""
-            self._rest = memoryview(chunk)
-        part, self._rest = self._rest[:size], self._rest[size:]
-        return bytes(part)
 
 
 def spool(source: ReadableStream, limits: Limits, directory: Path | None) -> IO[bytes]:

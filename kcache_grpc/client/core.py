@@ -1,4 +1,4 @@
-"""The client, once: tiers and single flight. The sync and async clients are thin skins over it."""
+"""What the synchronous and the asynchronous client share: cache tiers and single flight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
 from kcache_grpc.client.bundles.used import Used
-from kcache_grpc.client.cache.kernels import AskKey, KernelTable, ask_key
+from kcache_grpc.client.cache.kernels import KernelTable, RequestKey, request_key
 from kcache_grpc.client.cache.memory import Abandoned, Flight, Flights
 from kcache_grpc.client.cache.program_history import SeenPrograms, witness_of
 from kcache_grpc.client.cache.totals import Totals
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """Everything that a client does, over a world to wait in. Thread-safe; survives ``os.fork``."""
+    """A client; ``io`` blocks or awaits. Thread-safe; survives ``os.fork``."""
 
     def __init__(self, config: ClientConfig, io: Io) -> None:
         self.config = config
@@ -64,7 +64,7 @@ class Core:
         self._services = Services(config, io, self._counters)
         self._totals = Totals(self._services.directory, config.actor, config.job)
         self._table = KernelTable(config.memory_kernels, config.memory_program_bytes)
-        self._flights: Flights[AskKey, Kernel] = Flights()
+        self._flights: Flights[RequestKey, Kernel] = Flights()
         self._recorded = RecordedSchedules(self._services, config.memory_kernels)
         self._seen = SeenPrograms()
         self._bundled = BundledKernels(config, self._services, self._counters)
@@ -87,11 +87,11 @@ class Core:
         options: Options | None,
         shapes: ShapeWish = EXACT,
     ) -> Kernel | None:
-        """The kernel of a text or of bytes that were compiled before; never waits, hashes nothing."""
-        kept = None if self._closed else self._table.by_program(program, format, target, options, shapes)
-        if kept is None or kept.is_due or not self._holds(kept.generation):
+        """The kernel in memory of a text or bytes; ``None`` for a miss. Never waits, hashes nothing."""
+        entry = None if self._closed else self._table.by_program(program, format, target, options, shapes)
+        if entry is None or entry.is_due or not self._is_valid(entry.generation):
             return None
-        kernel = kept.again()
+        kernel = entry.again()
         self._counters.add_kernel("memory", kernel.seconds_saved)
         return kernel
 
@@ -107,20 +107,20 @@ class Core:
     ) -> Kernel:
         """See ``Client.compile``."""
         [(key, kernel)] = await self._resolve([program], format, target, options, progress, shapes, retry)
-        self._name(program, format, target, options, key, shapes, kernel)
+        self._index_by_program(program, format, target, options, key, shapes, kernel)
         return kernel
 
-    def _name(
+    def _index_by_program(
         self,
         program: ProgramLike,
         format: str | None,
         target: str,
         options: Options | None,
-        key: AskKey,
+        key: RequestKey,
         shapes: ShapeWish,
         kernel: Kernel,
     ) -> None:
-        """Makes the next ``recall`` of the same arguments a hit, where they mean the same for good."""
+        """Make the next ``recall`` with equal arguments a hit, unless their meaning may change."""
         arguments = kernel.arguments if isinstance(kernel, BoundKernel) else None
         # What is bound is part of the evidence of automatic mode, and is compared each time.
         compared = arguments is not None and shapes.mode == AUTO
@@ -139,7 +139,7 @@ class Core:
         """See ``Client.compile_many``."""
         resolved = await self._resolve(programs, format, target, options, progress, shapes)
         for program, (key, kernel) in zip(programs, resolved, strict=True):
-            self._name(program, format, target, options, key, shapes, kernel)
+            self._index_by_program(program, format, target, options, key, shapes, kernel)
         return [kernel for _, kernel in resolved]
 
     async def _resolve(
@@ -151,18 +151,21 @@ class Core:
         progress: Progress | None,
         shapes: ShapeWish = EXACT,
         retry: bool = False,
-    ) -> list[tuple[AskKey, Kernel]]:
+    ) -> list[tuple[RequestKey, Kernel]]:
         self._require_open()
         deadline = Deadline(self.config.timeout)
         machine, chosen = parse_target(target), self._options(options)
 
         sources = await self._io.blocking(lambda: self._read_sources(programs, format))
-        wished = [_ask(source, machine, chosen, shapes, retry) for source in sources]
+        wished = [_request(source, machine, chosen, shapes, retry) for source in sources]
         with self._counting_refusals(), located([source.origins for source in sources]):
-            asks, kernels = await self._kernels_of(wished, deadline, progress)
+            requests, kernels = await self._kernels_of(wished, deadline, progress)
         return [
-            (ask_key(ask), _as_source(self._evident(kernels[ask_key(ask)], ask, source), source))
-            for ask, source in zip(asks, sources, strict=True)
+            (
+                request_key(request),
+                _as_source(self._with_evidence(kernels[request_key(request)], request, source), source),
+            )
+            for request, source in zip(requests, sources, strict=True)
         ]
 
     def _read_sources(self, programs: Sequence[ProgramLike], format: str | None) -> list[Source]:
@@ -187,155 +190,157 @@ class Core:
 
     async def _kernels_of(
         self, wished: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None
-    ) -> tuple[list[KernelRequest], dict[AskKey, Kernel]]:
-        """The asks with recorded schedules where the service takes them, and the kernels of all."""
-        asks = [await self._recorded.applied(wish, deadline) for wish in wished]
+    ) -> tuple[list[KernelRequest], dict[RequestKey, Kernel]]:
+        """The requests with recorded schedules where the service takes them, and the kernels of all."""
+        requests = [await self._recorded.applied(wish, deadline) for wish in wished]
         try:
-            kernels = await self._kernels(asks, deadline, progress)
+            kernels = await self._kernels(requests, deadline, progress)
         except REFUSALS:
             refused = await self._recorded.refused(
-                wished, asks, lambda ask: self._kernels([ask], deadline, progress)
+                wished, requests, lambda request: self._kernels([request], deadline, progress)
             )
             if not refused:
                 raise
-            asks = [
-                plain(ask) if ask_key(wish) in refused else ask
-                for wish, ask in zip(wished, asks, strict=True)
+            requests = [
+                plain(request) if request_key(wish) in refused else request
+                for wish, request in zip(wished, requests, strict=True)
             ]
-            kernels = await self._kernels(asks, deadline, progress)
+            kernels = await self._kernels(requests, deadline, progress)
             self._recorded.give_up(refused)
-        return asks, kernels
+        return requests, kernels
 
-    def _evident(self, kernel: Kernel, ask: KernelRequest, source: Source) -> Kernel:
-        """The kernel of an ask; in automatic mode the program is evidence, with the arguments it brings."""
-        if ask.shapes.mode != AUTO:
+    def _with_evidence(self, kernel: Kernel, request: KernelRequest, source: Source) -> Kernel:
+        """The kernel of a request; in automatic mode the program is evidence, with its bound arguments."""
+        if request.shapes.mode != AUTO:
             return kernel
         own = witness_of(kernel.binding, source.arguments)
         self._seen.add([own])
         if source.arguments is None:
             return kernel
         # Those of the evidence are the same, or ``read_source`` had refused it.
-        plain = self._seen.named(own.spec_digest, ask.shapes.evidence)
+        plain = self._seen.named(own.spec_digest, request.shapes.evidence)
         self._seen.add(replace(each, constants=own.constants) for each in plain)
         kernel = kernel.apart()
         self._pin(kernel, own)
         return kernel
 
-    async def _see(self, connection: Connection, ask: KernelRequest, deadline: Deadline) -> None:
-        """Remembers what the ask's own evidence shows, unless the service is away."""
+    async def _record_witnesses(
+        self, connection: Connection, request: KernelRequest, deadline: Deadline
+    ) -> None:
+        """Record the witnesses of the request's evidence, unless the service is unavailable."""
         with contextlib.suppress(KcacheError):
-            self._seen.add((await with_witnesses(connection, ask, deadline)).witnesses or ())
+            self._seen.add((await with_witnesses(connection, request, deadline)).witnesses or ())
 
     def _pin(self, kernel: Kernel, own: Witness) -> None:
-        """Lets a kernel of automatic mode take other sizes as far as programs of this client show it."""
+        """Let a kernel of automatic mode take other sizes as far as programs of this client show them."""
         manifest, binding, seen = kernel.manifest, kernel.binding, self._seen
         kernel.pin(lambda: seen.pinned(own, manifest, binding))
 
     async def _kernels(
-        self, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None
-    ) -> dict[AskKey, Kernel]:
-        """From memory, from who makes them already, else from the service."""
-        unique = {ask_key(ask): ask for ask in asks}
-        kernels = {key: kernel for key in unique if (kernel := self._kept(key)) is not None}
+        self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None
+    ) -> dict[RequestKey, Kernel]:
+        """The kernels from memory, from bundles, from requests in flight, else from the service."""
+        unique = {request_key(request): request for request in requests}
+        kernels = {key: kernel for key in unique if (kernel := self._from_memory(key)) is not None}
         kernels.update(await self._from_bundles({key: unique[key] for key in unique if key not in kernels}))
-        while missing := {key: ask for key, ask in unique.items() if key not in kernels}:
-            kernels.update(await self._fly(missing, deadline, progress))
+        while missing := {key: request for key, request in unique.items() if key not in kernels}:
+            kernels.update(await self._single_flight(missing, deadline, progress))
         return kernels
 
-    def _kept(self, key: AskKey) -> Kernel | None:
-        kept = self._table.by_digest(key)
-        if kept is None or kept.is_due or not self._holds(kept.generation):
+    def _from_memory(self, key: RequestKey) -> Kernel | None:
+        entry = self._table.by_digest(key)
+        if entry is None or entry.is_due or not self._is_valid(entry.generation):
             return None
-        kernel = kept.again()
+        kernel = entry.again()
         self._counters.add_kernel("memory", kernel.seconds_saved)
         return kernel
 
-    def _holds(self, generation: Generation) -> bool:
-        """Whether a kernel in memory may be used on."""
+    def _is_valid(self, generation: Generation) -> bool:
+        """Whether a kernel in memory of this generation may still be used."""
         return self._services.holds(generation) or self._bundled.holds(generation)
 
-    async def _from_bundles(self, asks: dict[AskKey, KernelRequest]) -> dict[AskKey, Kernel]:
+    async def _from_bundles(self, requests: dict[RequestKey, KernelRequest]) -> dict[RequestKey, Kernel]:
         """The kernels that preloaded or imported bundles have; no service is asked."""
-        kernels: dict[AskKey, Kernel] = {}
-        for key, ask in asks.items():
-            found = await self._io.blocking(lambda ask=ask: self._bundled.find(ask))
+        kernels: dict[RequestKey, Kernel] = {}
+        for key, request in requests.items():
+            found = await self._io.blocking(lambda request=request: self._bundled.find(request))
             if found is None:
                 continue
             kernel = kernels[key] = found.kernel(self._require_open)
-            if ask.shapes.mode == AUTO:
+            if request.shapes.mode == AUTO:
                 self._pin(kernel, witness_of(kernel.binding, None))
             self._table.keep(key, found.generation, kernel)
-            self._used.add(ask, kernel)
+            self._used.add(request, kernel)
             self._counters.add(f"{kernel.origin}_kernels")
         return kernels
 
-    async def _fly(
-        self, asks: dict[AskKey, KernelRequest], deadline: Deadline, progress: Progress | None
-    ) -> dict[AskKey, Kernel]:
-        """Makes the kernels that nobody in this process is making, then waits for those of others.
+    async def _single_flight(
+        self, requests: dict[RequestKey, KernelRequest], deadline: Deadline, progress: Progress | None
+    ) -> dict[RequestKey, Kernel]:
+        """Serve the requests for which no flight exists as their leader, then wait for the other flights.
 
-        What others gave up is not in the result and has to be asked for again.
+        Requests whose leader gave up are not in the result: the caller repeats them.
         """
-        entered = {key: self._flights.enter(key) for key in asks}
-        mine = {key: ask for key, ask in asks.items() if entered[key][1]}
+        entered = {key: self._flights.enter(key) for key in requests}
+        mine = {key: request for key, request in requests.items() if entered[key][1]}
         others = {key: flight for key, (flight, leads) in entered.items() if not leads}
         if progress is not None:
             for flight in others.values():
                 flight.listeners.append(progress)
         report = report_to_all(progress, [entered[key][0].listeners for key in mine])
-        kernels = await self._lead(mine, deadline, report) if mine else {}
+        kernels = await self._serve_as_leader(mine, deadline, report) if mine else {}
         for key, flight in others.items():
-            kernel = await self._join(flight, deadline)
+            kernel = await self._wait_for_leader(flight, deadline)
             if kernel is not None:
                 kernels[key] = kernel
         return kernels
 
-    async def _join(self, flight: Flight[Kernel], deadline: Deadline) -> Kernel | None:
-        """What another caller makes; ``None`` when it gave up. Raises its error."""
+    async def _wait_for_leader(self, flight: Flight[Kernel], deadline: Deadline) -> Kernel | None:
+        """The kernel that the leader of ``flight`` gets; ``None`` if it gave up. Raises its error."""
         try:
             return await self._io.wait(flight.future, deadline.left())
         except (Abandoned, TimeoutError):
             deadline.left()
             return None
 
-    async def _lead(
-        self, asks: dict[AskKey, KernelRequest], deadline: Deadline, progress: Progress
-    ) -> dict[AskKey, Kernel]:
-        """Makes kernels and wakes who waits for them, whatever happens."""
+    async def _serve_as_leader(
+        self, requests: dict[RequestKey, KernelRequest], deadline: Deadline, progress: Progress
+    ) -> dict[RequestKey, Kernel]:
+        """Obtain kernels; end the flights of all requests, with kernels or with the error."""
         try:
             made = await self._services.serve(
-                lambda obtainer: self._made(obtainer, list(asks.values()), deadline, progress),
-                programs=len(asks),
+                lambda obtainer: self._obtain(obtainer, list(requests.values()), deadline, progress),
+                programs=len(requests),
             )
         except BaseException as error:
             told = isinstance(error, KcacheError) and not isinstance(error, OutOfTime)
-            for key in asks:
+            for key in requests:
                 self._flights.land(key, error if told else Abandoned())
             raise
-        kernels = dict(zip(asks, made, strict=True))
+        kernels = dict(zip(requests, made, strict=True))
         for key, kernel in kernels.items():
             self._flights.land(key, kernel)
         return kernels
 
-    async def _made(
-        self, obtainer: Obtainer, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress
+    async def _obtain(
+        self, obtainer: Obtainer, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[Kernel]:
         place = obtainer.connection.place
         if isinstance(place, RemotePlace):
             place.endpoint.require_safe_code()
-        obtained = await obtainer.obtain(asks, deadline, progress)
+        obtained = await obtainer.obtain(requests, deadline, progress)
         state = await obtainer.connection.state(deadline)
         kernels = [self._kernel(place, state.server_id, found) for found in obtained]
         if self._services.has_fallback and not place.embedded:
             for kernel in kernels:
                 _require_understood(kernel)
-        for ask, kernel in zip(asks, kernels, strict=True):
-            if ask.shapes.mode == AUTO:
-                await self._see(obtainer.connection, ask, deadline)
+        for request, kernel in zip(requests, kernels, strict=True):
+            if request.shapes.mode == AUTO:
+                await self._record_witnesses(obtainer.connection, request, deadline)
                 self._pin(kernel, witness_of(kernel.binding, None))
             generation = state.generation_of(kernel.manifest)
-            self._table.keep(ask_key(ask), generation, kernel, place.freshness)
-            self._used.add(ask, kernel)
+            self._table.keep(request_key(request), generation, kernel, place.freshness)
+            self._used.add(request, kernel)
             self._counters.add_kernel(kernel.origin, kernel.seconds_saved)
         self._totals.offer(self._counters.snapshot())
         return kernels
@@ -406,7 +411,7 @@ class Core:
 
     @functools.cached_property
     def requests(self) -> ServiceRequests:
-        """Those that are about no kernel."""
+        """Requests that are not for kernels."""
         from kcache_grpc.client.service_requests import ServiceRequests
 
         return ServiceRequests(self._services, self._io, self._new_deadline)
@@ -439,9 +444,9 @@ class Core:
             replace(_options(options), schedule="", compatible_targets=False),
         )
         source = await self._io.blocking(lambda: read_source(program, format))
-        search = tuner.Tuner(self._io, self._services.main, self._alone, self.config.timeout)
+        search = tuner.Tuner(self._io, self._services.main, self._unbound_kernel, self.config.timeout)
         with located([source.origins]):
-            found = await search.tune(_ask(source, machine, plain, shapes), plan)
+            found = await search.tune(_request(source, machine, plain, shapes), plan)
         self._recorded.clear()
         best = replace(plain, schedule=found.schedule)
         [(_, kernel)] = await self._resolve([program], format, target, best, None, shapes)
@@ -449,12 +454,12 @@ class Core:
             found.schedule, found.timings, found.recorded, found.device, kernel, found.rejected, found.trials
         )
 
-    async def _alone(self, ask: KernelRequest) -> Kernel:
-        """The kernel of one ask, as the service has it: no arguments bound."""
-        key = ask_key(ask)
-        kernel = self._kept(key)
+    async def _unbound_kernel(self, request: KernelRequest) -> Kernel:
+        """The kernel of one request, without bound arguments."""
+        key = request_key(request)
+        kernel = self._from_memory(key)
         while kernel is None:
-            kernel = (await self._fly({key: ask}, self._new_deadline(), None)).get(key)
+            kernel = (await self._single_flight({key: request}, self._new_deadline(), None)).get(key)
         return kernel
 
     async def explain(
@@ -472,9 +477,9 @@ class Core:
         deadline = self._new_deadline()
         machine, chosen = parse_target(target), self._options(options)
         source = await self._io.blocking(lambda: read_source(program, format))
-        ask = await self._recorded.applied(_ask(source, machine, chosen, shapes), deadline)
+        request = await self._recorded.applied(_request(source, machine, chosen, shapes), deadline)
         with located([source.origins]):
-            return await self._services.ask(lambda main: explain(main, ask, neighbours, deadline))
+            return await self._services.ask(lambda main: explain(main, request, neighbours, deadline))
 
     async def expected_seconds(
         self,
@@ -490,19 +495,19 @@ class Core:
         deadline = self._new_deadline()
         machine, chosen = parse_target(target), _options(options)
         source = await self._io.blocking(lambda: read_source(program, format))
-        ask = await self._recorded.applied(_ask(source, machine, chosen, shapes), deadline)
-        kept = self._table.by_digest(ask_key(ask))
-        if kept is not None and self._services.holds(kept.generation):
+        request = await self._recorded.applied(_request(source, machine, chosen, shapes), deadline)
+        entry = self._table.by_digest(request_key(request))
+        if entry is not None and self._services.holds(entry.generation):
             return 0.0
-        if await self._services.on_disk(ask, deadline):
+        if await self._services.on_disk(request, deadline):
             return 0.0
         with located([source.origins]):
-            return await self._services.ask(lambda main: expected_seconds(main, ask, deadline))
+            return await self._services.ask(lambda main: expected_seconds(main, request, deadline))
 
-    # Life.
+    # Lifecycle.
 
     async def close(self) -> None:
-        """Ends connections and forgets kernels; those that callers hold stay usable."""
+        """Close connections and drop cached kernels; those that callers hold stay usable."""
         self._closed = True
         self._totals.add(self._counters.snapshot())
         self._table.clear()
@@ -514,7 +519,7 @@ class Core:
         self._totals.add(self._counters.snapshot())
 
     def after_fork(self) -> None:
-        """In a child: nothing of the parent's threads, locks and connections is used."""
+        """In the child of a fork: replace the parent's threads, locks and connections."""
         self._counters.after_fork()
         self._totals.after_fork(self._counters.snapshot())
         self._table.after_fork()
@@ -525,7 +530,7 @@ class Core:
         self._services.after_fork()
 
     def _options(self, options: Options | None) -> Options:
-        """The options with this client's setting where they leave one open."""
+        """The options, with this client's settings for those that are unset."""
         chosen = _options(options)
         allowed = self.config.compatible_targets
         if chosen.compatible_targets is None and allowed is not None:
@@ -541,10 +546,10 @@ class Core:
             raise ArgumentError("the client is closed")
 
 
-def _ask(
+def _request(
     source: Source, target: Target, options: Options, shapes: ShapeWish, retry: bool = False
 ) -> KernelRequest:
-    """What is asked for a program, with its evidence. Raises ``ArgumentError`` where that is for nothing."""
+    """The request of a program, with its evidence."""
     if source.evidence:
         shapes = replace(shapes, evidence=tuple(program.digest for program in source.evidence))
     return KernelRequest(source.program, target, options, shapes, retry, source.evidence)

@@ -77,97 +77,101 @@ class Obtainer:
         self._counters = counters
 
     async def obtain(
-        self, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress
+        self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[Obtained]:
-        """One kernel for each, in order. All asks have the same target, and options but for the schedule."""
-        return await self.connection.renewed(lambda: self._obtain(asks, deadline, progress), deadline)
+        """One kernel for each, in order. All have the same target, and equal options but for the schedule."""
+        return await self.connection.renewed(lambda: self._obtain(requests, deadline, progress), deadline)
 
     async def _obtain(
-        self, asks: Sequence[KernelRequest], deadline: Deadline, progress: Progress
+        self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[Obtained]:
         judge = await self.connection.judge(deadline)
-        kept = await self._io.blocking(lambda: [self._from_disk(ask, judge) for ask in asks])
+        kept = await self._io.blocking(lambda: [self._from_disk(request, judge) for request in requests])
         missing = [index for index, found in enumerate(kept) if found is None]
-        wanted = [await with_witnesses(self.connection, asks[index], deadline) for index in missing]
+        wanted = [await with_witnesses(self.connection, requests[index], deadline) for index in missing]
         try:
             answers = await self._look_up(wanted, deadline)
         except Unavailable:
             late = await self._io.blocking(
-                lambda: [self._lower_from_disk(ask, judge, _EVER) for ask in wanted]
+                lambda: [self._lower_from_disk(request, judge, _EVER) for request in wanted]
             )
             if not wanted or None in late:
                 raise
             replaced = dict(zip(missing, late, strict=True))
             return [found or _not_none(replaced[index]) for index, found in enumerate(kept)]
-        for ask, answer in zip(wanted, answers, strict=True):
-            if ask.retry and answer.status == pb.KERNEL_STATUS_FAILED:
+        for request, answer in zip(wanted, answers, strict=True):
+            if request.retry and answer.status == pb.KERNEL_STATUS_FAILED:
                 self._counters.bypass(BypassReason.RETRY)
         made = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
 
-        async def fetch(ask: KernelRequest, answer: pb.KernelResult, done: Compile | None) -> Obtained:
-            obtained = await self._answered(ask, answer, done, deadline, progress)
-            await self._keep(ask, obtained.kernel, deadline)
+        async def fetch(request: KernelRequest, answer: pb.KernelResult, done: Compile | None) -> Obtained:
+            obtained = await self._answered(request, answer, done, deadline, progress)
+            await self._keep(request, obtained.kernel, deadline)
             return obtained
 
         works = [
-            (lambda ask=ask, answer=answer, done=done: fetch(ask, answer, done))
-            for ask, answer, done in zip(wanted, answers, made, strict=True)
+            (lambda request=request, answer=answer, done=done: fetch(request, answer, done))
+            for request, answer, done in zip(wanted, answers, made, strict=True)
         ]
         fetched = dict(zip(missing, await self._io.gather(works), strict=True))
         return [found or fetched[index] for index, found in enumerate(kept)]
 
-    def _from_disk(self, ask: KernelRequest, judge: KernelVerifier) -> Obtained | None:
+    def _from_disk(self, request: KernelRequest, judge: KernelVerifier) -> Obtained | None:
         if self._disk is None:
             return None
-        found = self._disk.load(entry_name(judge.state, self.connection.namespace, ask), judge, ask)
+        found = self._disk.load(entry_name(judge.state, self.connection.namespace, request), judge, request)
         if found is not None:
             return Obtained(found, "disk", found.manifest.compile_seconds)
-        return self._lower_from_disk(ask, judge, self.connection.place.freshness)
+        return self._lower_from_disk(request, judge, self.connection.place.freshness)
 
-    async def holds(self, ask: KernelRequest, deadline: Deadline) -> bool:
+    async def holds(self, request: KernelRequest, deadline: Deadline) -> bool:
         """Whether the kernel is on disk. Asks the server for nothing but what it is."""
         judge = await self.connection.judge(deadline)
-        return await self._io.blocking(lambda: self._from_disk(ask, judge)) is not None
+        return await self._io.blocking(lambda: self._from_disk(request, judge)) is not None
 
-    def _lower_from_disk(self, ask: KernelRequest, judge: KernelVerifier, max_age: float) -> Obtained | None:
+    def _lower_from_disk(
+        self, request: KernelRequest, judge: KernelVerifier, max_age: float
+    ) -> Obtained | None:
         """A kernel for a lower target, where that will do, saved less than ``max_age`` seconds ago."""
-        if self._disk is None or not judge.allows_lower(ask):
+        if self._disk is None or not judge.allows_lower(request):
             return None
-        name = entry_name(judge.state, self.connection.namespace, ask, lower=True)
-        found = self._disk.load(name, judge, ask, max_age)
+        name = entry_name(judge.state, self.connection.namespace, request, lower=True)
+        found = self._disk.load(name, judge, request, max_age)
         return None if found is None else Obtained(found, "disk", found.manifest.compile_seconds)
 
-    async def _look_up(self, asks: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
+    async def _look_up(self, requests: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
         """The server's answer for each, uploading nothing. A question is about one schedule and one wish."""
         state = await self.connection.state(deadline)
         alike: dict[tuple[Options, ShapeWish], list[int]] = {}
-        for index, ask in enumerate(asks):
-            alike.setdefault((ask.options, ask.shapes), []).append(index)
+        for index, request in enumerate(requests):
+            alike.setdefault((request.options, request.shapes), []).append(index)
         answers: dict[int, pb.KernelResult] = {}
         for indices in alike.values():
             for start in range(0, len(indices), state.max_queries):
                 some = indices[start : start + state.max_queries]
-                found = await self._look_up_some([asks[index] for index in some], deadline)
+                found = await self._look_up_some([requests[index] for index in some], deadline)
                 answers.update(zip(some, found, strict=True))
-        return [answers[index] for index in range(len(asks))]
+        return [answers[index] for index in range(len(requests))]
 
-    async def _look_up_some(self, asks: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
+    async def _look_up_some(
+        self, requests: Sequence[KernelRequest], deadline: Deadline
+    ) -> list[pb.KernelResult]:
         request = pb.GetKernelsRequest(
             header=self.connection.header(),
-            queries=[pb.KernelQuery(program_digest=ask.program.digest) for ask in asks],
-            target=target_to_proto(asks[0].target),
-            options=options_to_proto(asks[0].options),
-            artifact_kinds=[artifact_kind_to_proto(code_kind(asks[0].target))],
+            queries=[pb.KernelQuery(program_digest=request.program.digest) for request in requests],
+            target=target_to_proto(requests[0].target),
+            options=options_to_proto(requests[0].options),
+            artifact_kinds=[artifact_kind_to_proto(code_kind(requests[0].target))],
             inline_budget_bytes=INLINE_BUDGET,
-            shapes=shapes_to_proto(asks[0].shapes),
-            target_match=target_match_to_proto(asks[0].options.compatible_targets),
+            shapes=shapes_to_proto(requests[0].shapes),
+            target_match=target_match_to_proto(requests[0].options.compatible_targets),
         )
         answers: dict[int, pb.KernelResult] = {}
         for reply in await self.connection.line.collect(GET_KERNELS, request, deadline):
             answers.update((result.index, result) for result in reply.results)
         first = {answer.first_index for answer in answers.values()}
-        if sorted(answers) != list(range(len(asks))) or not first <= answers.keys():
-            raise IntegrityError(f"the server gave {len(answers)} answers to {len(asks)} questions")
+        if sorted(answers) != list(range(len(requests))) or not first <= answers.keys():
+            raise IntegrityError(f"the server gave {len(answers)} answers to {len(requests)} questions")
         return [
             answers[answer.first_index if answer.status == pb.KERNEL_STATUS_DUPLICATE else index]
             for index, answer in sorted(answers.items())
@@ -175,7 +179,7 @@ class Obtainer:
 
     async def _answered(
         self,
-        ask: KernelRequest,
+        request: KernelRequest,
         answer: pb.KernelResult,
         done: Compile | None,
         deadline: Deadline,
@@ -185,17 +189,17 @@ class Obtainer:
             case pb.KERNEL_STATUS_FOUND:
                 sent = {artifact.ref.sha256: artifact.data for artifact in answer.artifacts}
                 try:
-                    kernel = await self._complete(ask, answer, sent, deadline)
+                    kernel = await self._complete(request, answer, sent, deadline)
                     origin = "preloaded" if kernel.manifest.bundle_digest else "remote"
                     return Obtained(kernel, origin, kernel.manifest.compile_seconds)
                 except NotFound:
                     # The bytes were evicted: a miss, which the service repairs.
-                    return await self._compiled(ask, True, deadline, progress)
+                    return await self._compiled(request, True, deadline, progress)
             case pb.KERNEL_STATUS_NEED_PROGRAM:
-                return await self._compiled(ask, False, deadline, progress, done)
+                return await self._compiled(request, False, deadline, progress, done)
             case pb.KERNEL_STATUS_NEED_COMPILE | pb.KERNEL_STATUS_FAILED:
                 # A remembered failure is raised by the compile with all that the first one told.
-                return await self._compiled(ask, True, deadline, progress, done)
+                return await self._compiled(request, True, deadline, progress, done)
             case other:
                 raise IntegrityError(
                     f"the server answered with the unknown status {other}; install a kcache-grpc as new as "
@@ -205,7 +209,7 @@ class Obtainer:
 
     async def _compiled(
         self,
-        ask: KernelRequest,
+        request: KernelRequest,
         known: bool,
         deadline: Deadline,
         progress: Progress,
@@ -219,12 +223,12 @@ class Obtainer:
         origins = set[str]()
         ours = False
         while True:
-            answer = _answer(done or await self._compile(ask, known, deadline, progress))
+            answer = _answer(done or await self._compile(request, known, deadline, progress))
             done = None
             origins.add(answer.origin)
             ours = ours or answer.ours
             try:
-                kernel = await self._complete(ask, answer.kernel, answer.parts, deadline)
+                kernel = await self._complete(request, answer.kernel, answer.parts, deadline)
                 saved = 0.0 if ours else kernel.manifest.compile_seconds
                 return Obtained(kernel, "compiled" if "compiled" in origins else answer.origin, saved)
             except NotFound:
@@ -233,19 +237,19 @@ class Obtainer:
                 await self._io.sleep(deadline.left(pauses.pop(0)))
 
     async def _compile(
-        self, ask: KernelRequest, known: bool, deadline: Deadline, progress: Progress
+        self, request: KernelRequest, known: bool, deadline: Deadline, progress: Progress
     ) -> Compile:
         """One compile, followed to its result."""
         done = Compile(progress)
         header = self.connection.header()
 
         async def call(source: common_pb2.GraphSource) -> None:
-            request = compile_request(ask, source, header)
+            message = compile_request(request, source, header)
 
             async def once(wire: Wire) -> None:
                 """Attaches to the compile, again after a broken stream: the service goes on meanwhile."""
                 try:
-                    replies = wire.stream(COMPILE_KERNEL, request, deadline.left())
+                    replies = wire.stream(COMPILE_KERNEL, message, deadline.left())
                     await self.connection.line.follow(replies, done.take)
                 except Unavailable:
                     if done.result is None:
@@ -255,14 +259,14 @@ class Obtainer:
 
             await self.connection.line.attempt(once, deadline)
 
-        await with_program(self.connection, ask.program, deadline, call, known=known)
+        await with_program(self.connection, request.program, deadline, call, known=known)
         return done
 
     async def _complete(
-        self, ask: KernelRequest, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
+        self, request: KernelRequest, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
     ) -> StoredKernel:
         """Verifies an answer, then brings the bytes that did not come along."""
-        binding, manifest = (await self.connection.judge(deadline)).kernel(answer, ask)
+        binding, manifest = (await self.connection.judge(deadline)).kernel(answer, request)
         blobs: dict[bytes, bytes] = {}
         for sha256, size in needed_blobs(binding, manifest):
             blobs[sha256] = await self.bytes_of(sha256, size, deadline, sent.get(sha256, b""))
@@ -279,19 +283,19 @@ class Obtainer:
                 return kept
         return await download(self.connection, sha256, size, deadline, begun)
 
-    async def _keep(self, ask: KernelRequest, kernel: StoredKernel, deadline: Deadline) -> None:
+    async def _keep(self, request: KernelRequest, kernel: StoredKernel, deadline: Deadline) -> None:
         """Keeps a kernel on disk, under the toolchain that made it."""
         state = await self.connection.state(deadline)
-        if kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):
+        if kernel.manifest.toolchain_digest != state.toolchain_of(request.target):
             # The server was upgraded since it was asked. Replicas that differ end up here each time.
             state = await self.connection.refresh(deadline)
         disk = self._disk
         if disk is None:
             self._counters.bypass(BypassReason.DISK_UNUSABLE)
-        if disk is None or kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):
+        if disk is None or kernel.manifest.toolchain_digest != state.toolchain_of(request.target):
             return
-        lower = kernel.manifest.target != ask.target
-        name = entry_name(state, self.connection.namespace, ask, lower=lower)
+        lower = kernel.manifest.target != request.target
+        name = entry_name(state, self.connection.namespace, request, lower=lower)
         await self._io.blocking(lambda: disk.save(name, kernel))
         if not disk.writable:
             self._counters.bypass(BypassReason.DISK_UNUSABLE)

@@ -118,9 +118,9 @@ class Services:
         obtainer.connection.forget()
         return await use(obtainer)
 
-    async def on_disk(self, ask: KernelRequest, deadline: Deadline) -> bool:
+    async def on_disk(self, request: KernelRequest, deadline: Deadline) -> bool:
         """Whether a kernel of the service that the client was told to use is on disk."""
-        return await self._with(self._main, lambda obtainer: obtainer.holds(ask, deadline))
+        return await self._with(self._main, lambda obtainer: obtainer.holds(request, deadline))
 
     def holds(self, generation: Generation) -> bool:
         """Whether one of the services still is what it was when a kernel came from it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import re
@@ -12,6 +11,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 
 from kcache_grpc.service import Caller
+from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 
 logger = logging.getLogger("kcache.request")
 
@@ -73,11 +73,11 @@ class RequestLog:
     def __init__(self, format: str) -> None:
         self._json = format == "json"
         self._waiting: list[Request] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run)
 
     def start(self) -> None:
         """Begins to write periodically."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.start()
 
     def add(self, request: Request) -> None:
         """Notes a request."""
@@ -86,10 +86,7 @@ class RequestLog:
 
     async def close(self) -> None:
         """Writes what waits and stops."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
         self._flush()
 
     async def _run(self) -> None:

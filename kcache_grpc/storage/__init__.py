@@ -9,6 +9,6 @@ from __future__ import annotations
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract.store import CHUNK_BYTES, Store
 from kcache_grpc.storage.objects import INLINE_BYTES
-from kcache_grpc.storage.opening import embedded_url, migrate, open_store
+from kcache_grpc.storage.opening import migrate, open_store
 
-__all__ = ["CHUNK_BYTES", "INLINE_BYTES", "Clock", "Store", "embedded_url", "migrate", "open_store"]
+__all__ = ["CHUNK_BYTES", "INLINE_BYTES", "Clock", "Store", "migrate", "open_store"]

@@ -120,16 +120,6 @@ def open_database(url: str) -> Database:
     return _sqlite_database(path, url, Clock.system())
 
 
-def embedded_url(cache_dir: Path) -> str:
-    """The embedded service's store: a file named by its schema, so that versions side by side do not meet."""
-    from sqlalchemy import URL
-
-    from kcache_grpc.storage.schema import SCHEMA_REVISION
-
-    path = cache_dir.expanduser().absolute() / f"store-{SCHEMA_REVISION}.sqlite"
-    return URL.create("sqlite", database=str(path)).render_as_string()
-
-
 def sqlite_path(url: str) -> Path | None:
     """The file of a store; ``None`` for what is none. Raises ``InvalidValue``, ``UnsupportedStore``."""
     parsed = None if url == _MEMORY else _parse(url)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from kcache_grpc.bundle import (
     BundleMetadata,
     BundleWriter,
-    ChunkStream,
     EntryKind,
     ScheduleEntry,
     SpecEntry,
@@ -62,6 +61,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_all(data) == {f"{each.kind.label} {each.name}": each.content() for each in entries}
 
 
+class ShortReads(io.BytesIO):
+    """A stream that gives at most ``step`` bytes at a time."""
+
+    def __init__(self, data: bytes, step: int) -> None:
+        super().__init__(data)
+        self._step = step
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(self._step if size is None or size < 0 else min(size, self._step))
+
+
 @given(drawn_entries, st.integers(1, 4000))
 @settings(max_examples=60, deadline=None)
 def test_round_trip(drawn: list[tuple[EntryKind, str, bytes, dict[str, str]]], step: int) -> None:
@@ -72,8 +82,7 @@ def test_round_trip(drawn: list[tuple[EntryKind, str, bytes, dict[str, str]]], s
     result = writer.finish(BundleMetadata(selection="drawn"), SIGNER)
     data = stream.getvalue()
     assert result.size == len(data)
-    chunks = ChunkStream(data[at : at + step] for at in range(0, len(data), step))
-    with read_stream(chunks) as bundle:
+    with read_stream(ShortReads(data, step)) as bundle:
         assert [(e.kind, e.name, bundle.read(e), dict(e.attributes)) for e in bundle.entries] == drawn
         assert bundle.digest == result.digest
         assert bundle.content_digest == result.content_digest

@@ -33,12 +33,6 @@ def layer() -> Graph:
     return graph
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("graph-server"), "--workers", "1") as process:
-        yield process
-
-
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path) -> Iterator[Client]:
     with Client(server.address, cache_dir=tmp_path / "cache") as made:

@@ -22,7 +22,6 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_PARAMETERS = 512
 #: Maximum bytes of static ``.shared`` variables.
 STATIC_SHARED = 48 << 10
-MAX_REGISTERS = 255
 
 
 class Reach(Enum):
@@ -74,11 +73,6 @@ class GpuTarget:
     def wgmma(self) -> bool:
         """``wgmma`` of Hopper, which no other architecture has."""
         return self.capability == (9, 0) and self.reach is Reach.EXACT
-
-    @property
-    def bulk_copy(self) -> bool:
-        """``cp.async.bulk``: copies by the tensor memory accelerator."""
-        return self.capability >= (9, 0)
 
     @property
     def mma_shapes(self) -> frozenset[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.guards import Check
@@ -47,3 +48,14 @@ class Nest:
     accesses: tuple[Access, ...]
     fixed: frozenset[int] = frozenset()
     checks: tuple[Check, ...] = ()
+
+    def with_axes(self, positions: Sequence[int]) -> Nest:
+        """The nest over the axes at ``positions``, in that order."""
+        return replace(
+            self,
+            axes=tuple(self.axes[position] for position in positions),
+            accesses=tuple(
+                replace(access, strides=tuple(access.strides[position] for position in positions))
+                for access in self.accesses
+            ),
+        )

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.shapes.formula import Formula
 
 #: Elements of an operand that no first-level cache holds.
 LARGE = 1 << 16
-
-
-def _keep(nest: Nest, positions: list[int]) -> Nest:
-    return replace(
-        nest,
-        axes=tuple(nest.axes[position] for position in positions),
-        accesses=tuple(
-            replace(access, strides=tuple(access.strides[position] for position in positions))
-            for access in nest.accesses
-        ),
-    )
 
 
 def order_axes(nest: Nest) -> Nest:
@@ -35,8 +23,8 @@ def order_axes(nest: Nest) -> Nest:
         parallel.sort(key=lambda position: -abs(_as_int(outputs[0].strides[position])))
     vector = next((p for p in reversed(parallel) if reductions and _is_vector(nest, p)), None)
     if vector is None:
-        return _keep(nest, _reusing(nest, parallel) + reductions)
-    return _keep(nest, [p for p in parallel if p != vector] + reductions + [vector])
+        return nest.with_axes(_reusing(nest, parallel) + reductions)
+    return nest.with_axes([p for p in parallel if p != vector] + reductions + [vector])
 
 
 def _reusing(nest: Nest, parallel: list[int]) -> list[int]:

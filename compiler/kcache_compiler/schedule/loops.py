@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kcache_compiler.schedule.groups import Group, Member, Subject
+from kcache_compiler.schedule.groups import Group, Subject
 from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Axis, Check, Nest
 from kcache_compiler.schedule.loop_order import order_axes
 from kcache_compiler.schedule.split_reductions import CHUNK, Split
@@ -130,7 +130,10 @@ def loops(
 ) -> Fused:
     """The loops of a group without a contraction; ``buffers`` are those of its nests."""
     segments = [
-        tuple(Statement(member.number, _arranged(subjects[member.number].nest, member)) for member in segment)
+        tuple(
+            Statement(member.number, subjects[member.number].nest.with_axes(member.dims))
+            for member in segment
+        )
         for segment in group.segments
     ]
     fused = _placed(Fused(tuple(segments), group.shared), buffers)
@@ -138,21 +141,6 @@ def loops(
         fused = replace(fused, shared=0)
     fused = _merged(_ordered(_without_units(fused)))
     return replace(fused, turn=_turn(fused, buffers, vector_bytes))
-
-
-def _arranged(nest: Nest, member: Member) -> Nest:
-    return _keep(nest, member.dims)
-
-
-def _keep(nest: Nest, positions: Sequence[int]) -> Nest:
-    return replace(
-        nest,
-        axes=tuple(nest.axes[position] for position in positions),
-        accesses=tuple(
-            replace(access, strides=tuple(access.strides[position] for position in positions))
-            for access in nest.accesses
-        ),
-    )
 
 
 def _placed(fused: Fused, buffers: Mapping[int, Buffer]) -> Fused:
@@ -268,7 +256,7 @@ def _without_units(fused: Fused) -> Fused:
     for segment in fused.segments:
         axes = segment[0].nest.axes
         kept = kept_shared + [p for p in range(fused.shared, len(axes)) if axes[p].size != 1]
-        segments.append(tuple(Statement(one.number, _keep(one.nest, kept)) for one in segment))
+        segments.append(tuple(Statement(one.number, one.nest.with_axes(kept)) for one in segment))
     return replace(fused, segments=tuple(segments), shared=len(kept_shared))
 
 
@@ -279,7 +267,7 @@ def _ordered(fused: Fused) -> Fused:
     for segment in fused.segments:
         nests = [one.nest for one in segment]
         inner = _best_order(nests, range(fused.shared, len(nests[0].axes)), fused.unstored)
-        segments.append(tuple(Statement(one.number, _keep(one.nest, [*order, *inner])) for one in segment))
+        segments.append(tuple(Statement(one.number, one.nest.with_axes([*order, *inner])) for one in segment))
     return replace(fused, segments=tuple(segments))
 
 

@@ -8,7 +8,7 @@ formulas.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, Union
 
 Formula: TypeAlias = Union[int, str, "tuple[str, Formula, Formula]"]
@@ -77,7 +77,7 @@ def mul(a: Formula, b: Formula) -> Formula:
     return apply("*", a, b)
 
 
-def product(factors: list[Formula]) -> Formula:
+def product(factors: Sequence[Formula]) -> Formula:
     """Return the product of the factors, folded; 1 if there are none."""
     total: Formula = 1
     for factor in factors:

@@ -143,12 +143,12 @@ class ImportedKernels:
         path = self._mapping_file(mapping)
         return not path.exists() and write_whole(path, mapping.entry.content(), replace=False)
 
-    def find(self, ask: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
-        """The most special kernel for ``ask`` whose bytes are whole; ``None`` where there is none."""
-        if not self._mapping_folder(ask.program.digest, ask.options.numerics).is_dir():
+    def find(self, request: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
+        """The most special kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
+        if not self._mapping_folder(request.program.digest, request.options.numerics).is_dir():
             return None
         reader = _Reader(self._signers.keys(), self._counters)
-        numerics, target, options = ask.options.numerics, str(ask.target), str(ask.options)
+        numerics, target, options = request.options.numerics, str(request.target), str(request.options)
 
         def mappings(digest: bytes) -> Iterator[OfferedMapping]:
             return reader.mappings(self._mapping_folder(digest, numerics))
@@ -159,7 +159,7 @@ class ImportedKernels:
         def binding_of(digest: bytes) -> Binding | None:
             return next((each.binding for each in mappings(digest)), None)
 
-        for match in matches(ask, mappings(ask.program.digest), kernels, binding_of):
+        for match in matches(request, mappings(request.program.digest), kernels, binding_of):
             if disowned(match.generation):
                 self._counters.add("import_disowned")
                 continue

@@ -71,7 +71,7 @@ class BundledKernel:
 
 @dataclass(frozen=True)
 class Match:
-    """A mapping and a kernel that answer an ask."""
+    """A mapping and a kernel that answer a request."""
 
     mapping: OfferedMapping
     kernel: OfferedKernel
@@ -100,16 +100,16 @@ class Match:
 
 
 def matches(
-    ask: KernelRequest,
+    request: KernelRequest,
     mappings: Iterable[OfferedMapping],
     kernels: Callable[[OfferedMapping], Iterable[OfferedKernel]],
     binding_of: Callable[[bytes], Binding | None],
 ) -> list[Match]:
-    """The pairs that answer ``ask``, the most special kernel first.
+    """The pairs that answer ``request``, the most special kernel first.
 
     ``kernels``: candidates for a mapping. ``binding_of``: of a program that is evidence, by digest.
     """
-    wanted = _with_witnesses(ask, binding_of)
+    wanted = _with_witnesses(request, binding_of)
     if wanted is None:
         return []
     pairs = [
@@ -149,19 +149,23 @@ class KernelIndex:
             known = self._kernels[manifest.spec_digest, str(manifest.target), str(manifest.options)]
             return known.setdefault(key, offered) is offered
 
-    def find(self, ask: KernelRequest) -> list[Match]:
+    def find(self, request: KernelRequest) -> list[Match]:
         """See ``matches``."""
         if not self._mappings:
             return []
-        target, options = str(ask.target), str(ask.options)
+        target, options = str(request.target), str(request.options)
 
         def kernels(mapping: OfferedMapping) -> Iterable[OfferedKernel]:
             with self._lock:
                 return tuple(self._kernels.get((mapping.binding.spec_digest, target, options), {}).values())
 
         with self._lock:
-            mappings = tuple(self._mappings.get((ask.program.digest, ask.options.numerics), {}).values())
-        return matches(ask, mappings, kernels, lambda digest: self._binding(digest, ask.options.numerics))
+            mappings = tuple(
+                self._mappings.get((request.program.digest, request.options.numerics), {}).values()
+            )
+        return matches(
+            request, mappings, kernels, lambda digest: self._binding(digest, request.options.numerics)
+        )
 
     def _binding(self, program_digest: bytes, numerics: str) -> Binding | None:
         with self._lock:
@@ -174,21 +178,21 @@ class KernelIndex:
 
 
 def _with_witnesses(
-    ask: KernelRequest, binding_of: Callable[[bytes], Binding | None]
+    request: KernelRequest, binding_of: Callable[[bytes], Binding | None]
 ) -> KernelRequest | None:
-    """The ask with what its evidence shows; ``None`` where the bindings of its evidence are not at hand."""
-    if ask.shapes.mode == AUTO or not ask.shapes.evidence or ask.witnesses is not None:
-        return ask
+    """The request with the witnesses of its evidence; ``None`` if bindings of the evidence are unknown."""
+    if request.shapes.mode == AUTO or not request.shapes.evidence or request.witnesses is not None:
+        return request
     shown: list[Witness] = []
-    for digest in ask.shapes.evidence:
+    for digest in request.shapes.evidence:
         binding = binding_of(digest)
         if binding is None:
             return None
         shown.append(witness(binding))
-    return replace(ask, witnesses=tuple(shown))
+    return replace(request, witnesses=tuple(shown))
 
 
-def _agree(mapping: OfferedMapping, kernel: OfferedKernel, ask: KernelRequest) -> bool:
+def _agree(mapping: OfferedMapping, kernel: OfferedKernel, request: KernelRequest) -> bool:
     """Whether both are of one server's namespace and epoch, and are what was asked for."""
     binding, manifest = mapping.binding, kernel.manifest
     if (mapping.signer, binding.namespace, binding.epoch) != (
@@ -198,7 +202,7 @@ def _agree(mapping: OfferedMapping, kernel: OfferedKernel, ask: KernelRequest) -
     ):
         return False
     try:
-        require_agreement(binding, manifest, ask)
+        require_agreement(binding, manifest, request)
     except (IntegrityError, ArgumentError):
         # Another variant of the spec, or a wish without evidence: the service answers, and says why.
         return False

@@ -50,11 +50,11 @@ class Preloads:
                 self._open_or_report(file, trusted, target, tally)
         return tally.preloaded()
 
-    def find(self, ask: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
-        """The most special kernel for ``ask`` whose bytes are whole; ``None`` where there is none."""
+    def find(self, request: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
+        """The most special kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
         if self._waiting:
             self._load_waiting()
-        for match in self._index.find(ask):
+        for match in self._index.find(request):
             if disowned(match.generation):
                 self._counters.add("preload_disowned")
                 continue

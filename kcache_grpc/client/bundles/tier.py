@@ -65,14 +65,14 @@ class BundledKernels:
             )
         return imported.add(path, self.trusted() | named, _target_name(target))
 
-    def find(self, ask: KernelRequest) -> BundledKernel | None:
-        """A kernel for ``ask`` of a bundle; ``None`` where there is none. May read files."""
+    def find(self, request: KernelRequest) -> BundledKernel | None:
+        """A kernel for ``request`` of a bundle; ``None`` where there is none. May read files."""
         kernel = None
         if self._config.preload or self._preloads is not None:
-            kernel = self._opened().find(ask, self._disowned)
+            kernel = self._opened().find(request, self._disowned)
         if kernel is None and self._has_imported():
             imported = self._imported()
-            kernel = None if imported is None else imported.find(ask, self._disowned)
+            kernel = None if imported is None else imported.find(request, self._disowned)
         if kernel is not None:
             self._generations.add(kernel.generation)
         return kernel

@@ -16,8 +16,8 @@ class Used:
         self.programs: dict[bytes, None] = {}
         self.kernels: dict[bytes, None] = {}
 
-    def add(self, ask: KernelRequest, kernel: Kernel) -> None:
+    def add(self, request: KernelRequest, kernel: Kernel) -> None:
         """A kernel was handed out. Programs that were its evidence belong to it."""
         self.kernels[kernel.manifest.kernel_digest] = None
-        for digest in (ask.program.digest, *ask.shapes.evidence):
+        for digest in (request.program.digest, *request.shapes.evidence):
             self.programs[digest] = None

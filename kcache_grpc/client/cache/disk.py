@@ -56,10 +56,10 @@ class StoredKernel:
     blobs: dict[bytes, bytes]
 
 
-def entry_name(state: ServerState, namespace: str, ask: KernelRequest, *, lower: bool = False) -> str:
+def entry_name(state: ServerState, namespace: str, request: KernelRequest, *, lower: bool = False) -> str:
     """Name of a kernel's file: all that decides which answer it is.
 
-    ``lower``: of a kernel for a lower target that serves the ask for a while.
+    ``lower``: of a kernel for a lower target that serves the request for a while.
     """
     return ingredients_digest(
         "kcache.disk.v1",
@@ -68,11 +68,11 @@ def entry_name(state: ServerState, namespace: str, ask: KernelRequest, *, lower:
             ("server", state.server_id),
             ("namespace", namespace),
             ("epoch", str(state.epoch)),
-            ("toolchain", state.toolchain_of(ask.target).hex()),
-            ("program", ask.program.digest.hex()),
-            ("target", str(ask.target)),
-            ("options", str(ask.options)),
-            ("shapes", str(ask.shapes)),
+            ("toolchain", state.toolchain_of(request.target).hex()),
+            ("program", request.program.digest.hex()),
+            ("target", str(request.target)),
+            ("options", str(request.options)),
+            ("shapes", str(request.shapes)),
         ),
     ).hex()
 
@@ -96,9 +96,9 @@ class DiskTier:
         return self._writable
 
     def load(
-        self, name: str, judge: KernelVerifier, ask: KernelRequest, max_age: float | None = None
+        self, name: str, judge: KernelVerifier, request: KernelRequest, max_age: float | None = None
     ) -> StoredKernel | None:
-        """A kernel for ``ask`` with all its blobs, verified; ``None`` for a miss.
+        """A kernel for ``request`` with all its blobs, verified; ``None`` for a miss.
 
         ``max_age``: seconds since it was saved after which it is a miss; such a kernel does not become
         younger by use. ``None``: of any age.
@@ -111,7 +111,7 @@ class DiskTier:
             return None
         try:
             reply = pb.KernelResult.FromString(data)
-            binding, manifest = judge.kernel(reply, ask)
+            binding, manifest = judge.kernel(reply, request)
         except (DecodeError, IntegrityError):
             self._drop(path)
             return None

@@ -18,19 +18,19 @@ from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.bound_kernel import BoundArguments, BoundKernel
 
 _EVER = float("inf")
-AskKey = tuple[bytes, str, Options, ShapeWish]
+RequestKey = tuple[bytes, str, Options, ShapeWish]
 _ProgramKey = tuple[str | bytes, str | None, str, Options | None, ShapeWish | None]
 
 
-def ask_key(ask: KernelRequest) -> AskKey:
-    """What makes two asks the same."""
-    return (ask.program.digest, str(ask.target), ask.options, ask.shapes)
+def request_key(request: KernelRequest) -> RequestKey:
+    """What equal requests have in common."""
+    return (request.program.digest, str(request.target), request.options, request.shapes)
 
 
-class Kept:
-    """One kernel, and what its server was when it came.
+class CachedKernel:
+    """A kernel, and the generation of the server that sent it.
 
-    ``until``: when the service is to be asked again, on the clock of ``time.monotonic``.
+    ``until``: when a better kernel is requested again, on the clock of ``time.monotonic``.
     """
 
     def __init__(self, generation: Generation, kernel: Kernel, until: float = _EVER) -> None:
@@ -41,7 +41,7 @@ class Kept:
 
     @property
     def is_due(self) -> bool:
-        """Whether the service is to be asked for a better kernel."""
+        """Whether a better kernel is to be requested from the service."""
         return self.until != _EVER and time.monotonic() >= self.until
 
     def again(self) -> Kernel:
@@ -57,32 +57,32 @@ class Kept:
         return self._again
 
 
-class Named:
-    """The kernel of a text, and the arguments that the text brings."""
+class BoundEntry:
+    """A cached kernel with the bound arguments of one program text."""
 
-    def __init__(self, kept: Kept, arguments: BoundArguments | None) -> None:
-        self.generation = kept.generation
-        self._kept, self._arguments = kept, arguments
+    def __init__(self, entry: CachedKernel, arguments: BoundArguments | None) -> None:
+        self.generation = entry.generation
+        self._entry, self._arguments = entry, arguments
 
     @property
     def is_due(self) -> bool:
-        """See ``Kept.is_due``."""
-        return self._kept.is_due
+        """See ``CachedKernel.is_due``."""
+        return self._entry.is_due
 
     def again(self) -> Kernel:
-        """See ``Kept.again``."""
-        kernel = self._kept.again()
+        """See ``CachedKernel.again``."""
+        kernel = self._entry.again()
         return kernel if self._arguments is None else BoundKernel(kernel, self._arguments)
 
 
 class KernelTable:
-    """Both ways to a kept kernel. Thread-safe, bounded in kernels and in bytes of texts."""
+    """Cached kernels by request and by program. Thread-safe, bounded in kernels and in bytes of programs."""
 
     def __init__(self, max_kernels: int, max_program_bytes: int) -> None:
-        self._by_digest: Lru[AskKey, Kept] = Lru(max_kernels)
-        self._by_program: Lru[_ProgramKey, Named] = Lru(max_kernels, max_program_bytes)
+        self._by_digest: Lru[RequestKey, CachedKernel] = Lru(max_kernels)
+        self._by_program: Lru[_ProgramKey, BoundEntry] = Lru(max_kernels, max_program_bytes)
 
-    def by_digest(self, key: AskKey) -> Kept | None:
+    def by_digest(self, key: RequestKey) -> CachedKernel | None:
         """By all that decides which kernel it is."""
         return self._by_digest.get(key)
 
@@ -93,7 +93,7 @@ class KernelTable:
         target: str,
         options: Options | None,
         shapes: ShapeWish = EXACT,
-    ) -> Named | None:
+    ) -> BoundEntry | None:
         """By an equal text or equal bytes; Python caches their hashes."""
         if type(program) is not str and type(program) is not bytes:
             return None
@@ -102,11 +102,11 @@ class KernelTable:
         except TypeError:  # an argument of a wrong, unhashable type: refused where it is read
             return None
 
-    def keep(self, key: AskKey, generation: Generation, kernel: Kernel, window: float = _EVER) -> None:
+    def keep(self, key: RequestKey, generation: Generation, kernel: Kernel, window: float = _EVER) -> None:
         """Keeps a kernel; one for a lower target than that of ``key`` for ``window`` seconds."""
         lower = str(kernel.manifest.target) != key[1]
         until = time.monotonic() + window if lower else _EVER
-        self._by_digest.put(key, Kept(generation, kernel, until))
+        self._by_digest.put(key, CachedKernel(generation, kernel, until))
 
     def name_program(
         self,
@@ -114,14 +114,14 @@ class KernelTable:
         format: str | None,
         target: str,
         options: Options | None,
-        key: AskKey,
+        key: RequestKey,
         shapes: ShapeWish = EXACT,
         arguments: BoundArguments | None = None,
     ) -> None:
         """Lets an equal text find the kernel of ``key``, with the arguments that the text brings."""
-        kept = self._by_digest.get(key)
-        if kept is not None and (type(program) is str or type(program) is bytes):
-            named = Named(kept, arguments)
+        entry = self._by_digest.get(key)
+        if entry is not None and (type(program) is str or type(program) is bytes):
+            named = BoundEntry(entry, arguments)
             self._by_program.put((program, format, target, options, _quick(shapes)), named, len(program))
 
     def clear(self) -> None:

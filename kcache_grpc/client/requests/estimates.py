@@ -12,26 +12,28 @@ from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_match_to_proto, target_to_proto
 
 
-async def expected_seconds(connection: Connection, ask: KernelRequest, deadline: Deadline) -> float | None:
+async def expected_seconds(
+    connection: Connection, request: KernelRequest, deadline: Deadline
+) -> float | None:
     """Expected seconds of a compile, 0.0 where the service has the kernel, ``None`` without history.
 
     Nothing is stored but programs that are evidence; nothing is compiled.
     """
-    ask = await with_witnesses(connection, ask, deadline)
+    request = await with_witnesses(connection, request, deadline)
     header = connection.header()
 
     async def call(source: common_pb2.GraphSource) -> estimate_pb2.EstimateCompileResponse:
-        request = estimate_pb2.EstimateCompileRequest(
+        message = estimate_pb2.EstimateCompileRequest(
             header=header,
             graph=source,
-            target=target_to_proto(ask.target),
-            options=options_to_proto(ask.options),
-            shapes=shapes_to_proto(ask.shapes),
-            target_match=target_match_to_proto(ask.options.compatible_targets),
+            target=target_to_proto(request.target),
+            options=options_to_proto(request.options),
+            shapes=shapes_to_proto(request.shapes),
+            target_match=target_match_to_proto(request.options.compatible_targets),
         )
-        return await connection.line.unary(ESTIMATE_COMPILE, request, deadline, float("inf"))
+        return await connection.line.unary(ESTIMATE_COMPILE, message, deadline, float("inf"))
 
-    reply = await with_program(connection, ask.program, deadline, call)
+    reply = await with_program(connection, request.program, deadline, call)
     if not reply.HasField("expected_duration"):
         return None
     return reply.expected_duration.seconds + reply.expected_duration.nanos / 1e9

@@ -14,7 +14,7 @@ from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_mat
 
 
 async def explain(
-    connection: Connection, ask: KernelRequest, neighbours: int, deadline: Deadline
+    connection: Connection, request: KernelRequest, neighbours: int, deadline: Deadline
 ) -> Explanation:
     """What the service says of a request. Nothing is stored or compiled."""
     if type(neighbours) is not int or neighbours < 1:
@@ -22,15 +22,15 @@ async def explain(
     header = connection.header()
 
     async def call(source: common_pb2.GraphSource) -> explain_pb2.ExplainResponse:
-        request = explain_pb2.ExplainRequest(
+        message = explain_pb2.ExplainRequest(
             header=header,
             graph=source,
-            target=target_to_proto(ask.target),
-            options=options_to_proto(ask.options),
-            shapes=shapes_to_proto(ask.shapes),
-            target_match=target_match_to_proto(ask.options.compatible_targets),
+            target=target_to_proto(request.target),
+            options=options_to_proto(request.options),
+            shapes=shapes_to_proto(request.shapes),
+            target_match=target_match_to_proto(request.options.compatible_targets),
             max_neighbours=min(neighbours, (1 << 32) - 1),
         )
-        return await connection.line.unary(EXPLAIN, request, deadline, float("inf"))
+        return await connection.line.unary(EXPLAIN, message, deadline, float("inf"))
 
-    return explanation_from_proto(await with_program(connection, ask.program, deadline, call))
+    return explanation_from_proto(await with_program(connection, request.program, deadline, call))

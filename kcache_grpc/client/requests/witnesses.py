@@ -10,13 +10,13 @@ from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.model.evidence import witness
 
 
-async def with_witnesses(connection: Connection, ask: KernelRequest, deadline: Deadline) -> KernelRequest:
-    """The ask with what its evidence shows; programs that the service does not know are stored there."""
-    if not ask.evidence:
-        return ask
+async def with_witnesses(connection: Connection, request: KernelRequest, deadline: Deadline) -> KernelRequest:
+    """The request with what its evidence shows; programs that the service does not know are stored there."""
+    if not request.evidence:
+        return request
     # Imports what a request without evidence does not need.
     from kcache_grpc.client.requests.graphs import bind
 
-    numerics = ask.options.numerics
-    bindings = [await bind(connection, program, numerics, deadline) for program in ask.evidence]
-    return replace(ask, witnesses=tuple(map(witness, bindings)))
+    numerics = request.options.numerics
+    bindings = [await bind(connection, program, numerics, deadline) for program in request.evidence]
+    return replace(request, witnesses=tuple(map(witness, bindings)))

@@ -91,18 +91,18 @@ class Compile:
 
 
 def compile_request(
-    ask: KernelRequest, source: common_pb2.GraphSource, header: common_pb2.RequestHeader | None = None
+    request: KernelRequest, source: common_pb2.GraphSource, header: common_pb2.RequestHeader | None = None
 ) -> pb.CompileKernelRequest:
     """What asks for one kernel, with its code."""
     return pb.CompileKernelRequest(
         header=header,
         graph=source,
-        target=target_to_proto(ask.target),
-        options=options_to_proto(ask.options),
-        artifact_kinds=[artifact_kind_to_proto(code_kind(ask.target))],
-        shapes=shapes_to_proto(ask.shapes),
-        target_match=target_match_to_proto(ask.options.compatible_targets),
-        retry_failed=ask.retry,
+        target=target_to_proto(request.target),
+        options=options_to_proto(request.options),
+        artifact_kinds=[artifact_kind_to_proto(code_kind(request.target))],
+        shapes=shapes_to_proto(request.shapes),
+        target_match=target_match_to_proto(request.options.compatible_targets),
+        retry_failed=request.retry,
         inline_budget_bytes=INLINE_BUDGET,
     )
 
@@ -116,7 +116,7 @@ def groups(items: Sequence[T]) -> list[Sequence[T]]:
 async def compile_together(
     connection: Connection,
     io: Io,
-    asks: Sequence[KernelRequest],
+    requests: Sequence[KernelRequest],
     answers: Sequence[pb.KernelResult],
     deadline: Deadline,
     progress: Progress,
@@ -126,13 +126,13 @@ async def compile_together(
     ``None``: what has to be asked for alone: a single one, what is too large, and what had no answer, be it
     that the stream broke or that the server does not know such streams.
     """
-    if len(asks) < 2:
-        return [None] * len(asks)
+    if len(requests) < 2:
+        return [None] * len(requests)
     state = await connection.state(deadline)
     largest = min(_MOST_SHARED, state.max_inline_program_bytes, state.max_program_bytes or _MOST_SHARED)
 
     def source(index: int) -> common_pb2.GraphSource:
-        program = asks[index].program
+        program = requests[index].program
         if _MISSES[answers[index].status]:
             return common_pb2.GraphSource(program_digest=program.digest)
         body = common_pb2.Program(format=format_to_proto(program.format), body=program.body)
@@ -142,7 +142,7 @@ async def compile_together(
         compiles = {index: Compile(progress) for index in indices}
         await _follow(
             connection,
-            [compile_request(asks[index], source(index)) for index in indices],
+            [compile_request(requests[index], source(index)) for index in indices],
             list(compiles.values()),
             deadline,
         )
@@ -150,14 +150,14 @@ async def compile_together(
 
     missed = [
         index
-        for index, (ask, answer) in enumerate(zip(asks, answers, strict=True))
-        if answer.status in _MISSES and len(ask.program.body) <= largest
+        for index, (request, answer) in enumerate(zip(requests, answers, strict=True))
+        if answer.status in _MISSES and len(request.program.body) <= largest
     ]
     if len(missed) < 2:
-        return [None] * len(asks)
+        return [None] * len(requests)
     made = await io.gather([lambda group=group: follow(group) for group in groups(missed)])
     found = {index: each for some in made for index, each in some.items()}
-    return [found.get(index) for index in range(len(asks))]
+    return [found.get(index) for index in range(len(requests))]
 
 
 async def _follow(

@@ -57,33 +57,33 @@ class KernelVerifier:
         self._epoch("binding", binding.epoch)
         return binding
 
-    def kernel(self, reply: pb.KernelResult, ask: KernelRequest) -> tuple[Binding, Manifest]:
-        """Binding and manifest of a kernel for ``ask``. Raises ``IntegrityError`` or ``StaleState``."""
-        binding = self.binding(reply.binding, ask.program, ask.options.numerics)
+    def kernel(self, reply: pb.KernelResult, request: KernelRequest) -> tuple[Binding, Manifest]:
+        """Binding and manifest of a kernel for ``request``. Raises ``IntegrityError`` or ``StaleState``."""
+        binding = self.binding(reply.binding, request.program, request.options.numerics)
         manifest = _understood(Manifest, self._payload(MANIFEST_DOMAIN, reply.manifest))
         _same("manifest", "namespace", manifest.namespace, self._namespace)
         self._epoch("manifest", manifest.epoch)
-        require_agreement(binding, manifest, ask, self._target(manifest, ask))
+        require_agreement(binding, manifest, request, self._target(manifest, request))
         return binding, manifest
 
-    def allows_lower(self, ask: KernelRequest) -> bool:
-        """Whether a kernel for a lower target will do: as the ask says, else as the namespace does."""
-        allowed = ask.options.compatible_targets
+    def allows_lower(self, request: KernelRequest) -> bool:
+        """Whether a kernel for a lower target will do: as the request says, else as the namespace does."""
+        allowed = request.options.compatible_targets
         return self.state.compatible_targets if allowed is None else allowed
 
-    def _target(self, manifest: Manifest, ask: KernelRequest) -> str:
-        """The target that the manifest must have: that of the ask, or a lower one where that will do.
+    def _target(self, manifest: Manifest, request: KernelRequest) -> str:
+        """The target that the manifest must have: that of the request, or a lower one where that will do.
 
         A lower one is a level that the target includes, and the code needs no feature beyond that level.
         Raises ``StaleState`` where the namespace may have come to allow it since the server was asked.
         """
-        lower = may_serve(manifest.target, manifest.required_isa, ask.target)
-        if lower and not self.allows_lower(ask) and ask.options.compatible_targets is None:
+        lower = may_serve(manifest.target, manifest.required_isa, request.target)
+        if lower and not self.allows_lower(request) and request.options.compatible_targets is None:
             raise StaleState(
                 f"the server sent a manifest whose target is {str(manifest.target)!r} instead of "
-                f"{str(ask.target)!r}, and says that the namespace allows no lower targets"
+                f"{str(request.target)!r}, and says that the namespace allows no lower targets"
             )
-        return str(manifest.target if lower and self.allows_lower(ask) else ask.target)
+        return str(manifest.target if lower and self.allows_lower(request) else request.target)
 
     def _payload(self, domain: bytes, message: common_pb2.SignedBytes) -> bytes:
         """What was signed. Nothing is parsed before its signature held."""
@@ -106,19 +106,19 @@ class StaleState(IntegrityError):
 
 
 def require_agreement(
-    binding: Binding, manifest: Manifest, ask: KernelRequest, target: str | None = None
+    binding: Binding, manifest: Manifest, request: KernelRequest, target: str | None = None
 ) -> None:
-    """Binding and manifest are of one kernel, which is the one that ``ask`` wants; both are verified already.
+    """Check that verified binding and manifest are of one kernel, which is the one that ``request`` is for.
 
-    ``target``: the one that the manifest must have; ``None``: that of the ask.
+    ``target``: the one that the manifest must have; ``None``: that of the request.
 
     Raises ``IntegrityError``, ``ArgumentError`` where what was asked for has no evidence.
     """
     _same("manifest", "spec digest", manifest.spec_digest.hex(), binding.spec_digest.hex())
     _same("manifest", "key", str(manifest.key), str(binding.key))
-    _same("manifest", "target", str(manifest.target), str(ask.target) if target is None else target)
-    _same("manifest", "options", str(manifest.options), str(ask.options))
-    _require_shape(manifest, binding, ask)
+    _same("manifest", "target", str(manifest.target), str(request.target) if target is None else target)
+    _same("manifest", "options", str(manifest.options), str(request.options))
+    _require_shape(manifest, binding, request)
     _same("manifest", "inputs", _texts(manifest.inputs), manifest.arg_spec)
     constants = tuple(constant.type for constant in binding.constants)
     _same("manifest", "constants", _texts(manifest.constants), _texts(constants))
@@ -127,12 +127,12 @@ def require_agreement(
     _same("manifest", "kernel digest", manifest.kernel_digest.hex(), manifest.identity.digest.hex())
 
 
-def _require_shape(manifest: Manifest, binding: Binding, ask: KernelRequest) -> None:
+def _require_shape(manifest: Manifest, binding: Binding, request: KernelRequest) -> None:
     """The kernel is for the sizes that were asked for; one that the server chose takes the program's.
 
     Raises ``ArgumentError`` where what was asked for has no evidence.
     """
-    sizes, wish = spec_sizes(binding), ask.shapes
+    sizes, wish = spec_sizes(binding), request.shapes
     found = variant(sizes, Shape(manifest.arg_spec, manifest.guard))
     if wish.mode == AUTO:
         if found is None or not found.takes(sizes):
@@ -142,11 +142,11 @@ def _require_shape(manifest: Manifest, binding: Binding, ask: KernelRequest) -> 
         return
     if wish.mode == STATIC:
         expected = exact_shape(sizes)
-    elif wish.evidence and ask.witnesses is None:
+    elif wish.evidence and request.witnesses is None:
         # From disk: the evidence was there when the kernel came from the service.
         expected = wished_shape(sizes, wish.axes, within=frozenset() if found is None else found.free)
     else:
-        expected = dynamic_shape(binding, wish, ask.witnesses or ())
+        expected = dynamic_shape(binding, wish, request.witnesses or ())
     _same("manifest", "arg spec", manifest.arg_spec, expected.arg_spec)
     _same("manifest", "guard", manifest.guard, expected.guard)
 

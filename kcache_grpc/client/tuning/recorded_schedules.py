@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kcache_grpc.client.cache.kernels import AskKey, ask_key
+from kcache_grpc.client.cache.kernels import RequestKey, request_key
 from kcache_grpc.client.cache.memory import Lru
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.deadline import Deadline
@@ -31,59 +31,59 @@ REFUSALS = (CompileFailed, UnsupportedOp, CompileTimeout, ArgumentError)
 
 @dataclass(frozen=True)
 class Refusal:
-    """An ask with a recorded schedule, and why it has no kernel."""
+    """A request with a recorded schedule, and why it has no kernel."""
 
-    ask: KernelRequest
+    request: KernelRequest
     error: KcacheError
 
 
 class RecordedSchedules:
-    """Of the asks of one client."""
+    """Of the requests of one client."""
 
     def __init__(self, services: Services, most: int) -> None:
         self._services = services
-        self._schedules: Lru[AskKey, tuple[float, str]] = Lru(most)
+        self._schedules: Lru[RequestKey, tuple[float, str]] = Lru(most)
 
-    async def applied(self, ask: KernelRequest, deadline: Deadline) -> KernelRequest:
-        """The ask with the choices that ``"recorded"`` stands for, as the service said within the window."""
-        if ask.options.schedule != RECORDED:
-            return ask
-        if ask.shapes.mode == AUTO:
-            return _scheduled(ask, "")
-        key = ask_key(ask)
+    async def applied(self, request: KernelRequest, deadline: Deadline) -> KernelRequest:
+        """The request with the schedule that ``"recorded"`` stands for, as recorded by the service."""
+        if request.options.schedule != RECORDED:
+            return request
+        if request.shapes.mode == AUTO:
+            return _scheduled(request, "")
+        key = request_key(request)
         until, schedule = self._schedules.get(key) or (0.0, "")
         if time.monotonic() > until:
             from kcache_grpc.client.tuning import timings
 
             schedule = await self._services.serve(
-                lambda obtainer: timings.recorded(obtainer.connection, ask, deadline)
+                lambda obtainer: timings.recorded(obtainer.connection, request, deadline)
             )
             self._keep(key, schedule)
-        return _scheduled(ask, schedule)
+        return _scheduled(request, schedule)
 
     async def refused(
         self,
         wished: Sequence[KernelRequest],
-        asks: Sequence[KernelRequest],
+        requests: Sequence[KernelRequest],
         make: Callable[[KernelRequest], Awaitable[object]],
-    ) -> dict[AskKey, Refusal]:
-        """Of what was ``wished``, that whose ``applied`` ask has a schedule that no kernel can be made of."""
-        refused: dict[AskKey, Refusal] = {}
-        for wish, ask in zip(wished, asks, strict=True):
-            if wish.options.schedule == RECORDED and ask.options.schedule:
+    ) -> dict[RequestKey, Refusal]:
+        """The requests of ``wished`` whose ``applied`` request has a schedule that cannot be compiled."""
+        refused: dict[RequestKey, Refusal] = {}
+        for wish, request in zip(wished, requests, strict=True):
+            if wish.options.schedule == RECORDED and request.options.schedule:
                 try:
-                    await make(ask)
+                    await make(request)
                 except REFUSALS as error:
-                    refused[ask_key(wish)] = Refusal(ask, error)
+                    refused[request_key(wish)] = Refusal(request, error)
         return refused
 
-    def give_up(self, refused: Mapping[AskKey, Refusal]) -> None:
+    def give_up(self, refused: Mapping[RequestKey, Refusal]) -> None:
         """Takes the default for a while, of which there is a kernel, and says so."""
         for key, refusal in refused.items():
             self._keep(key, "")
             text = (
-                f"the recorded schedule {refusal.ask.options.schedule} of program "
-                f"{refusal.ask.program.digest.hex()} is not used, as no kernel can be made of it: "
+                f"the recorded schedule {refusal.request.options.schedule} of program "
+                f"{refusal.request.program.digest.hex()} is not used, as no kernel can be made of it: "
                 f"{refusal.error.message}; the default is taken (kcache autotune finds what is best now)"
             )
             warnings.warn(text, KcacheWarning, stacklevel=2)
@@ -92,14 +92,14 @@ class RecordedSchedules:
         """Ask the service again."""
         self._schedules.clear()
 
-    def _keep(self, key: AskKey, schedule: str) -> None:
+    def _keep(self, key: RequestKey, schedule: str) -> None:
         self._schedules.put(key, (time.monotonic() + _WINDOW, schedule))
 
 
-def plain(ask: KernelRequest) -> KernelRequest:
-    """The ask with the default schedule."""
-    return _scheduled(ask, "")
+def plain(request: KernelRequest) -> KernelRequest:
+    """The request with the default schedule."""
+    return _scheduled(request, "")
 
 
-def _scheduled(ask: KernelRequest, schedule: str) -> KernelRequest:
-    return replace(ask, options=replace(ask.options, schedule=schedule))
+def _scheduled(request: KernelRequest, schedule: str) -> KernelRequest:
+    return replace(request, options=replace(request.options, schedule=schedule))

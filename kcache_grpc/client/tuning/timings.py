@@ -114,16 +114,16 @@ async def stored(
         token = reply.next_page_token
 
 
-async def recorded(connection: Connection, ask: KernelRequest, deadline: Deadline) -> str:
+async def recorded(connection: Connection, request: KernelRequest, deadline: Deadline) -> str:
     """The best schedule that the service has timings of, for this machine; ``""`` where it has none."""
-    binding = await bind(connection, ask.program, ask.options.numerics, deadline)
-    if ask.shapes.mode == DYNAMIC:
-        ask = await with_witnesses(connection, ask, deadline)
-        shape = dynamic_shape(binding, ask.shapes, ask.witnesses or ())
+    binding = await bind(connection, request.program, request.options.numerics, deadline)
+    if request.shapes.mode == DYNAMIC:
+        request = await with_witnesses(connection, request, deadline)
+        shape = dynamic_shape(binding, request.shapes, request.witnesses or ())
     else:
         shape = exact_shape(spec_sizes(binding))
     try:
-        subject = subject_of(binding.spec_digest, shape.arg_spec, ask.target, ask.options)
+        subject = subject_of(binding.spec_digest, shape.arg_spec, request.target, request.options)
     except ArgumentError:  # no GPU here: whoever compiles for another machine gets the default
         return ""
     try:

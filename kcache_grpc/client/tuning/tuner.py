@@ -99,34 +99,34 @@ class Plan:
 
 @dataclass(frozen=True)
 class Tuner:
-    """What a search needs of the client: its world, its service and its way to compile ``ask``."""
+    """What a search needs of the client: its world, its service and its way to compile ``request``."""
 
     io: Io
     connection: Connection
     make: Callable[[KernelRequest], Awaitable[Kernel]]
     timeout: float
 
-    async def tune(self, ask: KernelRequest, plan: Plan) -> Found:
+    async def tune(self, request: KernelRequest, plan: Plan) -> Found:
         """Searches, records as it goes, and takes what the service then has for the best."""
         if not 0 < plan.budget < float("inf"):
             raise ArgumentError(f"budget is {plan.budget!r}; use seconds above 0", argument="budget")
-        if ask.shapes.mode == AUTO:
+        if request.shapes.mode == AUTO:
             raise ArgumentError(
                 'dynamic is "auto", which is one kernel now and another later: tune with False or True',
                 argument="dynamic",
             )
-        if ask.options.bound:
+        if request.options.bound:
             raise ArgumentError(
                 "kernels with bound arguments are not tuned: tune without", argument="options"
             )
-        gpu = isinstance(ask.target, GpuTarget)
+        gpu = isinstance(request.target, GpuTarget)
         tried = wanted(plan.choices, gpu)
-        await self.io.blocking(lambda: device_for(ask.target))  # before a compile that nobody could time
-        default = await self.make(ask)
+        await self.io.blocking(lambda: device_for(request.target))  # before a compile that nobody could time
+        default = await self.make(request)
         cases = await self.io.blocking(lambda: _cases(default, plan, gpu))
-        whole = subject_of(default.spec_digest, default.manifest.arg_spec, ask.target, ask.options)
+        whole = subject_of(default.spec_digest, default.manifest.arg_spec, request.target, request.options)
         known = best(await stored(self.connection, whole, Deadline(self.timeout)))
-        search, recorded = await self._search(ask, default, cases, plan)
+        search, recorded = await self._search(request, default, cases, plan)
         await search.run(tried, known)
         found = await stored(self.connection, whole, Deadline(self.timeout))
         while True:
@@ -137,14 +137,14 @@ class Tuner:
         return Found(schedule, found, sum(recorded), whole.device, search.rejected, tuple(search.trials))
 
     async def _search(
-        self, ask: KernelRequest, default: Kernel, cases: Sequence[Case], plan: Plan
+        self, request: KernelRequest, default: Kernel, cases: Sequence[Case], plan: Plan
     ) -> tuple[Search, list[int]]:
         """The search, and a list of how many timings were new each time that it recorded some."""
         from kcache_grpc.runtime import comparison
 
         blocking, recorded = self.io.blocking, list[int]()
         expected = await blocking(lambda: [default(*case.arrays) for case in cases])
-        strict = ask.options.numerics == "strict"
+        strict = request.options.numerics == "strict"
 
         async def compete(kernels: Mapping[str, Kernel], seconds: float) -> Mapping[str, Sequence[Pace]]:
             share = seconds / len(cases)
@@ -164,14 +164,18 @@ class Tuner:
             for case in cases:
                 mine = [each for each in timings if each.sizes == case.sizes]
                 subject = subject_of(
-                    default.spec_digest, default.manifest.arg_spec, ask.target, ask.options, case.sizes
+                    default.spec_digest,
+                    default.manifest.arg_spec,
+                    request.target,
+                    request.options,
+                    case.sizes,
                 )
                 if mine:
                     recorded.append(await record(self.connection, subject, mine, Deadline(self.timeout)))
 
         search = Search(
             [case.sizes for case in cases],
-            lambda schedule: self.make(replace(ask, options=replace(ask.options, schedule=schedule))),
+            lambda schedule: self.make(replace(request, options=replace(request.options, schedule=schedule))),
             compete,
             lambda kernel: blocking(lambda: differences(kernel)),
             keep,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2_grpc, common_pb2
 from kcache_grpc.server.interceptor import Call
-from kcache_grpc.server.servicers.translate import duration
+from kcache_grpc.server.servicers.translate import duration, varint
 from kcache_grpc.service import KernelService
 from kcache_grpc.service.blobs.blob_cache import ValueHead, ValuePart
 from kcache_grpc.storage.contract.blob_cache import PutOutcome, ValueRecord
@@ -107,18 +107,9 @@ def _message(record: ValueRecord, content: bytes) -> bytes:
     Protobuf would copy the content once for each level of messages.
     """
     head = _part(ValuePart(0, b"", record)).SerializeToString()
-    field = _CONTENT_TAG + _varint(len(content)) if content else b""
+    field = _CONTENT_TAG + varint(len(content)) if content else b""
     size = len(head) + len(field) + len(content)
-    return b"".join((_BLOB_TAG, _varint(size), head, field, content))
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return b"".join((_BLOB_TAG, varint(size), head, field, content))
 
 
 def _outcome(outcome: PutOutcome) -> pb.PutBlobOutcome:

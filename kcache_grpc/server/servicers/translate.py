@@ -265,8 +265,8 @@ def kernel_results(results: Iterable[tuple[int, Found | Missing]]) -> bytes:
     packed: list[bytes] = []
     for index, result in results:
         body = _encoded(result)
-        prefix = _INDEX_TAG + _varint(index)
-        packed += (_RESULTS_TAG, _varint(len(prefix) + len(body)), prefix, body)
+        prefix = _INDEX_TAG + varint(index)
+        packed += (_RESULTS_TAG, varint(len(prefix) + len(body)), prefix, body)
     return b"".join(packed)
 
 
@@ -274,8 +274,8 @@ def duplicate_results(duplicates: Iterable[tuple[int, int]]) -> bytes:
     """The same of queries that repeat an earlier one: their indices, each with that of the earlier one."""
     packed: list[bytes] = []
     for index, first in duplicates:
-        body = b"".join((_INDEX_TAG, _varint(index), _DUPLICATE, _varint(first)))
-        packed += (_RESULTS_TAG, _varint(len(body)), body)
+        body = b"".join((_INDEX_TAG, varint(index), _DUPLICATE, varint(first)))
+        packed += (_RESULTS_TAG, varint(len(body)), body)
     return b"".join(packed)
 
 
@@ -298,7 +298,7 @@ def _inline(ref: ArtifactRef, data: bytes) -> kernel_cache_pb2.InlineArtifact:
 
 
 @lru_cache(maxsize=8192)
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """Protobuf's variable-length form of a number that is not negative."""
     encoded = bytearray()
     while value > 0x7F:
@@ -387,7 +387,7 @@ def compiled(answer: Answer, origin: Origin, inline: Iterable[tuple[ArtifactRef,
 def with_stages(result: bytes, stages: tuple[str, ...]) -> bytes:
     """A serialized ``CompileKernelResponse`` of a serialized result and the stages that belong to it."""
     told = _told(stages)
-    return b"".join((_RESULT_TAG, _varint(len(result) + len(told)), result, told))
+    return b"".join((_RESULT_TAG, varint(len(result) + len(told)), result, told))
 
 
 @lru_cache(maxsize=256)
@@ -415,8 +415,8 @@ def event_of_failure(index: int, status: bytes) -> bytes:
 
 
 def _event(index: int, tag: bytes, body: bytes) -> bytes:
-    start = b"".join((_EVENT_INDEX_TAG, _varint(index), tag, _varint(len(body))))
-    return b"".join((_EVENTS_TAG, _varint(len(start) + len(body)), start, body))
+    start = b"".join((_EVENT_INDEX_TAG, varint(index), tag, varint(len(body))))
+    return b"".join((_EVENTS_TAG, varint(len(start) + len(body)), start, body))
 
 
 def stats(

@@ -6,8 +6,6 @@ nothing.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
 from collections import Counter
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError, NotFound, ResourceExhausted, Unavailable
 from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
@@ -82,18 +81,15 @@ class SourceAssertions:
         self._limits = limits
         self._hits: dict[Namespace, Counter[int]] = {}
         self._counted: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.periodic(_PERIOD, self.flush)
 
     def start(self) -> None:
         """Begins to write hit counters periodically."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.start()
 
     async def close(self) -> None:
         """Stops, and writes the hit counters."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
         await self.flush()
 
     async def get(self, caller: Caller, source_digests: Sequence[bytes]) -> AsyncIterator[list[Believed]]:
@@ -243,11 +239,6 @@ class SourceAssertions:
             await self._threads(self._store.add_assertion_hits, namespace, hits)
         except StorageError as error:
             logger.warning("hits of assertions are not counted: %s", error)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(_PERIOD)
-            await asyncio.shield(self.flush())
 
     async def _chosen(
         self, namespace: Namespace, caller: Caller, source_digests: Sequence[bytes]

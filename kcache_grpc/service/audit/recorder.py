@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.target import Target
 from kcache_grpc.service.audit.caller_limits import Callers
 from kcache_grpc.service.audit.events import Batch, Entry, Lookup, Note, Use, batches
+from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage.contract.store import Store
@@ -44,7 +44,7 @@ class Ledger:
         self._early: dict[str, list[Batch]] = {}
         self._lost: Counter[Namespace] = Counter()
         self._writing = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.periodic(PERIOD, self.flush)
         #: Requests that were not written down since the start, as too many waited.
         self.dropped = 0
 
@@ -55,7 +55,7 @@ class Ledger:
 
     def start(self) -> None:
         """Begins to write periodically."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.start()
 
     def looked_up(
         self,
@@ -115,16 +115,8 @@ class Ledger:
 
     async def close(self) -> None:
         """Stops the task and writes what waits."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
         await self.flush()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(PERIOD)
-            await asyncio.shield(self.flush())
 
     def _write(self, entries: Sequence[Entry], lost: Counter[Namespace]) -> None:
         """In a thread; each batch as far as it is not written yet."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
@@ -13,6 +12,7 @@ from dataclasses import replace
 
 from kcache_grpc.model.signing import SEAL_DOMAIN, Signer
 from kcache_grpc.service.audit.seal_chains import Head, Seen, head, head_of, look, seals
+from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage.audit.sealing import (
     MOST_SEALED,
@@ -123,12 +123,12 @@ class SealTask:
         self._sealer = sealer
         self._threads = threads
         self._period = period
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run)
 
     async def start(self) -> None:
         """Registers the writer, begins. Raises what the store raises."""
         await self._threads(self._sealer.begin)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.start()
 
     async def now(self) -> None:
         """Seals what there is."""
@@ -136,13 +136,8 @@ class SealTask:
 
     async def close(self) -> None:
         """Seals what there is and stops. Idempotent."""
-        task, self._task = self._task, None
-        if task is None:
-            return
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await self.now()
+        if await self._task.close():
+            await self.now()
 
     async def _run(self) -> None:
         adopted = -ADOPT_AFTER

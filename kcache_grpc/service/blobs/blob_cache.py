@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -17,6 +16,7 @@ from typing import IO
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, ResourceExhausted
 from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
@@ -134,18 +134,15 @@ class BlobCache:
         self._hits: dict[Namespace, dict[int, int]] = {}
         self._spooled = 0
         self._counted: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.periodic(_PERIOD, self.flush)
 
     def start(self) -> None:
         """Begins to write hit counters periodically."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.start()
 
     async def close(self) -> None:
         """Stops, and writes the hit counters."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
         await self.flush()
 
     async def get(self, caller: Caller, keys: Sequence[bytes]) -> AsyncIterator[ValuePart]:
@@ -222,11 +219,6 @@ class BlobCache:
             await self._threads(self._store.add_value_hits, namespace, hits)
         except StorageError as error:
             logger.warning("hits of cached values are not counted: %s", error)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(_PERIOD)
-            await asyncio.shield(self.flush())
 
     async def _find(self, namespace: Namespace, keys: Sequence[bytes]) -> dict[bytes, ValueRecord]:
         found: dict[bytes, ValueRecord] = {}

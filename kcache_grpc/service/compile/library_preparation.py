@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from kcache_grpc.errors import KcacheError
+from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.worker import WorkerPool, codec
 
 logger = logging.getLogger("kcache.service")
@@ -34,27 +34,22 @@ class LibraryPreparation:
         self._pool = pool
         self._targets = targets
         self._sleep = sleep
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run)
         #: Libraries that were compiled, and attempts that a caller's job ended or prevented.
         self.compiled = 0
         self.preempted = 0
 
     def start(self) -> None:
         """Begins."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.start()
 
     async def wait(self) -> None:
         """Returns when all targets are prepared, or ``close`` was called."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        await self._task.wait()
 
     async def close(self) -> None:
         """Ends what runs, and waits for that. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await self._task.close()
 
     async def _run(self) -> None:
         for target in self._targets:

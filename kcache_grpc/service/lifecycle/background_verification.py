@@ -8,7 +8,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from kcache_grpc.errors import KcacheError, Unavailable
 from kcache_grpc.model.identity import ingredients_digest
 from kcache_grpc.model.staleness import is_current_epoch, staleness
 from kcache_grpc.service.claims import Claims
+from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.lifecycle.verify import Fault, Verification, last_kernel
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace, StoredKernel
@@ -104,7 +104,7 @@ class BackgroundVerification:
         self._round: Iterator[tuple[Namespace, StoredKernel]] = iter(())
         #: What was preempted, and is tried again first.
         self._again: tuple[Namespace, StoredKernel] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run)
         #: Kernels verified, those of them that were faulty, and attempts that a caller's job ended.
         self.verified = 0
         self.faulty = 0
@@ -112,15 +112,11 @@ class BackgroundVerification:
 
     def start(self) -> None:
         """Begins; the first kernel is verified an interval from now."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.start()
 
     async def close(self) -> None:
         """Ends what runs, and waits for that. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await self._task.close()
 
     async def _run(self) -> None:
         due = self._clock.now() + self._interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, case, delete, exists, func, or_, select, update
@@ -31,7 +31,7 @@ from kcache_grpc.storage.schema import (
     namespaces,
     store_meta,
 )
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, up_to_size
 from kcache_grpc.storage.sql.engine.component import SqlPart, batches, insert_once
 from kcache_grpc.storage.sql.engine.database import Removal, Row
 from kcache_grpc.storage.sql.limits import Charge, relieve
@@ -319,7 +319,7 @@ class SqlAssertions(SqlPart, AssertionStore):
             values["now_epoch"] = namespace.epoch
         while amount is None or size < amount:
             rows = self._db.fetch(_STALE if stale else _IDLE, values)
-            chosen = _until(rows, None if amount is None else amount - size)
+            chosen = up_to_size(rows, None if amount is None else amount - size)
             if not chosen:
                 break
             if not dry_run and not self._collect_assertions(
@@ -442,15 +442,3 @@ def _record(row: Row) -> AssertionRecord:
         row.created_at,
         bool(row.quarantined),
     )
-
-
-def _until(rows: Iterable[Row], amount: int | None) -> list[Row]:
-    """The first rows whose sizes sum up to ``amount``; all of them without one."""
-    chosen: list[Row] = []
-    total = 0
-    for row in rows:
-        if amount is not None and total >= amount:
-            break
-        chosen.append(row)
-        total += row.size
-    return chosen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,11 +31,10 @@ def layer(weights: Any, x: Any, unused: Any, *, scale: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
-    folder = tmp_path_factory.mktemp("jax-programs")
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(ServerProcess(folder, "--workers", "1"))
-        yield stack.enter_context(kcache.Client(server.address, cache_dir=folder / "cache", strict=True))
+def client(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
+    cache = tmp_path_factory.mktemp("jax-programs") / "cache"
+    with kcache.Client(server.address, cache_dir=cache, strict=True) as connected:
+        yield connected
 
 
 def test_a_lowered_function_meets_its_export(client: kcache.Client) -> None:

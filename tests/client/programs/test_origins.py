@@ -39,12 +39,6 @@ PLAIN = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
     with kcache.Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=240) as connected:

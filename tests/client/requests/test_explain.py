@@ -27,12 +27,6 @@ def program(op: str = "tanh", rows: int = 4, padding: int = 0) -> str:
     )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server"), "--workers", "1") as process:
-        yield process
-
-
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[kcache.Client]:
     space = request.node.originalname.replace("_", "-")[:60]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def mismatch(checks: str, ir: str, prefix: str) -> str:
     return (report.getvalue() or "no match") if code else ""
 
 
+@functools.cache
+def transformed(path: Path, section: str) -> tuple[str, str]:
+    """The IR before and after the subject of ``path``."""
+    return transform(run_of(path), section)
+
+
 def own_passes() -> set[tuple[str, str]]:
     """Pipeline and name of each pass that is not one of MLIR's; shared ones belong to ``cpu``."""
     shared = {stage.function for stage in cpu() if isinstance(stage, Pass)}
@@ -43,9 +50,8 @@ def own_passes() -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
 def test_pass(path: Path) -> None:
-    run_line = run_of(path)
     for section in sections(path):
-        before, after = transform(run_line, section)
+        before, after = transformed(path, section)
         if "BEFORE" in section:
             assert not (report := mismatch(section, before, "BEFORE")), f"{report}\nbefore:\n{before}"
         assert not (report := mismatch(section, after, "CHECK")), f"{report}\nafter:\n{after}"
@@ -56,7 +62,7 @@ def test_a_file_of_each_pass_rejects_the_ir_before_it(pipeline: str, name: str) 
     found = [path for path in FILES if (run_of(path).pipeline, run_of(path).subject) == (pipeline, name)]
     assert found, f"no test file for the pass {name} of {pipeline}"
     assert any(
-        mismatch(section, transform(run_of(path), section)[0], "CHECK")
+        mismatch(section, transformed(path, section)[0], "CHECK")
         for path in found
         for section in sections(path)
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("torch")
@@ -12,19 +10,9 @@ pytest.importorskip("torch_mlir")
 import kcache_grpc as kcache
 from tests.conformance.architectures.corpus import MODELS
 from tests.conformance.architectures.run import outcome
-from tests.serving import ServerProcess
 
 #: Keys and values that live past the copy of them; scatter; bags.
 SAMPLE = ("Llama", "graph convolution", "DLRM")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
-    server = ServerProcess(tmp_path_factory.mktemp("server"))
-    cache = tmp_path_factory.mktemp("cache")
-    cache.chmod(0o700)
-    with server, kcache.Client(server.address, cache_dir=cache) as client:
-        yield client
 
 
 @pytest.mark.parametrize("name", SAMPLE)

@@ -21,7 +21,6 @@ import kcache_grpc as kcache
 import kcache_grpc.onnx as backend
 from kcache_grpc.errors import InvalidProgram, UnsupportedOp
 from tests.conformance.onnx_models.node_tests import ROUNDED
-from tests.serving import ServerProcess
 
 
 @contextmanager
@@ -35,15 +34,6 @@ def refusals_skipped() -> Iterator[None]:
         if "has opset" not in str(error):
             raise
         raise unittest.SkipTest(str(error)) from error
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
-    server = ServerProcess(tmp_path_factory.mktemp("server"))
-    cache = tmp_path_factory.mktemp("cache")
-    cache.chmod(0o700)
-    with server, kcache.Client(server.address, cache_dir=cache) as client:
-        yield client
 
 
 def run(client: kcache.Client, pattern: str) -> unittest.TestResult:

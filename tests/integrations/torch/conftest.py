@@ -1,4 +1,4 @@
-"""One server and clients of it."""
+"""Clients of the server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from tests.serving import ServerProcess
 
 
 @pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with ServerProcess(tmp_path_factory.mktemp("eager")) as server:
-        yield server.address
+def address(server: ServerProcess) -> str:
+    return server.address
 
 
 @pytest.fixture

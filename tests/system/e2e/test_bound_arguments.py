@@ -7,7 +7,6 @@ import dataclasses
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from kcache_grpc.cli import main
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.model.manifest import Manifest
-from tests.serving import ServerProcess
 
 LAYER = """
 func.func @main(%x: tensor<30x64xf32>, %w: tensor<48x64xbf16>, %b: tensor<48xf32>) -> tensor<30x48xf32> {
@@ -36,15 +34,6 @@ func.func @main(%x: tensor<30x64xf32>, %w: tensor<48x64xbf16>, %b: tensor<48xf32
 STRICT = kcache.Options(numerics="strict")
 THREADS = 16
 STEPS = ("update", "rebind", "replace", "fail")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
-    server = ServerProcess(tmp_path_factory.mktemp("server"))
-    cache = tmp_path_factory.mktemp("cache")
-    cache.chmod(0o700)
-    with server, kcache.Client(server.address, cache_dir=cache) as client:
-        yield client
 
 
 def values(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,7 +5,6 @@ No GPU takes part: the emulator of tests/gpu runs the code that came, by the man
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +37,6 @@ func.func @main(%{x}: tensor<{n}x{m}xf32>, %{y}: tensor<{m}xf32>) -> tensor<{n}x
 def rows(n: int, m: int, x: str = "x", y: str = "y") -> str:
     """Row sums of a product: f32[n,m], f32[m] -> f32[n]."""
     return ROWS.format(n=n, m=m, x=x, y=y)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
-    cache = tmp_path_factory.mktemp("cache")
-    cache.chmod(0o700)
-    with kcache.Client(server.address, cache_dir=cache) as client:
-        yield client
 
 
 def received(kernel: kcache.Kernel) -> CompiledKernel:

@@ -15,12 +15,6 @@ from tests.compiler.frontends.test_size_arguments import CALLED, SHAPES
 from tests.serving import ServerProcess
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
     with kcache.Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=60) as connected:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,6 @@ from torch.nn import functional
 import kcache_grpc as kcache
 from kcache_grpc.errors import ArgumentError, CompileFailed, InvalidProgram, UnsupportedOp
 from tests.compiler.torch_modules import Function, Mlp, text_of
-from tests.serving import ServerProcess
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
-    server = ServerProcess(tmp_path_factory.mktemp("server"))
-    cache = tmp_path_factory.mktemp("cache")
-    cache.chmod(0o700)
-    with server, kcache.Client(server.address, cache_dir=cache) as client:
-        yield client
 
 
 class Attention(nn.Module):

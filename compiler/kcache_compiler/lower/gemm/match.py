@@ -27,8 +27,6 @@ FEW_ROWS, FEW_STEPS = 4, 4096
 #: Minimum number of multiplications for which the library is faster for few rows, if B needs no packing.
 MANY_STEPS = 1 << 16
 
-_FLOATS = ("f16", "bf16", "f32", "f64")
-
 
 @dataclass(frozen=True)
 class GemmAxis:

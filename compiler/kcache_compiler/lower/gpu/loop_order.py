@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kcache_compiler.schedule.groups import Group, Subject
-from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.schedule.loops import Buffer, Fused, Statement, loops
 
 #: A vector size for which the axes of a transposition are found for every element type.
@@ -47,15 +46,4 @@ def _parallel_first(segment: tuple[Statement, ...], shared: int) -> tuple[Statem
     count = len(segment[0].nest.axes)
     reductions = [p for p in range(shared, count) if p not in parallel]
     order = [*range(shared), *parallel, *reductions]
-    return tuple(Statement(statement.number, _ordered(statement.nest, order)) for statement in segment)
-
-
-def _ordered(nest: Nest, order: list[int]) -> Nest:
-    return replace(
-        nest,
-        axes=tuple(nest.axes[position] for position in order),
-        accesses=tuple(
-            replace(access, strides=tuple(access.strides[position] for position in order))
-            for access in nest.accesses
-        ),
-    )
+    return tuple(Statement(statement.number, statement.nest.with_axes(order)) for statement in segment)

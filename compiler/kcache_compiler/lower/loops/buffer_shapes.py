@@ -29,7 +29,6 @@ _ARITH = {
 }
 _DIVIDE = ("arith.divsi", "arith.divui", "arith.floordivsi")
 _SAME = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
-_ROW_MAJOR = ("memref.alloc", "memref.get_global")
 
 
 @dataclass(frozen=True, eq=False)

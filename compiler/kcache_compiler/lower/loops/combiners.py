@@ -20,7 +20,6 @@ _INTEGERS = (
 )
 #: The parts of a complex number.
 _PARTS = ("complex.re", "complex.im")
-_KNOWN = (*_NEUTRAL_FLOATS, *_INTEGERS)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from kcache_compiler.mlir.dialects import arith, linalg
 from kcache_compiler.mlir.dialects import complex as complex_dialect
 from kcache_compiler.passes.generic import build_generic
 from kcache_compiler.schedule.loop_nest import SLICE_WORK, Check
-from kcache_compiler.shapes.formula import Formula, apply, mul
+from kcache_compiler.shapes.formula import Formula, apply
 
 _PREFIX = "kcache_"
 _CALL = "library_call"
@@ -121,11 +121,3 @@ def walks(generic: mlir.Op, shapes: Shapes) -> tuple[list[Walk], tuple[Check, ..
         sizes = tuple(nest.axes[axis].size for axis in axes)
         accesses.append(Walk(sizes, tuple(access.strides[axis] for axis in axes), access.offset))
     return accesses, nest.checks
-
-
-def total(sizes: Sequence[Formula]) -> Formula:
-    """The product of sizes."""
-    result: Formula = 1
-    for size in sizes:
-        result = mul(result, size)
-    return result

@@ -21,11 +21,11 @@ from kcache_compiler.lower.sort_scatter.loop_builder import (
     minimum,
     minus,
 )
-from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk, total, zero_constant
+from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk, zero_constant
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.shapes.formula import Formula, mul
+from kcache_compiler.shapes.formula import Formula, mul, product
 
 #: Minimum number of elements of a window: with fewer, threads would mostly read indices.
 _NARROW = 8
@@ -78,7 +78,7 @@ def plan_scatter(details: dict[str, Any], walks: list[Walk], checks: tuple[Check
     if axis is None:
         return MarkerLaunch(1, 1, checks, alone=True)
     windows = [updates.sizes[window] for window in numbers.windows if window is not None]
-    wide = _size(total(windows)) >= _NARROW or numbers.windows[axis] is not None
+    wide = _size(product(windows)) >= _NARROW or numbers.windows[axis] is not None
     work: Formula = 1
     for place, size in enumerate(updates.sizes):
         if place != numbers.windows[axis]:

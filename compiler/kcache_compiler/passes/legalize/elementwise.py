@@ -65,10 +65,6 @@ def elementwise(operands: Sequence[mlir.Value], output: mlir.Value, body: Body) 
     return generic.results[0]
 
 
-def is_unsigned(kind: mlir.Type) -> bool:
-    return str(mlir.element_type(kind)).startswith("ui") or str(mlir.element_type(kind)) == "i1"
-
-
 def element(kind: mlir.Type) -> mlir.Type:
     """The signless element type."""
     return signless(mlir.element_type(kind))

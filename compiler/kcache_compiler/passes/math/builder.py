@@ -196,9 +196,6 @@ class Expr:
     def lshr(self, other: Expr | Number) -> Expr:
         return self._binary("", "shrui", other)
 
-    def udiv(self, other: Expr | Number) -> Expr:
-        return self._binary("", "divui", other)
-
     def urem(self, other: Expr | Number) -> Expr:
         return self._binary("", "remui", other)
 
@@ -322,10 +319,6 @@ def to_float(i: Expr, fmt: Format) -> Expr:
     """A signed integer of at most 32 bits' value as a float; the path that every target has as a vector."""
     small = cast("trunci", i, "i32") if i.type == "i64" else i
     return cast("sitofp", small, fmt.name)
-
-
-def to_int(x: Expr, type_: str) -> Expr:
-    return cast("fptosi", x, type_)
 
 
 def ldexp(x: Expr, exponent: Expr) -> Expr:

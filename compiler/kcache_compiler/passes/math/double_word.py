@@ -45,11 +45,6 @@ def add(a: Pair, b: Pair) -> Pair:
     return fast_sum(total.high, total.low + (a.low + b.low))
 
 
-def add_float(a: Pair, b: Expr) -> Pair:
-    total = two_sum(a.high, b)
-    return fast_sum(total.high, total.low + a.low)
-
-
 def multiply(a: Pair, b: Pair) -> Pair:
     high = a.high * b.high
     return fast_sum(high, fma(a.high, b.high, -high) + fma(a.high, b.low, a.low * b.high))

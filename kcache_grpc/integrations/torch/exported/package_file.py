@@ -24,7 +24,6 @@ MAGIC = b"\x89KCP\r\n\x1a\n"
 VERSION = 1
 _ALIGNMENT = 64
 _MOST_HEADER = 1 << 20
-_STEP = 1 << 20
 
 
 @dataclass(frozen=True)

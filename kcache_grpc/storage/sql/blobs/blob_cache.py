@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import BindParameter, Connection, bindparam, case, delete, func, select
 
@@ -22,7 +22,7 @@ from kcache_grpc.storage.contract.blob_cache import (
 from kcache_grpc.storage.errors import DigestMismatch, StoreUnavailable
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import cache_chunks, cache_conflicts, cache_totals, cache_usage, cache_values
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, up_to_size
 from kcache_grpc.storage.sql.engine.component import SqlPart, batches, insert_once
 from kcache_grpc.storage.sql.engine.database import Removal, Row
 from kcache_grpc.storage.sql.limits import Charge, relieve
@@ -209,7 +209,7 @@ class SqlBlobCache(SqlPart, BlobCacheStore):
         values = {"ns": namespace.id, "before": unused_since, "most": most}
         while amount is None or size < amount:
             rows = self._db.fetch(_IDLE, values)
-            chosen = _until(rows, None if amount is None else amount - size)
+            chosen = up_to_size(rows, None if amount is None else amount - size)
             if not chosen:
                 break
             if not dry_run:
@@ -307,15 +307,3 @@ def _insert_chunks(connection: Connection, value_id: int, draft: ValueDraft) -> 
 
 def _record(row: Row) -> ValueRecord:
     return ValueRecord(row.id, row.key, row.digest, row.size, row.label, row.saved_us, row.created_at)
-
-
-def _until(rows: Iterable[Row], amount: int | None) -> list[Row]:
-    """The first rows whose sizes sum up to ``amount``; all of them without one."""
-    chosen: list[Row] = []
-    total = 0
-    for row in rows:
-        if amount is not None and total >= amount:
-            break
-        chosen.append(row)
-        total += row.size
-    return chosen

@@ -110,3 +110,15 @@ def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
 def _hexadecimal(value: bytes) -> str:
     """As Postgres reads bytes."""
     return f"\\x{value.hex()}"
+
+
+def up_to_size(rows: Iterable[Any], amount: int | None) -> list[Any]:
+    """The first rows whose ``size`` sums up to ``amount``; all rows if it is ``None``."""
+    chosen: list[Any] = []
+    total = 0
+    for row in rows:
+        if amount is not None and total >= amount:
+            break
+        chosen.append(row)
+        total += row.size
+    return chosen

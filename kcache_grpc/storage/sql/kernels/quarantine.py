@@ -48,7 +48,6 @@ _MAPPING = {
 }
 _PARTS: dict[str, dict[Table, Any]] = {"kernel": _KERNEL, "mapping": _MAPPING}
 _RESOURCES = {"kernel": "kernels", "mapping": "mappings"}
-_TABLES = {table.name: table for parts in _PARTS.values() for table in parts}
 #: Whether a row of the same name is there: made anew since.
 _TAKEN = {
     "kernel": select(kernels.c.id).where(

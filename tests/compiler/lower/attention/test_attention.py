@@ -252,6 +252,7 @@ def test_loads_of_other_buffers_between_its_operations() -> None:
     _agrees(kernel, rolled, arrays, 1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("keys", [15, 16, 49, 64, 65, 127, 300])
 def test_rows_that_fill_no_vectors(keys: int) -> None:
     for function in (plain, biased):

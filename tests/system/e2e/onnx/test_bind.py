@@ -63,12 +63,6 @@ def _model(op: str, attributes: dict[str, Any], calls: Arrays, bound: Arrays) ->
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
     with kcache.Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=240) as connected:

@@ -21,12 +21,6 @@ X = np.array([[0, 1.5, 0], [-2, 0, np.nan], [0, 3, 4]], np.float32)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def client(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
     cache = tmp_path_factory.mktemp("cache")
     with kcache.Client(server.address, cache_dir=cache, strict=True, timeout=240) as connected:

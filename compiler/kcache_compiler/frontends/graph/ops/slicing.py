@@ -156,7 +156,6 @@ def _slice_dynamic(e: Emitter, x: Value, bounds: dict[int, tuple[int, int, int]]
 
 
 _X = Operand("x", ANY)
-_SHAPE = "shape"
 
 SLICING = Group(
     "Slicing and padding",

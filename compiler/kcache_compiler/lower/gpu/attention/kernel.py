@@ -43,9 +43,6 @@ from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.shapes.formula import apply, product
 
-#: The predicate of ``arith.cmpf``: unordered, greater or equal.
-_UGE = 10
-
 
 def write_attention(
     kernel: Kernel,
