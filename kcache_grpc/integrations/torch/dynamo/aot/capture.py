@@ -10,17 +10,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
+from kcache_grpc.integrations.torch.dynamo.aot.single_trace import (
+    Expected,
+    NotSeparate,
+    check_operators,
+    checked,
+    expected_of,
+)
+
 torch: Any = import_module("torch")
+log = logging.getLogger("kcache")
 
 #: Compiles an FX graph for example inputs; the result takes a list of arguments (boxed) or the arguments.
 GraphCompiler = Callable[[Any, Sequence[Any]], Callable[..., Any]]
 Compiled = Callable[..., Any]
 
+_GRAPH_CAPTURE = "torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture"
 #: The private functions of PyTorch that the capture calls, with the parameters that it passes by name.
 _PRIVATE = {
     "torch._functorch.aot_autograd:prepare_aot_module_simplified": (
@@ -28,7 +39,7 @@ _PRIVATE = {
         "force_non_lazy_backward_lowering",
     ),
     "torch._functorch.aot_autograd:create_aot_state": ("stack", "aot_config", "fake_mode", "shape_env"),
-    "torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture": ("aot_state",),
+    _GRAPH_CAPTURE: ("aot_state",),
     "torch._functorch._aot_autograd.graph_compile:aot_stage2_compile": ("fw_compiler", "inference_compiler"),
     "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache": (),
     "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache": (),
@@ -154,13 +165,25 @@ class _Capture:
             aot_config = _with_key(aot_config, fake_args)
             self._guards = _ShapeGuards(shape_env, aot_config.cache_info.forward_symints)
             stack.enter_context(torch._dynamo.compiled_autograd._disable())
-            state = _private("torch._functorch.aot_autograd:create_aot_state")(
-                stack, functional_call, fake_args, descriptors, aot_config, fake_mode, shape_env
-            )
-            state.fw_metadata.act_input_indices = async_indices
-            graph = _private("torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture")(
-                state, functional_call
-            )
+
+            def state_of(function: Compiled, contexts: contextlib.ExitStack) -> Any:
+                state = _private("torch._functorch.aot_autograd:create_aot_state")(
+                    contexts, function, fake_args, descriptors, aot_config, fake_mode, shape_env
+                )
+                state.fw_metadata.act_input_indices = async_indices
+                return state
+
+            try:
+                if constants:
+                    raise NotSeparate("it holds parameters itself")
+                expected = expected_of(gm, fake_args)
+                with contextlib.ExitStack() as attempt:
+                    state, graph = _trace_once(state_of, functional_call, expected, fake_args, attempt)
+                    stack.enter_context(attempt.pop_all())
+            except NotSeparate as reason:
+                log.debug("traced twice: %s", reason)
+                state = state_of(functional_call, stack)
+                graph = _private(_GRAPH_CAPTURE)(state, functional_call)
             compiled, _metadata = _private("torch._functorch._aot_autograd.graph_compile:aot_stage2_compile")(
                 state,
                 graph,
@@ -189,6 +212,26 @@ class _Capture:
         compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")
         compiled = _boxed(compile_eagerly(graph, inputs), key)
         return disable(compiled, reason="do not trace generated backwards pass")
+
+
+def _trace_once(
+    state_of: Callable[[Compiled, contextlib.ExitStack], Any],
+    function: Compiled,
+    expected: Expected,
+    fake_args: Sequence[Any],
+    contexts: contextlib.ExitStack,
+) -> tuple[Any, Any]:
+    """AOTAutograd's state and trace of a graph. Raises ``NotSeparate``, and then has changed nothing."""
+    state = state_of(expected.stand_in, contexts)
+    config = state.aot_config
+    # Operators of the trace that write metadata do so on copies.
+    state.flat_args = [value.detach().requires_grad_(value.requires_grad) for value in fake_args]
+    state.aot_config = dataclasses.replace(config, disable_functionalization=not expected.updates)
+    graph = _private(_GRAPH_CAPTURE)(state, checked(function, expected, state.flat_args))
+    check_operators(graph.graph_module.graph, updates=expected.updates)
+    state.aot_config = config
+    state.fw_metadata.mutated_inp_stream_indices = []  # as functionalization says
+    return state, graph
 
 
 @contextlib.contextmanager

@@ -1,0 +1,220 @@
+"""Inference graphs that are traced once: the same graphs and records as of AOTAutograd's two runs.
+
+What writes an input, returns an alias or may have other effects is traced as AOTAutograd does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor
+
+from kcache_grpc.integrations.torch.dynamo.aot import capture
+from kcache_grpc.integrations.torch.dynamo.aot.aot_record import encode_result
+from kcache_grpc.integrations.torch.dynamo.aot.single_trace import NotSeparate
+from kcache_grpc.integrations.torch.dynamo.trace import decompositions
+from tests.integrations.torch.dynamo.eager import Compilers, captured
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+
+class Backend:
+    """A backend that keeps the code and the record of each graph, and whether it was traced once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, once: bool = True) -> None:
+        self.graphs: list[str] = []
+        self.records: list[dict[str, Any]] = []
+        self.once: list[bool] = []
+        trace_once = capture._trace_once  # pyright: ignore[reportPrivateUsage]
+
+        def spied(*args: Any) -> tuple[Any, Any]:
+            if not once:
+                raise NotSeparate("a test")
+            result = trace_once(*args)
+            self.once[-1] = True
+            return result
+
+        monkeypatch.setattr(capture, "_trace_once", spied)
+
+    def __call__(self, graph: Any, inputs: Sequence[Any]) -> Any:
+        self.once.append(False)
+        compilers = Compilers()
+        compile_forward = compilers.compile_forward
+
+        def compile(traced: Any, examples: Sequence[Any]) -> Callable[..., Any]:
+            traced.recompile()
+            self.graphs.append(traced.code)
+            return compile_forward(traced, examples)
+
+        compilers.compile_forward = compile  # type: ignore[method-assign]
+        compiled, entry = captured(graph, inputs, compilers, [], decompositions=decompositions())
+        self.records.append({} if entry is None else encode_result(entry))
+        return compiled
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.inner = torch.nn.LayerNorm(16), torch.nn.Linear(16, 48)
+        self.outer = torch.nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.inner(self.norm(x)).split(16, dim=2)
+        query, key, value = (part.view(2, 8, 4, 4).transpose(1, 2) for part in parts)
+        joined = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return x + self.outer(joined.transpose(1, 2).reshape(2, 8, 16))
+
+
+class Convolutions(torch.nn.Module):
+    """Its activations are computed in place."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            *(torch.nn.Conv2d(4, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(inplace)),
+            *(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.5, inplace)),
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        wide = self.layers(x)
+        return wide, wide.chunk(2, -1)[0] * 2
+
+
+def in_place_inside(x: Tensor) -> Tensor:
+    result = torch.zeros(4, 4)
+    result[1] = x[0]
+    result += x
+    return result.t().contiguous()
+
+
+def creations(x: Tensor) -> tuple[Tensor, Tensor]:
+    positions = torch.arange(4).unsqueeze(0)
+    scaled = x.detach() * torch.tensor([1.0, 2.0, 3.0, 4.0])
+    return x.masked_fill(positions > 2, 0.0), scaled.to(torch.float64) @ torch.eye(4, dtype=torch.float64)
+
+
+def strides(x: Tensor) -> tuple[Tensor, ...]:
+    first, second = x.unfold(0, 2, 1).unbind(-1)
+    return first.expand(2, 3, 4) + 1, second.reshape(-1).sort()[0], torch.where(x > 0, x, 0).sum(0)
+
+
+def modes(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x
+
+
+SEPARATE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "attention": (Attention().eval(), (2, 8, 16)),
+    "convolutions": (Convolutions(False).eval(), (1, 4, 6, 6)),
+    "convolutions in place": (Convolutions(True).eval(), (1, 4, 6, 6)),
+    "in place inside": (in_place_inside, (4, 4)),
+    "creations": (creations, (4, 4)),
+    "strides": (strides, (4, 4)),
+    "modes": (modes, (4, 4)),
+    "transposed": (lambda x: (x * 2).transpose(0, 1), (4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_one_trace_gives_what_two_runs_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, shape = SEPARATE[name]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    seen: list[tuple[list[str], list[dict[str, Any]]]] = []
+    with torch.no_grad():
+        for once in (True, False):
+            torch._dynamo.reset()
+            backend = Backend(monkeypatch, once)
+            result = torch.compile(function, backend=backend)(x)
+            torch.testing.assert_close(result, function(x))
+            assert backend.once == [once]
+            seen.append((backend.graphs, backend.records))
+            monkeypatch.undo()
+    assert seen[0] == seen[1]
+
+
+def _data(x: Tensor, y: Tensor) -> Tensor:
+    x.data.mul_(2)
+    return x + y
+
+
+def _subview(x: Tensor, y: Tensor) -> Tensor:
+    x[0].add_(1)
+    return x + y
+
+
+def _two_views(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    total = x + y
+    return total[0], total[1]
+
+
+def _statistics(x: Tensor, y: Tensor) -> Tensor:
+    return F.batch_norm(x, y[0], y[1], training=True)
+
+
+def _out(x: Tensor, y: Tensor) -> Tensor:
+    return torch.add(x, 1, out=y) * 2
+
+
+def _unchanged(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x.contiguous(), x + y
+
+
+def _same_type(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x.to(torch.float32), x + y
+
+
+NOT_SEPARATE: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "view of an input": lambda x, y: (x.t(), x + y),
+    "unchanged": _unchanged,
+    "same dtype": _same_type,
+    "written copy of an input": lambda x, y: (x.add(1).mul_(2).view(-1), x.view(-1)),
+    "complex numbers": lambda x, y: (torch.complex(x, y).conj() * x).imag * 2,
+    "written input": lambda x, y: x.add_(y) * 2,
+    "written view": _subview,
+    "written data": _data,
+    "running statistics": _statistics,
+    "out": _out,
+    "views of one tensor": _two_views,
+    "assignment": lambda x, y: (x.copy_(y), y * 2)[1],
+}
+
+
+@pytest.mark.parametrize("name", NOT_SEPARATE)
+def test_writes_and_aliases_are_traced_as_by_aotautograd(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = NOT_SEPARATE[name]
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(4, 4, generator=generator) for _ in range(2))
+    ours, theirs = (x.clone(), y.clone().abs()), (x.clone(), y.clone().abs())
+    backend = Backend(monkeypatch)
+    with torch.no_grad():
+        results, expected = torch.compile(function, backend=backend)(*ours), function(*theirs)
+    torch.testing.assert_close(results, expected)
+    torch.testing.assert_close(ours, theirs)
+    assert [value.shape for value in ours] == [value.shape for value in theirs]
+    assert _aliases(results, ours) == _aliases(expected, theirs)
+    assert backend.once
+    assert not any(backend.once)
+
+
+def test_gradients_are_traced_as_by_aotautograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Backend(monkeypatch)
+    x = torch.ones(3, requires_grad=True)
+    torch.compile(lambda x: (x * 2).sum(), backend=backend)(x).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0] * 3
+    assert backend.once == [False]
+
+
+def _aliases(results: Any, inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """Pairs of tensors that share a storage."""
+    outputs = results if isinstance(results, tuple) else (results,)
+    tensors = [*outputs, *inputs]
+    pointers = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [(i, j) for i, a in enumerate(pointers) for j, b in enumerate(pointers) if i < j and a == b]
