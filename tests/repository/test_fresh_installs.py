@@ -82,7 +82,7 @@ def test_the_build_steps_of_the_image_give_a_healthy_server(tmp_path):
 
 
 def test_a_replay_of_gpu_kernels_needs_numpy_and_cuda_bindings_alone(environment, tmp_path):
-    packs = pytest.importorskip("tests.gpu.kit.packs")
+    packs = pytest.importorskip("tests.gpu.kit.packing.packs")
     packs.write(tmp_path / "pack", [packs.sources()["ops/compare-f32"]])
     install(environment, "numpy", "cuda-bindings")
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

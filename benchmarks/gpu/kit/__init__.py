@@ -1,5 +1,5 @@
 """GPU replay kit: kernels compiled on one machine, executed and judged on another that has a GPU.
 
-``pack`` needs the compiler and this repository's tests. What a pack runs needs Python 3.10, NumPy and
-``cuda-bindings`` alone: the modules that ``RUNTIME`` of ``writing.py`` lists.
+``packing`` needs the compiler and this repository's tests. ``runtime`` is what a pack contains and runs: it
+needs Python 3.10, NumPy and ``cuda-bindings`` alone. ``report`` writes the page of a run's results.
 """

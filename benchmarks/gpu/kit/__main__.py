@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-_COMMANDS = {"pack": "pack", "run": "replay", "report": "report"}
+_COMMANDS = {"pack": "packing.pack", "run": "runtime.replay", "report": "report"}
 
 
 def main() -> int:

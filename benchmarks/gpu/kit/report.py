@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kit.results import read
+from benchmarks.gpu.kit.runtime.results import read
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/results/gpu-hardware.md"
 STATUSES = ("right", "wrong", "failed", "timed out", "crashed")

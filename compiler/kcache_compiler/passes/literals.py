@@ -2,7 +2,8 @@
 
 Code that knows its constants is shorter: a maximum of an element and a literal needs one to three
 instructions on x86-64, and five with a value that was loaded, which may be NaN or a zero of either sign; a
-division by a literal needs no division where it may be a product with the inverse.
+division by a literal needs no division where it may be a product with the inverse. Kernels for GPUs do
+without this pass: LLVM replaces their loads of the module's own constants.
 """
 
 from __future__ import annotations

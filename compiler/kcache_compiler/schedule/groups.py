@@ -177,7 +177,7 @@ class Partition:
                     (writes if a.written or b.written else reads).append((a, b))
         return writes, reads
 
-    def _conflicts_indirectly(self, first: int, second: int) -> bool:
+    def conflicts_indirectly(self, first: int, second: int) -> bool:
         """Whether they conflict by aliases or opaque buffers, not only by accesses to one buffer."""
         a, b = self.subjects[first], self.subjects[second]
         for one, other in ((a, b), (b, a)):
@@ -198,7 +198,7 @@ class Partition:
         if group.contraction:
             return self._follow(group, number)
         if not self._fits(group, subject) or any(
-            self._conflicts_indirectly(m.number, number) for m in group.members
+            self.conflicts_indirectly(m.number, number) for m in group.members
         ):
             return None
         along = reduces_along(group, self.subjects)
@@ -399,7 +399,7 @@ class Partition:
         if (
             not parallel
             or not writes
-            or any(self._conflicts_indirectly(m.number, number) for m in group.members)
+            or any(self.conflicts_indirectly(m.number, number) for m in group.members)
         ):
             return None
         pairs = self._shared_pairs(group, number)
@@ -465,7 +465,8 @@ def partition(
 ) -> list[Group]:
     """Groups in execution order; ``roots`` gives the root of each buffer.
 
-    A nest that reads nothing waits for the first that touches what it writes.
+    A nest that reads nothing waits for the first that touches what it writes, and shares iterations with it
+    unless that one reads other elements through a view.
     """
     if not limits.joins:
         return apart(subjects, roots)
@@ -480,7 +481,10 @@ def partition(
             continue
         due = [other for other in waiting if result.conflicts(other, number)]
         waiting = [other for other in waiting if other not in due]
-        result.add(number, due)
+        before = [other for other in due if result.conflicts_indirectly(other, number)]
+        for other in before:
+            result.add(other)
+        result.add(number, [other for other in due if other not in before])
     for other in waiting:
         result.add(other)
     return result.groups

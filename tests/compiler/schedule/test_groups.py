@@ -156,6 +156,18 @@ def test_views_of_one_buffer_and_unknown_reads_keep_nests_apart() -> None:
     assert len(partition([pair[0], gather], range(4))) == 2
 
 
+def test_a_writer_is_apart_from_a_nest_that_reads_the_same_through_a_view() -> None:
+    fill = nest("pp", ROWS, touch(0, ROWS, (0, 1), 2, "w"))
+    start = nest("p", ROWS[:1], touch(2, ROWS[:1], (0,), 1, "w"))
+    total = touch(2, ROWS[:1], (0,), 2, "rw")
+    products = nest("pr", ROWS, touch(0, ROWS, (0, 1), 2), touch(1, ROWS[1:], (1,), 2), total)
+    subjects = [fill, start, products]
+    assert numbers(partition(subjects, range(3))) == [[[1], [0], [2]]]
+    assert numbers(partition(subjects, [0, 0, 2])) == [[[0]], [[1], [2]]]
+    lookup = Subject(products.nest, opaque=frozenset({3}))
+    assert numbers(partition([fill, start, lookup], [0, 1, 2, 0])) == [[[0]], [[1], [2]]]
+
+
 def test_a_nest_does_not_pass_what_it_depends_on() -> None:
     size = ROWS[:1]
     write = nest("p", size, touch(0, size, (0,), 1), touch(1, size, (0,), 1, "w"))

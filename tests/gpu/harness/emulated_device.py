@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from benchmarks.gpu.kit.devices import Execution
+from benchmarks.gpu.kit.runtime.devices import Execution
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.gpu.launch import GpuCall, Param
 from tests.gpu.harness.emulate import (

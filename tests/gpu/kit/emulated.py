@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kit import pack as packing
-from benchmarks.gpu.kit.reading import INDEX, Pack
-from benchmarks.gpu.kit.results import read
+from benchmarks.gpu.kit.packing import pack as packing
+from benchmarks.gpu.kit.runtime.reading import INDEX, Pack
+from benchmarks.gpu.kit.runtime.results import read
 from tests.repository.sources import ROOT
 
 EMULATOR = ROOT / "tests/gpu/harness/emulated_device.py"

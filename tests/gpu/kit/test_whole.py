@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from benchmarks.gpu.kit.reading import Pack
+from benchmarks.gpu.kit.runtime.reading import Pack
 from tests.gpu.kit import emulated
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.gpu.kit.sanitize import TOOLS, find_sanitizer, sanitizer_command
+from benchmarks.gpu.kit.runtime.sanitize import TOOLS, find_sanitizer, sanitizer_command
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.runtime.gpu.device import device_numbered
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.gpu.kit.devices import Execution
+from benchmarks.gpu.kit.runtime.devices import Execution
 from benchmarks.gpu.rivals import rivals
 
 #: Rounds that count, and rounds before them.

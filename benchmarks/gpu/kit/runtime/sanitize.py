@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.gpu.kit.child import command, environment
-from benchmarks.gpu.kit.reading import Pack
-from benchmarks.gpu.kit.results import Results
+from benchmarks.gpu.kit.runtime.child import command, environment
+from benchmarks.gpu.kit.runtime.reading import Pack
+from benchmarks.gpu.kit.runtime.results import Results
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 #: Neither a status of a test run nor of the sanitizer otherwise.

@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kit.programs import Source
-from benchmarks.gpu.kit.values import digest
-from benchmarks.gpu.kit.writing import FIRST, ROOT, packed, write_pack
+from benchmarks.gpu.kit.packing.programs import Source
+from benchmarks.gpu.kit.packing.writing import FIRST, ROOT, packed, write_pack
+from benchmarks.gpu.kit.runtime.values import digest
 from kcache_compiler.llvm.ptxas import find_ptxas
 from kcache_compiler.versions import CODE_VERSION, GPU_CODE_VERSION
 
@@ -35,8 +35,8 @@ _PRINTED, _MOST_RELATED = 50, 4
 @cache
 def sources() -> tuple[Source, ...]:
     """All cases, in one order in every process."""
-    from benchmarks.gpu.kit.samples import benchmark_set
-    from benchmarks.gpu.kit.sources import test_set
+    from benchmarks.gpu.kit.packing.samples import benchmark_set
+    from benchmarks.gpu.kit.packing.sources import test_set
 
     return (*test_set(), *benchmark_set())
 

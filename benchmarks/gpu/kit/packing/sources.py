@@ -10,8 +10,8 @@ from itertools import islice
 
 import numpy as np
 
-from benchmarks.gpu.kit.few_rows import few_rows
-from benchmarks.gpu.kit.programs import (
+from benchmarks.gpu.kit.packing.few_rows import few_rows
+from benchmarks.gpu.kit.packing.programs import (
     Argument,
     Array,
     Call,
@@ -23,7 +23,7 @@ from benchmarks.gpu.kit.programs import (
     exact,
     near,
 )
-from benchmarks.gpu.kit.values import seeded, stored, wide
+from benchmarks.gpu.kit.runtime.values import seeded, stored, wide
 from examples.inputs import NAMES as EXAMPLES
 from examples.inputs import load
 from kcache_compiler import canonicalize, compile_spec
@@ -35,11 +35,13 @@ from tests.compiler.codegen_harness import Kernel
 from tests.compiler.dynamic_corpus import COMPILED
 from tests.compiler.dynamic_corpus import case as corpus_case
 from tests.compiler.lower.attention import test_attention as forms
-from tests.gpu import chosen, test_attention, test_choices, test_loops, test_split_reductions
+from tests.gpu import chosen, test_choices
+from tests.gpu.attention import test_attention
+from tests.gpu.attention.test_attention import random_arguments
 from tests.gpu.harness import overwrites
 from tests.gpu.harness.generated import BATCH
 from tests.gpu.harness.programs import TEMPLATES, TOLERANCE, Template, narrow_attention
-from tests.gpu.test_attention import random_arguments
+from tests.gpu.loops import test_loops, test_split_reductions
 from tests.ops.generated.judge import together
 from tests.ops.generated.operations import catalog
 from tests.ops.generated.small import derive
@@ -156,7 +158,7 @@ def _attention() -> Iterator[Source]:
             ("f8", True, (35, 67, 24)),
         ):
             if function is forms.in_the_middle and kind == "f8":
-                continue  # no attention of one launch, see tests/gpu/test_attention.py
+                continue  # no attention of one launch, see tests/gpu/attention/test_attention.py
             name = f"attention/{function.__name__}/{_FLOATS[kind]}{'/dynamic' if dynamic else ''}"
             build = partial(_attention_form, function, kind, dynamic, size)
             yield Source(name, "attention", _FLOATS[kind], build)
@@ -376,7 +378,8 @@ def _strict(one: OpProgram, opt_level: int, dynamic: bool = False) -> Program:
     args = ArgSpec(canonical.symbolic_args) if dynamic else canonical.arg_spec
     options = CompileOptions("strict", opt_level)
     compiled = partial(_spec_kernel, canonical, args, options)
-    cpu = compiled(host_target().isa)
+    quickly = CompileOptions("strict", opt_level=0)  # the bits are those of any level
+    cpu = _spec_kernel(canonical, args, quickly, host_target().isa)
     contents = tuple(constant.content for constant in canonical.constants)
     shapes = [_static(kind) for kind in canonical.arg_spec.args]
     sizes = {symbol.name: shapes[symbol.arg][symbol.axis] for symbol in cpu.interface.symbols}

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from benchmarks.gpu.kit.values import stored
+from benchmarks.gpu.kit.runtime.values import stored
 from kcache_compiler.types import SMALL_FLOATS, CompiledKernel, CompileOptions
 from kcache_grpc.runtime.dtypes import numpy_dtype
 

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("jax")
 
-from benchmarks.gpu.kit.kernels import kernels_for
-from benchmarks.gpu.kit.pack import TARGETS
+from benchmarks.gpu.kit.packing.kernels import kernels_for
+from benchmarks.gpu.kit.packing.pack import TARGETS
 from kcache_compiler.llvm.gpu_targets import gpu_target_named
 from kcache_compiler.types import CompiledKernel
-from tests.gpu.kit import packs
+from tests.gpu.kit.packing import packs
 
 #: Of every group; attention and a product that take more shared memory than an sm_120 has; ones that spill
 #: registers unless a block may take all of them.

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.kit.child import Child, NoAnswer
-from benchmarks.gpu.kit.devices import NoGpu
-from benchmarks.gpu.kit.reading import INDEX, Pack, chosen_target
-from benchmarks.gpu.kit.results import Results
-from benchmarks.gpu.kit.sanitize import sanitized
-from benchmarks.gpu.kit.values import digest
+from benchmarks.gpu.kit.runtime.child import Child, NoAnswer
+from benchmarks.gpu.kit.runtime.devices import NoGpu
+from benchmarks.gpu.kit.runtime.reading import INDEX, Pack, chosen_target
+from benchmarks.gpu.kit.runtime.results import Results
+from benchmarks.gpu.kit.runtime.sanitize import sanitized
+from benchmarks.gpu.kit.runtime.values import digest
 from kcache_grpc.errors import KcacheError
 
 #: Seconds of a case by kind: a speed case may compile rivals.

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kit.devices import NoGpu
+from benchmarks.gpu.kit.runtime.devices import NoGpu
 
 #: The folder that this package is imported from.
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 #: Seconds until a child has opened the device.
 _START = 120.0
 
@@ -33,7 +33,7 @@ class NoAnswer(Exception):
 def command(pack: Path, driver: str, *more: str) -> list[str]:
     """The command line of a worker."""
     options = [str(pack), "--driver", driver, *more]
-    return [sys.executable, "-m", "benchmarks.gpu.kit.worker", *options]
+    return [sys.executable, "-m", "benchmarks.gpu.kit.runtime.worker", *options]
 
 
 def environment() -> dict[str, str]:

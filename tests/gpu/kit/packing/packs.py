@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.gpu.kit.programs import Call, Program, Source, argument, near
-from benchmarks.gpu.kit.samples import benchmark_set
-from benchmarks.gpu.kit.sources import test_set as sources_of_tests
-from benchmarks.gpu.kit.writing import packed, write_pack
+from benchmarks.gpu.kit.packing.programs import Call, Program, Source, argument, near
+from benchmarks.gpu.kit.packing.samples import benchmark_set
+from benchmarks.gpu.kit.packing.sources import test_set as sources_of_tests
+from benchmarks.gpu.kit.packing.writing import packed, write_pack
 from kcache_compiler.types import CompiledKernel
 
 TARGET = "sm_90"

@@ -170,7 +170,7 @@ def _text(function: forms.Function, arrays: list[Array]) -> bytes:
     ids=lambda one: one.__name__,
 )
 def test_every_form_in_parts(function: forms.Function) -> None:
-    from tests.gpu.test_attention import random_arguments
+    from tests.gpu.attention.test_attention import random_arguments
 
     arrays = random_arguments(function, (7, 600, 24), "f4")
     kernel = compiled(function, arrays)

@@ -19,10 +19,10 @@ import pytest
 pytest.importorskip("jax")
 
 from benchmarks.gpu.kit import report
-from benchmarks.gpu.kit.programs import Program
-from benchmarks.gpu.kit.reading import Pack
-from benchmarks.gpu.kit.sanitize import TOOLS, findings, representatives
-from tests.gpu.kit import packs
+from benchmarks.gpu.kit.packing.programs import Program
+from benchmarks.gpu.kit.runtime.reading import Pack
+from benchmarks.gpu.kit.runtime.sanitize import TOOLS, findings, representatives
+from tests.gpu.kit.packing import packs
 from tests.gpu.test_choices import BY_NAME
 from tests.repository.sources import ROOT
 from tests.runtime.gpu.recorded import driver_folder

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.gpu.kit.reading import PackedKernel
+from benchmarks.gpu.kit.runtime.reading import PackedKernel
 from kcache_grpc.model.gpu.launch import GpuCall
 from kcache_grpc.model.gpu.target import Version
 
@@ -53,7 +53,7 @@ def opened(driver: str) -> Any:
     Raises ``NoGpu``.
     """
     if not driver:
-        from benchmarks.gpu.kit.cuda import CudaDevice
+        from benchmarks.gpu.kit.runtime.cuda import CudaDevice
 
         return CudaDevice()
     path = Path(driver).resolve()

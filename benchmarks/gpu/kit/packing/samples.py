@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.cases import Case, cases
-from benchmarks.gpu.kit.programs import Argument, Call, Expected, Program, Source, near
-from benchmarks.gpu.kit.values import PERIOD, digest, seeded, seeded_table, wide
+from benchmarks.gpu.kit.packing.programs import Argument, Call, Expected, Program, Source, near
+from benchmarks.gpu.kit.runtime.values import PERIOD, digest, seeded, seeded_table, wide
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 

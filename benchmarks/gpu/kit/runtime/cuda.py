@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.gpu.kit.devices import Execution, NoGpu
+from benchmarks.gpu.kit.runtime.devices import Execution, NoGpu
 from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.gpu.launch import GpuCall
 from kcache_grpc.model.gpu.target import Version

@@ -8,12 +8,14 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.gpu.kit.programs import Argument, Array, Call, Expected, Program, Source, near
-from benchmarks.gpu.kit.values import seeded, wide
+from benchmarks.gpu.kit.packing.programs import Argument, Array, Call, Expected, Program, Source, near
+from benchmarks.gpu.kit.runtime.values import seeded, wide
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
-from tests.gpu import test_decode, test_few_rows, test_long_rows
+from tests.gpu import test_few_rows
+from tests.gpu.attention import test_decode
 from tests.gpu.harness.programs import TOLERANCE
+from tests.gpu.loops import test_long_rows
 
 #: Sizes of decoding beside those of the tests: query heads, key heads, keys, depth.
 _DECODING = (

@@ -15,29 +15,29 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kit.kernels import kernels_for
-from benchmarks.gpu.kit.programs import Argument, Expected, Program, Source
-from benchmarks.gpu.kit.reading import BUNDLE, FORMAT, INDEX, Pack
-from benchmarks.gpu.kit.values import digest
+from benchmarks.gpu.kit.packing.kernels import kernels_for
+from benchmarks.gpu.kit.packing.programs import Argument, Expected, Program, Source
+from benchmarks.gpu.kit.runtime.reading import BUNDLE, FORMAT, INDEX, Pack
+from benchmarks.gpu.kit.runtime.values import digest
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.types import CompiledKernel, KernelInterface
 from kcache_grpc.bundle import BlobEntry, BundleMetadata, BundleWriter
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.sizes.expression import evaluate, holds
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 #: What a pack contains of this repository, so that it runs on a machine without it.
 RUNTIME = (
     "benchmarks/__init__.py",
     "benchmarks/gpu/__init__.py",
     "benchmarks/gpu/rivals.py",
     "benchmarks/gpu/kit/__init__.py",
+    "benchmarks/gpu/kit/runtime/__init__.py",
     *(
-        f"benchmarks/gpu/kit/{name}.py"
+        f"benchmarks/gpu/kit/runtime/{name}.py"
         for name in ("child", "cuda", "devices", "reading", "replay", "results", "sanitize", "speed")
     ),
-    "benchmarks/gpu/kit/values.py",
-    "benchmarks/gpu/kit/worker.py",
+    *(f"benchmarks/gpu/kit/runtime/{name}.py" for name in ("values", "worker")),
     "kcache_grpc/__init__.py",
     "kcache_grpc/errors.py",
     "kcache_grpc/model/__init__.py",
@@ -61,7 +61,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "lib"))
 
-from benchmarks.gpu.kit.replay import main  # noqa: E402
+from benchmarks.gpu.kit.runtime.replay import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], "run.py", HERE))
@@ -69,6 +69,8 @@ if __name__ == "__main__":
 _NAMESPACE = "gpu-kit"
 #: Bytes of records in a blob, if there is more than one: what two records have in common is stored once.
 _BLOB = 8 << 20
+#: Of LZMA: blobs are a seventh larger than with the default preset, which takes six times as long.
+_PRESET = 1
 #: zstd then stores what LZMA has compressed, so that the pack's reader needs no zstd.
 _LEVEL = -50
 #: First word of a launch's operations -> the form of the kernel (docs/internals/gpu.md).
@@ -262,7 +264,7 @@ def _placed(cases: Sequence[dict[str, Any]], contents: Mapping[str, Path]) -> li
 
 
 def _compressed(paths: Sequence[Path]) -> bytes:
-    return lzma.compress(b"".join(path.read_bytes() for path in paths))
+    return lzma.compress(b"".join(path.read_bytes() for path in paths), preset=_PRESET)
 
 
 def _lines(index: Mapping[str, Any]) -> str:

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("jax")
 
 from benchmarks.gpu import cases
-from benchmarks.gpu.kit.programs import WHOLE, exact, near
-from benchmarks.gpu.kit.samples import _expected
-from benchmarks.gpu.kit.values import compared, fill_of, narrowed, seeded, stored
+from benchmarks.gpu.kit.packing.programs import WHOLE, exact, near
+from benchmarks.gpu.kit.packing.samples import _expected
+from benchmarks.gpu.kit.runtime.values import compared, fill_of, narrowed, seeded, stored
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kit.devices import Execution, NoGpu, opened
-from benchmarks.gpu.kit.reading import Pack, PackedKernel, Record
-from benchmarks.gpu.kit.speed import timed
-from benchmarks.gpu.kit.values import compared, fill_of, size_of
+from benchmarks.gpu.kit.runtime.devices import Execution, NoGpu, opened
+from benchmarks.gpu.kit.runtime.reading import Pack, PackedKernel, Record
+from benchmarks.gpu.kit.runtime.speed import timed
+from benchmarks.gpu.kit.runtime.values import compared, fill_of, size_of
 from kcache_grpc.errors import KcacheError
 
 #: Wrong results of a case that are reported.
@@ -106,7 +106,7 @@ class Judge:
 
 def main() -> int:
     """Serve requests until standard input ends; 3 where there is no GPU."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit.worker", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit.runtime.worker", description=__doc__)
     parser.add_argument("pack", type=Path)
     parser.add_argument("--driver", default="")
     parser.add_argument("--case", help="execute this case alone, as under compute-sanitizer")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from benchmarks.gpu.kit.programs import Program
+from benchmarks.gpu.kit.packing.programs import Program
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.gpu_targets import GPU_TARGETS, GpuTarget, gpu_target_named
 from kcache_compiler.llvm.target import target_named

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kit.values import digest, seeded
+from benchmarks.gpu.kit.runtime.values import digest, seeded
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.model.gpu.launch import GpuCall, GpuLaunchSpec, calls
 from kcache_grpc.model.gpu.target import GpuTarget, Version

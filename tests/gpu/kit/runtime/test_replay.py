@@ -14,11 +14,11 @@ import pytest
 
 pytest.importorskip("jax")
 
-from benchmarks.gpu.kit.reading import Pack
-from benchmarks.gpu.kit.results import read
+from benchmarks.gpu.kit.runtime.reading import Pack
+from benchmarks.gpu.kit.runtime.results import read
 from kcache_compiler.llvm.ptxas import find_ptxas
 from kcache_grpc.bundle import open_bundle
-from tests.gpu.kit import packs
+from tests.gpu.kit.packing import packs
 from tests.repository.sources import ROOT
 
 EMULATOR = ROOT / "tests/gpu/harness/emulated_device.py"

@@ -1,0 +1,1 @@
+"""Compiles the cases of a pack and writes it."""
