@@ -1,6 +1,8 @@
-"""Convolutions of channels-last images that are depthwise, or have few input channels, as first layers do.
+"""Convolutions of channels-last images that are depthwise, have few input channels, as first layers do, or
+groups of channels.
 
-Vectors of output channels, several pixels of a row in registers.
+Vectors of output channels, several pixels of a row in registers. If a vector has several groups, it reads as
+many inputs, and shuffles give each lane those of its group; a loop goes through the inputs of larger groups.
 
 All taps of a block of pixels are unrolled. The columns of a block that lie outside of the image are known
 when the code is written: blocks at the left and right edge have code of their own. Rows outside of it are
@@ -9,7 +11,9 @@ masked. Padding is therefore not copied; its zeros are multiplied, as the progra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product as product_of
 
 from kcache_compiler.lower.conv.channels_last_match import BYTES, Group, Layer, read_group
 from kcache_compiler.lower.gemm.epilogue import write_rows
@@ -25,7 +29,7 @@ from kcache_compiler.mlir.dialects import func
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.passes.software_fma import has_fma
 from kcache_compiler.passes.stage import Unit
-from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.formula import Formula, product
 
 _POINTER = "!llvm.ptr"
 
@@ -82,9 +86,8 @@ def _write(
     window = group.window
     cache: dict[Formula, mlir.Value] = {}
     sizes = [
-        memory.emit_formula(window.nest.axes[axis].size, arguments[2], cache)
-        for axis in (window.jam, window.along)
-        if axis is not None
+        memory.emit_formula(product([axis.size for axis in axes]), arguments[2], cache)
+        for axes in (window.groups.m, window.groups.n)
     ]
 
     def row(number: mlir.Value) -> None:
@@ -138,14 +141,53 @@ class _Row:
         start = code.sub(code.mul(pixel, one.columns.stride), one.columns.before)
         sources = [code.at(source, code.mul(start, one.x[2]), one.kind) for source in self.sources]
         target = code.at(target, code.mul(pixel, one.y[2]), one.kind)
+        if one.groups > 1 and not one.mixes:
+            with code.loop(0, one.groups) as group:
+                inputs = code.mul(group.counter, one.inputs)
+                sources = [code.at(source, inputs, one.kind) for source in sources]
+                first = code.mul(group.counter, one.channels)
+                window, target = (code.at(each, first, one.kind) for each in ("%w", target))
+                self._channels(sources, window, target, one.channels, zeros)
+            return
+        self._channels(sources, "%w", target, one.channels * one.groups, zeros)
+
+    def _channels(
+        self,
+        sources: list[Name],
+        window: Name,
+        target: Name,
+        channels: int,
+        zeros: frozenset[tuple[int, int]],
+    ) -> None:
+        """Emit the loop over vectors of channels that depend on the same inputs, or on those before them."""
+        code, one = self.code, self.layer
         width = one.lanes * one.vectors
-        with code.loop(0, one.channels, width) as loop:
-            last = one.channels - width
-            channel = code.min(loop.counter, last) if one.channels % width else loop.counter
-            if not one.inputs:
+        with code.loop(0, channels, width) as loop:
+            last = channels - width
+            channel = code.min(loop.counter, last) if channels % width else loop.counter
+            if not one.inputs or one.mixes:
                 sources = [code.at(source, channel, one.kind) for source in sources]
-            window, target = (code.at(each, channel, one.kind) for each in ("%w", target))
-            self._products(sources, window, target, zeros)
+            window, target = (code.at(each, channel, one.kind) for each in (window, target))
+            if one.groups > 1 and not one.mixes:
+                self._inputs(sources, window, target, zeros)
+            else:
+                self._products(sources, window, target, zeros)
+
+    def _inputs(
+        self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
+    ) -> None:
+        """Emit the results of a vector of channels of a group, for all pixels of a block."""
+        code, one = self.code, self.layer
+        start = [(self.zero, self.vector)] * one.pixels
+        with code.loop(0, one.inputs, carried=start) as loop:
+            places = [code.at(source, loop.counter, one.kind) for source in sources]
+            weights = code.at(window, code.mul(loop.counter, one.w[2]), one.kind)
+            sums = {(pixel, 0): total for pixel, total in enumerate(loop.carried)}
+            taps = product_of(range(one.rows.taps), range(one.columns.taps), range(1))
+            self._add_taps(sums, taps, places, weights, zeros)
+            loop.following += sums.values()
+        for pixel, total in enumerate(loop.results):
+            code.store(total, code.at(target, pixel * one.y[2], one.kind), self.vector, BYTES[one.kind])
 
     def _products(
         self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
@@ -154,8 +196,24 @@ class _Row:
         code, one = self.code, self.layer
         vectors = [number * one.lanes for number in range(one.vectors)]
         sums = {(pixel, vector): self.zero for pixel in range(one.pixels) for vector in vectors}
+        self._add_taps(sums, one.taps(), sources, window, zeros)
+        for (pixel, vector), total in sums.items():
+            place = code.at(target, pixel * one.y[2] + vector, one.kind)
+            code.store(total, place, self.vector, BYTES[one.kind])
+
+    def _add_taps(
+        self,
+        sums: dict[tuple[int, int], Name],
+        taps: Iterable[tuple[int, int, int]],
+        sources: list[Name],
+        window: Name,
+        zeros: frozenset[tuple[int, int]],
+    ) -> None:
+        """Add the products of ``taps`` to the ``sums`` of pixels and vectors of channels."""
+        one = self.layer
+        vectors = [number * one.lanes for number in range(one.vectors)]
         read: dict[tuple[int, int, int], Name] = {}
-        for row, tap, channel in one.taps():
+        for row, tap, channel in taps:
             start = row * one.w[0] + tap * one.w[1] + channel * one.w[2]
             weights = {vector: self._load(window, start + vector) for vector in vectors}
             for pixel in range(one.pixels):
@@ -164,22 +222,22 @@ class _Row:
                 if (pixel, tap) in zeros:
                     read[place] = self.zero
                 elif place not in read:
-                    offset = column * one.x[2] + channel * one.x[3]
-                    read[place] = self._image(sources[row], offset, row)
+                    read[place] = self._image(sources[row], column * one.x[2], row, channel)
                 for vector in vectors:
                     sums[pixel, vector] = self._add(sums[pixel, vector], read[place], weights[vector])
-        for (pixel, vector), total in sums.items():
-            place = code.at(target, pixel * one.y[2] + vector, one.kind)
-            code.store(total, place, self.vector, BYTES[one.kind])
 
-    def _image(self, source: Name, offset: int, row: int) -> Name:
-        """A vector of the image, or a copy of an element for each lane; zeros outside of it."""
+    def _image(self, source: Name, offset: int, row: int, channel: int) -> Name:
+        """A vector of the image, or a copy of an element for each lane that depends on it; zeros outside."""
         one, code = self.layer, self.code
-        if one.inputs:
-            element = code.load(code.at(source, offset, one.kind), one.kind, BYTES[one.kind])
+        if one.inputs and not one.mixes:
+            place = code.at(source, offset + channel * one.x[3], one.kind)
+            element = code.load(place, one.kind, BYTES[one.kind])
             values = spread(code, element, one.kind, one.lanes)
         else:
             values = self._load(source, offset)
+        if one.mixes:
+            lanes = [lane // one.inputs * one.inputs + channel for lane in range(one.lanes)]
+            values = code.op(f"llvm.shufflevector {values}, {values} {lanes} : {self.vector}")
         if not self.masks:
             return values
         kinds = f"vector<{one.lanes}xi1>, {self.vector}"

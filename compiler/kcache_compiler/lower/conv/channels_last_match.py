@@ -1,4 +1,4 @@
-"""Matches convolutions of channels-last images that are depthwise or have few input channels."""
+"""Matches convolutions of channels-last images that are depthwise, have few input channels, or groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from kcache_compiler.lower.conv.match import Window, read_window
+from kcache_compiler.lower.conv.match import TAPS, Window, read_window
 from kcache_compiler.lower.conv.padding import Padding, read_padding
 from kcache_compiler.lower.gemm.match import is_contraction, makes_zero
 from kcache_compiler.lower.loops.buffer_shapes import Shapes, affine
@@ -19,6 +19,8 @@ from kcache_compiler.shapes.formula import Formula
 PIXELS, PRODUCTS = 8, 200
 #: Input channels at most where outputs depend on all of them; then the sums of a block.
 INPUTS, SUMS = 4, 8
+#: Channels of a group at most, and products of one of its results.
+GROUPED, GROUPED_PRODUCTS = 64, 1024
 BYTES = {"f32": 4, "f64": 8}
 
 
@@ -48,6 +50,7 @@ class Layer:
     Each output depends on all ``inputs``; on its own channel alone where they are 0. The image also has a
     stride of inputs: of adjacent elements, or of planes. Window strides are those of rows, columns and
     inputs. ``planar``: a result is the sum over inputs of sums over rows and columns, not the reverse.
+    Of ``groups`` an output depends on the inputs of its own one; each has ``channels`` outputs.
     """
 
     kind: str
@@ -60,6 +63,12 @@ class Layer:
     w: tuple[int, int, int]
     y: tuple[int, int, int]
     planar: bool
+    groups: int = 1
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a vector has the channels of several groups: whole ones, of as many inputs as outputs."""
+        return self.groups > 1 and self.channels < self.lanes
 
     def taps(self) -> Iterator[tuple[int, int, int]]:
         """The products of a result by row, column and input, in the order of the program."""
@@ -87,7 +96,9 @@ class Layer:
     def pixels(self) -> int:
         """Pixels of a block: equal shares of a row."""
         most = max(1, min(PIXELS, PRODUCTS // (self.rows.taps * self.columns.taps)))
-        if self.inputs:
+        if self.groups > 1:
+            most = PIXELS
+        elif self.inputs:
             most = min(PIXELS, SUMS // self.vectors)
         width = self.columns.results
         return -(-width // -(-width // most))
@@ -95,7 +106,7 @@ class Layer:
     @property
     def vectors(self) -> int:
         """Vectors of channels of a block."""
-        return 2 if self.inputs and self.channels >= 2 * self.lanes else 1
+        return 2 if self.inputs and self.groups == 1 and self.channels >= 2 * self.lanes else 1
 
     def zeros(self, start: int) -> frozenset[tuple[int, int]]:
         """The pixels of a block, each with the taps of the row that read zeros."""
@@ -135,11 +146,14 @@ def read_group(generics: Sequence[mlir.Op], shapes: Shapes, vector_bytes: int) -
     place = next((number for number, generic in enumerate(rest[:2]) if is_contraction(generic)), None)
     if place != 1 or not (rest[0].operands[-1] == rest[1].operands[2] and makes_zero(rest[0])):
         return None
-    window = read_window(rest[1], shapes)
+    window = read_window(rest[1], shapes, GROUPED_PRODUCTS)
     image = None if window is None else _image(rest[1], window, padding, shapes)
-    if window is None or image is None or {*window.outer, window.jam} != {*image.outer, image.columns[0]}:
+    if window is None or image is None or (image.group is None and len(window.taps) > TAPS):
         return None
-    window = replace(window, outer=image.outer, jam=image.columns[0])
+    columns = [image.columns[0]] if image.group is None else [image.columns[0], image.group]
+    if {*window.outer, window.jam} != {*image.outer, *columns}:
+        return None
+    window = replace(window, outer=image.outer, jam=image.columns[0], group=image.group)
     layer = _layer(rest[1], window, image, vector_bytes)
     return None if layer is None else Group(layer, window, rest[1], rest[:2], rest[2:], padding)
 
@@ -152,6 +166,7 @@ class _Image:
     rows: tuple[int, int]
     columns: tuple[int, int]
     inputs: int | None
+    group: int | None
     axes: tuple[Axis, Axis]
     strides: tuple[Formula, Formula, Formula, Formula]
 
@@ -180,18 +195,34 @@ def _layer(generic: mlir.Op, window: Window, image: _Image, vector_bytes: int) -
     words = [*image.strides, *of_window, *of_result, c.strides[image.columns[0]], *sizes]
     known = [word for word in words if isinstance(word, int)]
     dense = image.inputs is not None
-    if len(known) != len(words) or (dense and not 0 < known[-1] <= INPUTS):
+    if len(known) != len(words):
         return None
     kind, channels = kinds.pop(), known[-2] if dense else known[-1]
     lanes = vector_bytes // BYTES[kind]
-    while lanes > channels:
+    groups = 1
+    if image.group is not None:
+        size = window.nest.axes[image.group].size
+        if not (dense and planar and isinstance(size, int) and _are_adjacent(window, image.group, sizes)):
+            return None
+        groups = size
+    elif dense and not 0 < known[-1] <= INPUTS:
+        return None
+    mixed = groups > 1 and known[-1] == channels and lanes % channels == 0 and lanes <= groups * channels
+    while lanes > channels and not mixed:
         lanes //= 2
     x, known = known[:4], known[4:]
     w, y = known[:3] if dense else [*known[:2], 0], known[3:] if dense else known[2:]
     return Layer(
         *(kind, *image.axes, channels, known[-1] if dense else 0, lanes),
-        *((x[0], x[1], x[2], x[3]), (w[0], w[1], w[2]), (y[0], y[1], y[2]), planar),
+        *((x[0], x[1], x[2], x[3]), (w[0], w[1], w[2]), (y[0], y[1], y[2]), planar, groups),
     )
+
+
+def _are_adjacent(window: Window, group: int, sizes: Sequence[Formula]) -> bool:
+    """Whether the channels of groups of so many outputs and inputs, which are few, follow one another."""
+    outputs, inputs = sizes
+    steps = [access.strides[group] for access in window.nest.accesses]
+    return steps == [inputs, outputs, outputs] and isinstance(outputs, int) and outputs <= GROUPED
 
 
 def _contiguous(window: Window, image: _Image, accesses: tuple[Access, Access, Access]) -> bool:
@@ -204,6 +235,8 @@ def _contiguous(window: Window, image: _Image, accesses: tuple[Access, Access, A
     along = window.along
     steps = (a.strides[along], b.strides[along], c.strides[along])
     expected = (1 if image.inputs is None else 0, 1, 1)
+    if image.group is not None and image.strides[3] != 1:
+        return False
     shared = all(b.strides[loop] == 0 for loop in (*image.outer, image.columns[0]))
     return shared and steps == expected and all(access.offset == 0 for access in accesses)
 
@@ -213,6 +246,7 @@ def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Sh
     extents, strides = shapes.sizes(source), shapes.strides(source)
     axes = window.nest.axes
     batch: list[tuple[int, Formula]] = []
+    group: list[int] = []
     inputs: list[tuple[int, Formula]] = []
     spatial: list[tuple[int, int, Formula, Axis]] = []
     for dim, result in enumerate(mlir.indexing_maps(generic)[0].results):
@@ -224,6 +258,8 @@ def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Sh
         if not others:
             if not axes[first].parallel:
                 inputs.append((first, strides[dim]))
+            elif window.nest.accesses[1].strides[first] != 0 and first != window.along:
+                group.append(first)
             elif first != window.along and axes[first].size != 1:
                 batch.append((first, strides[dim]))
             continue
@@ -234,12 +270,12 @@ def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Sh
         extent, results, taps, stride, dilation = known
         axis = Axis(extent, results, taps, stride, dilation, before)
         spatial.append((first, others[0], strides[dim], axis))
-    if len(spatial) != 2 or len(batch) > 1 or len(inputs) > 1:
+    if len(spatial) != 2 or max(len(batch), len(inputs), len(group)) > 1:
         return None
     rows, columns = spatial
     images, planes = batch[0] if batch else (None, 0), inputs[0] if inputs else (None, 1)
     return _Image(
-        *(images[0], rows[:2], columns[:2], planes[0], (rows[3], columns[3])),
+        *(images[0], rows[:2], columns[:2], planes[0], group[0] if group else None, (rows[3], columns[3])),
         (images[1], rows[2], columns[2], planes[1]),
     )
 

@@ -25,7 +25,10 @@ JAM = 4
 
 @dataclass(frozen=True)
 class Window:
-    """A contraction by axes of its nest; ``taps`` are offsets in A and B, in program order."""
+    """A contraction by axes of its nest; ``taps`` are offsets in A and B, in program order.
+
+    ``group`` is an axis whose results are adjacent blocks of those along ``along``.
+    """
 
     nest: Nest
     outer: tuple[int, ...]
@@ -33,6 +36,7 @@ class Window:
     along: int
     taps: tuple[tuple[Formula, Formula], ...]
     together: int
+    group: int | None = None
 
     @property
     def groups(self) -> Groups:
@@ -44,7 +48,8 @@ class Window:
             return GemmAxis(size, a, b, c, ((number, size),))
 
         jam = () if self.jam is None else (axis(self.jam),)
-        return Groups(tuple(map(axis, self.outer)), jam, (axis(self.along),), ())
+        columns = (self.along,) if self.group is None else (self.group, self.along)
+        return Groups(tuple(map(axis, self.outer)), jam, tuple(map(axis, columns)), ())
 
     @property
     def extent(self) -> Formula:
@@ -52,7 +57,8 @@ class Window:
 
     @property
     def work(self) -> Formula:
-        inner = [self.nest.axes[axis].size for axis in (self.jam, self.along) if axis is not None]
+        inner_axes = (self.jam, self.group, self.along)
+        inner = [self.nest.axes[axis].size for axis in inner_axes if axis is not None]
         return product([len(self.taps), *inner])
 
     @property
@@ -64,8 +70,8 @@ class Window:
         return self.nest.checks
 
 
-def read_window(generic: mlir.Op, shapes: Shapes) -> Window | None:
-    """``generic`` as a window, or None if it has none or a large one."""
+def read_window(generic: mlir.Op, shapes: Shapes, most: int = TAPS) -> Window | None:
+    """``generic`` as a window, or None if it has none or one of more than ``most`` products."""
     if not is_contraction(generic):
         return None
     nest, numbers = read_nest(generic, shapes)
@@ -75,7 +81,7 @@ def read_window(generic: mlir.Op, shapes: Shapes) -> Window | None:
     sizes = [axis.size for axis in nest.axes]
     parallel_axes = [number for number, axis in enumerate(nest.axes) if axis.parallel and axis.size != 1]
     summed = [number for number, axis in enumerate(nest.axes) if not axis.parallel]
-    taps = _taps(nest, summed)
+    taps = _taps(nest, summed, most)
     contiguous_axis = next((number for number in parallel_axes if c.strides[number] == 1), None)
     if taps is None or contiguous_axis is None or any(c.strides[number] == 0 for number in parallel_axes):
         return None
@@ -93,11 +99,11 @@ def _slides(nest: Nest) -> bool:
     return None in nest.accesses[0].dims and None not in nest.accesses[1].dims
 
 
-def _taps(nest: Nest, summed: list[int]) -> tuple[tuple[Formula, Formula], ...] | None:
+def _taps(nest: Nest, summed: list[int], most: int) -> tuple[tuple[Formula, Formula], ...] | None:
     sizes = [nest.axes[number].size for number in summed]
     static_sizes = [size for size in sizes if isinstance(size, int)]
     count = product(list(static_sizes))
-    if len(static_sizes) != len(sizes) or not isinstance(count, int) or not 0 < count <= TAPS:
+    if len(static_sizes) != len(sizes) or not isinstance(count, int) or not 0 < count <= most:
         return None
     taps: list[tuple[Formula, Formula]] = []
     for steps in every(*(range(size) for size in static_sizes)):

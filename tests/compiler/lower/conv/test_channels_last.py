@@ -14,7 +14,7 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, runs_here, threaded_host
-from tests.compiler.lower.bound.test_bound import compare
+from tests.compiler.lower.bound.test_bound import Bound, compare
 
 RANDOM = np.random.default_rng(20261130)
 TARGET = "x86-64-v4" if runs_here("x86-64-v4") else "x86-64-v3"
@@ -152,9 +152,15 @@ CASES = [
     Layer(inputs=3, outputs=16, groups=1, size=(15, 31), stride=(2, 2), planar=True),
     Layer(batch=2, inputs=4, outputs=33, groups=1, size=(2, 3), pads=(1, 1, 2, 2), planar=True),
 ]
+#: Groups that vectors have several of, that vectors overlap in, and of other inputs than outputs.
+GROUPED = [
+    Layer(inputs=24, outputs=24, groups=6),
+    Layer(batch=2, inputs=48, outputs=48, groups=2, stride=(2, 2)),
+    Layer(kind="f64", inputs=12, outputs=30, groups=3, window=(1, 5), pads=(0, 0, 2, 1)),
+]
 
 
-@pytest.mark.parametrize("one", CASES, ids=str)
+@pytest.mark.parametrize("one", [*CASES, *GROUPED], ids=str)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 def test_layers_whose_weights_are_bound(one: Layer, numerics: str) -> None:
     compare(one.text, one.operands(), [1, 2], numerics)
@@ -165,6 +171,18 @@ def test_a_layer_is_one_launch(one: Layer) -> None:
     launches = [launch.ops for launch in _check(one).interface.launches]
     assert [ops[0] for ops in launches] == ["window"]
     assert "arith.addf" in launches[0]
+
+
+@pytest.mark.parametrize("one", GROUPED, ids=str)
+def test_a_layer_of_groups_with_bound_weights_is_one_launch(one: Layer) -> None:
+    kernel, (x, *weights) = Bound(one.text, 3, [1, 2], "default", target=TARGET), one.operands()
+    (launch,) = kernel.interface.launches
+    assert launch.ops[0] == "window"
+    assert "arith.addf" in launch.ops
+    expected = one.expected(x, *weights)
+    for host in (None, threaded_host()):
+        (result,) = kernel.run(kernel.prepare(*weights), x, host=host)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=4e-5)
 
 
 @pytest.mark.parametrize("planar", [False, True])

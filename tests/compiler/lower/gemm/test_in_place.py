@@ -13,6 +13,7 @@ import pytest
 from kcache_compiler.lower.gemm.in_place.match import chunk_of
 from kcache_compiler.lower.gemm.match import GemmAxis, Groups
 from kcache_compiler.schedule.gemm_tiles import Form
+from kcache_compiler.shapes.formula import evaluate_text
 from tests.compiler.codegen_harness import guarded, runs_here, threaded_host
 from tests.compiler.lower.bound.test_bound import Bound, compare, normal, product
 from tests.compiler.lower.conv.test_channels_last import Layer
@@ -63,6 +64,14 @@ def _check(layer: Layer, target: str) -> Bound:
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_layers(layer: Layer, target: str) -> None:
     _check(layer, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pixels_of_a_long_sequence_are_copied_with_their_padding_by_chunk(target: str) -> None:
+    """Not the whole sequence for each panel of rows."""
+    layer = Layer(size=(1, 2200), inputs=32, outputs=32, groups=1, window=(1, 3), pads=(0, 0, 2, 1))
+    workspace = evaluate_text(_check(layer, target).interface.workspace, {"workers": 1})
+    assert workspace < 2200 * 32 * 4
 
 
 @pytest.mark.parametrize("outputs", [7, 24, 40, 600])

@@ -120,6 +120,20 @@ def excited(program: ProgramText, value: Value) -> Value:
     return program.binary("multiply", value, program.broadcast(gate, value.sizes, 0, 1))
 
 
+def test_channels_of_groups_are_split_from_the_padding_to_the_last_elementwise_operation():
+    program = ProgramText()
+    value = program.relu(program.convolution(program.argument(1, 3, 6, 6), 8, 3, padding=1))
+    inner = program.relu(shifted(program, program.convolution(value, 8, 3, padding=1, groups=4)))
+    result = mean(program, program.convolution(inner, 8))
+    text, ops = assigned(program, result)
+    (grouped,) = [op for op in ops if "feature_group_count = 4" in op]
+    assert "padding" not in grouped
+    assert "tensor<1x8x8x8xf64>" in grouped
+    split = [re.findall(r"stablehlo\.(\w+)", op)[0] for op in ops if op.endswith("x4x2xf64>")]
+    assert split == ["reshape", "pad", "reshape", "add", "maximum"]
+    require_equal_values([program.text(result)], [text], [program.arguments])
+
+
 def test_values_at_the_boundary_are_converted_once():
     program = ProgramText()
     value = program.argument(1, 8, 6, 6)

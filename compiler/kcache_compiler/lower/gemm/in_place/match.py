@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups, InPl
 from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
-from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.formula import Formula, product
 
 #: Rows of a tile where the registers hold as many sums: images are often 7 times a power of two wide.
 ROWS = 14
@@ -99,6 +100,9 @@ def _image(padding: Padding, shapes: Shapes) -> _Image | None:
     _, rows_before, before, _ = (*([0] * (4 - rank)), *padding.before)
     if padded[0] != extents[0] or strides[2:] != [extents[3], 1]:
         return None
+    if padded[0] == 1 and padded[1] == extents[1] and _is_long(padded[2:]):
+        padded, extents = [padded[1], padded[2], 1, padded[3]], [extents[1], extents[2], 1, extents[3]]
+        strides, rows_before, before = [*strides[1:3], 0, 1], before, 0
     sizes = [*padded[1:], *extents[1:3], *strides[:2]]
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < len(sizes):
@@ -107,6 +111,14 @@ def _image(padding: Padding, shapes: Shapes) -> _Image | None:
     numbers = (padded_rows, image_rows, rows_before, before * channels, inside * channels)
     words = (*numbers, row_stride, image_stride, 1, 0)
     return _Image(columns * channels, dict(zip(IMAGE, words, strict=True)))
+
+
+def _is_long(sizes: Sequence[Formula]) -> bool:
+    """Whether two rows of pixels of these ``sizes`` are more bytes than a chunk should read: each pixel of a
+    sequence, whose rows have no padding above and below, is then a row of its own.
+    """
+    size = product(list(sizes))
+    return isinstance(size, int) and 2 * size * BYTES["f32"] > WISHED_BYTES
 
 
 def _with_planes(groups: Groups, padding: Padding, shapes: Shapes) -> tuple[Groups, _Image | None]:

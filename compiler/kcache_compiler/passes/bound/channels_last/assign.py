@@ -7,6 +7,7 @@ from collections.abc import Collection
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound import build
 from kcache_compiler.passes.bound.channels_last.convolution import is_movable, move
+from kcache_compiler.passes.bound.channels_last.grouped import split_groups
 from kcache_compiler.passes.bound.channels_last.operations import REWRITES
 from kcache_compiler.passes.bound.channels_last.state import Layouts, Region
 from kcache_compiler.passes.bound.dependence import bound_values, erase_unused, read_values
@@ -24,7 +25,7 @@ def assign_layouts(source: str, bound: Collection[int]) -> str:
         regions = _rewrite(body, bound, kept)
         rejected = [region for region in regions if region.converted > MOST_CONVERTED * region.accessed]
         if not rejected:
-            return mlir.whole_text(module) if regions else source
+            return mlir.whole_text(module) if split_groups(body) or regions else source
         kept.update(number for region in rejected for number in region.convolutions)
 
 
