@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 
 from kcache_grpc.service import Caller
-from kcache_grpc.service.lifecycle.background_task import BackgroundTask
+from kcache_grpc.service.tasks.background_task import BackgroundTask
 
 logger = logging.getLogger("kcache.request")
 

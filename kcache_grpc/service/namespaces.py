@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.service.single_flight import Flights
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.single_flight import Flights
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import ToolchainDisowned
 from kcache_grpc.storage.records import Namespace

@@ -38,7 +38,7 @@ from kcache_grpc.service.graphs.support import Checked, check_program
 from kcache_grpc.service.lookup.artifacts import Artifacts
 from kcache_grpc.service.lookup.batch_lookup import Query, in_parts
 from kcache_grpc.service.lookup.catalog import Catalog
-from kcache_grpc.service.single_flight import Flight
+from kcache_grpc.service.tasks.single_flight import Flight
 from kcache_grpc.service.values import (
     Answer,
     Caller,

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError, NotFound, ResourceExhausted, Unavailable
 from kcache_grpc.service.audit.recorder import Ledger
-from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.service.values import Caller, Limits, check_digest
 from kcache_grpc.storage.contract.assertions import (
     AssertionDraft,

@@ -12,8 +12,8 @@ from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.target import Target
 from kcache_grpc.service.audit.caller_limits import Callers
 from kcache_grpc.service.audit.events import Batch, Entry, Lookup, Note, Use, batches
-from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import InvalidValue, StorageError

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from kcache_grpc.model.signing import SEAL_DOMAIN, Signer
 from kcache_grpc.service.audit.seal_chains import Head, Seen, head, head_of, look, seals
-from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.storage.audit.sealing import (
     MOST_SEALED,
     Seal,

@@ -16,11 +16,11 @@ from typing import IO
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, ResourceExhausted
 from kcache_grpc.service.audit.recorder import Ledger
-from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage.contract.blob_cache import (
     CHUNK_BYTES,

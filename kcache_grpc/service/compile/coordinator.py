@@ -29,8 +29,8 @@ from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Variants
 from kcache_grpc.service.read_batching import Gathering
-from kcache_grpc.service.single_flight import Flight, Flights
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.single_flight import Flight, Flights
 from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import LeaseLost, StorageError, StoreUnavailable

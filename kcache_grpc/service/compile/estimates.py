@@ -20,8 +20,8 @@ from typing import Any
 
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.identity import Toolchains
-from kcache_grpc.service.single_flight import Flight
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.single_flight import Flight
 from kcache_grpc.service.values import KernelWish
 from kcache_grpc.storage.contract.nearby import CompileTime
 from kcache_grpc.storage.contract.store import Store

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from kcache_grpc.errors import KcacheError
-from kcache_grpc.service.lifecycle.background_task import BackgroundTask
+from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.worker import WorkerPool, codec
 
 logger = logging.getLogger("kcache.service")

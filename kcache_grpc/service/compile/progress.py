@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from kcache_grpc.service.single_flight import Flight
+from kcache_grpc.service.tasks.single_flight import Flight
 from kcache_grpc.service.values import Stage
 
 #: Seconds within which stages are sent together. A compile may have fifty in a tenth of a second.

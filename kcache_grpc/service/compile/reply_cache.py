@@ -9,7 +9,7 @@ from kcache_grpc.model.sizes.modes import AUTO
 from kcache_grpc.service.lookup.compatible_targets import target_of
 from kcache_grpc.service.lookup.kernels import MEMORY_WINDOW
 from kcache_grpc.service.lru_cache import ByteLru
-from kcache_grpc.service.single_flight import Flight, Flights
+from kcache_grpc.service.tasks.single_flight import Flight, Flights
 from kcache_grpc.service.values import Answer, GraphSource, KernelWish
 from kcache_grpc.storage.records import Namespace
 

@@ -15,7 +15,7 @@ from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Choice, Variants
-from kcache_grpc.service.single_flight import LOOK_WINDOW, Flights
+from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, Flights
 from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel, Origin, Stored
 from kcache_grpc.storage.records import FailureRecord, Namespace
 

@@ -19,8 +19,8 @@ from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.read_batching import Gathering
-from kcache_grpc.service.single_flight import LOOK_WINDOW, Flight, Flights
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, Flight, Flights
 from kcache_grpc.service.values import Caller, GraphSource, KnownGraph, Limits, Stored
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import (

@@ -15,8 +15,8 @@ from kcache_grpc.errors import KcacheError, Unavailable
 from kcache_grpc.model.identity import ingredients_digest
 from kcache_grpc.model.staleness import is_current_epoch, staleness
 from kcache_grpc.service.claims import Claims
-from kcache_grpc.service.lifecycle.background_task import BackgroundTask
 from kcache_grpc.service.lifecycle.verify import Fault, Verification, last_kernel
+from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace, StoredKernel
 from kcache_grpc.worker import WorkerPool

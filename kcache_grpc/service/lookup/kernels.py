@@ -8,8 +8,8 @@ from kcache_grpc.errors import NotFound, Unavailable
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.service import manifests
 from kcache_grpc.service.lru_cache import ByteLru
-from kcache_grpc.service.single_flight import LOOK_WINDOW, Flights
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, Flights
 from kcache_grpc.service.values import BeyondEnd, KnownKernel
 from kcache_grpc.storage.contract.store import CHUNK_BYTES, Store
 from kcache_grpc.storage.records import Namespace, Wanted

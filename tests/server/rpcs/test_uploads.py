@@ -21,7 +21,7 @@ from kcache_grpc.server.interceptor import Call, Guard
 from kcache_grpc.server.request_log import RequestLog
 from kcache_grpc.service.compile.reply_cache import Answers
 from kcache_grpc.service.graphs.uploads import Uploads
-from kcache_grpc.service.single_flight import Flight
+from kcache_grpc.service.tasks.single_flight import Flight
 from kcache_grpc.service.values import Answer
 from tests.server.harness.programs import add, by_digest, compile_request, digest, header, result_of
 from tests.server.harness.running import Running

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kcache_grpc.service.compile.progress import Audience, Listener
-from kcache_grpc.service.single_flight import Flight, Flights
+from kcache_grpc.service.tasks.single_flight import Flight, Flights
 from kcache_grpc.service.values import Stage
 
 

@@ -15,7 +15,7 @@ from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.sizes.modes import AUTO, ShapeWish
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.compile.reply_cache import Answers
-from kcache_grpc.service.single_flight import Flight
+from kcache_grpc.service.tasks.single_flight import Flight
 from kcache_grpc.service.values import Answer, KernelWish, KnownGraph, KnownKernel, Origin
 from kcache_grpc.storage.records import Namespace
 

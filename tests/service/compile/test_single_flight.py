@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kcache_grpc import errors
-from kcache_grpc.service.single_flight import Flight, Flights
+from kcache_grpc.service.tasks.single_flight import Flight, Flights
 
 T = TypeVar("T")
 
