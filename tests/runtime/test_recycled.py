@@ -75,6 +75,23 @@ def test_idle_blocks_are_bounded() -> None:
     assert pool.idle == before
 
 
+def test_the_outputs_of_a_call_come_back_while_its_kernel_lives() -> None:
+    class Caller:
+        pass
+
+    pool, caller = Recycled(limit=1 << 20), Caller()
+    pool.expect(caller, 3 << 20)
+    lent = [lend(pool, 1 << 20) for _ in range(3)]
+    addresses = {address for _, address in lent}
+    del lent
+    assert pool.idle == 3 << 20
+    again = [lend(pool, 1 << 20) for _ in range(3)]
+    assert {address for _, address in again} == addresses
+    del caller, again
+    gc.collect()
+    assert pool.idle <= 1 << 20
+
+
 def test_outputs_that_are_kept_keep_their_values() -> None:
     kernel = filled()
     kept = [kernel(np.int64(value))[0] for value in range(4)]

@@ -30,7 +30,10 @@ class Outputs:
     a C array of their addresses. Both are safe from many threads at once, and no two sets share memory.
     """
 
-    __slots__ = ("_arrays", "_constants", "_layout", "_sizes", "count", "take", "take_addressed")
+    __slots__ = (
+        *("__weakref__", "_arrays", "_constants", "_layout", "_sizes"),
+        *("count", "take", "take_addressed"),
+    )
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Outputs:
             for (dtype, shape), size in zip(layout, self._sizes, strict=True)
         ]
         size = sum(map(rounded, self._sizes))
+        blocks.expect(self, size)
         self.take: Callable[[], OutputSet] = self._several
         self.take_addressed: Callable[[], AddressedSet] = self._several_addressed
         if layout and size <= _LARGEST_IN_RING and COUNTS_ARE_EXACT:

@@ -18,7 +18,8 @@ from kcache_grpc.errors import ResourceExhausted
 from kcache_grpc.runtime.cpu._abi import CData, ffi
 from kcache_grpc.runtime.cpu.memory import ALIGNMENT, Array
 
-#: Most bytes kept idle in a process; a larger block goes back to the system at once.
+#: Most bytes kept idle in a process, or as many as the outputs of a call have, if these are more: those of a
+#: training step come back when the next one has been made of them. A larger block goes back to the system.
 IDLE_LIMIT = 256 << 20
 _MOST_SIZES = 64
 
@@ -64,10 +65,18 @@ class Recycled:
 
     def __init__(self, limit: int = IDLE_LIMIT) -> None:
         self._limit = limit
+        #: Bytes of the outputs of a call, by the identity of who calls.
+        self._calls: dict[int, int] = {}
         self._free: dict[int, list[_Block]] = {}
         self._loans: dict[int, _Loan] = {}
         #: Bytes that nobody uses; threads at once may lose an update, which counting again mends.
         self.idle = 0
+
+    def expect(self, caller: object, size: int) -> None:
+        """Keep up to ``size`` bytes idle, those of the outputs of a call, as long as ``caller`` is alive."""
+        if size > self._limit:
+            self._calls[id(caller)] = size
+            weakref.finalize(caller, self._calls.pop, id(caller), None).atexit = False
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> tuple[Array, CData]:
         """An array with undefined contents in ``size`` bytes, a ``rounded`` number, and its address.
@@ -89,12 +98,13 @@ class Recycled:
     def _returned(self, loan: Any) -> None:
         del self._loans[id(loan)]
         size = loan.block.size
-        if size > self._limit:
+        limit = max(self._limit, *list(self._calls.values())) if self._calls else self._limit
+        if size > limit:
             return
         self.idle += size
-        if self.idle > self._limit:
+        if self.idle > limit:
             self.idle = size + sum(size * len(blocks) for size, blocks in list(self._free.items()))
-        if self.idle > self._limit or len(self._free) > _MOST_SIZES:
+        if self.idle > limit or len(self._free) > _MOST_SIZES:
             self._free, self.idle = {}, size
         self._free.setdefault(size, []).append(loan.block)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from kcache_compiler.lower.gemm.amx import configure, release
 from kcache_compiler.lower.gemm.few_rows import is_direct, write_direct
-from kcache_compiler.lower.gemm.micro_kernel import LINE
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, LONE_COLUMNS, Form
@@ -160,13 +159,12 @@ class Driver:
             depth = code.min(code.sub(facts["k"], start), piece_depth)
             runs_a = self.rows_of_a(start, depth)
             if form.prepacked:
-                packed = code.const(0)
                 self.panels = self._prepacked(bases["b"], column, start, depth)
                 following = self._next_block(bases["b"], column, code.add(column, width), start, piece_depth)
             else:
                 self.table(self.steps_b, start, depth, "k", 2)
                 run_b = self.run(self.steps_b, depth)
-                packed = self._pack_b(bases["b"], width, depth, run_b, contiguous, code.sub(high, low))
+                self._pack_b(bases["b"], width, depth, run_b, contiguous)
             is_later_piece = code.compare("ne", piece.counter, 0)
             load = code.either(is_later_piece, code.compare("ne", facts["load"], 0))
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
@@ -180,12 +178,11 @@ class Driver:
                 sums_offset = code.mul(code.sub(row.counter, low), form.width)
                 scratch_sums = (code.at(self.sums, sums_offset, form.wide), code.const(form.width))
                 sums = scratch_sums if form.summed else (stored, step)
-                begins = code.choose(code.compare("eq", row.counter, low), packed, code.const(0))
                 if form.prepacked:
                     self.ahead = self._share(
                         following, code.sub(row.counter, low), code.sub(high, low), width, depth
                     )
-                self.multiply(bases, row.counter, rows, (begins, width), depth, runs_a, load, sums)
+                self.multiply(bases, row.counter, rows, width, depth, runs_a, load, sums)
                 if form.summed:
                     with code.when(last):
                         self._finish(rows, width, scratch_sums[0], stored)
@@ -248,25 +245,12 @@ class Driver:
         before = code.mul(code.mul(code.div(row, form.rows), stride), steps)
         return [(code.at(panels, before, "i8"), _POINTER), (stride, "i64")]
 
-    def _pack_b(
-        self, base: Name, width: Name, depth: Name, run: Name, contiguous: Name, height: Name
-    ) -> Name:
-        """Pack columns of B; returns the number of columns that the tiles of the first rows pack instead.
-
-        If columns are ``contiguous``, whole panels are copied row by row. The first tiles pack them if the
-        block has a full tile of rows and the rows of B are cache-line aligned: unaligned rows were slower
-        (257x511x1001 by 15 %).
-        """
+    def _pack_b(self, base: Name, width: Name, depth: Name, run: Name, contiguous: Name) -> None:
+        """Pack columns of B. If they are ``contiguous``, whole panels are copied row by row."""
         code, form = self.code, self.form
         full_panels = code.mul(code.div(width, form.columns), form.columns)
         copied = code.choose(contiguous, full_panels, code.const(0))
-        deferred = code.const(0)
-        if form.direct:
-            step = self.single_step("k", 2)
-            line_aligned = code.compare("eq", code.rem(step, LINE // BYTES[form.b]), 0)
-            suitable = code.both(code.compare("ne", step, 0), code.compare("sge", height, form.rows))
-            deferred = code.choose(code.both(line_aligned, suitable), copied, deferred)
-        with code.when(code.compare("ne", copied, deferred)):
+        with code.when(code.compare("ne", copied, 0)):
             code.call(
                 f"{form.name}_copy_b",
                 (code.at(base, code.load(self.columns), stored_name(form.b)), _POINTER),
@@ -286,7 +270,6 @@ class Driver:
                 (run, "i1"),
                 (code.at("%scratch", code.mul(column.counter, form.steps), form.packed), _POINTER),
             )
-        return deferred
 
     def _finish(self, rows: Name, width: Name, sums: Name, stored: Name) -> None:
         self.code.call(
@@ -305,15 +288,14 @@ class Driver:
         bases: dict[str, Name],
         row: Name,
         rows: Name,
-        columns: tuple[Name, Name],
+        width: Name,
         depth: Name,
         runs: Name,
         load: Name,
         sums: tuple[Name, Name],
     ) -> None:
-        """Pack rows of A and add their products to ``sums``, an address and a row stride.
-
-        ``columns`` are the number of columns that are packed meanwhile, which may be 0, and of all columns.
+        """Pack rows of A and add their products with ``width`` columns to ``sums``, an address and a row
+        stride.
         """
         code, form = self.code, self.form
         self.pack_a(bases["a"], row, rows, depth, runs, self.panel)
@@ -323,20 +305,10 @@ class Driver:
         )
         prefetch_arguments = ((next_panel, _POINTER), (code.mul(self.step_m, BYTES[form.a]), "i64"))
         steps = code.ceildiv(depth, form.group)
-        deferred, width = columns
-        if form.direct:
-            source = code.at(bases["b"], code.load(self.columns), stored_name(form.b))
-            code.call(
-                f"{form.name}_first",
-                *((deferred, "i64"), (steps, "i64"), (self.panel, _POINTER), ("%scratch", _POINTER)),
-                *((sums[0], _POINTER), (sums[1], "i64"), (load, "i1"), *prefetch_arguments),
-                *((source, _POINTER), (self.steps_b, _POINTER)),
-            )
-        packed = code.at(self.panels, code.mul(deferred, form.steps), form.packed)
         code.call(
             f"{form.name}_strip",
-            *((rows, "i64"), (code.sub(width, deferred), "i64"), (steps, "i64")),
-            *((self.panel, _POINTER), (packed, _POINTER), (code.at(sums[0], deferred, form.wide), _POINTER)),
+            *((rows, "i64"), (width, "i64"), (steps, "i64")),
+            *((self.panel, _POINTER), (self.panels, _POINTER), (sums[0], _POINTER)),
             *((sums[1], "i64"), (load, "i1"), *prefetch_arguments, *self.ahead),
         )
 

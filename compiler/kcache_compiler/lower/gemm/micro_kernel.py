@@ -1,8 +1,7 @@
 """The micro-kernel: one register tile of C over a block of K.
 
 ``tile_R(k, a, b, step, c, ldc, n, load)``: R rows, of which the first ``n`` columns are read and written.
-Sums stay in registers; each element of C is summed in the order of K. ``packing_R(..., from, steps)`` reads
-unpacked B, step ``k`` at ``from + steps[k]``, and also packs it: the multiplications hide the latency.
+Sums stay in registers; each element of C is summed in the order of K.
 Tiles of prepacked B have two more arguments, ``ahead`` and ``stride``: what they prefetch into the
 second-level cache meanwhile.
 """
@@ -23,13 +22,6 @@ ARGUMENTS = (
     ("load", "i1"),
 )
 
-
-#: Additional arguments of a tile that packs B, and its prefetch distance in steps of K.
-SOURCE = (
-    ("from", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
-    ("steps", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
-)
-STEPS_AHEAD = 16
 #: Bytes of a cache line.
 LINE = 64
 #: Prefetch distance of packed B into the first-level cache, in bytes.
@@ -39,8 +31,8 @@ BYTES_AHEAD = 8192
 AHEAD = (("ahead", "!llvm.ptr"), ("stride", "i64"))
 
 
-def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
-    kind = "packing" if packing else "direct" if direct else "tile"
+def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
+    kind = "direct" if direct else "tile"
     return f"{form.name}_{kind}_{rows}" + (f"x{vectors}" if vectors else "")
 
 
@@ -49,9 +41,10 @@ def row_counts(form: Form) -> list[int]:
     return [form.rows, *(1 << bit for bit in reversed(range(8)) if 1 << bit < form.rows)]
 
 
-def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
+def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
     """The micro-kernel of ``rows`` rows; a ``direct`` one reads unpacked B and has all columns."""
-    code = Code(tile_name(form, rows, direct, vectors, packing), _arguments(form, packing))
+    arguments = [*ARGUMENTS, *(AHEAD if form.prepacked else ())]
+    code = Code(tile_name(form, rows, direct, vectors), arguments)
     vectors = vectors or form.vectors
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
@@ -68,10 +61,7 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
     with code.loop(0, "%k", carried=[(value, form.vector) for value in sums]) as loop:
         start = code.at("%b", code.mul(loop.counter, "%step"), form.packed)
         places = [code.at(start, column, form.packed) for column in columns]
-        if packing:
-            packed = _pack(code, form, loop.counter, columns, places)
-        else:
-            packed = [code.load(place, form.packed_vector, width) for place in places]
+        packed = [code.load(place, form.packed_vector, width) for place in places]
         for place in places if direct and rows > 1 else ():
             code.prefetch(code.at(place, vectors * form.lanes, form.packed))
         for line in range(0, form.columns * width if form.prepacked else 0, LINE):
@@ -95,29 +85,6 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing:
     with code.otherwise():
         store_sums(code, form, addresses, results, masks)
     return code.text()
-
-
-def _arguments(form: Form, packing: bool) -> list[tuple[str, str]]:
-    if not packing:
-        return [*ARGUMENTS, *(AHEAD if form.prepacked else ())]
-    return [(name, "!llvm.ptr {llvm.noalias}" if name == "b" else kind) for name, kind in ARGUMENTS + SOURCE]
-
-
-def _pack(code: Code, form: Form, step: Name, columns: list[int], places: list[Name]) -> list[Name]:
-    """Load a row of unpacked B and store it at ``places``."""
-
-    def row(number: Name) -> Name:
-        return code.at("%from", code.load(code.at("%steps", number, "i64")), form.packed)
-
-    source, width = row(step), BYTES[form.packed]
-    prefetched = row(code.min(code.add(step, STEPS_AHEAD), code.sub("%k", 1)))
-    values: list[Name] = []
-    for column, place in zip(columns, places, strict=True):
-        if column * width % 64 == 0:
-            code.prefetch(code.at(prefetched, column, form.packed), level=2)
-        values.append(code.load(code.at(source, column, form.packed), form.packed_vector, width))
-        code.store(values[-1], place, form.packed_vector, width)
-    return values
 
 
 def _load(code: Code, form: Form, address: Name) -> Name:

@@ -22,7 +22,7 @@ from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
 from kcache_compiler.lower.gemm.pack_b import copy_b, pack_b
 from kcache_compiler.lower.gemm.packing import consecutive, pack_a, runs, table
 from kcache_compiler.lower.gemm.prepack import prepack
-from kcache_compiler.lower.gemm.strip import first_strip, strip
+from kcache_compiler.lower.gemm.strip import strip
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.gemm_tiles import Form
 from kcache_compiler.types import LibraryCache
@@ -133,6 +133,6 @@ def library(form: Form) -> str:
     parts += [tile(form, rows) for rows in row_counts(form)]
     parts += [tile(form, form.rows, vectors=1)] if form.narrow else []
     if form.direct:
-        parts += [*direct_parts(form), tile(form, form.rows, packing=True), first_strip(form)]
+        parts += direct_parts(form)
     parts += [strip(form), Driver(form).text()]
     return "\n".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.micro_kernel import AHEAD, LINE, row_counts, tile_name
-from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
@@ -48,30 +47,6 @@ def strip(form: Form) -> str:
                     copy_block(code, form, (target, "%ldc"), (spare, code.const(form.columns)), width)
                 _tiles(code, form, panel, (spare, code.const(form.columns)), width, ahead)
                 copy_block(code, form, (spare, code.const(form.columns)), (target, "%ldc"), width)
-    return code.text()
-
-
-def first_strip(form: Form) -> str:
-    """``(n, k, a, b, c, ldc, load, next, step, from, steps)``: a full panel of A times unpacked B.
-
-    The ``n`` columns, whole tiles, are also packed to ``b`` for the following panels.
-    """
-    pointers = [(name, _POINTER) for name in ("a", "b", "c")]
-    prefetch_arguments = [("next", _POINTER), ("step", "i64"), ("from", _POINTER), ("steps", _POINTER)]
-    code = Code(
-        f"{form.name}_first",
-        [("n", "i64"), ("k", "i64"), *pointers, ("ldc", "i64"), ("load", "i1"), *prefetch_arguments],
-    )
-    with code.loop(0, "%n", form.columns) as loop:
-        bring_near(code, form, loop.counter)
-        code.call(
-            tile_name(form, form.rows, packing=True),
-            *(("%k", "i64"), ("%a", _POINTER)),
-            *((code.at("%b", code.mul(loop.counter, form.steps), form.packed), _POINTER),),
-            *((code.const(form.columns), "i64"), (code.at("%c", loop.counter, form.wide), _POINTER)),
-            *(("%ldc", "i64"), (code.const(form.columns), "i64"), ("%load", "i1")),
-            *((code.at("%from", loop.counter, stored_name(form.b)), _POINTER), ("%steps", _POINTER)),
-        )
     return code.text()
 
 

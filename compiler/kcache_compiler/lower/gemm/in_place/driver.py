@@ -109,7 +109,7 @@ class InPlaceDriver(Driver):
         bases: dict[str, Name],
         row: Name,
         rows: Name,
-        columns: tuple[Name, Name],
+        width: Name,
         depth: Name,
         runs: Name,
         load: Name,
@@ -130,7 +130,7 @@ class InPlaceDriver(Driver):
         others = (
             *((self.panels, _POINTER), (sums[0], _POINTER), (sums[1], "i64"), (load, "i1")),
             *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64")),
-            *self._ahead(following, columns[1], depth),
+            *self._ahead(following, width, depth),
             (code.choose(self.last, facts["ends"], code.const(0)), "i64"),
             (code.at(self._pointer("bias"), self.column, form.wide), _POINTER),
             (code.at(self._pointer("other"), self.offset, form.wide), _POINTER),
@@ -141,7 +141,7 @@ class InPlaceDriver(Driver):
         ) -> None:
             code.call(
                 f"{form.name}_strip",
-                *((rows, "i64"), (columns[1], "i64"), (depth, "i64")),
+                *((rows, "i64"), (width, "i64"), (depth, "i64")),
                 *((each, _POINTER) for each in (*halves, distances, tables[0])),
                 *((n_runs, "i64"), (tables[1], _POINTER), *others),
             )
