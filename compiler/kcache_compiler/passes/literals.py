@@ -64,5 +64,5 @@ def _global_of(operand: mlir.Value) -> str:
 
 
 def _literal(main: mlir.Op, number: str, kind: str) -> mlir.Value:
-    with mlir.before(mlir.operations(mlir.block_of(main))[0]):
+    with mlir.at_start(mlir.block_of(main)):
         return arith.constant(mlir.type_of(kind), mlir.attribute(f"{number} : {kind}"))

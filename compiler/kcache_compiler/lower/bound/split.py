@@ -68,7 +68,7 @@ class Split:
         module = mlir.parse(self.source)
         main = mlir.main_function(module)
         body = mlir.block_of(main)
-        results = [_value(body, value) for value in values]
+        results = _values(body, values)
         _return(body, results)
         erase_unused(body, impure=True)
         _set_arguments(main, [index for index in range(len(body.arguments)) if index not in self.bound])
@@ -82,7 +82,7 @@ class Split:
         count = len(body.arguments)
         last = range(count - self.extents, count)
         added: list[mlir.Value] = []
-        for value in [_value(body, value) for value in self.values]:
+        for value in _values(body, self.values):
             added.append(body.add_argument(value.type, mlir.unknown_location()))
             value.replace_all_uses_with(added[-1])
         erase_unused(body)
@@ -159,10 +159,12 @@ def _bytes(kind: mlir.Type) -> int:
     return total
 
 
-def _value(body: mlir.Block, value: Prepared) -> mlir.Value:
-    if value.argument is not None:
-        return body.arguments[value.argument]
-    return mlir.operations(body)[value.operation].results[value.index]
+def _values(body: mlir.Block, values: Sequence[Prepared]) -> list[mlir.Value]:
+    ops, arguments = mlir.operations(body), body.arguments
+    return [
+        ops[value.operation].results[value.index] if value.argument is None else arguments[value.argument]
+        for value in values
+    ]
 
 
 def _return(body: mlir.Block, results: Sequence[mlir.Value]) -> None:
