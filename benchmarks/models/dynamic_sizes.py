@@ -1,14 +1,16 @@
 """One kernel for all batches, or all lengths, beside kernels of static sizes.
 
 ``python -m benchmarks.models.dynamic_sizes [--models NAMES] [--axis batch|length] [--sizes N,N] [--bound]
-[--json FILE]``, on one thread. A model is exported by ``torch.export``, once with a dynamic axis and once for
-each size; both kernels are called in turns with inputs of that size, after their results were compared.
-Seconds are those that the thread computed, so that other processes lengthen them less.
+[--json FILE]``, on one thread. A model is exported by ``torch.export``, once with a dynamic batch and once
+for each batch; with a dynamic length, from which models compute, it is compiled by ``torch.compile``. Both
+kernels are called in turns with inputs of a size, after their results were compared. Seconds are those that
+the thread computed, so that other processes lengthen them less.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import tempfile
@@ -28,7 +30,7 @@ from benchmarks.rounds import interleave, ratio
 MODELS = ("resnet50", "mobilenetv3", "vit", "bert", "gpt2-prefill")
 SIZES = {"batch": (1, 2, 8, 32), "length": (16, 33, 64, 100, 128, 255, 256, 512)}
 AXES = {"batch": 0, "length": 1}
-#: Size at which the axis is dynamic: torch.export takes 0 and 1 for static sizes.
+#: Size at which the axis is dynamic: PyTorch takes 0 and 1 for static sizes.
 TRACED = 7
 #: Seconds of a round, about.
 ROUND = 0.2
@@ -42,12 +44,24 @@ def sized(inputs: Inputs, axis: int, size: int) -> Inputs:
     )
 
 
-def exported(module: nn.Module, inputs: Inputs, axis: int | None) -> Any:
-    """The program, of static sizes or with one dynamic ``axis``."""
-    if axis is None:
-        return torch.export.export(module, inputs)
-    size = torch.export.Dim("size", min=1, max=512)
-    return torch.export.export(module, inputs, dynamic_shapes=tuple({axis: size} for _ in inputs))
+def of_export(client: kcache.Client, module: nn.Module, inputs: Inputs, dynamic: bool, bound: bool) -> Any:
+    """The kernel of an export, of static sizes or of a dynamic batch."""
+    axes = {0: torch.export.Dim("size", min=1, max=512)}
+    shapes = tuple(axes for _ in inputs) if dynamic else None
+    exported = torch.export.export(module, inputs, dynamic_shapes=shapes)
+    return client.compile(exported, dynamic=dynamic, bound="weights" if bound else None)
+
+
+def of_module(module: nn.Module, inputs: Inputs, dynamic: bool, bound: bool) -> Any:
+    """A copy of the module, compiled for static sizes or for a dynamic length."""
+    options: Any = {"bound": "weights"} if bound else {}
+    compiled: Any = torch.compile(copy.deepcopy(module), backend="kcache", dynamic=False, options=options)
+    if dynamic:
+        compiled = torch.compile(copy.deepcopy(module), backend="kcache", options=options)
+        for tensor in inputs:
+            torch._dynamo.mark_dynamic(tensor, AXES["length"])
+    compiled(*inputs)
+    return compiled
 
 
 def caller(kernel: Any, inputs: Inputs) -> Callable[[], Any]:
@@ -58,12 +72,17 @@ def measured(client: kcache.Client, name: str, options: argparse.Namespace) -> d
     """The ratio of processor times, dynamic / static, by size."""
     module, inputs = made(name)
     axis = AXES[options.axis]
-    wishes: dict[str, Any] = {"bound": "weights"} if options.bound else {}
-    dynamic = client.compile(exported(module, sized(inputs, axis, TRACED), axis), dynamic=True, **wishes)
+
+    def kernel(given: Inputs, dynamic: bool) -> Any:
+        if options.axis == "length":
+            return of_module(module, given, dynamic, options.bound)
+        return of_export(client, module, given, dynamic, options.bound)
+
+    dynamic = kernel(sized(inputs, axis, TRACED), True)
     rows: dict[str, Any] = {}
     for size in options.sizes or SIZES[options.axis]:
         given = sized(inputs, axis, size)
-        static = client.compile(exported(module, given, None), **wishes)
+        static = kernel(given, False)
         calls = {"dynamic": caller(dynamic, given), "static": caller(static, given)}
         for result, expected in zip(*(call() for call in calls.values()), strict=True):
             torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
@@ -93,6 +112,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    torch._dynamo.config.recompile_limit = 64
     rows: dict[str, Any] = {}
     print("| model | weights | size | static | dynamic / static |")
     print("| --- | --- | --- | --- | --- |")
@@ -101,6 +121,7 @@ def main() -> None:
         kcache.Client(cache_dir=options.cache or Path(directory)) as client,
         torch.no_grad(),
     ):
+        os.environ["KCACHE_CACHE_DIR"] = str(client.cache_dir)
         for name in options.models:
             rows[name] = measured(client, name, options)
     if options.json:

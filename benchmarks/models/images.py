@@ -161,7 +161,7 @@ class ViT(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         patches = self.patches(x).flatten(2).transpose(1, 2)
-        x = torch.cat((self.token, patches), 1) + self.positions
+        x = torch.cat((self.token.expand(patches.shape[0], -1, -1), patches), 1) + self.positions
         return self.head(self.norm(self.blocks(x))[:, 0])
 
 
