@@ -137,6 +137,22 @@ class _Rows(RowCode):
     def _loop(self, low: mlir.Value, high: mlir.Value, carried: list[mlir.Value]) -> mlir.Op:
         return mlir.for_loop((low, high), mlir.constant(1), carried)
 
+    def raised(self, rows: Coordinates, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
+        """The maximum after the current score; a rounded score is frozen.
+
+        Otherwise LLVM moves the maximum into the selection of a NaN by the rounding, and the loop is no
+        reduction.
+        """
+        raised = super().raised(rows, key, maximum)
+        operation = mlir.definition(raised)
+        scores = self.attention.member("scores").operands[-1]
+        if str(mlir.element_type(scores.type)) != self.attention.wide:
+            with mlir.before(operation):
+                for number, operand in enumerate(operation.operands):
+                    if operand != maximum:
+                        operation.operands[number] = llvm.freeze(operand)
+        return raised
+
     def weigh(self) -> None:
         """Three passes over the rows, so that no row waits for what another one computes."""
         _, _, rows, _, _ = self.numbers
