@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from kcache_compiler.llvm.emission import SIMPLIFICATIONS, emit_assembly, optimize, simplified_assembly
-from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.cpu.linking import ERROR_CODES
 from kcache_compiler.lower.gpu.shared_memory import tiled_symbol
 from kcache_compiler.mlir import operations as mlir
@@ -31,19 +28,9 @@ def mark_kernels(unit: Unit) -> None:
             function.attributes["passthrough"] = mlir.attribute(f"[{words}]")
 
 
-#: The GPU whose cost model LLVM's optimizer uses: its result is then the same for all GPUs.
-_OPTIMIZED_FOR = "sm_80"
-
-
 def optimize_ir(unit: Unit) -> None:
     if not _is_written_out(unit):
-        unit.bitcode = _optimized(unit.llvm_ir, unit.options.opt_level)
-
-
-@lru_cache(maxsize=2)
-def _optimized(ir: str, opt_level: int) -> bytes:
-    """The optimized bitcode, kept for kernels that are emitted for several GPUs one after the other."""
-    return optimize(ir, target_named(_OPTIMIZED_FOR), opt_level, vectorize=False)
+        unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, vectorize=False)
 
 
 def emit_ptx(unit: Unit) -> None:
@@ -66,9 +53,7 @@ def _is_written_out(unit: Unit) -> bool:
 
 
 #: The text of the ``optimize`` stage.
-OPTIMIZATION = (
-    f"new pass manager for {_OPTIMIZED_FOR} at the level of the options; of tiles {','.join(SIMPLIFICATIONS)}"
-)
+OPTIMIZATION = f"new pass manager at the level of the options; of tiles {','.join(SIMPLIFICATIONS)}"
 
 
 def gpu_kernel(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
