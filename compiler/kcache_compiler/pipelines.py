@@ -164,6 +164,7 @@ def cpu() -> tuple[Stage, ...]:
         Pass("narrow-operands", narrow_operands),
         Pass("attention", mark),
         *_scalar_math(),
+        Pass("wide-reductions", widen_reductions),
         *_bufferize(Pass("literals", inline_scalars)),
         Pass("launches", build_entry),
         Pass("share", deduplicate_functions),
