@@ -12,6 +12,7 @@ from kcache_compiler.lower.gemm.match import is_contraction
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, linalg, tensor
+from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.stage import Unit
@@ -24,6 +25,8 @@ def widen_reductions(unit: Unit) -> None:
     if unit.options.numerics == "strict":
         return
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+        if MARK in generic.attributes:  # attention rounds its own totals
+            continue
         reduces = any("reduction" in kind for kind in mlir.iterator_types(generic))
         if reduces and not is_marker(generic) and not is_contraction(generic) and _is_narrow(generic):
             _widen(generic)
