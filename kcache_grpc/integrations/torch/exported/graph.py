@@ -33,6 +33,7 @@ torch: Any = import_module("torch")
 #: Increased when the meaning of a record changes.
 FORMAT = 2
 _INPUTS = ("USER_INPUT", "PARAMETER", "BUFFER", "CONSTANT_TENSOR")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _UPDATES = ("BUFFER_MUTATION", "USER_INPUT_MUTATION", "PARAMETER_MUTATION")
 
 Kernels = Sequence[Callable[[list[Any]], Sequence[Any]]]
@@ -110,7 +111,7 @@ def _decomposed(exported: Any, strict: bool) -> Any:
 
 
 def _run_decompositions(exported: Any, table: Mapping[Any, Any]) -> Any:
-    with warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PyTorch about its own code
         return exported.run_decompositions(table)
 
@@ -119,7 +120,18 @@ def _decompositions() -> dict[Any, Any]:
     """Those of programs, except of operators that draw random numbers: PyTorch draws those of eager mode."""
     table = import_module("kcache_grpc.programs.torch.decompositions.table")
     rows = {operator: row for operator, row in table.decompositions().items() if not _is_random(operator)}
-    return {**rows, torch.ops.aten.scaled_dot_product_attention.default: _attention(table.attention)}
+    rows[torch.ops.aten.scaled_dot_product_attention.default] = _attention(table.attention)
+    return rows | {getattr(torch.ops.aten, name).input: _recurrent(name) for name in _RECURRENT}
+
+
+def _recurrent(name: str) -> Callable[..., Any]:
+    """That of a recurrent function in layers, where these are operators; PyTorch's is of all time steps."""
+    recurrent: Any = import_module("kcache_grpc.programs.torch.recurrent")
+
+    def row(*args: Any) -> Any:
+        return getattr(recurrent, name)(*args) if recurrent.is_layered(name, args) else NotImplemented
+
+    return row
 
 
 def _attention(decomposition: Callable[..., Any]) -> Callable[..., Any]:

@@ -126,6 +126,37 @@ class Mixed(torch.nn.Module):
         return (x.exp() + 1).sum() * positions.shape[0]
 
 
+class Steps(torch.nn.Module):
+    """A recurrent module whose states are used."""
+
+    def __init__(self, recurrent: torch.nn.Module) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        states, last = self.recurrent(x)
+        return states.relu(), last
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.recurrent:UserWarning")  # of torch.export
+@pytest.mark.parametrize(
+    "recurrent",
+    [
+        torch.nn.LSTM(16, 16, 2, proj_size=8),
+        torch.nn.GRU(16, 24, bidirectional=True, batch_first=True),
+        torch.nn.RNN(16, 24, nonlinearity="relu"),
+    ],
+    ids=["lstm", "gru", "rnn"],
+)
+def test_recurrent_modules_are_layers_of_a_kernel(client: kcache.Client, recurrent: torch.nn.Module) -> None:
+    module, x = Steps(recurrent).eval(), torch.randn(5, 2, 16)
+    loaded = load(export(module, (x,)), client=client, strict=True)
+    assert decisions()[-1].share == 1
+    assert decisions()[-1].kernels[0] < 40  # nodes: not those of each time step
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(x), module(x))
+
+
 class Attention(torch.nn.Module):
     """The attention of most models; with dropout PyTorch draws its random numbers."""
 
