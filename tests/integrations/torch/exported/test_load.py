@@ -142,7 +142,7 @@ class Steps(torch.nn.Module):
 @pytest.mark.parametrize(
     "recurrent",
     [
-        torch.nn.LSTM(16, 16, 2, proj_size=8),
+        torch.nn.LSTM(16, 24, 2),
         torch.nn.GRU(16, 24, bidirectional=True, batch_first=True),
         torch.nn.RNN(16, 24, nonlinearity="relu"),
     ],
