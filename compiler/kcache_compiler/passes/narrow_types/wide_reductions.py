@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.gemm.match import is_contraction
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
@@ -28,8 +29,11 @@ def widen_reductions(unit: Unit) -> None:
         if MARK in generic.attributes:  # attention rounds its own totals
             continue
         reduces = any("reduction" in kind for kind in mlir.iterator_types(generic))
-        if reduces and not is_marker(generic) and not is_contraction(generic) and _is_narrow(generic):
-            _widen(generic)
+        if not reduces or is_marker(generic) or is_contraction(generic) or not _is_narrow(generic):
+            continue
+        if not isinstance(unit.target, Device) and _sums_products(generic):  # CPUs' products round themselves
+            continue
+        _widen(generic)
 
 
 def _outputs(generic: mlir.Op) -> list[mlir.Value]:
@@ -54,6 +58,30 @@ def _is_narrow(generic: mlir.Op) -> bool:
         if combined is None or mlir.name_of(combined) not in COMBINERS or takes != [combined] or not once:
             return False
     return True
+
+
+def _sums_products(generic: mlir.Op) -> bool:
+    """Whether the single result is a sum of products of two operands."""
+    yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
+    combined = mlir.definition(mlir.definition(yielded[0]).operands[0])
+    if len(yielded) != 1 or mlir.name_of(combined) != "arith.addf":
+        return False
+    products = [mlir.defining(_source(operand)) for operand in combined.operands]
+    return any(
+        product is not None
+        and mlir.name_of(product) == "arith.mulf"
+        and all(mlir.defining(_source(factor)) is None for factor in product.operands)
+        for product in products
+    )
+
+
+def _source(value: mlir.Value) -> mlir.Value:
+    """What a value is a conversion of."""
+    owner = mlir.defining(value)
+    while owner is not None and mlir.name_of(owner) in ("arith.extf", "arith.truncf"):
+        value = owner.operands[0]
+        owner = mlir.defining(value)
+    return value
 
 
 def _widen(generic: mlir.Op) -> None:
