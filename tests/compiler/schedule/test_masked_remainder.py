@@ -106,6 +106,24 @@ def test_totals_of_masked_vectors_do_not_count_the_start(
     np.testing.assert_allclose(kernel(a)[0], expected, rtol=1e-5, atol=1e-5)
 
 
+@AVX512
+def test_a_sum_of_negative_zeros_is_one() -> None:
+    kernel = lowered(
+        """
+        func.func @main(%a: tensor<2x50xf32>) -> tensor<2xf32> {
+          %start = stablehlo.constant dense<-0.0> : tensor<f32>
+          %0 = stablehlo.reduce(%a init: %start) applies stablehlo.add across dimensions = [1]
+            : (tensor<2x50xf32>, tensor<f32>) -> tensor<2xf32>
+          return %0 : tensor<2xf32>
+        }""",
+        1,
+        numerics="default",
+    )
+    a = np.full((2, 50), -0.0, np.float32)
+    a[1, 49] = 0.0
+    assert np.signbit(kernel(a)[0]).tolist() == [True, False]
+
+
 @pytest.mark.parametrize(("height", "width"), [(16, 17), (33, 50), (31, 16), (5, 40), (40, 5)])
 def test_tiles_that_end_with_the_matrix(height: int, width: int) -> None:
     """The sum with the other argument is an element that is computed twice."""

@@ -13,7 +13,7 @@ from kcache_compiler.mlir.dialects import complex as complex_dialect
 #: Combiners that round: numerics ``strict`` preserves their order.
 _ROUNDS = ("arith.addf", "arith.mulf")
 _INFINITE = {"arith.maximumf": float("-inf"), "arith.minimumf": float("inf")}
-_NEUTRAL_FLOATS = {"arith.addf": 0.0, "arith.mulf": 1.0, **_INFINITE}
+_NEUTRAL_FLOATS = {"arith.addf": -0.0, "arith.mulf": 1.0, **_INFINITE}
 _INTEGERS = (
     *("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori"),
     *("arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui"),
