@@ -118,7 +118,7 @@ def split(source: str, bound: Collection[int], samples: Sequence[str] = (), exte
         smallest = min(bound, key=lambda index: _bytes(body.arguments[index].type))
         prepared.add(Prepared(-1, smallest))
     ordered = sorted(prepared, key=lambda value: (value.operation, value.index))
-    shapes = [[size or 0 for size in mlir.sizes_of(_value(body, value).type)] for value in ordered]
+    shapes = [[size or 0 for size in mlir.sizes_of(value.type)] for value in _values(body, ordered)]
     return Split(source, tuple(sorted(bound)), tuple(ordered), tuple(map(tuple, shapes)), extents)
 
 
