@@ -75,10 +75,31 @@ def test_idle_blocks_are_bounded() -> None:
     assert pool.idle == before
 
 
-def test_the_outputs_of_a_call_come_back_while_its_kernel_lives() -> None:
-    class Caller:
-        pass
+class Caller:
+    pass
 
+
+def test_idle_memory_of_a_call_goes_with_its_kernel() -> None:
+    pool, caller = Recycled(limit=1 << 20, largest=3 << 20), Caller()
+    pool.expect(caller, 3 << 20)
+    lent = lend(pool, 3 << 20)
+    del lent
+    assert pool.idle == 3 << 20
+    del caller
+    gc.collect()
+    assert pool.idle == 0
+
+
+def test_outputs_of_a_large_part_of_the_memory_are_not_kept() -> None:
+    pool, caller = Recycled(limit=1 << 20, largest=3 << 20), Caller()
+    pool.expect(caller, 4 << 20)
+    lent = lend(pool, 4 << 20)
+    del lent
+    assert pool.idle == 0
+    del caller
+
+
+def test_the_outputs_of_a_call_come_back_while_its_kernel_lives() -> None:
     pool, caller = Recycled(limit=1 << 20), Caller()
     pool.expect(caller, 3 << 20)
     lent = [lend(pool, 1 << 20) for _ in range(3)]

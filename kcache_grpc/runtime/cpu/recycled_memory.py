@@ -8,6 +8,8 @@ export, keeps the output itself alive. When it is gone, nobody sees the block, a
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
 from functools import lru_cache
 from typing import Any
@@ -21,6 +23,8 @@ from kcache_grpc.runtime.cpu.memory import ALIGNMENT, Array
 #: Most bytes kept idle in a process, or as many as the outputs of a call have, if these are more: those of a
 #: training step come back when the next one has been made of them. A larger block goes back to the system.
 IDLE_LIMIT = 256 << 20
+#: Nor is more than this part of the machine's memory kept for the outputs of a call.
+_SHARE = 8
 _MOST_SIZES = 64
 
 _BYTE = np.dtype(np.uint8)
@@ -63,8 +67,9 @@ def rounded(size: int) -> int:
 class Recycled:
     """Blocks by size. Without a lock: safe from many threads, in a garbage collection, and after a fork."""
 
-    def __init__(self, limit: int = IDLE_LIMIT) -> None:
+    def __init__(self, limit: int = IDLE_LIMIT, largest: int = sys.maxsize) -> None:
         self._limit = limit
+        self._largest = largest
         #: Bytes of the outputs of a call, by the identity of who calls.
         self._calls: dict[int, int] = {}
         self._free: dict[int, list[_Block]] = {}
@@ -73,10 +78,21 @@ class Recycled:
         self.idle = 0
 
     def expect(self, caller: object, size: int) -> None:
-        """Keep up to ``size`` bytes idle, those of the outputs of a call, as long as ``caller`` is alive."""
-        if size > self._limit:
+        """Keep up to ``size`` bytes idle, those of the outputs of a call, as long as ``caller`` is alive.
+
+        Nothing is kept for a call whose outputs need more than ``largest``.
+        """
+        if self._limit < size <= self._largest:
             self._calls[id(caller)] = size
-            weakref.finalize(caller, self._calls.pop, id(caller), None).atexit = False
+            weakref.finalize(caller, self._forget, id(caller)).atexit = False
+
+    def _forget(self, caller: int) -> None:
+        del self._calls[caller]
+        if self.idle > self._most():
+            self._free, self.idle = {}, 0
+
+    def _most(self) -> int:
+        return max(self._limit, *list(self._calls.values())) if self._calls else self._limit
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> tuple[Array, CData]:
         """An array with undefined contents in ``size`` bytes, a ``rounded`` number, and its address.
@@ -98,7 +114,7 @@ class Recycled:
     def _returned(self, loan: Any) -> None:
         del self._loans[id(loan)]
         size = loan.block.size
-        limit = max(self._limit, *list(self._calls.values())) if self._calls else self._limit
+        limit = self._most()
         if size > limit:
             return
         self.idle += size
@@ -112,4 +128,5 @@ class Recycled:
 @lru_cache(maxsize=1)
 def recycled_outputs() -> Recycled:
     """The pool of this process."""
-    return Recycled()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Recycled(largest=memory // _SHARE)

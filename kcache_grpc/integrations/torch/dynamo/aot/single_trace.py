@@ -82,6 +82,7 @@ def checked(
         before = _global_state()
         results = function(*args)
         if _global_state() != before:
+            torch.set_grad_enabled(before[0])  # the next trace begins as this one did
             raise NotSeparate("it changes a mode of PyTorch")
         if len(results) != len(expected.outputs) or not all(map(_is_like, results, expected.outputs)):
             raise NotSeparate("its example values have other shapes")
@@ -180,11 +181,24 @@ def _is_written(value: Any, fake: Any) -> bool:
 
 
 def _storage(value: Any) -> Any:
-    """What identifies a tensor's storage; ``None`` without one."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+    """What identifies a tensor's storage, of a tensor of ``torch.func`` that of what it wraps.
+
+    ``None`` without one.
+    """
+    if not isinstance(value, torch.Tensor):
+        return None
+    value = _unwrapped(value)
+    if value.layout is not torch.strided:
         return None
     references: Any = import_module("torch.multiprocessing.reductions")
     return references.StorageWeakRef(value.untyped_storage())
+
+
+def _unwrapped(value: Any) -> Any:
+    functorch: Any = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(value):
+        value = functorch.get_unwrapped(value)
+    return value
 
 
 def _global_state() -> tuple[Any, ...]:

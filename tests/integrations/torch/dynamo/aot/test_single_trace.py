@@ -203,6 +203,37 @@ def test_writes_and_aliases_are_traced_as_by_aotautograd(name: str, monkeypatch:
     assert not any(backend.once)
 
 
+def test_a_mode_that_a_graph_leaves_is_that_of_eager_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaves_grad_mode(x: Tensor) -> Tensor:
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    backend = Backend(monkeypatch)
+    try:
+        torch.compile(leaves_grad_mode, backend=backend)(torch.ones(3))
+        assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+    assert backend.once == [False]
+
+
+def test_updates_inside_vmap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.vmap(lambda a, b: (a * b).add_(b))(x, y)
+
+    def writes(x: Tensor, y: Tensor) -> Tensor:
+        return torch.vmap(lambda a, b: a.add_(b))(x, y) * 2
+
+    for of, once in ((function, True), (writes, False)):
+        backend, ours, theirs = Backend(monkeypatch), torch.ones(2, 3), torch.ones(2, 3)
+        y = torch.arange(6.0).view(2, 3)
+        with torch.no_grad():
+            torch.testing.assert_close(torch.compile(of, backend=backend)(ours, y), of(theirs, y))
+        torch.testing.assert_close(ours, theirs)
+        assert backend.once == [once]
+        monkeypatch.undo()
+
+
 def test_gradients_are_traced_as_by_aotautograd(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Backend(monkeypatch)
     x = torch.ones(3, requires_grad=True)
