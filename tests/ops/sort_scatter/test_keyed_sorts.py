@@ -99,6 +99,15 @@ def test_values_alone(dtype: str, total: bool) -> None:
         assert ordered.tobytes() == np.take_along_axis(values, _order(keys, way), 1).tobytes()
 
 
+@pytest.mark.parametrize(("dtype", "length", "by_network"), [("i8", 700, False), ("i16", 700, True)])
+def test_long_rows_of_short_keys_are_sorted_by_their_bytes(dtype: str, length: int, by_network: bool) -> None:
+    options, text = CompileOptions(), Sort(dtype, (3, length), 1, "LT").text
+    compiled = lower_module(text, 1, "x86-64-v3", options, lambda _: None)
+    assert (b"kcache_network_32" in compiled.artifacts["llvm"]) == by_network
+    values = np.random.default_rng(1).integers(-128, 128, (3, length)).astype(NUMPY[dtype])
+    np.testing.assert_array_equal(Kernel(compiled)(values)[0], np.sort(values, axis=1))
+
+
 def _total_order(values: np.ndarray) -> np.ndarray:
     """Integers in the order of the bits of floats as sign and magnitude."""
     bits = values.view(f"i{values.itemsize}")

@@ -90,7 +90,7 @@ class Keyed:
         if not self._sorts_values(inputs):
             self._row_by_words(inputs, results)
             return
-        is_long = compare("gt", self.length, mlir.constant(plain_keys.MOST))
+        is_long = compare("gt", self.length, mlir.constant(self._most()))
         (by_words,) = if_else_values(
             is_long, [is_long.type], lambda: [is_long], lambda: [self._store_keys(inputs)]
         )
@@ -115,7 +115,10 @@ class Keyed:
             return False
         if not isinstance(self.size, int):
             return True
-        return plain_keys.LEAST <= self.size <= plain_keys.MOST and not self._keeps_least()
+        return plain_keys.LEAST <= self.size <= self._most() and not self._keeps_least()
+
+    def _most(self) -> int:
+        return plain_keys.most(self.details, self.parts.vector_bytes)
 
     def _keeps_least(self) -> bool:
         size, first = self.size, self.first

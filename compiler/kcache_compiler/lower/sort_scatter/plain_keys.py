@@ -16,6 +16,14 @@ from kcache_compiler.passes.legalize.comparators import FLOATS
 
 #: Minimum and maximum number of elements of a row that is sorted as keys alone.
 LEAST, MOST = 17, 1 << 16
+#: The maximum by bits of a key (at least 8), for vectors of up to 16 and 32 bytes, and longer ones: a radix
+#: sort takes a pass for each byte of a key, and the network more instructions for shorter vectors.
+_MOST = {
+    8: (512, 512, 512),
+    16: (1 << 11, 1 << 12, MOST),
+    32: (1 << 14, MOST, MOST),
+    64: (1 << 10, 1 << 12, MOST),
+}
 
 
 def sorts_values(details: dict[str, Any], inputs: list[Pointer]) -> bool:
@@ -24,6 +32,12 @@ def sorts_values(details: dict[str, Any], inputs: list[Pointer]) -> bool:
         return False
     element, bits = str(inputs[0].element), details["key"]
     return element == f"i{bits}" or FLOATS.get(element, (0,))[0] == bits
+
+
+def most(details: dict[str, Any], vector_bytes: int) -> int:
+    """The maximum number of elements of a row that is sorted as keys alone on a target with such vectors."""
+    short, middle, long = _MOST[max(8, details["key"])]
+    return long if vector_bytes > 32 else middle if vector_bytes > 16 else short
 
 
 def element_of(key: mlir.Value, element: mlir.Type, details: dict[str, Any]) -> mlir.Value:
