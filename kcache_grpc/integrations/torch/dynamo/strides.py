@@ -35,9 +35,9 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
         with proxies.disable_proxy_modes_tracing():
             examples = operator(*args, **kwargs)
         if isinstance(results, torch.Tensor):
-            return _restrided(results, examples)
+            return with_strides_of(results, examples)
         pairs = zip(cast("Sequence[Any]", results), examples, strict=True)
-        restrided = [_restrided(result, example) for result, example in pairs]
+        restrided = [with_strides_of(result, example) for result, example in pairs]
         return restrided if isinstance(results, list) else tuple(restrided)
 
     return with_strides
@@ -84,7 +84,7 @@ def _has_storage(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
-def _restrided(result: Any, example: Any) -> Any:
+def with_strides_of(result: Any, example: Any) -> Any:
     """A tensor with the strides of another of its shape, if those are a permutation of row-major ones."""
     if not isinstance(result, torch.Tensor) or result.stride() == example.stride():
         return result

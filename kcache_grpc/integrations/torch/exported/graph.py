@@ -27,6 +27,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
 )
 from kcache_grpc.integrations.torch.dynamo.record import decode_graph, digest_of, encode_graph
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
+from kcache_grpc.integrations.torch.dynamo.strides import with_strides_of
 
 torch: Any = import_module("torch")
 
@@ -135,7 +136,13 @@ def _recurrent(name: str) -> Callable[..., Any]:
 
 
 def _attention(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """That of attention, which draws random numbers with dropout only."""
+    """That of attention, which draws random numbers with dropout only.
+
+    With PyTorch's strides: where these allowed a view, the program has one.
+    """
+    operator: Any = torch.ops.aten.scaled_dot_product_attention.default
+    proxies: Any = import_module("torch.fx.experimental.proxy_tensor")
+    composite: Any = torch._C.DispatchKey.CompositeImplicitAutograd
 
     def row(
         query: Any, key: Any, value: Any, mask: Any = None, dropout: float = 0.0, *rest: Any, **named: Any
@@ -143,7 +150,11 @@ def _attention(decomposition: Callable[..., Any]) -> Callable[..., Any]:
         mask, dropout = named.pop("attn_mask", mask), named.pop("dropout_p", dropout)
         if dropout:
             return NotImplemented
-        return decomposition(query, key, value, mask, dropout, *rest, **named)
+        arguments = (query, key, value, mask, dropout, *rest)
+        result = decomposition(*arguments, **named)
+        with proxies.disable_proxy_modes_tracing():  # the operator itself would be decomposed by this row
+            example = operator._op_dk(composite, *arguments, **named)
+        return with_strides_of(result, example)
 
     return row
 

@@ -76,8 +76,6 @@ class Runner:
         self._accepted: set[Any] = set()
         #: Whether the tensors of the module at the first call are those of all calls.
         self.frozen = frozen and not self._targets
-        #: The tensors of the module that were checked, if they are frozen.
-        self._checked: Sequence[Any] | None = None
 
     def __deepcopy__(self, memo: Any) -> Runner:
         """The same: it holds no tensors."""
@@ -87,9 +85,6 @@ class Runner:
         convention = self._interface.convention
         leaves = convention.flatten(args, kwargs)
         self._check(leaves)
-        if state is not self._checked:
-            self._check_state(state)
-            self._checked = state if self.frozen else None
         if torch.is_grad_enabled():
             self._refuse_gradients(state, leaves)
         tensors = [state[number] if is_state else leaves[number] for is_state, number in self._sources]
@@ -122,7 +117,8 @@ class Runner:
             self._accepted = set()
         self._accepted.add(key)
 
-    def _check_state(self, state: Sequence[Any]) -> None:
+    def check_state(self, state: Sequence[Any]) -> None:
+        """Raises ``ArgumentError`` for tensors of the module that the program was not exported for."""
         dtypes, devices, shapes = self._expected
         if (
             [tensor.dtype for tensor in state] == dtypes
@@ -201,6 +197,7 @@ class LoadedModule(torch.nn.Module):
         register(self, state)
         self._kcache_runner = runner
         self._kcache_slots: list[Slot] = [slot_of(self, name) for name in runner.names]
+        #: The tensors of all calls, if they are frozen and were checked.
         self._kcache_state: list[Any] | None = None
         self.training = False
 
@@ -213,9 +210,15 @@ class LoadedModule(torch.nn.Module):
         state = self._kcache_state
         if state is None:
             state = [table[name] for table, name in self._kcache_slots]
+            self._kcache_runner.check_state(state)
             if self._kcache_runner.frozen:
                 self._kcache_state = state
         return self._kcache_runner(state, args, kwargs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy is frozen at its own first call."""
+        super().__setstate__(state)  # pyright: ignore[reportUnknownMemberType]
+        self._kcache_state = None
 
     def train(self, mode: bool = True) -> LoadedModule:
         """Only ``train(False)``, as ``eval()`` calls it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -187,6 +189,22 @@ def test_attention_is_in_a_kernel_unless_it_has_dropout(
     torch.testing.assert_close(loaded(*args), expected)
 
 
+class Heads(torch.nn.Module):
+    """The results of attention have strides of which ``contiguous`` does nothing, and a view is possible."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.view(2, 9, 4, 8).transpose(1, 2)
+        joined = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        return joined.transpose(1, 2).contiguous().view(2, 9, 32) + 1
+
+
+def test_views_of_the_results_of_attention(client: kcache.Client) -> None:
+    x = torch.randn(2, 9, 32)
+    loaded = load(export(Heads(), (x,)), client=client, strict=True)
+    assert decisions()[-1].share == 1
+    torch.testing.assert_close(loaded(x), Heads()(x))
+
+
 class Twice(torch.nn.Module):
     """Two layers of one shape, whose graphs are equal, around an operator without a kernel."""
 
@@ -210,6 +228,15 @@ def test_frozen_weights_are_those_of_the_first_call(client: kcache.Client) -> No
     loaded.second.weight = torch.nn.Parameter(torch.zeros(32, 32), requires_grad=False)
     torch.testing.assert_close(loaded(x), expected)
     torch.testing.assert_close(copied(x), expected)
+    other = Twice().eval().requires_grad_(False)
+    copied_later = copy.deepcopy(copied)
+    copied_later.load_state_dict(other.state_dict(), assign=True)
+    torch.testing.assert_close(copied_later(x), other(x))
+    tensors = [weakref.ref(tensor) for tensor in copied.parameters()]
+    copied(x)
+    del copied
+    gc.collect()
+    assert all(tensor() is None for tensor in tensors)
     read_anew = load(export(module, (x,)), client=client, strict=True, bound="weights")
     torch.testing.assert_close(read_anew(x), module(x))
 
