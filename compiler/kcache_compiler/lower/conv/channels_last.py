@@ -176,18 +176,20 @@ class _Row:
     def _inputs(
         self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
     ) -> None:
-        """Emit the results of a vector of channels of a group, for all pixels of a block."""
+        """Emit the results of vectors of channels of a group, for all pixels of a block."""
         code, one = self.code, self.layer
-        start = [(self.zero, self.vector)] * one.pixels
-        with code.loop(0, one.inputs, carried=start) as loop:
+        vectors = [number * one.lanes for number in range(one.vectors)]
+        numbers = list(product_of(range(one.pixels), vectors))
+        with code.loop(0, one.inputs, carried=[(self.zero, self.vector)] * len(numbers)) as loop:
             places = [code.at(source, loop.counter, one.kind) for source in sources]
             weights = code.at(window, code.mul(loop.counter, one.w[2]), one.kind)
-            sums = {(pixel, 0): total for pixel, total in enumerate(loop.carried)}
+            sums = dict(zip(numbers, loop.carried, strict=True))
             taps = product_of(range(one.rows.taps), range(one.columns.taps), range(1))
             self._add_taps(sums, taps, places, weights, zeros)
             loop.following += sums.values()
-        for pixel, total in enumerate(loop.results):
-            code.store(total, code.at(target, pixel * one.y[2], one.kind), self.vector, BYTES[one.kind])
+        for (pixel, vector), total in zip(numbers, loop.results, strict=True):
+            place = code.at(target, pixel * one.y[2] + vector, one.kind)
+            code.store(total, place, self.vector, BYTES[one.kind])
 
     def _products(
         self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]

@@ -152,11 +152,12 @@ CASES = [
     Layer(inputs=3, outputs=16, groups=1, size=(15, 31), stride=(2, 2), planar=True),
     Layer(batch=2, inputs=4, outputs=33, groups=1, size=(2, 3), pads=(1, 1, 2, 2), planar=True),
 ]
-#: Groups that vectors have several of, that vectors overlap in, and of other inputs than outputs.
+#: Groups that vectors have several of, that vectors overlap in, of other inputs than outputs, of few pixels.
 GROUPED = [
     Layer(inputs=24, outputs=24, groups=6),
     Layer(batch=2, inputs=48, outputs=48, groups=2, stride=(2, 2)),
     Layer(kind="f64", inputs=12, outputs=30, groups=3, window=(1, 5), pads=(0, 0, 2, 1)),
+    Layer(inputs=16, outputs=88, groups=2, size=(5, 3)),
 ]
 
 
