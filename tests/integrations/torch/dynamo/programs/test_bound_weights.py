@@ -386,5 +386,5 @@ def test_weights_change_on_both_sides_of_a_fork(address: str):
 
 
 def test_another_value_of_the_option_is_refused():
-    with pytest.raises(ArgumentError, match="bound is 'all'; use 'weights' or None"):
+    with pytest.raises(ArgumentError, match="bound is 'all'; use 'weights', 'frozen' or None"):
         settings_from(None, {"bound": "all"})
