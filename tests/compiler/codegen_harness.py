@@ -147,6 +147,10 @@ def guarded(array: np.ndarray) -> np.ndarray:
     return copy
 
 
+#: Bytes behind the workspace of a call, and their value before and after it.
+_BEHIND, _UNWRITTEN = 1024, 0xA5
+
+
 class Kernel:
     """A compiled kernel with NumPy arrays in and out.
 
@@ -176,18 +180,21 @@ class Kernel:
         outputs = [aligned(_shape(kind, symbols), NUMPY[kind.dtype]) for kind in self.interface.outputs]
         workers = host.workers if host is not None else 1
         bytes_needed = evaluate_text(self.interface.workspace, {**symbols, "workers": workers})
-        workspace = aligned((max(0, bytes_needed),), np.uint8)  # less where the kernel refuses the sizes
+        size = max(0, bytes_needed)  # less where the kernel refuses the sizes
+        workspace = aligned((size + _BEHIND,), np.uint8)
+        workspace[size:] = _UNWRITTEN
         pointers = [array.ctypes.data if array.size else None for array in (*inputs, *outputs)]
         buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
         dims = (ctypes.c_int64 * max(1, len(symbols)))(*symbols.values())
         code = self.library.kcache_run(
             buffers,
             dims if symbols else None,
-            ctypes.c_void_p(workspace.ctypes.data if workspace.size else None),
+            ctypes.c_void_p(workspace.ctypes.data if size else None),
             ctypes.byref(host) if host is not None else None,
         )
         if code != 0:
             raise RuntimeError(self.interface.error_codes.get(code, str(code)))
+        assert (workspace[size:] == _UNWRITTEN).all(), "the kernel writes behind its workspace"
         return tuple(outputs)
 
 

@@ -143,6 +143,18 @@ def test_open_lengths_take_the_same_ways(dtype: str) -> None:
         _check(kernel, values, "GT", length, False, True)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i64"])
+def test_values_of_open_lengths_stay_in_their_workspace(dtype: str) -> None:
+    canonical = canonicalize(Sort(dtype, (5, 77), 1, "LT", pairs=False).text.encode(), "stablehlo", "default")
+    arguments = ArgSpec(canonical.symbolic_args)
+    kernel = Kernel(
+        compile_spec(canonical.spec_text, arguments, "x86-64-v3", CompileOptions(), lambda _: None)
+    )
+    for length in (0, 1, 2, 16, 17, 33, 127, 129, 700):
+        values = np.random.default_rng(length).integers(-9, 9, (3, length)).astype(NUMPY[dtype])
+        np.testing.assert_array_equal(kernel(values)[0], np.sort(values, axis=1))
+
+
 @pytest.mark.parametrize("kind", ["jax", "absolute", "mixed"])
 def test_comparators_of_a_computed_key(kind: str) -> None:
     """JAX makes zeros and NaNs equal before it compares bits; any code that both sides share will do."""
