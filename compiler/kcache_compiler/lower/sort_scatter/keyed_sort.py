@@ -42,7 +42,7 @@ def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, 
 
 
 def half_of(details: dict[str, Any], length: Formula) -> Formula:
-    """The bytes of the words of a row, including the padding of a row, or of none, that a network may sort."""
+    """The bytes of the words of a row, including the padding of a row, if only of none, for a network."""
     words = Words(details["key"])
     is_long = isinstance(length, int) and length > plain_keys.MOST
     padded = length if is_long else apply("roundup", apply("max", 1, length), PADDING)
