@@ -22,6 +22,7 @@ from kcache_compiler.lower.gpu.passes.fast_exponentials import estimate_weights
 from kcache_compiler.lower.gpu.passes.flatten_control import MAX_OPERATIONS, flatten_control
 from kcache_compiler.lower.gpu.passes.split_reductions import split_reductions
 from kcache_compiler.lower.gpu.passes.split_rows import split_rows
+from kcache_compiler.lower.loops.wide_reductions import widen_reductions
 from kcache_compiler.lower.sort_scatter.legalize_scatter import carry_regions, mark_shuffles
 from kcache_compiler.lower.subkernels.outline import MANY, MORE, cut_parts, lay_out_parts
 from kcache_compiler.passes.attention.mark import mark
@@ -59,7 +60,6 @@ from kcache_compiler.passes.narrow_types.half_precision import (
     select_as_integers,
 )
 from kcache_compiler.passes.narrow_types.order_sensitive import mark_order_sensitive
-from kcache_compiler.passes.narrow_types.wide_reductions import widen_reductions
 from kcache_compiler.passes.parse import parse, reject_unlowered
 from kcache_compiler.passes.sink_transposes import sink_transposes
 from kcache_compiler.passes.software_fma import emulate_fma

@@ -7,10 +7,10 @@ body of the contraction, which changes no value: the f32 tensor is not materiali
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.match import converts_half, is_contraction
+from kcache_compiler.lower.loops.wide_reductions import elementwise
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, linalg
 from kcache_compiler.mlir.dialects import tensor as tensor_dialect
-from kcache_compiler.passes.narrow_types.wide_reductions import elementwise
 from kcache_compiler.passes.stage import Unit
 
 _NARROW = ("f16", "bf16")

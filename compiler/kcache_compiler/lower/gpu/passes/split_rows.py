@@ -24,13 +24,13 @@ from kcache_compiler.lower.gpu.passes.split_reductions import (
     is_tiled,
     ranges_of,
 )
+from kcache_compiler.lower.loops.wide_reductions import constant_fill
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, linalg, tensor
 from kcache_compiler.passes.attention.bodies import NEGATIVE_INFINITY, elementwise, maker, plain
 from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.generic import build_generic
-from kcache_compiler.passes.narrow_types.wide_reductions import constant_fill
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.groups import PHASE
 
