@@ -30,8 +30,8 @@ from benchmarks.rounds import Contender, interleave, ratio
 #: What a share is of, and the share that is the aim.
 COMPUTE, MEMORY = "multiply-adds", "read bandwidth"
 AIM = {COMPUTE: 0.90, MEMORY: 0.85}
-#: Seconds of a turn, about.
-TURN = 0.05
+#: Seconds of one measurement, about.
+SECONDS = 0.05
 #: Rounds of the chains, a multiply-add of each, in a call.
 CHAINS = 20_000
 
@@ -104,7 +104,7 @@ def measured(client: kcache.Client, case: Case, limits: Limits, rounds: int) -> 
     else:
         limit = limits.beat(CHAINS)
         of_limit = limit()
-    counts = [max(1, round(TURN / _seconds(each))) for each in (kernel, computed(limit))]
+    counts = [max(1, round(SECONDS / _seconds(each))) for each in (kernel, computed(limit))]
     contenders = {"kernel": _repeated(kernel, counts[0]), "limit": _repeated(computed(limit), counts[1])}
     samples = interleave(contenders, rounds=rounds, calls=1)
     scale = case.amount / of_limit

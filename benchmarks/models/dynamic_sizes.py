@@ -3,8 +3,8 @@
 ``python -m benchmarks.models.dynamic_sizes [--models NAMES] [--axis batch|length] [--sizes N,N] [--bound]
 [--json FILE]``, on one thread. A model is exported by ``torch.export``, once with a dynamic batch and once
 for each batch; with a dynamic length, from which models compute, it is compiled by ``torch.compile``. Both
-kernels are called in turns with inputs of a size, after their results were compared. Seconds are those that
-the thread computed, so that other processes lengthen them less.
+kernels are called alternately with inputs of a size, after their results were compared. Seconds are those
+that the thread computed, so that other processes lengthen them less.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ class _Network:
 
     def _masks(self) -> list[int]:
         """The masks of the exchanges that sort each vector of a pair."""
-        runs = reversed(_halves(self.lanes)[:-1])
-        return [mask for run in runs for mask in (run - 1, *_halves(run // 4))]
+        runs = reversed(_distances(self.lanes)[:-1])
+        return [mask for run in runs for mask in (run - 1, *_distances(run // 4))]
 
     def _sorted_alone(self, vectors: list[Name]) -> list[Name]:
         """One vector sorted."""
@@ -148,16 +148,16 @@ class _Network:
     def _sorted(self, pair: list[Name]) -> list[Name]:
         """Two vectors sorted."""
         low, high = self._exchanged(pair, self._masks())
-        return self._exchanged(self._in_order(low, self._backwards(high)), _halves(self.lanes // 2))
+        return self._exchanged(self._in_order(low, self._backwards(high)), _distances(self.lanes // 2))
 
     def _finished(self, vectors: list[Name]) -> list[Name]:
         """A bitonic sequence of vectors sorted."""
-        for distance in _halves(len(vectors) // 2):
+        for distance in _distances(len(vectors) // 2):
             for low in range(len(vectors)):
                 if not low & distance:
                     high = low + distance
                     vectors[low], vectors[high] = self._in_order(vectors[low], vectors[high])
-        masks = _halves(self.lanes // 2)
+        masks = _distances(self.lanes // 2)
         pairs = [self._exchanged(vectors[first : first + 2], masks) for first in range(0, len(vectors), 2)]
         return [vector for pair in pairs for vector in pair]
 
@@ -189,6 +189,6 @@ class _Network:
                 code.store(larger, self._at(high), self.vector)
 
 
-def _halves(largest: int) -> list[int]:
+def _distances(largest: int) -> list[int]:
     """Powers of two from ``largest`` down to 1; none if it is 0."""
     return [1 << bit for bit in reversed(range(largest.bit_length()))]

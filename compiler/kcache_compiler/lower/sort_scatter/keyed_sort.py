@@ -38,10 +38,10 @@ def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, 
     places = Check(length, PLACES, equal=False)
     if not places.holds:
         checks = (*checks, places)
-    return MarkerLaunch(rows, mul(_WORK, length), checks, scratch=mul(2, half_of(details, length)))
+    return MarkerLaunch(rows, mul(_WORK, length), checks, scratch=mul(2, area_of(details, length)))
 
 
-def half_of(details: dict[str, Any], length: Formula) -> Formula:
+def area_of(details: dict[str, Any], length: Formula) -> Formula:
     """The bytes of the words of a row, including the padding of a row, if only of none, for a network."""
     words = Words(details["key"])
     is_long = isinstance(length, int) and length > plain_keys.MOST
@@ -57,7 +57,7 @@ def write_keyed(
 
 
 class Keyed:
-    """Emits the sort of rows in scratch memory, which has two halves of ``half_of`` bytes."""
+    """Emits the sort of rows in scratch memory, which has two areas of ``area_of`` bytes."""
 
     def __init__(self, parts: MarkerOperands, details: dict[str, Any]) -> None:
         self.parts = parts
@@ -72,7 +72,7 @@ class Keyed:
                 parts.value(formula)
         self.starts = [parts.start(number) for number in range(parts.inputs + len(self.sources))]
         self.given, self.sorted = (
-            self._arrays(parts.value(offset)) for offset in (0, half_of(details, self.size))
+            self._arrays(parts.value(offset)) for offset in (0, area_of(details, self.size))
         )
 
     def _arrays(self, offset: mlir.Value) -> list[Pointer]:

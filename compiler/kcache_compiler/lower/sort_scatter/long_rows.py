@@ -15,7 +15,7 @@ from typing import Any
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer, plus, times
-from kcache_compiler.lower.sort_scatter.keyed_sort import PLACES, Keyed, half_of, plan_keyed
+from kcache_compiler.lower.sort_scatter.keyed_sort import PLACES, Keyed, area_of, plan_keyed
 from kcache_compiler.lower.sort_scatter.loop_builder import (
     MarkerOperands,
     Phase,
@@ -65,7 +65,7 @@ class _Chunks:
         self.words = Words(details["key"])
         self.chunk = apply("max", CHUNK, apply("ceildiv", length, CHUNKS))
         self.count = apply("ceildiv", length, self.chunk)
-        self.table = mul(2, half_of(details, length))
+        self.table = mul(2, area_of(details, length))
         self.moved = add(self.table, mul(4 * DIGITS, self.count))
         self.done = add(self.moved, 8 * (self.words.bits // 8 + 1))
         self.bytes: Formula = apply("roundup", add(self.done, 8), 64)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 
 from kcache_grpc.integrations.torch.dynamo.aot.single_trace import (
     Expected,
-    NotSeparate,
+    NotFunctional,
     check_operators,
     checked,
     expected_of,
@@ -175,12 +175,12 @@ class _Capture:
 
             try:
                 if constants:
-                    raise NotSeparate("it holds parameters itself")
+                    raise NotFunctional("it holds parameters itself")
                 expected = expected_of(gm, fake_args)
                 with contextlib.ExitStack() as attempt:
                     state, graph = _trace_once(state_of, functional_call, expected, fake_args, attempt)
                     stack.enter_context(attempt.pop_all())
-            except NotSeparate as reason:
+            except NotFunctional as reason:
                 log.debug("traced twice: %s", reason)
                 state = state_of(functional_call, stack)
                 graph = _private(_GRAPH_CAPTURE)(state, functional_call)
@@ -221,8 +221,8 @@ def _trace_once(
     fake_args: Sequence[Any],
     contexts: contextlib.ExitStack,
 ) -> tuple[Any, Any]:
-    """AOTAutograd's state and trace of a graph. Raises ``NotSeparate``, and then has changed nothing."""
-    state = state_of(expected.stand_in, contexts)
+    """AOTAutograd's state and trace of a graph. Raises ``NotFunctional``, and then has changed nothing."""
+    state = state_of(expected.empty_outputs, contexts)
     config = state.aot_config
     # Operators of the trace that write metadata do so on copies.
     state.flat_args = [value.detach().requires_grad_(value.requires_grad) for value in fake_args]

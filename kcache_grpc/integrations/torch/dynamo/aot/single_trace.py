@@ -5,7 +5,7 @@ the second, which is traced, depends on. Here the first run is of a function tha
 same shapes, which is quick, and the traced run is checked: inputs are not written, and each output has a
 storage of its own. A graph whose operators write no tensor is also traced without functionalization, which
 has no effect on it; that none writes is checked by the schemas of all ATen operators in the trace.
-Where a check fails, ``NotSeparate`` is raised, and the graph has to be traced as AOTAutograd does.
+Where a check fails, ``NotFunctional`` is raised, and the graph has to be traced as AOTAutograd does.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ torch: Any = import_module("torch")
 
 #: Functions of Python that write their first operand.
 _UPDATES = frozenset(
-    getattr(operator, name)
-    for name in ("iadd iand ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor".split())  # noqa: SIM905
+    getattr(operator, f"i{name}")
+    for name in (
+        *("add", "and", "floordiv", "lshift", "matmul", "mod", "mul"),
+        *("or", "pow", "rshift", "sub", "truediv", "xor"),
+    )
 ) | {operator.setitem, operator.delitem}
 #: Functions that write running statistics unless an argument is ``False``: its position and its name.
 _STATISTICS = {"batch_norm": (5, "training"), "instance_norm": (5, "use_input_stats")}
@@ -29,7 +32,7 @@ _STATISTICS = {"batch_norm": (5, "training"), "instance_norm": (5, "use_input_st
 _NAMESPACES = ("aten", "prims")
 
 
-class NotSeparate(Exception):
+class NotFunctional(Exception):
     """A graph may write an input, return an alias, or have other effects than its results."""
 
 
@@ -42,7 +45,7 @@ class Expected:
     #: Whether operators may write tensors that are no inputs.
     updates: bool
 
-    def stand_in(self, *_: Any) -> tuple[Any, ...]:
+    def empty_outputs(self, *_: Any) -> tuple[Any, ...]:
         """New tensors like the outputs."""
         return tuple(
             torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
@@ -53,64 +56,64 @@ class Expected:
 def expected_of(graph_module: Any, fake_args: Sequence[Any]) -> Expected:
     """What is expected of a graph of Dynamo, by its example values.
 
-    Raises ``NotSeparate`` for a training graph, one with symbolic sizes, attributes, subgraphs or inputs of
+    Raises ``NotFunctional`` for a training graph, one with symbolic sizes, attributes, subgraphs or inputs of
     other classes than plain tensors, and where example values tell of aliases or of a written input.
     """
     if not all(map(_is_plain, fake_args)):
-        raise NotSeparate("inputs are no plain tensors of static shape")
+        raise NotFunctional("inputs are no plain tensors of static shape")
     if torch.is_grad_enabled() and any(value.requires_grad for value in fake_args):
-        raise NotSeparate("it may be differentiated")
+        raise NotFunctional("it may be differentiated")
     nodes = graph_module.graph.nodes
     inputs = {_storage(node.meta.get("example_value")) for node in nodes if node.op == "placeholder"}
     if any(_is_complex(node.meta.get("example_value")) for node in nodes):
-        raise NotSeparate("it has complex numbers, which may be lazy conjugates")
+        raise NotFunctional("it has complex numbers, which may be lazy conjugates")
     writing = [node for node in nodes if _may_write(node)]
     for node in writing:
         first: Any = node.args[0] if node.args and "out" not in node.kwargs else None
         operands = [first] if isinstance(first, torch.fx.Node) else node.all_input_nodes
         if any(_storage(each.meta.get("example_value")) in inputs for each in operands):
-            raise NotSeparate(f"{node.name} may write an input")
+            raise NotFunctional(f"{node.name} may write an input")
     return Expected(_outputs(graph_module.graph, inputs), bool(writing))
 
 
 def checked(
     function: Callable[..., Sequence[Any]], expected: Expected, fake_args: Sequence[Any]
 ) -> Callable[..., Sequence[Any]]:
-    """``function``, which raises ``NotSeparate`` where a run does not do what is expected."""
+    """``function``, which raises ``NotFunctional`` where a run does not do what is expected."""
 
     def run(*args: Any) -> Sequence[Any]:
         before = _global_state()
         results = function(*args)
         if _global_state() != before:
             torch.set_grad_enabled(before[0])  # the next trace begins as this one did
-            raise NotSeparate("it changes a mode of PyTorch")
+            raise NotFunctional("it changes a mode of PyTorch")
         if len(results) != len(expected.outputs) or not all(map(_is_like, results, expected.outputs)):
-            raise NotSeparate("its example values have other shapes")
+            raise NotFunctional("its example values have other shapes")
         storages = [_storage(value) for value in results]
         if len({*storages}) != len(storages) or not {*storages}.isdisjoint(map(_storage, args)):
-            raise NotSeparate("outputs are aliases")
+            raise NotFunctional("outputs are aliases")
         if any(map(_is_written, args, fake_args)):
-            raise NotSeparate("inputs are written")
+            raise NotFunctional("inputs are written")
         return results
 
     return run
 
 
 def check_operators(graph: Any, *, updates: bool) -> None:
-    """Raises ``NotSeparate`` unless all operators of an ATen graph are known, and none is of complex numbers.
+    """Raises ``NotFunctional`` unless all operators of an ATen graph are known, and none is complex.
 
     Without ``updates``, they must not write tensors.
     """
     for node in graph.nodes:
         if _is_complex(node.meta.get("val")):
-            raise NotSeparate(f"{node.name} is complex")
+            raise NotFunctional(f"{node.name} is complex")
         if node.op in ("placeholder", "get_attr", "output") or node.target is operator.getitem:
             continue
         schema = getattr(node.target, "_schema", None)
         if schema is None or schema.name.partition("::")[0] not in _NAMESPACES or not schema.returns:
-            raise NotSeparate(f"{node.name} may have other effects than its results")
+            raise NotFunctional(f"{node.name} may have other effects than its results")
         if schema.is_mutable and not updates:
-            raise NotSeparate(f"{node.name} writes a tensor")
+            raise NotFunctional(f"{node.name} writes a tensor")
 
 
 def _outputs(graph: Any, inputs: set[Any]) -> tuple[Any, ...]:
@@ -119,25 +122,25 @@ def _outputs(graph: Any, inputs: set[Any]) -> tuple[Any, ...]:
     for node in cast("Sequence[Any]", output.args[0]):
         value: Any = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
         if not _is_plain(value) or value.requires_grad:
-            raise NotSeparate("outputs are no plain tensors of static shape without gradients")
+            raise NotFunctional("outputs are no plain tensors of static shape without gradients")
         values.append(value)
     storages = {_storage(value) for value in values}
     if len(storages) != len(values) or not storages.isdisjoint(inputs):
-        raise NotSeparate("outputs are aliases")
+        raise NotFunctional("outputs are aliases")
     return tuple(values)
 
 
 def _may_write(node: Any) -> bool:
     """Whether a node of Dynamo may write an operand: a guess, which ``check_operators`` confirms.
 
-    Raises ``NotSeparate`` for attributes and subgraphs.
+    Raises ``NotFunctional`` for attributes and subgraphs.
     """
     if node.op in ("placeholder", "output"):
         return False
     if node.op not in ("call_function", "call_method") or isinstance(
         node.target, torch._ops.HigherOrderOperator
     ):
-        raise NotSeparate(f"{node.name} is no call of a function")
+        raise NotFunctional(f"{node.name} is no call of a function")
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     if name in _STATISTICS:
         position, keyword = _STATISTICS[name]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kcache_grpc.integrations.torch.dynamo.aot import capture
 from kcache_grpc.integrations.torch.dynamo.aot.aot_record import encode_result
-from kcache_grpc.integrations.torch.dynamo.aot.single_trace import NotSeparate
+from kcache_grpc.integrations.torch.dynamo.aot.single_trace import NotFunctional
 from kcache_grpc.integrations.torch.dynamo.trace import decompositions
 from tests.integrations.torch.dynamo.eager import Compilers, captured
 
@@ -36,7 +36,7 @@ class Backend:
 
         def spied(*args: Any) -> tuple[Any, Any]:
             if not once:
-                raise NotSeparate("a test")
+                raise NotFunctional("a test")
             result = trace_once(*args)
             self.once[-1] = True
             return result

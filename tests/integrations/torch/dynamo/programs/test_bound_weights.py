@@ -354,6 +354,22 @@ def test_exported_programs_and_packages(client: Any, prepared: Any, tmp_path: Pa
     assert len(prepared) == 4
 
 
+def test_frozen_weights_are_prepared_once(address: str, client: Any, prepared: Any, tmp_path: Path):
+    model, x = net(), images()
+    expected = model(x).detach()
+    guards = torch.compiler.skip_guard_on_all_nn_modules_unsafe
+    options = {"bound": "frozen", "guard_filter_fn": guards}
+    report = package(torch.export.export(model, (x,)), tmp_path / "net.kcpkg", client=client, bound="weights")
+    packaged = load_exported(tmp_path / "net.kcpkg", trust=report.signer, strict=True, bound="frozen")
+    compiled = compile_with(model, address, options=options)
+    with torch.no_grad():
+        for module, weight in ((compiled, model.second.weight), (packaged, packaged.second.weight)):
+            torch.testing.assert_close(module(x), expected)
+            weight.mul_(2)
+            torch.testing.assert_close(module(x), expected)
+    assert len(prepared) == 2
+
+
 _FORKS = """
 import os, sys
 import torch
