@@ -1,4 +1,4 @@
-"""Prints how many processes ``make test`` runs: one more than processors, since many tests wait for servers.
+"""Prints how many processes ``make test`` runs: two more than processors, since many tests wait for servers.
 
 A container may have fewer processors than its machine shows, and each process takes up to ``PROCESS_BYTES``.
 Needs nothing but Python: it runs before there is an environment.
@@ -18,7 +18,7 @@ MOST = 16
 
 def processes(root: Path, processors: int) -> int:
     """For a machine of so many processors whose ``/proc`` and ``/sys`` are below ``root``."""
-    wanted = math.ceil(min(processors, _granted(root / "sys" / "fs" / "cgroup"))) + 1
+    wanted = math.ceil(min(processors, _granted(root / "sys" / "fs" / "cgroup"))) + 2
     return max(1, min(wanted, MOST, _memory(root) // PROCESS_BYTES))
 
 

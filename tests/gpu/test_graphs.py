@@ -31,6 +31,7 @@ def _array(content: bytes, kind: TensorType) -> np.ndarray:
     return np.frombuffer(content, NUMPY[kind.dtype]).reshape([int(dim) for dim in kind.dims])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "program",
     [pytest.param(one, marks=[pytest.mark.long] * (at % STEP != 0), id=one.id) for at, one in enumerate(OPS)],

@@ -165,6 +165,7 @@ def integer_power(base: int, exponent: int, bits: int) -> int:
     return (power + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("signed", "unsigned"), [("ipowi", "upowi"), ("ipow", "upow")])
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_integer_powers(bits: int, signed: str, unsigned: str) -> None:

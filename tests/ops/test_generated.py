@@ -17,7 +17,7 @@ from tests.ops.harness.programs import OpProgram
 #: What this version refuses, of all that is generated.
 REFUSED: frozenset[str] = frozenset()
 #: Shares of all pairs of operation and dtype; CI has one of them.
-SHARES = 8
+SHARES = 16
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_programs_at_the_edges_are_right() -> None:
     assert "einsum_config diagonal" in {kind for case in found for kind in case.classes}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("op", "dtype", "kind"),
     [
@@ -192,6 +193,7 @@ def test_programs_are_drawn_for_what_was_not_hit() -> None:
     assert not {"dimensions out of order", "empty"} & {*f32}
 
 
+@pytest.mark.long
 def test_there_is_a_program_for_each_class_of_an_attribute_in_each_dtype() -> None:
     """Made and not compiled: seconds."""
     asked = [

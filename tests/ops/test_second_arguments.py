@@ -41,6 +41,7 @@ def edges(dtype: str) -> np.ndarray:
     return np.array([*sizes, *(-size for size in sizes), np.nan], HALF_PRECISION[dtype])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", list(HALF_PRECISION))
 @pytest.mark.parametrize("op", list(OF_FLOATS))
 def test_every_half_with_edges(op: str, dtype: str) -> None:

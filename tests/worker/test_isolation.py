@@ -232,6 +232,7 @@ def test_of_a_caller_with_two_workers_one_read_gives_way(monkeypatch: pytest.Mon
     run(body())
 
 
+@pytest.mark.long
 @pytest.mark.issue(number=19, point=10)
 def test_an_attribute_of_shared_parts_cannot_be_printed_for_ever() -> None:
     bomb = alias_bomb(levels=26)

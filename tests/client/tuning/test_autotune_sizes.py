@@ -51,6 +51,7 @@ def client(server: Running, tmp_path: Path) -> Iterator[kcache.Client]:
         yield client
 
 
+@pytest.mark.sampled(2)
 def test_a_program_of_open_sizes_is_tuned_at_several(
     server: Running, client: kcache.Client, tmp_path: Path
 ) -> None:

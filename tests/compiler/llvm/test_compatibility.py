@@ -193,7 +193,7 @@ class EngineKernel(Kernel):
         self.library = type("Library", (), {"kcache_run": staticmethod(run)})
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("opt_level", [0, 3])
 def test_both_llvms_compute_the_same_bits(program: Program, opt_level: int) -> None:

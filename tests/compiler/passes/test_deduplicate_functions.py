@@ -50,6 +50,7 @@ def test_operations_that_repeat_take_calls_only(kind: str) -> None:
     assert grown <= (MANY - FEW) * REPEATED[kind] + 4096  # a page
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["concatenate", "dot_general ?", "sort ?"])
 def test_code_of_launches_is_written_once(kind: str) -> None:
     """Not written for each and found equal afterwards: writing takes longer than all else."""
@@ -164,6 +165,7 @@ def test_launches_that_share_code_keep_their_names_and_buffers() -> None:
     np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "whole", "parts"), [("tanh", 260, 2), ("scatter", 144, 3), ("scatter", 260, 4)]
 )

@@ -112,6 +112,7 @@ def test_indices_of_few_long_rows(shape: tuple[int, ...], axis: int, element: st
     np.testing.assert_array_equal(value, np.max(x, axis))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("element", "columns"), [("f32", 256), ("f32", 1001), ("i32", 321), ("bf16", 639), ("f64", 4096)]
 )

@@ -105,7 +105,7 @@ def _same_bits(program: OpenProgram, tuples: list[tuple[int, ...]]) -> int:
     return compared
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_kernels_of_given_sizes_give_the_same_bits(program: OpenProgram) -> None:
     tuples = _tuples(program, 4)

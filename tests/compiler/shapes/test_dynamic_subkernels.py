@@ -47,7 +47,11 @@ def _others(random: np.random.Generator) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("kind", "each"),
-    [("dynamic_conv ?", 1), ("reduce_window ?", 1), pytest.param("sort ?", 2, marks=pytest.mark.long)],
+    [
+        ("reduce_window ?", 1),
+        pytest.param("dynamic_conv ?", 1, marks=pytest.mark.long),
+        pytest.param("sort ?", 2, marks=pytest.mark.long),
+    ],
 )
 def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str, each: int) -> None:
     """Sorts are along both axes in turn: two parts."""
@@ -217,6 +221,7 @@ def _complex_windows(count: int) -> str:
     return "\n".join([head, *lines, f"return %v{count} : {kind}\n}}"])
 
 
+@pytest.mark.long
 def test_parts_of_complex_numbers() -> None:
     short, long = (Kernel(_compiled(_complex_windows(count))) for count in (MORE // 2, MORE))
     assert [_calls(one) for one in (short, long)] == [0, MORE]

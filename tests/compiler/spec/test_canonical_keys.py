@@ -51,6 +51,7 @@ def test_rendering_and_reading_back_is_the_same_graph(name: str) -> None:
     assert canonicalize(again.encode(), "stablehlo", erasing=False).spec_text == static.spec_text
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long) if name == "transformer" else name for name in NAMES]
 )

@@ -142,6 +142,7 @@ def divided(size: int, element: str, count: int) -> str:
     return %r, %p : tensor<f32>, tensor<i1> }}"""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("size", "element", "count", "known"),
     [(200, "i8", -56, False), (300, "ui8", 44, False), (65546, "i16", 10, False), (100, "i8", 100, True)],
@@ -167,6 +168,7 @@ def of_halves(size: int, divisor: str) -> str:
     return %r : tensor<f16> }}"""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("size", "divisor", "known"),
     [

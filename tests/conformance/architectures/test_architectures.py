@@ -15,6 +15,7 @@ from tests.conformance.architectures.run import outcome
 SAMPLE = ("Llama", "graph convolution", "DLRM")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_few(client: kcache.Client, name: str) -> None:
     found = outcome(client, name)

@@ -38,6 +38,7 @@ def judged(mode: str, *more: str) -> tuple[int, str]:
     return done.returncode, done.stdout.splitlines()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mode", [mode if mode == "symbols" else pytest.param(mode, marks=pytest.mark.long) for mode in _SAMPLE]
 )

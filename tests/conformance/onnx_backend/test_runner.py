@@ -74,6 +74,7 @@ def right(result: unittest.TestResult) -> int:
     return result.testsRun - len(result.skipped)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:onnx")  # of the package's making of its own cases
 def test_a_few_operators(client: kcache.Client) -> None:
     assert (

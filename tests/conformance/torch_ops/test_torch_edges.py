@@ -202,6 +202,7 @@ def test_slices_without_elements() -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("group", "dtype"),
     [("rows 2", "bf16"), ("binary 2", "f32"), ("numbers 7", "i1"), ("conversions 1", "f32")],
@@ -212,6 +213,7 @@ def test_values_at_the_edges(group: str, dtype: str) -> None:
     assert found.outcome == "right", found.reason
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("family", "dtypes"),
     [

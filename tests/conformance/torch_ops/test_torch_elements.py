@@ -46,6 +46,7 @@ def test_bytes() -> None:
     assert outcome(all_of_them, BYTES) == "right"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
 def test_shifts(dtype: Any) -> None:
     x = torch.tensor([[-128], [127], [5], [0]]).to(dtype)
@@ -57,6 +58,7 @@ def test_shifts(dtype: Any) -> None:
     assert outcome(all_of_them, x, by) == "right"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_operands_that_are_broadcast(dtype: Any) -> None:
     a, b = (x.nan_to_num().to(dtype) if dtype == torch.int64 else x.to(dtype) for x in (ROW, COLUMN))

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.issue(number=19, point=18)
 _SEED = torch.Generator().manual_seed(7)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long), torch.bfloat16]
 )
@@ -32,6 +33,7 @@ def test_igamma(dtype: Any) -> None:
     assert verdict.outcome == "right", verdict
 
 
+@pytest.mark.long
 def test_igamma_of_two_shapes() -> None:
     a, x = torch.tensor([[0.5], [30.0]]), torch.tensor([0.1, 5.0, 40.0])
     verdict, _ = judge(Sample.of(torch.special.gammainc, (a, x), {}))

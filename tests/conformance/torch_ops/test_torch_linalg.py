@@ -96,6 +96,7 @@ def _outcome(case: tuple[Any, ...], dtype: Any) -> str:
     return f"{verdict.outcome} {verdict.reason}".strip()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", _CASES)
 def test_functions(name: str) -> None:
     assert _outcome(_CASES[name], torch.float32) == "right"

@@ -40,6 +40,7 @@ def test_batch_norm_in_training_mode(dtype: Any, affine: bool) -> None:
     assert verdict(normalized, *tensors).startswith("right")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", _DTYPES)
 def test_instance_norm_with_statistics(dtype: Any) -> None:
     def normalized(x: Any, mean: Any, variance: Any, weight: Any) -> Any:

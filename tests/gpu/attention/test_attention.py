@@ -142,6 +142,7 @@ def _grouped(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("bhgqk,bhkd->bhgqd", weights, v, preferred_element_type=wide).astype(q.dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("element", "keys", "depth", "deep"),
     [("bf16", 70, 40, True), ("f32", 40, 17, True), ("bf16", 70, 72, False), ("f32", 40, 48, False)],

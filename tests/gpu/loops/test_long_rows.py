@@ -125,6 +125,7 @@ def check(
         assert error <= BOUND[dtype] * np.nanmax(np.abs(wanted), initial=1e-30), error
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("function", "dtype", "shapes", "launches"), CASES)
 def test_blocks_share_a_row(
     function: Function, dtype: str, shapes: tuple[tuple[int, ...], ...], launches: int
@@ -137,6 +138,7 @@ def test_blocks_share_a_row(
     check(kernel, function, arrays, dtype, ORDERS if function in (softmax, layer_norm) else ("random",))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("function", "dtype", "shapes"),
     [

@@ -85,6 +85,7 @@ def test_every_type_at_every_length(dtype: str, data: st.DataObject) -> None:
         _check(kernel, _drawn(data, dtype, length), way, first, counts, data.draw(st.booleans()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
 @pytest.mark.parametrize("total", [False, True])
 def test_values_alone(dtype: str, total: bool) -> None:

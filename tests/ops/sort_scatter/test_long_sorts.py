@@ -53,6 +53,7 @@ def order_of(values: np.ndarray, way: str) -> np.ndarray:
     return np.argsort(ranks if way == "LT" else -ranks, kind="stable")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("dtype", "length", "way", "first"),
     [

@@ -26,7 +26,7 @@ def reference() -> Iterator[ReferenceInterpreter]:
     interpreter.close()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "program", sorts(), ids=lambda one: f"{one.dtype}-{one.shape}-{one.axis}-{one.keys}-{one.pairs}"
 )
@@ -95,6 +95,7 @@ def test_comparators_that_contradict_themselves_leave_a_permutation() -> None:
     np.testing.assert_array_equal(np.sort(ordered, 1), np.sort(values, 1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("length", [16, 17, 33])
 def test_narrow_floats_move_along(dtype: str, length: int) -> None:

@@ -331,6 +331,7 @@ def test_closing_ends_it(tmp_path: Path, gate: Path) -> None:
         assert events(one.store) == []
 
 
+@pytest.mark.long
 def test_two_replicas_verify_no_kernel_at_once(tmp_path: Path, url: str, gate: Path) -> None:
     config = config_in(tmp_path, db=url)
     compile_rows(config, 61)

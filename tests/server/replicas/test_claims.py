@@ -89,6 +89,7 @@ def test_a_claimer_that_is_killed_is_passed_over(tmp_path, url, gate):
     assert published(url) == 1
 
 
+@pytest.mark.long
 def test_a_claimer_that_is_frozen_is_passed_over_and_finds_the_winners_kernel(tmp_path, url, gate):
     held = {"TEST_HELD_JOBS": str(gate)}
     with replicas(tmp_path, url, url, **held) as [(claimer, one), (_, two)]:

@@ -82,6 +82,7 @@ def test_servers_may_start_at_once_and_what_one_compiled_another_serves(tmp_path
     assert published(url) == 1
 
 
+@pytest.mark.long
 def test_a_killed_holder_is_taken_over_by_the_one_that_waits(tmp_path, url, gate):
     held = {"TEST_HELD_JOBS": str(gate)}
     with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, one), (_, two)]:
@@ -99,6 +100,7 @@ def test_a_killed_holder_is_taken_over_by_the_one_that_waits(tmp_path, url, gate
     assert published(url) == 1
 
 
+@pytest.mark.long
 def test_a_frozen_holder_is_taken_over_and_publishes_nothing_when_it_wakes_up(tmp_path, url, gate):
     held = {"TEST_HELD_JOBS": str(gate)}
     with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, one), (_, two)]:

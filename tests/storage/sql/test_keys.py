@@ -191,6 +191,7 @@ def test_killed_writers_leave_no_gap(url, opened, mode):
         assert_kept(opened, told)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [pytest.param("endless specs", marks=pytest.mark.long), "endless together"])
 def test_a_killed_postgres_leaves_no_gap(mode):
     with postgres.running() as server:

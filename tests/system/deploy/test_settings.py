@@ -147,6 +147,7 @@ def test_the_composition(folder: Path, postgres_server: PostgresServer, s3_serve
     postgres_server.execute("DROP ROLE kcache_server")
 
 
+@pytest.mark.long
 def test_the_manifests(folder: Path, postgres_server: PostgresServer, s3_server: S3Server) -> None:
     (settings,) = documents(DEPLOY / "kubernetes" / "settings.yaml")
     deployment, _ = documents(DEPLOY / "kubernetes" / "replicas.yaml")

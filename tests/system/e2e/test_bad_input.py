@@ -32,7 +32,13 @@ def client(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.name)
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.long] if "million" in each.name else [])
+        for each in HOSTILE
+    ],
+)
 def test_a_bad_program_gets_its_error_and_leaves_no_trace(
     hostile: Hostile, client: kcache.Client, server: ServerProcess
 ) -> None:

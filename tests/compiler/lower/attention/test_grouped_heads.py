@@ -168,6 +168,7 @@ def test_pytorch_repeats() -> None:
     np.testing.assert_allclose(kernel(*arrays)[0], function(*tensors).numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("batch", "heads", "shared"), [(1, 4, 2), (2, 6, 2), (2, 4, 1)])
 def test_one_query_reads_what_is_repeated_in_place(batch: int, heads: int, shared: int) -> None:
     arrays = _arrays(batch, heads, shared, 1, 200)

@@ -39,6 +39,7 @@ def _attention_twice(program: ProgramText) -> list[Value]:
     return [layers.attention(program, program.convolution(value, 16, stride=2), 2)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("build", "attentions"), [(_dense, 0), (_diffusion, 1), (_attention_twice, 2)])
 def test_values_are_those_without_bound_weights(build: Callable[[ProgramText], list[Value]], attentions: int):
     program = ProgramText()

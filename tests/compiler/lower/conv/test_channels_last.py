@@ -161,6 +161,7 @@ GROUPED = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("one", [*CASES, *GROUPED], ids=str)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 def test_layers_whose_weights_are_bound(one: Layer, numerics: str) -> None:

@@ -142,6 +142,7 @@ def reference() -> Iterator[ReferenceInterpreter]:
     interpreter.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("one", CASES, ids=str)
 def test_strict_windows_are_the_interpreters_to_the_bit(
     one: Convolution, reference: ReferenceInterpreter

@@ -100,7 +100,7 @@ def test_products_of_all_sizes(target: str, turned: tuple[bool, bool]) -> None:
         _agrees(kernel, sizes, turned, "f32")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", ["f64", "bf16", "f16"])
 @pytest.mark.parametrize("target", TARGETS_HERE)
 def test_products_of_all_types(target: str, kind: str) -> None:
@@ -113,6 +113,7 @@ def test_products_of_all_types(target: str, kind: str) -> None:
             _agrees(kernel, sizes, turned, kind)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS_HERE)
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
 def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
@@ -320,6 +321,7 @@ def test_sums_that_others_read_stay() -> None:
         np.testing.assert_allclose(found, each, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 @pytest.mark.parametrize("target", TARGETS_HERE[1:3])
 def test_slices_of_any_number_of_threads_are_the_same_bits(target: str, numerics: str) -> None:

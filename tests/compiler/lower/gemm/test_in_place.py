@@ -60,6 +60,7 @@ def _check(layer: Layer, target: str) -> Bound:
     return kernel
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_layers(layer: Layer, target: str) -> None:
@@ -191,6 +192,7 @@ CONSUMERS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("body", CONSUMERS.values(), ids=CONSUMERS)
 def test_consumers(body: str) -> None:
     """Whether they are computed in registers or by an epilogue, bits are those without bound arguments."""

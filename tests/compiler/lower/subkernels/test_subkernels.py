@@ -59,6 +59,7 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str) -> Non
     assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["batch_norm_training", "select_and_scatter"])
 def test_what_fuses_is_a_part_where_there_are_very_many(kind: str) -> None:
     random = np.random.default_rng(6)

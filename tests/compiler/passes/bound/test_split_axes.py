@@ -164,11 +164,12 @@ LAYERS: tuple[Layer, ...] = (
 )
 
 
-def test_random_networks_have_the_same_values():
+@pytest.mark.parametrize("part", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2))])
+def test_random_networks_have_the_same_values(part: int):
     texts: list[str] = []
     rewritten: list[str] = []
     arguments: list[list[Value]] = []
-    for seed in range(40):
+    for seed in range(20 * part, 20 * (part + 1)):
         draw, program = random.Random(seed), ProgramText()
         value = convolved(program, program.argument(draw.choice([1, 1, 2]), draw.choice([3, 8]), 4, 4), 8)
         for _ in range(draw.randint(2, 5)):

@@ -198,7 +198,7 @@ def test_special_values_are_those_of_a_framework(name: str) -> None:
         assert np.signbit(found[x == 0]).tolist() == np.signbit(x[x == 0]).tolist()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", ["layer_norm", "variance", "batch_norm", "cross_entropy", "adam"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
 def test_what_is_not_finite_stays_so(name: str, value: float) -> None:

@@ -43,6 +43,7 @@ def inference(module: nn.Module) -> Callable[..., Any]:
     return call
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("settings", "shape"),
@@ -61,6 +62,7 @@ def test_layers(
     assert [decision.origin for decision in decisions.decisions()] == ["warm"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_initial_states_and_single_sequences(kind: type[nn.RNNBase], address: str) -> None:
     module = layers(kind, num_layers=2)
@@ -70,6 +72,7 @@ def test_initial_states_and_single_sequences(kind: type[nn.RNNBase], address: st
     check(inference(module), lambda: (tensor(4, 6),), address)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize(
     ("settings", "dtype"),
@@ -130,6 +133,7 @@ def test_operators_around_it_are_in_the_same_kernel(address: str) -> None:
     assert kernel_count() == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_are_one_operator(kind: type[nn.RNNBase], address: str) -> None:
     """PyTorch's decomposition has the operations of each step."""
@@ -177,6 +181,7 @@ def test_steps_are_not_traced_where_the_input_has_gradients(address: str) -> Non
         compile_with(module, address, fullgraph=True)(tensor(5, 2, 6, grad=True))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_empty_batches(kind: type[nn.RNNBase], batch_first: bool, address: str) -> None:

@@ -140,6 +140,7 @@ class Steps(torch.nn.Module):
         return states.relu(), last
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:The tensor attributes self.recurrent:UserWarning")  # of torch.export
 @pytest.mark.parametrize(
     "recurrent",

@@ -46,6 +46,7 @@ def wide_layer(seed: int, wide: int = WIDE) -> tuple[onnx.ModelProto, Array]:
     return model(nodes, [value("x", [2, wide])], ["y"], {"w": matrix}), matrix
 
 
+@pytest.mark.long
 def test_models_above_the_limit_of_a_program(client: kcache.Client, tmp_path: Path) -> None:
     made, matrix = wide_layer(1)
     other, other_matrix = wide_layer(2)

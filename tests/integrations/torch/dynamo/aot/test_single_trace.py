@@ -122,6 +122,7 @@ SEPARATE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SEPARATE)
 def test_one_trace_gives_what_two_runs_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, shape = SEPARATE[name]

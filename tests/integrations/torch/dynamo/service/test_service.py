@@ -94,6 +94,7 @@ def ranks(address: str, tmp_path: Path, wrapped: str) -> list[list[object]]:
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrapped", [pytest.param("plain", marks=pytest.mark.long), "ddp"])
 def test_two_ranks_compile_each_program_once(wrapped: str, address: str, tmp_path: Path) -> None:
     first, second = ranks(address, tmp_path, wrapped)
