@@ -50,9 +50,17 @@ test-long: $(DEV) $(PROTO) ## the tests that take long or install packages
 
 .PHONY: check
 check: $(DEV) $(PROTO) ## format, lint, types, import contracts, generated code, documentation
+# Types take as long as all the rest.
+	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target check-types check-sources
+
+.PHONY: check-types
+check-types: $(DEV)
+	$(BIN)/pyright
+
+.PHONY: check-sources
+check-sources: $(DEV) $(PROTO)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(PROTO_BIN)/python scripts/generate_protos.py check
 	$(BIN)/python -m scripts.generate_torch_operations check
