@@ -54,11 +54,11 @@ check: $(DEV) $(PROTO) ## format, lint, types, import contracts, generated code,
 	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target check-types check-sources
 
 .PHONY: check-types
-check-types: $(DEV)
+check-types: $(DEV) ## of make check: types
 	$(BIN)/pyright
 
 .PHONY: check-sources
-check-sources: $(DEV) $(PROTO)
+check-sources: $(DEV) $(PROTO) ## of make check: all but types
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/lint-imports
