@@ -26,7 +26,7 @@ WIDEST = 1024
 #: Columns of which more are two blocks at least, one for each of two threads.
 LONE_COLUMNS = 256
 #: Cells of a block of prepacked columns up to which there are two blocks of at least so many columns, so that
-#: two threads get equal shares.
+#: two threads get equal shares. Rows of one tile whose B is read where it lies have two such blocks too.
 FEW_CELLS, FEW_COLUMNS = 8, 128
 #: Rows at most that are summed in scratch at a time, where C is narrower than its sums.
 SUMMED_ROWS = 192

@@ -12,7 +12,7 @@ from kcache_compiler.lower.gemm.amx import configure, release
 from kcache_compiler.lower.gemm.few_rows import is_direct, write_direct
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
-from kcache_compiler.schedule.gemm_tiles import BYTES, LONE_COLUMNS, Form
+from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_COLUMNS, LONE_COLUMNS, Form
 
 _POINTER = "!llvm.ptr"
 #: The layout of ``facts``, and the number of words of each axis that follows them.
@@ -80,6 +80,9 @@ class Driver:
         least: Name = code.const(1)
         if not self.form.prepacked:
             least = code.max(code.min(code.ceildiv(columns, LONE_COLUMNS), 2), 1)
+        if self.form.direct:
+            few = code.ceildiv(code.const(self.form.rows + 1), code.max(self.facts["m"], 1))
+            least = code.max(least, code.min(code.min(few, 2), code.ceildiv(columns, FEW_COLUMNS)))
         return code.max(code.ceildiv(columns, self.form.width), least)
 
     def _packed(self) -> None:

@@ -19,6 +19,8 @@ _POINTER = "!llvm.ptr"
 #: Steps of K that a tile sums, the rows of B that are read concurrently: ``SHALLOW``, or, for up to
 #: ``FEW_ROWS`` rows, which are memory-bound, ``LONG`` for fewer and longer streams.
 SHALLOW, LONG, FEW_ROWS = 32, 8, 4
+#: Vectors of the tiles of one row that compute the columns after those of ``ROW_VECTORS``.
+NARROWER = (4, 2, 1)
 #: Elements of C in a part, and its minimum number of columns.
 NEAR, NARROW = 4096, 512
 #: Prefetch distance in rows of B for a single row: hardware prefetching stops at the end of a page.
@@ -28,7 +30,8 @@ AHEAD = 2048
 def direct_parts(form: Form) -> list[str]:
     """The tiles of direct products, and the functions that call them."""
     tiles = [tile(form, rows, direct=True) for rows in row_counts(form)]
-    return [*tiles, tile(form, 1, direct=True, vectors=ROW_VECTORS), _row(form), _strip(form)]
+    tiles += [tile(form, 1, direct=True, vectors=vectors) for vectors in (ROW_VECTORS, *NARROWER)]
+    return [*tiles, _row(form), _strip(form)]
 
 
 def _row(form: Form) -> str:
@@ -67,30 +70,43 @@ def _row(form: Form) -> str:
 def _strip(form: Form) -> str:
     """``(rows, n, k, a, b, step, c, ldc, load, alone)``: packed rows of A times unpacked B.
 
-    ``step`` is the row stride of B, ``n`` a multiple of the tile's columns; ``alone``: A has a single row.
+    ``step`` is the row stride of B, ``n`` a multiple of the tile's columns, of a vector's if ``alone``: A has
+    a single row.
     """
     numbers = [(name, "i64") for name in ("rows", "n", "k")]
     pointers = [("a", _POINTER), ("b", _POINTER), ("step", "i64"), ("c", _POINTER)]
     code = Code(f"{form.name}_direct", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), ("alone", "i1")])
     full, *parts = row_counts(form)
 
-    def columns(rows: int, first: Name, vectors: int = 0) -> None:
-        width = (vectors or form.vectors) * form.lanes
-        with code.loop(0, "%n", width) as loop:
-            target = code.at("%c", code.add(code.mul(first, "%ldc"), loop.counter), form.wide)
-            code.call(
-                tile_name(form, rows, True, vectors),
-                *(("%k", "i64"), (code.at("%a", code.mul(first, form.row_step), form.packed), _POINTER)),
-                *((code.at("%b", loop.counter, form.packed), _POINTER), ("%step", "i64")),
-                *((target, _POINTER), ("%ldc", "i64"), (code.const(width), "i64"), ("%load", "i1")),
-            )
+    def one_tile(rows: int, first: Name, column: Name, vectors: int = 0) -> None:
+        target = code.at("%c", code.add(code.mul(first, "%ldc"), column), form.wide)
+        width = code.const((vectors or form.vectors) * form.lanes)
+        code.call(
+            tile_name(form, rows, True, vectors),
+            *(("%k", "i64"), (code.at("%a", code.mul(first, form.row_step), form.packed), _POINTER)),
+            *((code.at("%b", column, form.packed), _POINTER), ("%step", "i64")),
+            *((target, _POINTER), ("%ldc", "i64"), (width, "i64"), ("%load", "i1")),
+        )
+
+    def columns(rows: int, first: Name) -> None:
+        with code.loop(0, "%n", form.columns) as loop:
+            one_tile(rows, first, loop.counter)
+
+    def columns_of_one_row() -> None:
+        first, width = code.const(0), ROW_VECTORS * form.lanes
+        with code.loop(0, code.mul(code.div("%n", width), width), width) as loop:
+            one_tile(1, first, loop.counter, ROW_VECTORS)
+        for vectors in NARROWER:
+            width = vectors * form.lanes
+            with code.when(code.compare("ne", code.bits("%n", width), 0)):
+                one_tile(1, first, code.bits("%n", -2 * width), vectors)
 
     with code.when("%alone"):
         with code.when(code.compare("eq", "%k", LONG)):
             pointers = [("%a", _POINTER), ("%b", _POINTER), ("%step", "i64"), ("%c", _POINTER)]
             code.call(f"{form.name}_row", ("%n", "i64"), *pointers, ("%load", "i1"))
         with code.otherwise():
-            columns(1, code.const(0), ROW_VECTORS)
+            columns_of_one_row()
     with code.otherwise():
         with code.when(code.compare("eq", "%rows", full)):
             columns(full, code.const(0))
@@ -145,7 +161,7 @@ class _Columns:
         self.bases, self.column, self.there = bases, column, width
         code, form = self.code, self.form
         self.alone = code.compare("eq", self.facts["m"], 1)
-        tile_width = code.choose(self.alone, code.const(ROW_VECTORS * form.lanes), code.const(form.columns))
+        tile_width = code.choose(self.alone, code.const(form.lanes), code.const(form.columns))
         self.whole = code.mul(code.div(width, tile_width), tile_width)
         bound = code.compare("sle", self.facts["m"], FEW_ROWS)
         self.shallow = code.choose(bound, code.const(LONG), code.const(SHALLOW))

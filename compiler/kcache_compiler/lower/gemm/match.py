@@ -257,8 +257,9 @@ def grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
     rows, blocks = apply("ceildiv", m, form.cell), apply("ceildiv", n, form.width)
     if not form.prepacked:
         blocks = apply("max", blocks, apply("min", 2, apply("ceildiv", n, LONE_COLUMNS)))
-    elif form.in_place:
-        short = apply("ceildiv", FEW_CELLS * form.cell, apply("max", m, 1))
+    few = FEW_CELLS * form.cell if form.in_place else form.rows + 1 if form.direct else 0
+    if few:
+        short = apply("ceildiv", few, apply("max", m, 1))
         blocks = apply("max", blocks, apply("min", apply("min", 2, short), apply("ceildiv", n, FEW_COLUMNS)))
     cells = product([groups.sizes("batch"), rows, blocks])
     work = product([form.cell, apply("min", n, form.width), groups.sizes("k")])

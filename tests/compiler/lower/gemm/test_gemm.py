@@ -17,7 +17,8 @@ from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.schedule.gemm_tiles import form_for
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
-from tests.compiler.codegen_harness import NUMPY, Kernel, guarded, runs_here, threaded_host
+from tests.compiler import codegen_harness
+from tests.compiler.codegen_harness import NUMPY, Kernel, aligned, guarded, runs_here, threaded_host
 
 SHAPES = [
     (1, 1, 1),
@@ -326,7 +327,8 @@ def test_sums_that_others_read_stay() -> None:
 @pytest.mark.parametrize("target", TARGETS_HERE[1:3])
 def test_slices_of_any_number_of_threads_are_the_same_bits(target: str, numerics: str) -> None:
     """Few rows are split along the columns, more along both."""
-    for rows, columns in ((1, 700), (3, 700), (13, 700), (24, 700), (25, 704), (61, 704), (61, 700)):
+    few = ((1, 240), (1, 250), (1, 700), (3, 250), (3, 700), (13, 700), (24, 700))
+    for rows, columns in (*few, (25, 704), (61, 704), (61, 700)):
         a, b = _operands(rows, columns, 300, (False, False), "f32")
         kernel = _kernel(_product(rows, columns, 300, (False, False), "f32"), 2, target, numerics)
         [alone] = kernel(a, b)
@@ -337,3 +339,39 @@ def test_slices_of_any_number_of_threads_are_the_same_bits(target: str, numerics
             np.testing.assert_array_equal(shared, alone)
             assert host.calls, "asked for threads"
             assert all(n // grain <= 2 * workers for n, grain in host.calls)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "cells"), [(1, 240, 2), (12, 240, 2), (13, 240, 2), (1, 128, 1), (1, 600, 2)]
+)
+def test_two_workers_share_narrow_products_of_few_rows(rows: int, columns: int, cells: int) -> None:
+    """Rows of one tile have two blocks of at least 128 columns; more have two cells anyway."""
+    if not runs_here("x86-64-v4"):
+        pytest.skip("needs AVX-512")
+    kernel = _kernel(_product(rows, columns, 960, (False, False), "f32"), 2, "x86-64-v4")
+    a, b = _operands(rows, columns, 960, (False, False), "f32")
+    host = threaded_host(2)
+    [shared] = kernel(a, b, host=host)
+    np.testing.assert_allclose(shared, a.astype("f8") @ b, atol=1e-3)
+    assert host.calls == ([(cells, 1)] if cells > 1 else [])
+
+
+def test_columns_of_one_row_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B is read where it lies up to the last whole vector, whatever the depth: a call writes few bytes to its
+    workspace, those of the row of A.
+    """
+    if not runs_here("x86-64-v4"):
+        pytest.skip("needs AVX-512")
+    made: list[np.ndarray] = []
+
+    def filled(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+        made.append(aligned(shape, kind))
+        made[-1].view(np.uint8)[...] = 0xA5
+        return made[-1]
+
+    monkeypatch.setattr(codegen_harness, "aligned", filled)
+    for columns, depth in itertools.product((128, 240, 176, 16, 368), (8200, 4101)):
+        kernel = _kernel(_product(1, columns, depth, (False, False), "f32"), 2, "x86-64-v4")
+        a, b = _operands(1, columns, depth, (False, False), "f32")
+        np.testing.assert_allclose(kernel(a, b)[0], a.astype("f8") @ b, atol=1e-3)
+        assert (made[-1] != 0xA5).sum() < 8192, (columns, depth)

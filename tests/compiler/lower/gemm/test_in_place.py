@@ -241,11 +241,14 @@ def test_consumers_of_equal_products_may_differ() -> None:
         (Layer(size=(14, 14), inputs=256, outputs=256, groups=1), 14, 7),
         (Layer(size=(7, 7), inputs=256, outputs=512, groups=1), 8, 2),
         (Layer(size=(28, 28), inputs=128, outputs=128, groups=1), 56, 14),
+        (Layer(size=(14, 17), inputs=64, outputs=128, groups=1), 17, 8),
     ],
     ids=str,
 )
 def test_two_workers_get_equal_shares(layer: Layer, cells: int, grain: int) -> None:
-    """Rows of a panel times blocks of columns are cells; few rows have two blocks."""
+    """Rows of a panel times blocks of columns are cells; few rows have two blocks. An odd number of cells is
+    shared too: a host gives no more workers than cells divided by the grain.
+    """
     if "x86-64-v4" not in TARGETS:
         pytest.skip("needs AVX-512")
     operands = layer.operands()
