@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product as product_of
 
+from kcache_compiler.errors import CompileFailed
 from kcache_compiler.lower.conv.channels_last_match import BYTES, Group, Layer, read_group
 from kcache_compiler.lower.gemm.epilogue import write_rows
 from kcache_compiler.lower.gemm.micro_kernel import spread
@@ -42,7 +43,12 @@ def outline_channels_last(unit: Unit, generics: list[mlir.Op], name: str, shapes
     group = read_group(generics, shapes, unit.target.vector_bytes)
     if group is None:
         return None
-    spared = write_in_place(group.heads, group.followers)
+    spared = write_in_place(group.heads, group.followers, strided=True)
+    group = read_group(generics, shapes, unit.target.vector_bytes)
+    if group is None:
+        raise CompileFailed(
+            "launches", "a convolution does not write to the part of a buffer it may write to"
+        )
     checks = [check for op in group.followers for check in read_nest(op, shapes)[0].checks]
     nest = replace(group.window.nest, checks=(*group.window.nest.checks, *checks))
     window = replace(group.window, nest=nest)
