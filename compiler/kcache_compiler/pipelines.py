@@ -29,6 +29,7 @@ from kcache_compiler.passes.attention.mark import mark
 from kcache_compiler.passes.bufferization.forward_outputs import forward_results
 from kcache_compiler.passes.bufferization.signature import pass_destinations, read_signature
 from kcache_compiler.passes.bufferization.split_long_chains import LINKS, split_update_chains
+from kcache_compiler.passes.bufferization.write_into_parts import write_into_parts
 from kcache_compiler.passes.cpu_tuning import tune
 from kcache_compiler.passes.deduplicate_functions import deduplicate_functions
 from kcache_compiler.passes.expand_math_calls import LATE_MATH, expand_late_math, expand_math_calls
@@ -165,7 +166,7 @@ def cpu() -> tuple[Stage, ...]:
         Pass("attention", mark),
         *_scalar_math(),
         Pass("wide-reductions", widen_reductions),
-        *_bufferize(Pass("literals", inline_scalars)),
+        *_bufferize(Pass("parts-in-place", write_into_parts), Pass("literals", inline_scalars)),
         Pass("launches", build_entry),
         Pass("share", deduplicate_functions),
         Pass("late-math", expand_late_math, f"of programs that call more than {LATE_MATH} operations"),

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product as product_of
 
+from kcache_compiler.errors import CompileFailed
 from kcache_compiler.lower.conv.channels_last_match import BYTES, Group, Layer, read_group
 from kcache_compiler.lower.gemm.epilogue import write_rows
 from kcache_compiler.lower.gemm.micro_kernel import spread
@@ -42,12 +43,17 @@ def outline_channels_last(unit: Unit, generics: list[mlir.Op], name: str, shapes
     group = read_group(generics, shapes, unit.target.vector_bytes)
     if group is None:
         return None
-    spared = write_in_place(group.heads, group.followers)
+    spared = write_in_place(group.heads, group.followers, strided=True)
+    group = read_group(generics, shapes, unit.target.vector_bytes)
+    if group is None:
+        raise CompileFailed(
+            "launches", "a convolution does not write to the part of a buffer it may write to"
+        )
     checks = [check for op in group.followers for check in read_nest(op, shapes)[0].checks]
     nest = replace(group.window.nest, checks=(*group.window.nest.checks, *checks))
     window = replace(group.window, nest=nest)
     outlined = declared(window, "window", group.generic, group.followers, name)
-    outlined.spared = spared
+    outlined.spared, outlined.scratch = spared, group.layer.scratch
     if group.padding is not None:
         others = [buffer for buffer in outlined.buffers if buffer not in (group.padding.padded, group.image)]
         outlined.buffers = [group.image, *others]
@@ -59,6 +65,8 @@ def outline_channels_last(unit: Unit, generics: list[mlir.Op], name: str, shapes
         end, _ = write_rows(unit.module, outlined, window.groups, group.generic, group.followers, shapes)
     fused = has_fma(unit.target) and _contracts(group.generic)
     text = _Row(group.layer, fused, f"{name}_row").text()
+    if group.layer.rotates:
+        text += rotated_window(group.layer, f"{name}_window")
     mlir.splice(unit.module, str(lowered(text)))
     with mlir.at_end(entry):
         _write(group, outlined, shapes, list(entry.arguments), end)
@@ -83,6 +91,10 @@ def _write(
     """The loop over rows of results; each row is followed by its epilogue."""
     operands = (group.image, *group.generic.operands[1:])
     pointers = [arguments[3 + outlined.buffers.index(operand)] for operand in operands]
+    passed = arguments[2:]
+    if group.layer.rotates:
+        mlir.call_llvm(f"{outlined.name}_window", [pointers[1], passed[-1]])
+        pointers[1] = passed.pop()
     window = group.window
     cache: dict[Formula, mlir.Value] = {}
     sizes = [
@@ -95,7 +107,7 @@ def _write(
         if end is not None:
             zero = mlir.constant(0)
             bounds = [number, zero, sizes[0], zero, sizes[1]]
-            mlir.call_function(end, [*bounds, *arguments[2:]])
+            mlir.call_function(end, [*bounds, *passed])
 
     loop(arguments[0], arguments[1], row)
 
@@ -167,8 +179,11 @@ class _Row:
             channel = code.min(loop.counter, last) if channels % width else loop.counter
             if not one.inputs or one.mixes:
                 sources = [code.at(source, channel, one.kind) for source in sources]
-            window, target = (code.at(each, channel, one.kind) for each in (window, target))
-            if one.groups > 1 and not one.mixes:
+            place = code.mul(loop.counter, one.products) if one.rotates else channel
+            window, target = code.at(window, place, one.kind), code.at(target, channel, one.kind)
+            if one.rotates:
+                self._rotated(sources, window, target, zeros)
+            elif one.groups > 1 and not one.mixes:
                 self._inputs(sources, window, target, zeros)
             else:
                 self._products(sources, window, target, zeros)
@@ -190,6 +205,43 @@ class _Row:
         for (pixel, vector), total in zip(numbers, loop.results, strict=True):
             place = code.at(target, pixel * one.y[2] + vector, one.kind)
             code.store(total, place, self.vector, BYTES[one.kind])
+
+    def _rotated(
+        self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
+    ) -> None:
+        """Emit the results of a vector of channels of several groups, for all pixels of a block.
+
+        A lane multiplies its input with the weights of each output of its group. Products for outputs that
+        are equally far from the input are summed in one vector, which is rotated when all taps are added.
+        """
+        code, one = self.code, self.layer
+        apart = range(one.inputs)
+        sums = {(pixel, distance): self.zero for pixel in range(one.pixels) for distance in apart}
+        for row, tap in product_of(range(one.rows.taps), range(one.columns.taps)):
+            values: list[Name] = []
+            for pixel in range(one.pixels):
+                column = pixel * one.columns.stride + tap * one.columns.dilation
+                outside = (pixel, tap) in zeros
+                values.append(self.zero if outside else self._inside(sources[row], column * one.x[2], row))
+            for distance in apart:
+                number = (row * one.columns.taps + tap) * one.inputs + distance
+                weights = self._load(window, number * one.lanes)
+                for pixel, value in enumerate(values):
+                    sums[pixel, distance] = self._add(sums[pixel, distance], value, weights)
+        for pixel in range(one.pixels):
+            total = sums[pixel, 0]
+            for distance in apart[1:]:
+                rotated = shuffled(code, sums[pixel, distance], one.sources(-distance), self.vector)
+                total = code.op(f"arith.addf {total}, {rotated} : {self.vector}")
+            code.store(total, code.at(target, pixel * one.y[2], one.kind), self.vector, BYTES[one.kind])
+
+    def _inside(self, source: Name, offset: int, row: int) -> Name:
+        """A vector of the image; zeros outside."""
+        values, one = self._load(source, offset), self.layer
+        if not self.masks:
+            return values
+        kinds = f"vector<{one.lanes}xi1>, {self.vector}"
+        return self.code.op(f"arith.select {self.masks[row]}, {values}, {self.zero} : {kinds}")
 
     def _products(
         self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
@@ -256,3 +308,42 @@ class _Row:
             return self.code.op(f"llvm.intr.fma({left}, {right}, {total}) : {kinds}")
         product = self.code.op(f"arith.mulf {left}, {right} : {self.vector}")
         return self.code.op(f"arith.addf {total}, {product} : {self.vector}")
+
+
+def shuffled(code: Code, value: Name, lanes: list[int], kind: str) -> Name:
+    """The ``lanes`` of a vector of type ``kind``, in order."""
+    return code.op(f"llvm.shufflevector {value}, {value} {lanes} : {kind}")
+
+
+def rotated_window(one: Layer, name: str) -> str:
+    """``(w, to)``: the weights of vectors of channels, by tap and distance of input and output in the group.
+
+    Lane ``i`` of a vector of distance ``d`` has the weight of input ``i`` for output ``i + d``, both modulo
+    the size of a group.
+    """
+    code = Code(name, [("w", _POINTER), ("to", _POINTER)])
+    vector, channels, width = f"vector<{one.lanes}x{one.kind}>", one.channels * one.groups, BYTES[one.kind]
+    with code.loop(0, channels, one.lanes) as loop:
+        channel = code.min(loop.counter, channels - one.lanes)
+        target = code.at("%to", code.mul(loop.counter, one.products), one.kind)
+        with code.loop(0, one.rows.taps) as row, code.loop(0, one.columns.taps) as tap:
+            start = code.add(code.mul(row.counter, one.w[0]), code.mul(tap.counter, one.w[1]))
+            first = code.at("%w", code.add(start, channel), one.kind)
+            number = code.add(code.mul(row.counter, one.columns.taps), tap.counter)
+            place = code.at(target, code.mul(number, one.inputs * one.lanes), one.kind)
+            rows = [
+                code.load(code.at(first, entry * one.w[2], one.kind), vector, width)
+                for entry in range(one.inputs)
+            ]
+            for distance in range(one.inputs):
+                values = rows[0]
+                for entry, weights in enumerate(rows):
+                    lanes = [
+                        one.lanes + source if lane % one.inputs == entry else lane
+                        for lane, source in enumerate(one.sources(distance))
+                    ]
+                    if not entry:
+                        lanes = one.sources(distance)
+                    values = code.op(f"llvm.shufflevector {values}, {weights} {lanes} : {vector}")
+                code.store(values, code.at(place, distance * one.lanes, one.kind), vector, width)
+    return code.text()

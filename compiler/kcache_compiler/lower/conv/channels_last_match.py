@@ -21,6 +21,8 @@ PIXELS, PRODUCTS = 8, 200
 INPUTS, SUMS = 4, 8
 #: Channels of a group at most, and products of one of its results.
 GROUPED, GROUPED_PRODUCTS = 64, 1024
+#: Sums of a block of pixels that are apart, with 32 registers.
+ROTATED = 24
 BYTES = {"f32": 4, "f64": 8}
 
 
@@ -64,11 +66,31 @@ class Layer:
     y: tuple[int, int, int]
     planar: bool
     groups: int = 1
+    #: Whether sums may be in any order: those of inputs and outputs at the same distance are apart.
+    rotates: bool = False
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of the window in the order in which sums that are apart read it."""
+        if not self.rotates:
+            return 0
+        vectors = -(-self.channels * self.groups // self.lanes)
+        return vectors * self.products * self.lanes * BYTES[self.kind]
+
+    @property
+    def products(self) -> int:
+        """Products of a result."""
+        return self.rows.taps * self.columns.taps * max(1, self.inputs)
 
     @property
     def mixes(self) -> bool:
         """Whether a vector has the channels of several groups: whole ones, of as many inputs as outputs."""
         return self.groups > 1 and self.channels < self.lanes
+
+    def sources(self, distance: int) -> list[int]:
+        """For each lane the one that is so far behind it in the same group, whose ends meet."""
+        size = self.inputs
+        return [lane // size * size + (lane + distance) % size for lane in range(self.lanes)]
 
     def taps(self) -> Iterator[tuple[int, int, int]]:
         """The products of a result by row, column and input, in the order of the program."""
@@ -96,7 +118,10 @@ class Layer:
     def pixels(self) -> int:
         """Pixels of a block: equal shares of a row."""
         most = max(1, min(PIXELS, PRODUCTS // (self.rows.taps * self.columns.taps)))
-        if self.groups > 1:
+        if self.rotates:
+            wide = self.lanes * BYTES[self.kind] == 64
+            most = min(PIXELS, max(1, (ROTATED if wide else ROTATED // 2) // self.inputs))
+        elif self.groups > 1:
             most = PIXELS
         elif self.inputs:
             most = min(PIXELS, SUMS // self.vectors)
@@ -156,7 +181,15 @@ def read_group(generics: Sequence[mlir.Op], shapes: Shapes, vector_bytes: int) -
         return None
     window = replace(window, outer=image.outer, jam=image.columns[0], group=image.group)
     layer = _layer(rest[1], window, image, vector_bytes)
+    if layer is not None and layer.mixes and _is_free(rest[1]):
+        layer = replace(layer, rotates=True)
     return None if layer is None else Group(layer, window, rest[1], rest[:2], rest[2:], padding)
+
+
+def _is_free(generic: mlir.Op) -> bool:
+    """Whether sums may be in any order."""
+    sums = [op for op in mlir.operations(mlir.block_of(generic)) if mlir.name_of(op) == "arith.addf"]
+    return all("reassoc" in str(op.attributes["fastmath"]) for op in sums if "fastmath" in op.attributes)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.conv.padding import Padding, read_padding
 from kcache_compiler.lower.gemm.driver import AXIS_WORDS, FACTS
@@ -40,8 +41,13 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     recognized = _recognized(unit, generic, padding, shapes)
     if recognized is None or (recognized[0].form.summed and not fills):
         return None
+    spared = write_in_place([*fills, generic], followers, strided=True)
+    recognized = _recognized(unit, generic, padding, shapes)
+    if recognized is None:
+        raise CompileFailed(
+            "launches", "a contraction does not write to the part of a buffer it may write to"
+        )
     contraction, packed = recognized
-    spared = write_in_place([*fills, generic], followers)
     outlined = _declared(contraction, generic, followers, name)
     outlined.spared, outlined.slices = spared, SLICES
     if padding is not None:
@@ -247,17 +253,22 @@ def _facts(contraction: Contraction, cleared: bool) -> list[Formula]:
     return numbers
 
 
-def write_in_place(heads: Sequence[mlir.Op], followers: Sequence[mlir.Op]) -> list[mlir.Op]:
+def write_in_place(
+    heads: Sequence[mlir.Op], followers: Sequence[mlir.Op], strided: bool = False
+) -> list[mlir.Op]:
     """Write results in place of sums without later uses; returns the allocations that become unused.
 
     ``heads`` are the contraction and the fill of its sums. All operations are one launch, which runs
-    ``followers`` elementwise, in order, on a part of C.
+    ``followers`` elementwise, in order, on a part of C. ``strided``: also in parts of larger buffers, whose
+    strides are others than those of the sums.
     """
     candidates, spared = [heads[-1].operands[2]], list[mlir.Op]()
     for number, op in enumerate(followers):
         result = op.operands[-1]
         earlier = [*heads, *followers[:number]]
-        source = next((candidate for candidate in candidates if _may_replace(candidate, op, earlier)), None)
+        source = next(
+            (candidate for candidate in candidates if _may_replace(candidate, op, earlier, strided)), None
+        )
         if source is not None:
             owner = mlir.defining(source)
             assert owner is not None
@@ -268,11 +279,13 @@ def write_in_place(heads: Sequence[mlir.Op], followers: Sequence[mlir.Op]) -> li
     return spared
 
 
-def _may_replace(source: mlir.Value, op: mlir.Op, earlier: Sequence[mlir.Op]) -> bool:
+def _may_replace(source: mlir.Value, op: mlir.Op, earlier: Sequence[mlir.Op], strided: bool) -> bool:
     """Whether ``op`` is the last use of ``source`` and writes a result of its type elementwise."""
     owner, operands = mlir.defining(source), list(op.operands)
     result = operands[-1]
-    if owner is None or mlir.name_of(owner) != "memref.alloc" or source.type != result.type:
+    if owner is None or mlir.name_of(owner) != "memref.alloc":
+        return False
+    if source.type != result.type and not (strided and _differ_by_strides(source.type, result.type)):
         return False
     if len(operands) - mlir.input_count(op) != 1 or source not in operands:
         return False
@@ -284,3 +297,11 @@ def _may_replace(source: mlir.Value, op: mlir.Op, earlier: Sequence[mlir.Op]) ->
     maps = mlir.indexing_maps(op)
     read = [index_map for index_map, operand in zip(maps, operands, strict=True) if operand == source]
     return mlir.is_permutation(maps[-1]) and all(index_map == maps[-1] for index_map in read)
+
+
+def _differ_by_strides(kind: mlir.Type, other: mlir.Type) -> bool:
+    """Whether buffers of both types have the same static axes and elements, and adjacent ones in the last."""
+    if not mlir.is_memref(other) or mlir.element_type(kind) != mlir.element_type(other):
+        return False
+    sizes, strides = mlir.sizes_of(kind), mlir.strides_of(other)[0]
+    return None not in sizes and sizes == mlir.sizes_of(other) and None not in strides and strides[-1:] == [1]

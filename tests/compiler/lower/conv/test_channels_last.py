@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
+from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, runs_here, threaded_host
 from tests.compiler.lower.bound.test_bound import Bound, compare
@@ -158,6 +159,8 @@ GROUPED = [
     Layer(batch=2, inputs=48, outputs=48, groups=2, stride=(2, 2)),
     Layer(kind="f64", inputs=12, outputs=30, groups=3, window=(1, 5), pads=(0, 0, 2, 1)),
     Layer(inputs=16, outputs=88, groups=2, size=(5, 3)),
+    Layer(inputs=40, outputs=40, groups=5, size=(7, 11), stride=(2, 2)),
+    Layer(kind="f64", inputs=24, outputs=24, groups=12, window=(1, 3), pads=(0, 0, 2, 1), dilation=(1, 2)),
 ]
 
 
@@ -185,6 +188,18 @@ def test_a_layer_of_groups_with_bound_weights_is_one_launch(one: Layer) -> None:
     for host in (None, threaded_host()):
         (result,) = kernel.run(kernel.prepare(*weights), x, host=host)
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=4e-5)
+
+
+@pytest.mark.parametrize(("numerics", "reordered"), [("strict", False), ("default", True)])
+def test_weights_of_small_groups_are_reordered_where_sums_may_be(numerics: str, reordered: bool) -> None:
+    """Each worker has a copy of the weights, unless the order of the program counts."""
+    kernel, one = Bound(GROUPED[0].text, 3, [1, 2], numerics, target=TARGET), GROUPED[0]
+    one_worker, two_workers = (
+        evaluate_text(kernel.interface.workspace, {"workers": workers}) for workers in (1, 2)
+    )
+    lanes = 16 if TARGET == "x86-64-v4" else 8
+    vectors = -(-one.outputs // lanes)
+    assert two_workers - one_worker == reordered * vectors * 9 * 4 * lanes * 4
 
 
 @pytest.mark.parametrize("planar", [False, True])

@@ -63,9 +63,9 @@ def mean(program: ProgramText, value: Value) -> Value:
     )
 
 
-@pytest.mark.parametrize(("size", "count"), [(9, 1), (20, 2)])
+@pytest.mark.parametrize(("size", "count"), [(5, 1), (9, 2)])
 def test_a_long_sum_is_split_by_axis(size: int, count: int):
-    """One pass over 400 elements rounds more often than two passes over 20."""
+    """One pass over 81 elements rounds more often than two passes over 9."""
     program = ProgramText()
     value = program.relu(program.convolution(program.argument(1, 3, size, size), 8, 3, padding=1))
     result = mean(program, value)

@@ -18,7 +18,7 @@ from kcache_compiler.spec.graph.operations import ELEMENTWISE
 Rewrite = Callable[[mlir.Op, Layouts, Laid], bool]
 
 #: Elements that are summed one after another, at most, where a sum of several axes can be split by axis.
-MOST_SUMMED = 256
+MOST_SUMMED = 32
 
 
 def _elementwise(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:

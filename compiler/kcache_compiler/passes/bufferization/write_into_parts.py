@@ -1,0 +1,157 @@
+"""Values that are copied into a part of a larger buffer, as those of a concatenation, are computed there.
+
+Bufferization computes an operand of a concatenation in a buffer of its own, which a later copy moves. Where
+nothing can observe it, the operand's buffer is the part of the larger one, and there is no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kcache_compiler.mlir import operations as mlir
+
+_SUBVIEW = "memref.subview"
+#: First elements and numbers of elements by axis.
+Box = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """An access of a part of a buffer, or of all of it, by ``user``, which is ``op`` or within it."""
+
+    op: mlir.Op
+    user: mlir.Op
+    value: mlir.Value
+    box: Box | None
+
+    @property
+    def is_known(self) -> bool:
+        return mlir.name_of(self.user) in ("linalg.generic", "memref.load")
+
+    @property
+    def writes(self) -> bool:
+        if mlir.name_of(self.user) == "memref.load":
+            return False
+        return self.value in list(self.user.operands)[mlir.input_count(self.user) :]
+
+
+def write_into_parts(module: mlir.Module) -> None:
+    """Replace allocations by the parts of larger ones that they are copied to, and drop the copies.
+
+    Both are allocated in the block of ``main`` with static sizes. Nothing else touches the part from the
+    first access of the smaller buffer up to the copy, and nothing writes it while that is still read.
+    """
+    body = mlir.block_of(mlir.main_function(module))
+    copies = [op for op in mlir.operations(body) if _is_copy(op) and _is_part(op.operands[1], body)]
+    for copy in copies:
+        source = copy.operands[0]
+        if _is_whole(source, body) and source != mlir.definition(copy.operands[1]).operands[0]:
+            _compute_in_part(copy, body)
+
+
+def _is_copy(op: mlir.Op) -> bool:
+    """Whether ``op`` copies a buffer, element for element."""
+    if mlir.name_of(op) != "linalg.generic" or len(list(op.operands)) != 2 or mlir.input_count(op) != 1:
+        return False
+    block, maps = mlir.block_of(op), mlir.indexing_maps(op)
+    identical = all(mlir.is_identity(each) for each in maps)
+    return identical and mlir.last(block).operands[0] == block.arguments[0]
+
+
+def _is_whole(value: mlir.Value, body: mlir.Block) -> bool:
+    """Whether ``value`` is an allocation of the block, of static sizes, row by row."""
+    owner = mlir.defining(value)
+    if owner is None or mlir.name_of(owner) != "memref.alloc" or owner.block != body:
+        return False
+    return None not in mlir.sizes_of(value.type) and "strided" not in str(value.type)
+
+
+def _is_part(value: mlir.Value, body: mlir.Block) -> bool:
+    """Whether ``value`` is a part, at a known place, of an allocation."""
+    owner = mlir.defining(value)
+    if owner is None or mlir.name_of(owner) != _SUBVIEW or not _is_static(owner):
+        return False
+    return _is_whole(owner.operands[0], body)
+
+
+def _is_static(subview: mlir.Op) -> bool:
+    """Whether a view has as many axes as its source, adjacent elements and a known place."""
+    steps = mlir.integers(subview.attributes["static_strides"])
+    numbers = [number for part in _box(subview) for number in part]
+    same_rank = mlir.rank_of(subview.operands[0].type) == mlir.rank_of(subview.results[0].type)
+    return len(list(subview.operands)) == 1 and set(steps) <= {1} and min(numbers) >= 0 and same_rank
+
+
+def _box(subview: mlir.Op) -> Box:
+    offsets, sizes = (mlir.integers(subview.attributes[name]) for name in ("static_offsets", "static_sizes"))
+    return offsets, sizes
+
+
+def _compute_in_part(copy: mlir.Op, body: mlir.Block) -> None:
+    source, part = copy.operands
+    view = mlir.definition(part)
+    own, others = list(_accesses(source, body)), list(_accesses(view.operands[0], body))
+    if not all(access.is_known for access in (*own, *others)):
+        return
+    touching = [access for access in others if access.op != copy and _overlap(access.box, _box(view))]
+    if any(access.op == one.op for access in touching for one in own):
+        return
+    before = [access for access in touching if mlir.comes_before(access.op, copy)]
+    if any(mlir.comes_before(one.op, access.op) for access in before for one in own):
+        return
+    writes = [access for access in touching if access.writes and mlir.comes_before(copy, access.op)]
+    if any(mlir.comes_before(access.op, one.op) for access in writes for one in own):
+        return
+    _replace(copy, view)
+
+
+def _accesses(buffer: mlir.Value, body: mlir.Block, box: Box | None = None) -> Iterator[_Access]:
+    """The accesses of ``buffer`` and of views of it."""
+    for user, _ in mlir.uses(buffer):
+        if mlir.name_of(user) == _SUBVIEW and _is_static(user):
+            yield from _accesses(user.results[0], body, _box(user) if box is None else box)
+        else:
+            yield _Access(mlir.within_block(user, body), user, buffer, box)
+
+
+def _overlap(one: Box | None, other: Box) -> bool:
+    if one is None:
+        return True
+    pairs = zip(*one, *other, strict=True)
+    return all(first < second + length and second < first + size for first, size, second, length in pairs)
+
+
+def _replace(copy: mlir.Op, view: mlir.Op) -> None:
+    source, part = copy.operands
+    owner, whole = mlir.definition(source), mlir.definition(view.operands[0])
+    for op in (view, whole):
+        if mlir.comes_before(owner, op):
+            op.move_before(owner)
+    if mlir.comes_before(view, whole):
+        view.move_after(whole)
+    copy.erase()
+    _use_instead(source, part)
+    owner.erase()
+
+
+def _use_instead(old: mlir.Value, new: mlir.Value) -> None:
+    """Let users of ``old`` use ``new``, which has other strides."""
+    for user, number in list(mlir.uses(old)):
+        if mlir.name_of(user) != _SUBVIEW:
+            user.operands[number] = new
+            continue
+        with mlir.before(user):
+            again = mlir.create(_SUBVIEW, [new], [_type_of_view(user, new)], mlir.attributes_of(user))
+        _use_instead(user.results[0], again.results[0])
+        user.erase()
+
+
+def _type_of_view(subview: mlir.Op, source: mlir.Value) -> mlir.Type:
+    offsets, sizes = _box(subview)
+    known, first = mlir.strides_of(source.type)
+    strides = [stride or 0 for stride in known]
+    place = (first or 0) + sum(offset * stride for offset, stride in zip(offsets, strides, strict=True))
+    dims = "".join(f"{size}x" for size in sizes)
+    element = mlir.element_type(source.type)
+    return mlir.type_of(f"memref<{dims}{element}, strided<{strides}, offset: {place}>>")
