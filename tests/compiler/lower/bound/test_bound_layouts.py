@@ -15,6 +15,7 @@ from tests.compiler.lower.bound.test_bound import Bound
 from tests.compiler.passes.bound import test_split_axes as layers
 from tests.compiler.passes.bound.convolutional import ProgramText, Value
 from tests.compiler.passes.bound.test_channels_last import dense_block
+from tests.compiler.passes.bound.test_transposed_convolutions import transposed
 
 
 def _dense(program: ProgramText) -> list[Value]:
@@ -39,7 +40,18 @@ def _attention_twice(program: ProgramText) -> list[Value]:
     return [layers.attention(program, program.convolution(value, 16, stride=2), 2)]
 
 
-@pytest.mark.parametrize(("build", "attentions"), [(_dense, 0), (_diffusion, 1), (_attention_twice, 2)])
+def _upsampled(program: ProgramText) -> list[Value]:
+    """Transposed convolutions between others: windows of two strides, of one, and of one and a half."""
+    value = program.relu(program.convolution(program.argument(1, 8, 5, 6), 32, 3, padding=1))
+    for taps, outputs, padding in ((4, 16, (2, 2)), (2, 32, (1, 1)), (3, 8, (1, 2))):
+        value = transposed(program, value, outputs, (taps, taps), (2, 2), [padding, padding])
+        value = program.relu(program.convolution(program.relu(value), 32, 3, padding=1))
+    return [value]
+
+
+@pytest.mark.parametrize(
+    ("build", "attentions"), [(_dense, 0), (_diffusion, 1), (_attention_twice, 2), (_upsampled, 0)]
+)
 def test_values_are_those_without_bound_weights(build: Callable[[ProgramText], list[Value]], attentions: int):
     program = ProgramText()
     text = program.text(*build(program))
