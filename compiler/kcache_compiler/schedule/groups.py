@@ -24,6 +24,9 @@ from kcache_compiler.shapes.guards import proves
 PHASE = "kcache.phase"
 #: How many earlier groups a nest is offered to.
 REACH = 12
+#: How many earlier groups are searched for those that share memory with results of a program, or that a
+#: scalar may come before.
+FAR = 1024
 #: If a nest gives up as many independent iterations as ``MANY_GIVEN_UP``, its group must share
 #: ``MIN_SHARED`` iterations, so that there is work for several threads.
 MIN_SHARED, MANY_GIVEN_UP = 8, 4096
@@ -88,7 +91,12 @@ class Partition:
     #: Buffers that overlap have one root.
     roots: Sequence[int]
     limits: GroupLimits = USUAL_GROUPS
+    #: Roots of the buffers of the caller.
+    lasting: frozenset[int] = frozenset()
     groups: list[Group] = field(default_factory=list[Group])
+    _touched: dict[int, tuple[frozenset[int], frozenset[int]]] = field(
+        default_factory=dict[int, tuple[frozenset[int], frozenset[int]]]
+    )
 
     def add(self, number: int, initializers: Sequence[int] = ()) -> None:
         """Put nest ``number`` into the latest group that takes it.
@@ -117,6 +125,9 @@ class Partition:
                 return
             if any(self.conflicts(member.number, number) for member in members):
                 break
+        else:
+            if not initializers and self._placed_far(number):
+                return
         own = alone(number, self.subjects[number])
         initialized = (
             None
@@ -126,6 +137,48 @@ class Partition:
         if initialized is None:
             self.groups += [alone(initializer, self.subjects[initializer]) for initializer in initializers]
         self.groups.append(initialized or own)
+
+    def _placed_far(self, number: int) -> bool:
+        """Put a nest that conflicts with none of the latest groups into an earlier one, or among these.
+
+        Programs that update a state list results of one kind after another, such as all first moments and
+        then all weights of an optimizer: a nest that writes results alone joins a group that reads or writes
+        the same memory, as its results live on anyway. A scalar comes before all groups that do not conflict
+        with it: behind them it would be in the way of nests that read it and join one of them.
+        """
+        subject = self.subjects[number]
+        scalar = not subject.nest.axes
+        if subject.opaque or subject.contraction or subject.chunked:
+            return False
+        if not scalar and not self._touches(number)[0] <= self.lasting:
+            return False
+        rows = frozenset(self.roots[access.buffer] for access in subject.nest.accesses if any(access.strides))
+        offers = REACH
+        count = first = len(self.groups)
+        for position in range(count - 1, max(-1, count - 1 - FAR), -1):
+            group = self.groups[position]
+            touched = [self._touches(member.number) for member in group.members]
+            if rows and count - position > REACH and any(rows & (read | wrote) for wrote, read in touched):
+                joined = None if group.contraction else self._join(group, number)
+                if joined is not None and not self._has_chunked(joined):
+                    self.groups[position] = joined
+                    return True
+                offers -= 1
+            if offers == 0 or any(self.conflicts(member.number, number) for member in group.members):
+                break
+            first = position
+        if scalar:
+            self.groups.insert(first, alone(number, subject))
+        return scalar
+
+    def _touches(self, number: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The roots that a nest writes, and that it reads."""
+        if number not in self._touched:
+            accesses = self.subjects[number].nest.accesses
+            written = frozenset(self.roots[access.buffer] for access in accesses if access.written)
+            read = frozenset(self.roots[access.buffer] for access in accesses if access.reads)
+            self._touched[number] = (written, read)
+        return self._touched[number]
 
     def _has_chunked(self, group: Group) -> bool:
         return any(self.subjects[member.number].chunked for member in group.members)
@@ -453,24 +506,30 @@ def _absent(subject: Subject) -> set[int]:
 
 
 def apart(
-    subjects: Sequence[Subject], roots: Sequence[int], limits: GroupLimits = USUAL_GROUPS
+    subjects: Sequence[Subject],
+    roots: Sequence[int],
+    limits: GroupLimits = USUAL_GROUPS,
+    lasting: frozenset[int] = frozenset(),
 ) -> list[Group]:
     """Every nest in a group of its own, in program order."""
-    del roots, limits
+    del roots, limits, lasting
     return [alone(number, subject) for number, subject in enumerate(subjects)]
 
 
 def partition(
-    subjects: Sequence[Subject], roots: Sequence[int], limits: GroupLimits = USUAL_GROUPS
+    subjects: Sequence[Subject],
+    roots: Sequence[int],
+    limits: GroupLimits = USUAL_GROUPS,
+    lasting: frozenset[int] = frozenset(),
 ) -> list[Group]:
-    """Groups in execution order; ``roots`` gives the root of each buffer.
+    """Groups in execution order; ``roots`` gives the root of each buffer, ``lasting`` those of the caller.
 
     A nest that reads nothing waits for the first that touches what it writes, and shares iterations with it
     unless that one reads other elements through a view.
     """
     if not limits.joins:
         return apart(subjects, roots)
-    result = Partition(subjects, roots, limits)
+    result = Partition(subjects, roots, limits, lasting)
     waiting: list[int] = []
     for number, subject in enumerate(subjects):
         if not subject.opaque and all(not access.reads for access in subject.nest.accesses):

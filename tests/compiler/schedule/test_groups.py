@@ -216,3 +216,52 @@ def test_a_contraction_takes_its_start_and_its_elementwise_users_only() -> None:
     total = nest("pr", result, touch(4, result, (0, 1), 2), touch(5, (m,), (0,), 2, "rw"))
     contraction = Subject(product.nest, contraction=True)
     assert numbers(partition([start, contraction, bias, total], range(6))) == [[[0], [1], [2]], [[3]]]
+
+
+def optimizer(count: int) -> tuple[list[Subject], frozenset[int]]:
+    """As the canonical form orders a step of an optimizer: all first moments, the scalar that corrects them,
+    then all weights; with the buffers of the caller. Array ``i`` has buffers ``5 * i`` and following.
+    """
+    size: tuple[Formula, ...] = (1000,)
+    scalar = 5 * count
+    moments = [
+        nest("p", size, touch(5 * i, size, (0,), 1), touch(5 * i + 1, size, (0,), 1, "w"))
+        for i in range(count)
+    ]
+    correction = nest("", (), touch(scalar + 1, (), (), 0), touch(scalar, (), (), 0, "w"))
+    weights = [
+        nest(
+            "p",
+            size,
+            *(touch(5 * i + 1, size, (0,), 1), touch(scalar, (), (), 1)),
+            *(touch(5 * i + 2, size, (0,), 1), touch(5 * i + 3, size, (0,), 1, "w")),
+        )
+        for i in range(count)
+    ]
+    return [*moments, correction, *weights], frozenset(range(scalar)) | {scalar + 1}
+
+
+def test_results_join_the_launch_whose_results_they_read_however_far_it_is() -> None:
+    for count in (3, 40):
+        subjects, lasting = optimizer(count)
+        groups = partition(subjects, range(5 * count + 2), lasting=lasting)
+        assert numbers(groups) == [[[count]], *([[i, count + 1 + i]] for i in range(count))]
+
+
+def test_a_temporary_joins_no_launch_that_is_far() -> None:
+    subjects, lasting = optimizer(40)
+    moved = lasting - {5 * 0 + 3}
+    groups = numbers(partition(subjects, range(202), lasting=moved))
+    assert [[0]] in groups
+    assert [[1, 42]] in groups
+
+
+def test_a_scalar_that_reads_what_a_launch_writes_stays_behind_it() -> None:
+    subjects, lasting = optimizer(3)
+    reads_a_moment = Access((), 0, False, 1, (None,))
+    subjects[3] = nest("", (), reads_a_moment, touch(15, (), (), 0, "w"))
+    order = [
+        members for group in numbers(partition(subjects, range(17), lasting=lasting)) for members in group
+    ]
+    positions = {number: place for place, members in enumerate(order) for number in members}
+    assert positions[0] < positions[3] < min(positions[number] for number in (4, 5, 6))

@@ -28,6 +28,7 @@ from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
 from kcache_compiler.lower.loops.selections import combinings_of
+from kcache_compiler.lower.loops.streaming_stores import Results
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bufferization.signature import stated
 from kcache_compiler.passes.stage import Unit
@@ -208,7 +209,9 @@ def _outline(
     strict = unit.options.numerics == "strict"
     spared: list[mlir.Op] = []
     attentions = gather(unit, main, shapes)
-    repeats = Repeats(unit, shapes)
+    first = len(unit.inputs) + len(unit.constants) + len(unit.extents)
+    results = Results.large(main, list(mlir.block_of(main).arguments)[first:], shapes)
+    repeats = Repeats(unit, shapes, results)
     for attention in attentions:
         launches.append((attention.members, repeats.write_attention(attention, len(launches))))
         spared += attention.spared

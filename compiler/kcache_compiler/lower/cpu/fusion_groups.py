@@ -140,11 +140,12 @@ def _plan(
         subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan, phase))
     roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
+    lasting = frozenset(number for root, number in roots.items() if memory.is_argument(root))
     order: list[Planned] = []
 
     def plans(limits: GroupLimits) -> list[tuple[_Local, Planned]]:
         groups: list[tuple[_Local, Planned]] = []
-        for group in partition(subjects, root_of, limits):
+        for group in partition(subjects, root_of, limits, lasting):
             local = _Local(group, subjects, codes, values)
             planned = _planned(local.group, local, shapes, arranged)
             if any(subject.chunked for subject in local.subjects):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 
 from kcache_compiler.errors import UnsupportedOp
@@ -23,7 +23,7 @@ from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.chunked_reduction import outline_chunks
 from kcache_compiler.lower.loops.launch import Outlined, outline
 from kcache_compiler.lower.loops.masked_remainder import ended
-from kcache_compiler.lower.loops.streaming_stores import streamed
+from kcache_compiler.lower.loops.streaming_stores import Results, streamed
 from kcache_compiler.lower.sort_scatter.outline import outline_marker
 from kcache_compiler.lower.subkernels.outline import outline_part
 from kcache_compiler.mlir import operations as mlir
@@ -44,7 +44,7 @@ class Written:
     spared: list[mlir.Op]
 
 
-def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes) -> Written:
+def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes, results: Results) -> Written:
     """Write the slice functions of ``planned``; its first launch has this number."""
     choices = parse_choices(unit.options.schedule)
     written = Written([], [])
@@ -67,18 +67,19 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes) -> 
         if marker is not None:
             written.launches.append((part.generics, marker))
             continue
-        written.launches.append((part.generics, _write_loops(unit, part, name, shapes)))
+        written.launches.append((part.generics, _write_loops(unit, part, name, shapes, results)))
         written.spared += part.spared
     return written
 
 
-def _write_loops(unit: Unit, planned: Planned, name: str, shapes: Shapes) -> Outlined:
+def _write_loops(unit: Unit, planned: Planned, name: str, shapes: Shapes, results: Results) -> Outlined:
     choices = parse_choices(unit.options.schedule)
     if planned.fused.split is not None:
         if planned.fused.shared:
             planned.fused = ended(planned.fused, planned.codes, planned.buffers, unit.target)
         return outline_chunks(unit.module, name, planned, shapes, unit.options.numerics == "strict")
-    fused = streamed(planned.fused, planned.buffers, shapes, unit.target, choices.stream_bytes)
+    unread = {buffer for buffer in planned.buffers if results.unread(buffer, planned.generics)}
+    fused = streamed(planned.fused, planned.buffers, shapes, unit.target, unread, choices.stream_bytes)
     fused = ended(fused, planned.codes, planned.buffers, unit.target)
     fused = replace(fused, together=choices.rows_together, turns=choices.vectors_a_turn)
     return outline(unit.module, name, fused, planned.codes, planned.buffers, shapes)
@@ -87,21 +88,22 @@ def _write_loops(unit: Unit, planned: Planned, name: str, shapes: Shapes) -> Out
 class Repeats:
     """Writes the planned loops of a unit, and reuses the functions of equal ones."""
 
-    def __init__(self, unit: Unit, shapes: Shapes) -> None:
+    def __init__(self, unit: Unit, shapes: Shapes, results: Results) -> None:
         self._unit = unit
         self._shapes = shapes
+        self._results = results
         self._known: dict[Hashable, _Template] = {}
 
     def write(self, planned: Planned, number: int) -> Written:
         """``write_planned``, or calls of the functions of equal loops that were written before."""
         reading = self._read(planned.generics, planned)
         if reading is None:
-            return write_planned(self._unit, planned, number, self._shapes)
+            return write_planned(self._unit, planned, number, self._shapes, self._results)
         template = self._known.get(reading.key)
         if template is not None:
             return template.again(reading, number)
         operands = [list(generic.operands) for generic in planned.generics]
-        written = write_planned(self._unit, planned, number, self._shapes)
+        written = write_planned(self._unit, planned, number, self._shapes, self._results)
         replaced = {
             reading.numbers[old]: reading.numbers[new]
             for generic, old_operands in zip(planned.generics, operands, strict=True)
@@ -123,12 +125,16 @@ class Repeats:
             self._known[reading.key] = _Template(reading, written, {})
         return outlined
 
+    def _marks(self, value: mlir.Value, generics: Collection[mlir.Op]) -> tuple[bool, bool]:
+        """What else about a buffer decides the code of ``generics``."""
+        return packable(self._unit, value), self._results.unread(value, generics)
+
     def _read(self, generics: list[mlir.Op], planned: Planned | None = None) -> _Reading | None:
         """None for loops that are never shared: chunks, and loops with sizes without a formula."""
         if planned is not None and planned.combiners:
             return None
         try:
-            return _Reading(generics, planned, self._shapes, lambda value: packable(self._unit, value))
+            return _Reading(generics, planned, self._shapes, self._marks)
         except (Ambiguous, UnsupportedOp):
             return None
 
@@ -146,10 +152,10 @@ class _Reading:
         generics: list[mlir.Op],
         planned: Planned | None,
         shapes: Shapes,
-        packable: Callable[[mlir.Value], bool],
+        marks: Callable[[mlir.Value, Collection[mlir.Op]], Hashable],
     ) -> None:
         self.generics = generics
-        self._packable = packable
+        self._marks = marks
         self.values: list[mlir.Value] = []
         self.numbers: dict[mlir.Value, int] = {}
         self._roots: dict[mlir.Value, int] = {}
@@ -198,8 +204,8 @@ class _Reading:
             users = self._users(value)
         number = self._roots.setdefault(root, len(self._roots))
         sizes, strides = tuple(shapes.sizes(value)), tuple(shapes.strides(value))
-        packable = self._packable(value)
-        return number, memory.is_unaliased(root), allocated, users, sizes, strides, packable
+        marks = self._marks(value, self._places)
+        return number, memory.is_unaliased(root), allocated, users, sizes, strides, marks
 
     def _users(self, value: mlir.Value) -> frozenset[int]:
         """The operations of the group that use ``value``, and -1 for any others; reads only a few of many."""

@@ -241,9 +241,14 @@ def known_not_to_alias(buffer: mlir.Value, others: list[mlir.Value], written: se
 def is_unaliased(root: mlir.Value) -> bool:
     """Whether no other pointer aliases ``root``, a buffer that is not a view."""
     owner = mlir.defining(root)
-    if owner is None:
-        return mlir.name_of(mlir.block_owner(root)) == "func.func"
-    return mlir.name_of(owner) in ("memref.alloc", "memref.get_global")
+    return (
+        is_argument(root) if owner is None else mlir.name_of(owner) in ("memref.alloc", "memref.get_global")
+    )
+
+
+def is_argument(root: mlir.Value) -> bool:
+    """Whether ``root`` is a buffer of the caller."""
+    return mlir.defining(root) is None and mlir.name_of(mlir.block_owner(root)) == "func.func"
 
 
 def clone_body(

@@ -7,8 +7,8 @@ A launch that iterates over rows several times prefetches following rows in its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.lower.loops import memory
@@ -22,6 +22,9 @@ from kcache_compiler.shapes.formula import Formula
 
 #: Bytes of a launch's results above which they do not fit in the last-level cache.
 LARGE = 32 << 20
+#: Bytes of a launch's results above which those that no other launch reads are streamed if the results of the
+#: program together are ``LARGE``: the next call finds none of them in a cache.
+UNREAD = 1 << 20
 #: Elements of a block, and the minimum length of an innermost loop that uses blocks.
 BLOCK, SHORTEST = 256, 512
 #: Bytes of a cache line, the unit of a streaming store.
@@ -35,11 +38,17 @@ LONGEST_ROW = 16 << 10
 
 
 def streamed(
-    fused: Fused, buffers: Sequence[mlir.Value], shapes: Shapes, target: Target, chosen: int | None = None
+    fused: Fused,
+    buffers: Sequence[mlir.Value],
+    shapes: Shapes,
+    target: Target,
+    unread: Set[mlir.Value] = frozenset(),
+    chosen: int | None = None,
 ) -> Fused:
     """``fused`` with the results marked that are written by streaming stores on x86-64.
 
-    These are results of launches that write at least ``LARGE`` bytes, or ``chosen`` bytes if given.
+    These are results of launches that write at least ``LARGE`` bytes, or ``chosen`` bytes if given; also
+    ``UNREAD`` bytes of ``unread`` results of a program with large ones, unless ``chosen`` is given.
     """
     if target.architecture != "x86_64" or fused.turn is not None:
         return fused
@@ -61,8 +70,42 @@ def streamed(
             ):
                 sizes[access.buffer] = size
     large = LARGE if chosen is None else chosen
+    if sum(sizes.values()) < large and chosen is None:
+        sizes = {number: size for number, size in sizes.items() if buffers[number] in unread}
+        large = UNREAD
     streams = len(sizes) <= _MOST and sum(sizes.values()) >= large
     return replace(fused, streamed=frozenset(sizes)) if streams else fused
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of the function ``main`` if they have ``LARGE`` bytes together, as the new weights of a
+    training step have; else none.
+    """
+
+    main: mlir.Op
+    buffers: frozenset[mlir.Value]
+
+    @classmethod
+    def large(cls, main: mlir.Op, results: Sequence[mlir.Value], shapes: Shapes) -> Results:
+        size = sum(_bytes(result, shapes) for result in results)
+        return cls(main, frozenset(results) if size >= LARGE else frozenset())
+
+    def unread(self, buffer: mlir.Value, generics: Collection[mlir.Op]) -> bool:
+        """Whether ``buffer`` is one of them, or a view, that ``generics`` alone read and write, outside of
+        loops.
+        """
+        root = memory.root_of(buffer)
+        if root not in self.buffers:
+            return False
+        values = [root]
+        for value in values:
+            for user, _ in mlir.uses(value):
+                if mlir.name_of(user) in memory.VIEWS:
+                    values.append(user.results[0])
+                elif user not in generics or mlir.parent_of(user) != self.main:
+                    return False
+        return True
 
 
 def _alone(

@@ -11,6 +11,7 @@ from kcache_compiler.passes.bound.channels_last.convolution import is_movable
 from kcache_compiler.passes.bound.dependence import bound_values, erase_unused
 from kcache_compiler.passes.bound.fold_scales import fold_scales
 from kcache_compiler.passes.bound.split_axes import merge_split_axes
+from kcache_compiler.passes.bound.transposed_convolutions import split_phases
 from kcache_compiler.passes.sink_transposes import rewrite_transposes
 from kcache_compiler.types import CompileOptions
 
@@ -23,6 +24,7 @@ def rewrite_bound(source: str, bound: Collection[int], options: CompileOptions) 
     rewrite_transposes(module)
     body = mlir.block_of(mlir.main_function(module))
     fold_scales(body, bound_values(body, bound))
+    split_phases(body, bound_values(body, bound))
     known = bound_values(body, bound)
     if any(is_movable(op, known) for op in mlir.operations(body)):
         merge_split_axes(body, known)

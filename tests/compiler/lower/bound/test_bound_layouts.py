@@ -15,6 +15,7 @@ from tests.compiler.lower.bound.test_bound import Bound
 from tests.compiler.passes.bound import test_split_axes as layers
 from tests.compiler.passes.bound.convolutional import ProgramText, Value, ints
 from tests.compiler.passes.bound.test_channels_last import dense_block, shifted
+from tests.compiler.passes.bound.test_transposed_convolutions import transposed
 
 TARGET = "x86-64-v4" if runs_here("x86-64-v4") else "x86-64-v3"
 
@@ -39,6 +40,15 @@ def _attention_twice(program: ProgramText) -> list[Value]:
     value = layers.convolved(program, program.argument(1, 3, 6, 8), 16)
     value = layers.resized(program, layers.attention(program, value, 2))
     return [layers.attention(program, program.convolution(value, 16, stride=2), 2)]
+
+
+def _upsampled(program: ProgramText) -> list[Value]:
+    """Transposed convolutions between others: windows of two strides, of one, and of one and a half."""
+    value = program.relu(program.convolution(program.argument(1, 8, 5, 6), 32, 3, padding=1))
+    for taps, outputs, padding in ((4, 16, (2, 2)), (2, 32, (1, 1)), (3, 8, (1, 2))):
+        value = transposed(program, value, outputs, (taps, taps), (2, 2), [padding, padding])
+        value = program.relu(program.convolution(program.relu(value), 32, 3, padding=1))
+    return [value]
 
 
 def _branches(program: ProgramText) -> list[Value]:
@@ -87,7 +97,7 @@ def _channels(program: ProgramText, value: Value, start: int, count: int) -> Val
     return program.add("slice", [value], (batch, count, *space), attributes)
 
 
-CASES = [(_dense, 0), (_branches, 0), (_diffusion, 1), (_attention_twice, 2)]
+CASES = [(_dense, 0), (_branches, 0), (_diffusion, 1), (_attention_twice, 2), (_upsampled, 0)]
 
 
 @pytest.mark.sampled(3)

@@ -86,3 +86,48 @@ def test_rows_to_come_are_asked_for(columns: int, asks: bool) -> None:
     compiled = lower_module(text, 2, host_target().isa, CompileOptions(), lambda _: None)
     assert b"movnt" in compiled.artifacts["asm"]
     assert (b"prefetcht1" in compiled.artifacts["asm"]) == asks
+
+
+def optimizer_of(count: int) -> str:
+    """``count`` arrays of 2 MiB: two results of each, one of which reads the other."""
+    kind = "tensor<512x1024xf32>"
+    lines = [
+        f"%m{i} = stablehlo.add %a{i}, %b{i} : {kind}\n%p{i} = stablehlo.multiply %m{i}, %a{i} : {kind}"
+        for i in range(count)
+    ]
+    arguments = ", ".join(f"%a{i}: {kind}, %b{i}: {kind}" for i in range(count))
+    kinds = ", ".join([kind] * 2 * count)
+    values = ", ".join([f"%m{i}" for i in range(count)] + [f"%p{i}" for i in range(count)])
+    return f"""
+    func.func @main({arguments}) -> ({kinds}) {{
+      {chr(10).join(lines)}
+      return {values} : {kinds}
+    }}"""
+
+
+def test_results_that_are_large_together_go_past_the_caches() -> None:
+    options = CompileOptions()
+    for count, wanted in ((3, False), (8, True)):
+        compiled = lower_module(optimizer_of(count), 2 * count, host_target().isa, options, lambda _: None)
+        assert (b"movnt" in compiled.artifacts["asm"]) == wanted
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal((512, 1024), np.float32) for _ in range(16)]
+    results = Kernel(compiled)(*arrays, host=threaded_host())
+    for i in range(8):
+        np.testing.assert_array_equal(results[i], arrays[2 * i] + arrays[2 * i + 1])
+        np.testing.assert_array_equal(results[8 + i], results[i] * arrays[2 * i])
+
+
+def test_results_that_another_launch_reads_stay_in_the_caches() -> None:
+    text = """
+    func.func @main(%a: tensor<4096x4096xf32>, %b: tensor<2048x1024xf32>)
+        -> (tensor<2048x1024xf32>, tensor<2048x2048xf32>, tensor<4096x4096xf32>) {
+      %0 = stablehlo.add %b, %b : tensor<2048x1024xf32>
+      %1 = stablehlo.dot_general %0, %0, contracting_dims = [1] x [1]
+        : (tensor<2048x1024xf32>, tensor<2048x1024xf32>) -> tensor<2048x2048xf32>
+      %2 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
+        : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
+      return %0, %1, %2 : tensor<2048x1024xf32>, tensor<2048x2048xf32>, tensor<4096x4096xf32>
+    }"""
+    compiled = lower_module(text, 2, host_target().isa, CompileOptions(), lambda _: None)
+    assert b"movnt" not in compiled.artifacts["asm"]
