@@ -21,13 +21,14 @@ from kcache_compiler.schedule.split_reductions import Split
 class Writer(Elements):
     """Writes the loops of a launch at the insertion point."""
 
-    def write(self) -> None:
+    def write(self, module: mlir.Module) -> None:
+        """Write the loops; ``module`` gets functions that launches share."""
         if self.fused.split is not None:
             self._chunked(self.fused.split)
         elif self.fused.turn is None:
             self._shared(0, [], {})
         else:
-            self._turned(self.fused.turn)
+            self._turned(self.fused.turn, module)
         if self.fused.streamed:
             streams.fence()
 
@@ -54,7 +55,7 @@ class Writer(Elements):
             self._shared(0, [], {})
             scf.yield_([])
 
-    def _turned(self, turn: Turn) -> None:
+    def _turned(self, turn: Turn, module: mlir.Module) -> None:
         """Write loops over the axes that are not tiled, and the loops over tiles inside them."""
         segment = self.fused.segments[0]
         nest = segment[0].nest
@@ -68,7 +69,7 @@ class Writer(Elements):
             return self._value(access.strides[turn.along])
 
         starts = [self._start(access) for access in turn.accesses]
-        tiles = Tiles(turn, starts, self._offset, step, bodies)
+        tiles = Tiles(module, turn, starts, self._offset, step, bodies)
         outer_axes = [p for p in range(len(nest.axes)) if p not in (turn.across, turn.along)]
         self._around(nest, outer_axes, {}, tiles)
 

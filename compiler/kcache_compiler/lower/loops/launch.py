@@ -239,7 +239,7 @@ def outline(
     }
     function, entry = slice_function(module, outlined, written)
     with mlir.at_end(entry):
-        _write_body(outlined, fused, codes, buffers, entry, shapes, combiners or {})
+        _write_body(module, outlined, fused, codes, buffers, entry, shapes, combiners or {})
     function.verify()
     return outlined
 
@@ -251,6 +251,7 @@ def names_of(bodies: Sequence[mlir.Block]) -> tuple[str, ...]:
 
 
 def _write_body(
+    module: mlir.Module,
     outlined: Outlined,
     fused: Fused,
     codes: Mapping[int, Code],
@@ -277,7 +278,7 @@ def _write_body(
     for scalar in outlined.scalars:
         scalars[scalar] = memory.receive(scalar.type, flat)
     chunks = None if common is None else Chunks(common, combiners)
-    Writer(fused, codes, pointers, views, scalars, dims, (arguments[0], arguments[1]), chunks).write()
+    Writer(fused, codes, pointers, views, scalars, dims, (arguments[0], arguments[1]), chunks).write(module)
     func.return_([mlir.constant(0, "i32")])
 
 

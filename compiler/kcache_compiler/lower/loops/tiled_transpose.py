@@ -1,5 +1,6 @@
 """Tiles for transposed accesses: vectors are loaded along rows, transposed in registers, and stored in a
-small square on the stack, which the body reads in the order of its writes.
+small square on the stack, which the body reads in the order of its writes. Launches whose elements have one
+size share the function that does so.
 
 If elements may be recomputed, the last tile of a row or column is shifted back to end at the edge; otherwise
 the remainder runs element by element.
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import arith, llvm, scf
+from kcache_compiler.mlir.dialects import arith, func, llvm, scf
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Turn
 
@@ -26,16 +27,19 @@ class Tiles:
     """The two innermost loops of a launch over tiles of ``turn``.
 
     ``starts`` are the pointers of the transposed accesses; ``offset`` gives an access's element offset.
+    ``module`` gets what launches share.
     """
 
     def __init__(
         self,
+        module: mlir.Module,
         turn: Turn,
         starts: list[Pointer],
         offset: Offset,
         step: Callable[[Access], mlir.Value],
         bodies: Bodies,
     ) -> None:
+        self.module = module
         self.turn = turn
         self.starts = starts
         self.offset = offset
@@ -106,13 +110,9 @@ class Tiles:
         size = self.turn.size
         for access, start, square in zip(self.turn.accesses, self.starts, self.squares, strict=True):
             base = self.offset(access, self._counters(counters, p, q))
-            rows: list[mlir.Value] = []
-            for row in range(size):
-                moved = memory.plus(base, memory.times(self.step(access), mlir.constant(row)))
-                rows.append(_load(start, moved, size))
-            for number, row in enumerate(_transposed(rows)):
-                address = memory.advance(square.base, square.element, mlir.constant(number * size))
-                llvm.store(row, address, alignment=memory.element_bytes(start.element))
+            first = memory.advance(start.base, square.element, base)
+            turning = _turning(self.module, square.element, memory.element_bytes(start.element), size)
+            mlir.call_function(turning, [first, self.step(access), square.base])
 
     def _loops(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> None:
         zero, step, size = mlir.constant(0), mlir.constant(1), mlir.constant(self.turn.size)
@@ -149,11 +149,29 @@ def _square(start: Pointer, size: int) -> Pointer:
     return Pointer(base, stored, [])
 
 
-def _load(start: Pointer, offset: mlir.Value, size: int) -> mlir.Value:
-    stored = memory.stored_type(start.element)
-    address = memory.advance(start.base, stored, offset)
-    kind = mlir.type_of(f"vector<{size}x{stored}>")
-    return llvm.load(kind, address, alignment=memory.element_bytes(start.element))
+def _turning(module: mlir.Module, element: mlir.Type, alignment: int, size: int) -> str:
+    """The function that stores the transpose of a square of ``size`` rows, which begin at a pointer and are a
+    number of elements apart, to memory that no other pointer is to. The module gets it once.
+    """
+    name = f"transposed_{size}x{size}x{element}"
+    if any(mlir.symbol_of(op) == name for op in mlir.operations(module.body)):
+        return name
+    pointer, integer = mlir.type_of("!llvm.ptr"), mlir.type_of("i64")
+    marks = ["{llvm.noalias, llvm.readonly}", "{}", "{llvm.noalias, llvm.writeonly}"]
+    function, entry = mlir.private_function(module, name, [pointer, integer, pointer], [], marks)
+    source, step, square = entry.arguments
+    with mlir.at_end(entry):
+        kind = mlir.type_of(f"vector<{size}x{element}>")
+        rows: list[mlir.Value] = []
+        for row in range(size):
+            address = memory.advance(source, element, memory.times(step, mlir.constant(row)))
+            rows.append(llvm.load(kind, address, alignment=alignment))
+        for number, row in enumerate(_transposed(rows)):
+            address = memory.advance(square, element, mlir.constant(number * size))
+            llvm.store(row, address, alignment=alignment)
+        func.return_([])
+    function.verify()
+    return name
 
 
 def _transposed(rows: list[mlir.Value]) -> list[mlir.Value]:

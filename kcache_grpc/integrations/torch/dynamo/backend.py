@@ -9,7 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import IntegrityError
-from kcache_grpc.integrations.torch.dynamo.collector import collector_paused
+from kcache_grpc.integrations.torch.dynamo.collector import (
+    collector_paused,
+    pause_collector_in_compiles,
+)
 from kcache_grpc.integrations.torch.dynamo.digest.source_digest import NotDigestible, source_digest
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
@@ -70,6 +73,7 @@ def kcache(
 
 
 trace_recurrent_modules(kcache)
+pause_collector_in_compiles(kcache)
 
 
 def _is_ahead_of_time() -> bool:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.integrations.torch.dynamo.wrapped_backend import is_wrapper_of
+
+
+class _Depth(threading.local):
+    """How many contexts of ``collector_paused`` the thread is in."""
+
+    value = 0
 
 
 class _Pauses:
-    """Counts the pauses of the collector, which all threads of the process share."""
+    """Counts the threads that pause the collector, which all threads of the process share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,6 +50,7 @@ class _Pauses:
         self._lock, self._count = threading.Lock(), 0
 
 
+_DEPTH = _Depth()
 _PAUSES = _Pauses()
 os.register_at_fork(after_in_child=_PAUSES.after_fork)
 
@@ -46,10 +59,39 @@ os.register_at_fork(after_in_child=_PAUSES.after_fork)
 def collector_paused() -> Generator[None]:
     """Disable collection of reference cycles: a trace makes many objects, nearly all of which it keeps.
 
-    The collector is enabled again, if it was before, when the first of several threads leaves its context.
+    The collector is enabled again, if it was before, when the first of several threads leaves its outermost
+    context.
     """
-    _PAUSES.begin()
+    if not _DEPTH.value:
+        _PAUSES.begin()
+    _DEPTH.value += 1
     try:
         yield
     finally:
-        _PAUSES.end()
+        _DEPTH.value -= 1
+        if not _DEPTH.value:
+            _PAUSES.end()
+
+
+def pause_collector_in_compiles(backend: Callable[..., Any]) -> None:
+    """Patch Dynamo to pause the collector while it compiles a frame for ``backend``, guards included.
+
+    Dynamo collects what a compile leaves at its end. Compiles for other backends stay as they are, and so
+    does a PyTorch with another private function.
+    """
+    try:
+        frames: Any = import_module("torch._dynamo.convert_frame")
+        original = frames._compile
+        position = list(inspect.signature(original).parameters).index("compiler_fn")
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return
+
+    @functools.wraps(original)
+    def compile_frame(*args: Any, **kwargs: Any) -> Any:
+        compiler = args[position] if len(args) > position else kwargs.get("compiler_fn")
+        if not is_wrapper_of(compiler, backend):
+            return original(*args, **kwargs)
+        with collector_paused():
+            return original(*args, **kwargs)
+
+    frames._compile = compile_frame

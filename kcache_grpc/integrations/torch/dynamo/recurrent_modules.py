@@ -12,6 +12,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.integrations.torch.dynamo.wrapped_backend import is_wrapper_of
+
 torch: Any = import_module("torch")
 
 _DTYPES = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
@@ -93,11 +95,7 @@ def is_traceable(module: Any) -> bool:
 
 def _is_of(tx: Any, backend: Callable[..., Any]) -> bool:
     """Whether the graph that Dynamo traces is compiled by ``backend``."""
-    function = getattr(getattr(tx, "output", None), "compiler_fn", None)
-    while function is not None and function is not backend:
-        following = getattr(function, "_torchdynamo_orig_backend", None)
-        function = following if following is not None else getattr(function, "compiler_fn", None)
-    return function is backend
+    return is_wrapper_of(getattr(getattr(tx, "output", None), "compiler_fn", None), backend)
 
 
 def has_packed_sequences(graph: Any) -> bool:

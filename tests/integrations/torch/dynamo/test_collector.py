@@ -48,6 +48,50 @@ def test_it_is_paused_while_the_backend_compiles(
     assert gc.isenabled() == enabled
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize(("name", "paused"), [("kcache", True), ("eager", False)])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_it_is_paused_while_dynamo_compiles_a_frame_for_this_backend(
+    name: str, paused: bool, enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def observe(_: object) -> None:
+        seen.append(gc.isenabled())
+
+    monkeypatch.setattr(backend._Compilation, "function", lambda self: self._graph_module.forward)
+    handler = torch._dynamo.callback_handler
+    handler.register_start_callback(observe)
+    handler.register_end_callback(observe)
+    function = torch.compile(lambda x: x + 1, backend=name)
+    (gc.enable if enabled else gc.disable)()
+    function(torch.ones(2))
+    assert seen == [enabled and not paused] * 2
+    assert gc.isenabled() == enabled
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_it_collects_again_after_a_compile_that_fails() -> None:
+    @torch.compile(backend="kcache", fullgraph=True)
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x
+
+    gc.enable()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        function(torch.ones(2))
+    assert gc.isenabled()
+
+
+def test_a_pause_in_a_pause_ends_with_the_outer_one() -> None:
+    gc.enable()
+    with collector_paused():
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, if another test imported it
 def test_a_fork_in_the_pause_of_a_thread_collects() -> None:
     gc.enable()
