@@ -84,8 +84,8 @@ static int ordered(Record by, int shared) {
 
 static void note_read(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
     Record write = shadow->write, read = shadow->read;
-    int shared = region->kind == SHARED, given = region->kind == INPUT || region->kind == CONSTANT;
-    if (!given && write.epoch < (shared ? block_epoch : 1))
+    int shared = region->kind == SHARED;
+    if (write.epoch < (shared ? block_epoch : 1))
         fail("read of uninitialized byte %llu of %s by %s: @@%u", (unsigned long long)byte, region->name, where(), site);
     if (write.pending)
         fail("read of byte %llu of %s by %s, which a cp.async of thread %u may not have written yet: @@%u",
@@ -153,7 +153,7 @@ void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t fl
                                     where(), site);
     if (flags & WRITE && (region->kind == INPUT || region->kind == CONSTANT))
         fail("write to %s, which is read only: %s: @@%u", region->name, where(), site);
-    if (region->kind == CONSTANT) return;
+    if (region->kind == INPUT || region->kind == CONSTANT) return;  /* nothing writes it: reads race with nothing */
     if (!region->shadow) make_shadow(region);
     Record now = {.epoch = self->epoch, .wepoch = (uint16_t)self->wepoch, .thread = (uint16_t)self->index};
     uint64_t first = (uint64_t)(at - region->base);
