@@ -82,6 +82,25 @@ def test_what_the_emulator_does_not_know_is_named() -> None:
         run_gpu(VECTOR_ADD.kernel(unknown), VECTOR_ADD.arrays(np.random.default_rng(1)))
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("byte", range(4))
+def test_each_byte_of_an_access_is_checked(byte: int, order: str) -> None:
+    """Thread 5 writes one byte of the four that thread 0 writes."""
+    also = f"""%at = getelementptr i8, ptr %c, i64 {byte}
+  %fifth = icmp eq i64 %i, 5
+  br i1 %fifth, label %also, label %end
+also:
+  store i8 0, ptr %at, align 1
+  br label %end
+
+end:"""
+    ir = _changed(VECTOR_ADD.ir, "br label %end\n\nend:", also)
+    with pytest.raises(
+        EmulationError, match=rf"race: write of byte {byte} of output 0 .* no barrier between"
+    ):
+        run_gpu(VECTOR_ADD.kernel(ir), VECTOR_ADD.arrays(np.random.default_rng(1)), order=order)
+
+
 def test_outputs_are_written_whole() -> None:
     kernel = VECTOR_ADD.kernel()
     longer = dataclasses.replace(kernel.interface, outputs=(TensorType("f32", ("n + 3",)),))

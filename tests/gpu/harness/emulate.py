@@ -82,36 +82,61 @@ def _folder() -> Path:
 
 
 @functools.cache
-def _runtime() -> list[str]:
-    """The object files of the emulator's C part, compiled side by side, once a folder."""
-    objects = [_folder() / f"{one.stem}.o" for one in SOURCES]
-    running = list[tuple[subprocess.Popen[bytes], Path, Path]]()
-    for one, made in zip(SOURCES, objects, strict=True):
-        if not made.exists():
-            part = made.with_suffix(f".{os.getpid()}")
-            running.append((subprocess.Popen([*_COMPILER, "-c", str(one), "-o", str(part)]), part, made))
-    for process, part, made in running:
-        if process.wait(timeout=240):
-            raise EmulationError(f"{made.stem}.c does not compile")
-        part.replace(made)
-    return [str(one) for one in objects]
+def _runtime() -> tuple[Path, Path]:
+    """The emulator's program and its library, compiled once a folder."""
+    program, library = _folder() / "emulator", _folder() / "libemulator.so"
+    if not library.exists() or not program.exists():
+        with tempfile.TemporaryDirectory(dir=_folder()) as folder:
+            objects = _compiled(Path(folder))
+            main = objects.pop("main")
+            made = Path(folder) / library.name
+            _linked([*_COMPILER, "-shared", f"-Wl,-soname,{library.name}", *objects.values()], made)
+            made.replace(library)
+            found = f"-L{_folder()}", "-lemulator", "-Wl,-rpath,$ORIGIN", "-ldl"
+            _linked([*_COMPILER, main, *found], made)
+            made.replace(program)
+    return program, library
+
+
+def _compiled(folder: Path) -> dict[str, str]:
+    """The object files of the emulator's C part by name, compiled side by side."""
+    objects = {one.stem: str(folder / f"{one.stem}.o") for one in SOURCES}
+    running = [
+        subprocess.Popen([*_COMPILER, "-fPIC", "-c", str(one), "-o", objects[one.stem]]) for one in SOURCES
+    ]
+    statuses = [process.wait(timeout=240) for process in running]
+    if any(statuses):
+        raise EmulationError("the emulator does not compile")
+    return objects
+
+
+def _linked(command: list[str], made: Path) -> None:
+    linked = subprocess.run([*command, "-lm", "-o", str(made)], capture_output=True, text=True, timeout=240)
+    if linked.returncode:
+        missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", linked.stderr)))
+        raise EmulationError(f"the emulator has no {', '.join(missing)}" if missing else linked.stderr)
+
+
+@functools.cache
+def _linker() -> list[str]:
+    """The command that links a kernel, without its driver, which takes longer than linking does."""
+    runtime = subprocess.run(["cc", "-print-libgcc-file-name"], capture_output=True, text=True, timeout=240)
+    libraries = [str(_runtime()[1]), runtime.stdout.strip()]
+    return ["ld", "-shared", "-z", "defs", "--allow-shlib-undefined", *libraries]
 
 
 @functools.lru_cache(maxsize=256)
 def build(kernel_ir: str) -> tuple[Path, tuple[str, ...]]:
-    """An executable that runs the kernels of ``kernel_ir``, and the lines that its messages name."""
+    """A shared object with the kernels of ``kernel_ir``, and the lines that messages name."""
     translated = translate(kernel_ir)
-    path = _folder() / hashlib.sha256(kernel_ir.encode()).hexdigest()[:24]
+    path = _folder() / f"{hashlib.sha256(kernel_ir.encode()).hexdigest()[:24]}.so"
     part = path.with_suffix(f".{os.getpid()}")  # another process may build or run the same kernel
     try:
         (part_object := part.with_suffix(f"{part.suffix}.o")).write_bytes(_object(translated.text))
     except RuntimeError as error:
         raise EmulationError(f"the host's LLVM does not take the kernel: {error}") from None
-    command = ["cc", "-o", str(part), str(part_object), *_runtime(), "-lm"]
-    linked = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    if linked.returncode:
-        missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", linked.stderr)))
-        raise EmulationError(f"the emulator has no {', '.join(missing)}" if missing else linked.stderr)
+    program, *options = _linker()
+    _linked([program, str(part_object), *options], part)
     part_object.unlink()
     part.replace(path)
     return path, tuple(translated.sites)
@@ -123,8 +148,9 @@ def _object(text: str) -> bytes:
     triple = llvm.get_process_triple()
     features = llvm.get_host_cpu_features() if triple.startswith("x86_64") else {}
     wanted = [f"+{one}" for one in ("avx2", "fma", "f16c") if features.get(one)]
+    # Most kernels take longer to compile than to run.
     machine = llvm.Target.from_triple(triple).create_target_machine(
-        features=",".join(wanted), opt=1, reloc="pic"
+        features=",".join(wanted), opt=0, reloc="pic"
     )
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = triple
@@ -142,12 +168,12 @@ def launch(
     timeout: float = 240,
 ) -> None:
     """Runs all launches over ``buffers``, which are changed in place. Raises ``EmulationError``."""
-    executable, sites = build(kernel_ir)
+    kernel, sites = build(kernel_ir)
     with tempfile.NamedTemporaryFile(dir=_folder()) as request:
         places = _write(Path(request.name), buffers, runs, order, seed)
         try:
             done = subprocess.run(
-                [str(executable), request.name],
+                [str(_runtime()[0]), str(kernel), request.name],
                 capture_output=True,
                 text=True,
                 errors="replace",

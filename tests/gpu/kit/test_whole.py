@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("jax")
 
+from benchmarks.gpu.kit.packing.pack import TARGETS
 from benchmarks.gpu.kit.runtime.reading import Pack
 from tests.gpu.kit import emulated
 
@@ -18,6 +19,8 @@ def test_no_case_of_a_pack_is_wrong_on_the_emulator(
 ) -> None:
     folder = tmp_path / "pack"
     assert emulated.main([str(folder)]) == 0, capfd.readouterr().out[-4000:]
-    cases = emulated.cases_of(Pack(folder))
-    tests = [case for case in cases if case["kind"] == "test"]
-    assert f"{len(tests)} of {len(cases)} cases were executed: {len(tests)} right" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    for target in TARGETS:
+        cases = emulated.cases_of(Pack(folder), target)
+        tests = [case for case in cases if case["kind"] == "test"]
+        assert f"{target}: {len(tests)} of {len(cases)} cases were executed: {len(tests)} right" in said

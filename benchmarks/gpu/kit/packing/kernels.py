@@ -12,14 +12,47 @@ from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.gpu_targets import GPU_TARGETS, GpuTarget, gpu_target_named
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.gpu.tile_sizes import DEFAULTS, RESERVED
-from kcache_compiler.passes.stage import Unit, run
+from kcache_compiler.passes.stage import Stage, Unit, run
 from kcache_compiler.pipelines import nvidia
 from kcache_compiler.types import CompiledKernel, CompileOptions
 
-#: The first pass of the pipeline after LLVM IR is made.
-_EMISSION = "assembler"
+#: The first pass of the pipeline after LLVM IR is made, and the one that optimizes it.
+_EMISSION, _OPTIMIZATION = "assembler", "optimize"
 #: Properties of a target that no pass before it reads.
 _EMITTED = frozenset({"name", "triple", "ptx"})
+
+
+class Emission:
+    """``kernel``, which was compiled with ``options``, from its LLVM IR on for other targets.
+
+    The IR is optimized once: LLVM's optimizer makes the same of it for every GPU.
+    """
+
+    def __init__(self, kernel: CompiledKernel, options: CompileOptions) -> None:
+        self._kernel, self._options = kernel, options
+        self._bitcode = b""
+
+    def kernel(self, target: str) -> CompiledKernel:
+        """Raises ``CompileFailed``."""
+        kernel = self._kernel
+        unit = Unit("", len(kernel.interface.inputs), target_named(target), self._options)
+        unit.llvm_ir = kernel.artifacts["llvm"].decode()
+        unit.gpu_launches = [replace(launch, resources=None) for launch in kernel.interface.gpu_launches]
+        unit.verifies, unit.bitcode = False, self._bitcode
+        seconds = run(self._stages(), unit, lambda _: None)
+        self._bitcode = unit.bitcode
+        artifacts = {**kernel.artifacts, "ptx": unit.assembly.encode()}
+        artifacts.pop("cubin", None)
+        if unit.object_code:
+            artifacts["cubin"] = unit.object_code
+        interface = replace(kernel.interface, gpu_launches=tuple(unit.gpu_launches))
+        return CompiledKernel(artifacts, interface, seconds)
+
+    def _stages(self) -> tuple[Stage, ...]:
+        pipeline = nvidia()
+        first = [stage.name for stage in pipeline].index(_EMISSION)
+        left_out = _OPTIMIZATION if self._bitcode else ""
+        return tuple(stage for stage in pipeline[first:] if stage.name != left_out)
 
 
 @dataclass(frozen=True)
@@ -29,6 +62,7 @@ class _Lowered:
     kernel: CompiledKernel
     target: GpuTarget
     reads: frozenset[str]
+    emission: Emission
 
 
 def kernels_for(program: Program, targets: Sequence[str]) -> dict[str, CompiledKernel]:
@@ -42,35 +76,16 @@ def kernels_for(program: Program, targets: Sequence[str]) -> dict[str, CompiledK
         alike = next((one for one in lowered if _lowered_alike(one, target)), None)
         try:
             if alike is not None:
-                kernels[name] = emitted(alike.kernel, name, program.options)
+                kernels[name] = alike.emission.kernel(name)
                 continue
             with _reads_of(name) as reads:
                 kernels[name] = program.compiled(name)
-            lowered.append(_Lowered(kernels[name], target, frozenset(reads)))
+            emission = Emission(kernels[name], program.options)
+            lowered.append(_Lowered(kernels[name], target, frozenset(reads), emission))
         except CompileFailed as error:
             if error.stage != "schedule":
                 raise
     return {name: kernels[name] for name in targets if name in kernels}
-
-
-def emitted(kernel: CompiledKernel, target: str, options: CompileOptions) -> CompiledKernel:
-    """``kernel``, which was compiled with ``options``, from its LLVM IR on for another target.
-
-    Raises ``CompileFailed``.
-    """
-    unit = Unit("", len(kernel.interface.inputs), target_named(target), options)
-    unit.llvm_ir = kernel.artifacts["llvm"].decode()
-    unit.gpu_launches = [replace(launch, resources=None) for launch in kernel.interface.gpu_launches]
-    unit.verifies = False
-    pipeline = nvidia()
-    first = [stage.name for stage in pipeline].index(_EMISSION)
-    seconds = run(pipeline[first:], unit, lambda _: None)
-    artifacts = {**kernel.artifacts, "ptx": unit.assembly.encode()}
-    artifacts.pop("cubin", None)
-    if unit.object_code:
-        artifacts["cubin"] = unit.object_code
-    interface = replace(kernel.interface, gpu_launches=tuple(unit.gpu_launches))
-    return CompiledKernel(artifacts, interface, seconds)
 
 
 def _lowered_alike(lowered: _Lowered, target: GpuTarget) -> bool:

@@ -28,7 +28,7 @@ from kcache_compiler.versions import CODE_VERSION, GPU_CODE_VERSION
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120")
 MAX_BYTES = 40 << 20
-#: Cases between two lines of progress, and of one task at most.
+#: Cases between two lines of progress, and of one task at most, unless they share work.
 _PRINTED, _MOST_RELATED = 50, 4
 
 
@@ -136,11 +136,12 @@ def _entries(
 
 
 def _related(numbers: Sequence[int]) -> list[list[int]]:
-    """The numbers in parts, each for one process: sizes of a program share the kernel of the CPU."""
-    parts, last = list[list[int]](), ""
+    """The numbers in parts, each for one process."""
+    parts, last = list[list[int]](), ("", "")
     for number in numbers:
-        stem = sources()[number].name.rpartition("/")[0]
-        if stem != last or len(parts[-1]) == _MOST_RELATED:
+        source = sources()[number]
+        stem = source.shares, source.name.rpartition("/")[0] if not source.shares else ""
+        if stem != last or (len(parts[-1]) == _MOST_RELATED and not source.shares):
             parts.append([])
         parts[-1].append(number)
         last = stem

@@ -77,7 +77,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Source:
-    """A case of a pack before it is compiled. ``facts`` are further entries of the index."""
+    """A case of a pack before it is compiled. ``facts`` are further entries of the index.
+
+    Cases with the same ``shares`` have the same kernel of the CPU, and are packed by one process.
+    """
 
     name: str
     group: str
@@ -85,6 +88,7 @@ class Source:
     build: Callable[[], Program] = field(repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     kind: str = "test"
+    shares: str = ""
 
 
 def argument(dtype: str, array: Array) -> Argument:

@@ -49,6 +49,7 @@ from tests.ops.harness.native import run
 from tests.ops.harness.programs import OpProgram, all_programs
 from tests.ops.harness.rejected import REFUSED
 from tests.recognition.eager.close import OF_LARGEST, RELATIVE
+from tests.recognition.exports.corpus import read
 
 #: Of the programs on narrow types one in so many; random programs with overwriting; random choices.
 _NARROW_STEP, _OVERWRITING, _CHOICES = 8, 48, 60
@@ -226,18 +227,22 @@ def _reduction(shape: tuple[int, ...], dims: tuple[int, ...], combiner: str, dty
 def _corpus() -> Iterator[Source]:
     for name in COMPILED:
         for numerics in ("default", "strict", "fast"):
-            build = partial(_graph, name, numerics, -1)
-            yield Source(f"corpus/{name}/{numerics}/dynamic", "corpus", "f32", build)
-            for number in range(_SIZES if numerics == "default" else 1):
-                build = partial(_graph, name, numerics, number)
-                yield Source(f"corpus/{name}/{numerics}/{number}", "corpus", "f32", build)
+            for number in range(-1, _SIZES if numerics == "default" else 1):
+                label = f"corpus/{name}/{numerics}/{'dynamic' if number < 0 else number}"
+                yield Source(label, "corpus", "f32", partial(_graph, name, numerics, number), shares=name)
 
 
 def _graph(name: str, numerics: str, number: int) -> Program:
-    """At all sizes (-1), or as a kernel of the sizes of a number."""
-    one = corpus_case(name, numerics)
+    """At all sizes (-1), or as a kernel of the sizes of a number.
+
+    Results of every numerics are near those of one kernel of the CPU, of all sizes.
+    """
+    one = corpus_case(name, "default")
+    canonical = one.canonical
+    if numerics != "default":
+        canonical = canonicalize(read(name).texts[1].encode(), "stablehlo", numerics)
     drawn = list(islice(one.sizes(0), _SIZES))
-    args = ArgSpec(one.canonical.symbolic_args if number < 0 else one.types(drawn[number]))
+    args = ArgSpec(canonical.symbolic_args if number < 0 else one.types(drawn[number]))
     chosen_sizes = enumerate(drawn) if number < 0 else [(number, drawn[number])]
     calls = list[Call]()
     for seed, sizes in chosen_sizes:
@@ -246,10 +251,9 @@ def _graph(name: str, numerics: str, number: int) -> Program:
         outputs = zip(one.kernel.interface.outputs, one.kernel(*arrays, *one.constants), strict=True)
         expected = tuple(as_near(kind.dtype, array, RELATIVE, OF_LARGEST) for kind, array in outputs)
         calls.append(Call(tuple(map(argument, kinds, arrays)), expected))
-    constants = tuple(constant.tobytes() for constant in one.constants)
-    return Program(
-        partial(_spec_kernel, one.canonical, args, one.options), tuple(calls), constants, one.options
-    )
+    options = CompileOptions(numerics=numerics)
+    constants = tuple(constant.content for constant in canonical.constants)
+    return Program(partial(_spec_kernel, canonical, args, options), tuple(calls), constants, options)
 
 
 def _demo() -> Iterator[Source]:

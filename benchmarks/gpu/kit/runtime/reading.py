@@ -90,11 +90,13 @@ class Pack:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self.index: dict[str, Any] = json.loads((folder / INDEX).read_text())
+            content = (folder / INDEX).read_bytes()
+            self.index: dict[str, Any] = json.loads(content)
         except (OSError, ValueError) as error:
             raise IntegrityError(f"{folder} is no pack: {error}") from error
         if self.index.get("format") != FORMAT:
             raise IntegrityError(f"{folder} has format {self.index.get('format')}, this kit reads {FORMAT}")
+        self.digest = digest(content)
         self.cases: dict[str, dict[str, Any]] = {case["name"]: case for case in self.index["cases"]}
         self._number, self._blob = -1, b""
 

@@ -20,10 +20,9 @@ import numpy as np
 
 from benchmarks.gpu.kit.runtime.child import Child, NoAnswer
 from benchmarks.gpu.kit.runtime.devices import NoGpu
-from benchmarks.gpu.kit.runtime.reading import INDEX, Pack, chosen_target
+from benchmarks.gpu.kit.runtime.reading import Pack, chosen_target
 from benchmarks.gpu.kit.runtime.results import Results
 from benchmarks.gpu.kit.runtime.sanitize import sanitized
-from benchmarks.gpu.kit.runtime.values import digest
 from kcache_grpc.errors import KcacheError
 
 #: Seconds of a case by kind: a speed case may compile rivals.
@@ -112,7 +111,7 @@ class Replay:
 
     def _origin(self) -> dict[str, str]:
         return {
-            "pack": digest((self._options.pack / INDEX).read_bytes()),
+            "pack": self._pack.digest,
             "commit": self._pack.index["commit"],
             "executor": self._options.driver,
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

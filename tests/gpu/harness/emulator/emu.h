@@ -8,6 +8,10 @@
 
 #include <stdint.h>
 
+/* Of this library; the kernel calls what is not declared here, and emu_access. */
+void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t flags, uint32_t site);
+#pragma GCC visibility push(hidden)
+
 enum { MAX_THREADS = 1024, WARP = 32, MAX_BARRIERS = 16, MAX_REGIONS = 128, MAX_PARAMS = 64, STACK = 1 << 18 };
 
 enum State { READY, AT_BARRIER, IN_WARP, ENDED };
@@ -66,13 +70,16 @@ extern uint32_t epoch, block_epoch, launch_epoch, warp_barriers;
 extern Region regions[MAX_REGIONS];
 extern uint32_t region_count;
 
-/* Of the translated kernel. */
+/* Of the translated kernel: what its shared object exports as emu_entries, emu_globals and so on. */
 typedef struct { const char *name; void (*call)(const uint64_t *params); } Entry;
 typedef struct { const char *name; uint8_t *base; uint64_t size; int kind; } Global;
-extern const Entry emu_entries[];
-extern const Global emu_globals[];
-extern uint8_t emu_dynamic[];
-extern const uint64_t emu_dynamic_room;
+typedef struct {
+    const Entry *entries;
+    const Global *globals;
+    uint8_t *dynamic;
+    const uint64_t *dynamic_room;
+} Kernel;
+extern Kernel kernel;
 
 /* Ends the process with status 3; "@@N" in a message stands for a line of the kernel. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -82,9 +89,13 @@ void run_block(void (*call)(const uint64_t *params), const uint64_t *params, int
 void wait_here(void);
 void warp_collective(uint32_t site, uint32_t mask, int aligned, uint32_t detail, const void *in, void *out, Resolve resolve);
 
-void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t flags, uint32_t site);
 void begin_block_memory(uint64_t dynamic_bytes);
 void check_outputs_written(void);
 void end_thread_copies(void);
+
+#pragma GCC visibility pop
+
+/* Runs the launches of the request in the file ``path``, which is changed in place. */
+void emulate(const Kernel *emulated, const char *path);
 
 #endif

@@ -20,6 +20,7 @@ typedef struct {
 typedef struct Shadow {
     Record write, read;
 } Shadow;
+_Static_assert(sizeof(Shadow) == 16 && MAX_REGIONS <= 256, "records without padding, regions that a byte counts");
 
 Region regions[MAX_REGIONS];
 uint32_t region_count;
@@ -34,11 +35,14 @@ const char *where(void) {
     return text;
 }
 
-static Region *find(const uint8_t *at) {
-    static uint32_t last;
-    if (last < region_count && at >= regions[last].base && at < regions[last].base + regions[last].size) return &regions[last];
+/* A place in the kernel accesses one region, as a rule: the one of its last access is tried first. */
+static Region *find(const uint8_t *at, uint32_t site) {
+    static uint8_t last[1 << 12];
+    uint8_t *hint = &last[site % sizeof last];
+    Region *one = &regions[*hint];
+    if (*hint < region_count && (uint64_t)(at - one->base) < one->size) return one;
     for (uint32_t i = 0; i < region_count; i++)
-        if (at >= regions[i].base && at < regions[i].base + regions[i].size) return &regions[last = i];
+        if ((uint64_t)(at - regions[i].base) < regions[i].size) return *hint = (uint8_t)i, &regions[i];
     return NULL;
 }
 
@@ -80,8 +84,8 @@ static int ordered(Record by, int shared) {
 
 static void note_read(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
     Record write = shadow->write, read = shadow->read;
-    int shared = region->kind == SHARED, given = region->kind == INPUT || region->kind == CONSTANT;
-    if (!given && write.epoch < (shared ? block_epoch : 1))
+    int shared = region->kind == SHARED;
+    if (write.epoch < (shared ? block_epoch : 1))
         fail("read of uninitialized byte %llu of %s by %s: @@%u", (unsigned long long)byte, region->name, where(), site);
     if (write.pending)
         fail("read of byte %llu of %s by %s, which a cp.async of thread %u may not have written yet: @@%u",
@@ -112,9 +116,29 @@ static void note_write(Shadow *shadow, const Region *region, uint64_t byte, uint
 
 /* Memory comes as it is touched: of a buffer that a machine has no room for, a few blocks may run. */
 static void make_shadow(Region *region) {
-    uint64_t size = (region->base == emu_dynamic ? emu_dynamic_room : region->size) * sizeof(Shadow);
+    uint64_t size = (region->base == kernel.dynamic ? *kernel.dynamic_room : region->size) * sizeof(Shadow);
     region->shadow = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region->shadow == MAP_FAILED) fail("no memory for the shadow of %s", region->name);
+}
+
+/* What each of these bytes is checked for depends on its records alone. */
+static int alike(const Shadow *shadow, uint64_t bytes) {
+    uint64_t first[2], one[2], unlike = 0;
+    memcpy(first, shadow, sizeof first);
+    for (uint64_t i = 1; i < bytes; i++) {
+        memcpy(one, &shadow[i], sizeof one);
+        unlike |= (one[0] ^ first[0]) | (one[1] ^ first[1]);
+    }
+    return !unlike;
+}
+
+static void note(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
+    /* Atomic reads go with the atomic write that they belong to. */
+    uint32_t since = region->kind == SHARED ? block_epoch : 1;
+    if (flags & ATOMIC && flags & READ && shadow->write.epoch < since)
+        fail("read of uninitialized byte %llu of %s by %s: @@%u", (unsigned long long)byte, region->name, where(), site);
+    if (flags & READ && !(flags & ATOMIC)) note_read(shadow, region, byte, flags, now, site);
+    if (flags & WRITE) note_write(shadow, region, byte, flags, now, site);
 }
 
 void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t flags, uint32_t site) {
@@ -122,25 +146,24 @@ void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t fl
     const uint8_t *stack = self->stack;
     if (at >= stack && at < stack + STACK) return;
     const char *act = ACTS[flags & 3];
-    Region *region = find(at);
+    Region *region = find(at, site);
     if (!region || bytes > region->size - (uint64_t)(at - region->base)) outside(at, bytes, act, site);
     if ((uintptr_t)at % align) fail("misaligned: %s of %llu bytes at byte %llu of %s, %u are needed: %s: @@%u", act,
                                     (unsigned long long)bytes, (unsigned long long)(at - region->base), region->name, align,
                                     where(), site);
     if (flags & WRITE && (region->kind == INPUT || region->kind == CONSTANT))
         fail("write to %s, which is read only: %s: @@%u", region->name, where(), site);
-    if (region->kind == CONSTANT) return;
+    if (region->kind == INPUT || region->kind == CONSTANT) return;  /* nothing writes it: reads race with nothing */
     if (!region->shadow) make_shadow(region);
     Record now = {.epoch = self->epoch, .wepoch = (uint16_t)self->wepoch, .thread = (uint16_t)self->index};
     uint64_t first = (uint64_t)(at - region->base);
-    for (uint64_t byte = first; byte < first + bytes; byte++) {
-        /* Atomic reads go with the atomic write that they belong to. */
-        uint32_t since = region->kind == SHARED ? block_epoch : 1;
-        if (flags & ATOMIC && flags & READ && region->shadow[byte].write.epoch < since)
-            fail("read of uninitialized byte %llu of %s by %s: @@%u", (unsigned long long)byte, region->name, where(), site);
-        if (flags & READ && !(flags & ATOMIC)) note_read(&region->shadow[byte], region, byte, flags, now, site);
-        if (flags & WRITE) note_write(&region->shadow[byte], region, byte, flags, now, site);
+    Shadow *shadow = &region->shadow[first];
+    if (!alike(shadow, bytes)) {
+        for (uint64_t i = 0; i < bytes; i++) note(&shadow[i], region, first + i, flags, now, site);
+        return;
     }
+    if (bytes) note(shadow, region, first, flags, now, site);
+    for (uint64_t i = 1; i < bytes; i++) shadow[i] = shadow[0];
 }
 
 void emu_memcpy(uint32_t site, void *to, const void *from, uint64_t bytes) {
@@ -160,7 +183,7 @@ void emu_memset(uint32_t site, void *to, uint8_t value, uint64_t bytes) {
 void begin_block_memory(uint64_t dynamic_bytes) {
     for (uint32_t i = 0; i < region_count; i++) {
         if (regions[i].kind != SHARED) continue;
-        if (regions[i].base == emu_dynamic) regions[i].size = dynamic_bytes;
+        if (regions[i].base == kernel.dynamic) regions[i].size = dynamic_bytes;
         memset(regions[i].base, 0xFF, regions[i].size);
     }
 }

@@ -18,12 +18,13 @@ uint32_t epoch = 1, block_epoch = 1, launch_epoch = 1, warp_barriers;
 static void (*body)(const uint64_t *params);
 static const uint64_t *body_params;
 static uint32_t ended;
-static uint32_t arrived[MAX_BARRIERS];
+/* Of each barrier: how many threads wait, and for how many the first of them does. */
+static uint32_t arrived[MAX_BARRIERS], wanted[MAX_BARRIERS];
 
 #if defined(__x86_64__)
 static void *scheduler;
-void emu_switch(void **save, void *load);
-__asm__(".text\n.globl emu_switch\n.type emu_switch, @function\nemu_switch:\n"
+void emu_switch(void **save, void *load) __attribute__((visibility("hidden")));
+__asm__(".text\n.globl emu_switch\n.hidden emu_switch\n.type emu_switch, @function\nemu_switch:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
         "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
@@ -159,15 +160,20 @@ static void check_aligned(uint32_t barrier) {
     }
 }
 
+static void differ(uint32_t id, uint32_t count, uint32_t site) {
+    uint32_t i = 0;
+    while (threads[i].state != AT_BARRIER || threads[i].barrier != id || threads[i].count == count) i++;
+    fail("threads %u and %u wait at barrier %u for different counts: @@%u", i, self->index, id, site);
+}
+
 static void barrier(uint32_t site, uint32_t id, uint32_t count, int aligned) {
     if (id >= MAX_BARRIERS) fail("barrier %u: there are %d, %s @@%u", id, MAX_BARRIERS, where(), site);
     if (count % WARP) fail("a barrier of %u threads: not whole warps, %s @@%u", count, where(), site);
     uint32_t all = (thread_count + WARP - 1) / WARP * WARP;
     uint32_t expected = count && count < all ? count : thread_count;
     self->state = AT_BARRIER, self->site = site, self->barrier = id, self->count = count, self->aligned = aligned;
-    for (uint32_t i = 0; i < thread_count; i++)
-        if (threads[i].state == AT_BARRIER && threads[i].barrier == id && threads[i].count != count)
-            fail("threads %u and %u wait at barrier %u for different counts: @@%u", i, self->index, id, site);
+    if (!arrived[id]) wanted[id] = count;
+    if (wanted[id] != count) differ(id, count, site);
     if (++arrived[id] == expected) {
         check_aligned(id);
         arrived[id] = 0, epoch++;

@@ -1,16 +1,20 @@
 """Kernels that are emitted for several GPUs from one lowering are those that a compile for each gives."""
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
 pytest.importorskip("jax")
 
 from benchmarks.gpu.kit.packing.kernels import kernels_for
-from benchmarks.gpu.kit.packing.pack import TARGETS
+from benchmarks.gpu.kit.packing.pack import TARGETS, _related, sources
 from kcache_compiler.llvm.gpu_targets import gpu_target_named
+from kcache_compiler.llvm.target import Target
+from kcache_compiler.lower.gpu import emission
 from kcache_compiler.types import CompiledKernel
 from tests.gpu.kit.packing import packs
 
@@ -70,3 +74,23 @@ def test_a_program_is_lowered_again_where_a_property_that_it_reads_differs(
 
     assert [*kernels_for(replace(program, compiled=compiled), TARGETS)] == [*TARGETS]
     assert lowered == targets
+
+
+def test_what_is_emitted_for_several_targets_is_optimized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimized, optimize = list[str](), emission.optimize
+
+    def counted(text: str, target: Target, level: int, vectorize: bool) -> bytes:
+        optimized.append(target.name)
+        return optimize(text, target, level, vectorize=vectorize)
+
+    monkeypatch.setattr(emission, "optimize", counted)
+    assert len(kernels_for(packs.sources()["template/pointwise/f32/3x5"].build(), TARGETS)) == 4
+    assert optimized == ["sm_90", "sm_100"]
+
+
+def test_graphs_of_every_numerics_are_packed_with_one_kernel_of_the_cpu() -> None:
+    corpus = [number for number, source in enumerate(sources()) if source.group == "corpus"]
+    parts = [[sources()[number].name.split("/")[1] for number in part] for part in _related(corpus)]
+    assert [len(set(part)) for part in parts] == [1] * len(parts)
+    assert len(parts) == len([*groupby(name for part in parts for name in part)])
+    assert max(map(len, _related([*range(len(sources()))]))) == 8
