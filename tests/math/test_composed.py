@@ -48,6 +48,15 @@ def test_gelu(low: float, high: float, claim: int) -> None:
     assert distance[worst] <= claim, (x[worst], distance[worst])
 
 
+@pytest.mark.parametrize("scale", [1e-3, 0.01, 0.1, 0.3, 1.0, 3.0])
+def test_the_error_of_gelu_near_0_is_that_of_rounding(scale: float) -> None:
+    """Small activations are usual: a unit in the last place there is an error of the whole model."""
+    x = (np.random.default_rng(0).standard_normal(100_000) * scale).astype(np.float32)
+    want = x.astype(np.float64) * special.ndtr(x.astype(np.float64))
+    error = np.linalg.norm(compiled("gelu", "f32")(x) - want) / np.linalg.norm(want)
+    assert error < 4.5e-8
+
+
 def test_gelu_at_the_ends() -> None:
     x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-45, -14.4, -1e30, -3.4e38], np.float32)
     got = compiled("gelu", "f32")(x)

@@ -234,14 +234,16 @@ GELU_CENTER = 4
 
 
 def _normal_tail(t: mpf) -> mpf:
-    """log2(P(-a)) + a^2 log2(e)/2 for the distribution function P of the normal distribution, a = t + 4."""
-    a = t + GELU_CENTER
-    return (mp.log(erfcx(a * ROOT)) - LN2) / LN2
+    """(log2(2 P(-a)) + a^2 log2(e)/2) / -a for the distribution function P of the normal distribution,
+    a = t + 4.
+    """
+    a = max(t + GELU_CENTER, TINY)
+    return mp.log(erfcx(a * ROOT)) / LN2 / -a
 
 
 def _tail_weight(t: mpf) -> mpf:
     """Small values may be off by some units more."""
-    return mpf(1) if t < 0 else mpf(1) / 4
+    return (t + GELU_CENTER) * (1 if t < 0 else mpf(1) / 4)
 
 
 def _error_functions() -> None:
@@ -254,7 +256,7 @@ def _error_functions() -> None:
     )
     ENTRIES["ERFCX_f32"] = _erfcx_f32
     ENTRIES["HALF_LOG2E_f32"] = constants(lambda: pair(1 / LN2 / 2, 24, "f32"))
-    ENTRIES["GELU_f32"] = polynomial(_normal_tail, -GELU_CENTER, 14.4 - GELU_CENTER, 16, "f32", _tail_weight)
+    ENTRIES["GELU_f32"] = polynomial(_normal_tail, -GELU_CENTER, 14.4 - GELU_CENTER, 15, "f32", _tail_weight)
     ENTRIES["ERFCX_f64"] = polynomial(
         _erfcx_of, _t_of(0.4999), _t_of(27.5), 22, "f64", lambda t: 1 / _erfcx_of(t)
     )

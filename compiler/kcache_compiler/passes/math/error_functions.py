@@ -107,20 +107,21 @@ _GELU_CENTER = 4.0
 def gelu(x: Expr) -> Expr:
     """x P(x) for the distribution function P of the normal distribution, as max(x, 0) - a P(-a) with a = |x|.
 
-    P(-a) = 2**(L(a) - a^2 log2(e)/2), L a polynomial. What rounding takes from the square joins late.
+    P(-a) = 2**(-a L(a) - a^2 log2(e)/2) / 2, L a polynomial: near 0 little is left to round. What rounding
+    takes from the square joins late.
     The factor of P(-a) is not limited below 0: -inf times its 0 is the NaN that the operations give.
     """
     fmt = x.fmt
     below = maximum(-_GELU_END, -absolute(x))
     head, tail = c.HALF_LOG2E_f32
-    curve = horner(-_GELU_CENTER - below, c.GELU_f32)
+    curve = below * horner(-_GELU_CENTER - below, c.GELU_f32)
     square = below * below
     lost = fma(below, below, -square)
     shifted = fma(square, -head, curve) + lifted(fmt)
     k = shifted - lifted(fmt)
     rest = fma(lost, -head, fma(square, -tail, curve))
     r = fma(square, -head, -k) + rest
-    power = fma(r, horner(r, c.EXP2_f32), 1.0) * lifted_power(bits(shifted), fmt) * 2.0**-LIFT
+    power = fma(r, horner(r, c.EXP2_f32), 1.0) * lifted_power(bits(shifted), fmt) * 2.0 ** -(LIFT + 1)
     return fma(power, minimum(below, x), maximum(0.0, x))
 
 

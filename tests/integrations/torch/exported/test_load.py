@@ -372,3 +372,32 @@ def test_without_a_service_pytorch_runs_the_program(tmp_path: Path) -> None:
             module = load(exported, client=away)
     x = torch.randn(3, 4)
     torch.testing.assert_close(module(x), exported.module()(x))
+
+
+def _written_to_slices(x: Tensor) -> Tensor:
+    table = torch.zeros(4, 5)
+    table[1:, 1:] = x.sin() * 2
+    table[0, 1:] += 1
+    return table.exp()
+
+
+def _slice_as_result(x: Tensor) -> tuple[Tensor, Tensor]:
+    copied = torch.ops.aten.copy.default(torch.zeros(3, 5)[:, 1:], x.sin() * 2)
+    return copied, copied.exp() + 1
+
+
+@pytest.mark.parametrize(("function", "left_out"), [(_written_to_slices, 0), (_slice_as_result, 1)])
+def test_copies_to_slices_are_parts_of_kernels(
+    client: kcache.Client, function: Callable[..., Any], left_out: int
+) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return function(x)
+
+    x = torch.randn(3, 4)
+    module = load(export(Module(), (x,)), client=client, strict=True)
+    expected = function(x)
+    torch.testing.assert_close(module(x), expected)
+    assert len(decisions()[-1].left_out) == left_out
+    if left_out:
+        assert module(x)[0].stride() == expected[0].stride()

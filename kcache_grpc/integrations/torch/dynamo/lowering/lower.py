@@ -79,6 +79,7 @@ torch: Any = import_module("torch")
 
 _T = TypeVar("_T")
 #: Why a node that makes a tensor of a symbolic size stays with PyTorch.
+_GAPPED = "its result is neither row-major nor a permutation of that"
 _SIZE_OPERAND = "it makes a size an operand of a kernel"
 #: Rejected partitions after which only rejected uses of operators are left out. A service may name one use at
 #: a time: after later ones all uses in an island are left out.
@@ -141,7 +142,7 @@ class Lowering:
         self._choose_samples(graph)
         while True:  # each attempt leaves out more nodes, so the last one has no island
             partition = Partitioner(graph, self._unsupported, self.least_operators).partition()
-            if self._demote_sizeless(partition):
+            if self._demote_sizeless(partition) or self._demote_gapped(partition):
                 continue
             try:
                 return self._lowered(partition, begin)
@@ -170,8 +171,6 @@ class Lowering:
             reason = unsupported_reason(node)
         if reason is None and self.symbols:
             reason = self._unsupported_sizes(node)
-        if reason is None and any(layout == "copy" for layout in self._layouts(node)):
-            reason = "its result is neither row-major nor a permutation of that"
         return reason
 
     def _unsupported_sizes(self, node: Node) -> str | None:
@@ -211,6 +210,20 @@ class Lowering:
                 demoted = demoted or node not in self.left_out
                 self.left_out[node] = "a size of it is that of no tensor among the island's inputs"
         return demoted
+
+    def _demote_gapped(self, partition: Partition) -> bool:
+        """Leave out outputs of islands whose strides no kernel gives its results.
+
+        Inside of an island no reader sees the strides: ``x[:, 1:] = y`` is traced as a copy to a slice.
+        """
+        gapped = [
+            node
+            for island in partition.islands
+            for node in island.outputs
+            if any(layout == "copy" for layout in self._layouts(node))
+        ]
+        self.left_out.update(dict.fromkeys(gapped, _GAPPED))
+        return bool(gapped)
 
     def _is_shown(self, node: Node, shown: set[Any]) -> bool:
         """Whether the sizes of a node are those of tensors, or, where it has operands, computed from such."""
