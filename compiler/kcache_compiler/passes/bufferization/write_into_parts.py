@@ -138,13 +138,17 @@ def _replace(copy: mlir.Op, view: mlir.Op) -> None:
 def _use_instead(old: mlir.Value, new: mlir.Value) -> None:
     """Let users of ``old`` use ``new``, which has other strides."""
     for user, number in list(mlir.uses(old)):
-        if mlir.name_of(user) != _SUBVIEW:
-            user.operands[number] = new
-            continue
-        with mlir.before(user):
-            again = mlir.create(_SUBVIEW, [new], [_type_of_view(user, new)], mlir.attributes_of(user))
-        _use_instead(user.results[0], again.results[0])
-        user.erase()
+        user.operands[number] = new
+        _update_type(user)
+
+
+def _update_type(user: mlir.Op) -> None:
+    """Give a subview, and the subviews of it, the strides of what they are parts of."""
+    if mlir.name_of(user) == _SUBVIEW:
+        (part,) = user.results
+        part.set_type(_type_of_view(user, user.operands[0]))
+        for other, _ in list(mlir.uses(part)):
+            _update_type(other)
 
 
 def _type_of_view(subview: mlir.Op, source: mlir.Value) -> mlir.Type:
