@@ -74,14 +74,14 @@ def _artifacts(connection: sqlite3.Connection) -> list[str]:
 
 
 def _kernels(connection: sqlite3.Connection) -> list[str]:
-    """A kernel has a shared object, and all ingredients."""
+    """A kernel has a shared object, or PTX for a GPU, and all ingredients."""
     found: list[str] = []
     for kernel, digest in connection.execute("SELECT id, kernel_digest FROM kernels").fetchall():
         kinds = connection.execute(
             "SELECT kind FROM kernel_artifacts WHERE kernel_id = ?", (kernel,)
         ).fetchall()
-        if ("so",) not in kinds:
-            found.append(f"kernel {digest.hex()} has no shared object: {kinds}")
+        if not {("so",), ("ptx",)} & set(kinds):
+            found.append(f"kernel {digest.hex()} has no code: {kinds}")
         rows = connection.execute(
             "SELECT name FROM kernel_ingredients WHERE kernel_id = ? ORDER BY position LIMIT 6", (kernel,)
         )
