@@ -82,7 +82,7 @@ typedef struct {
 extern Kernel kernel;
 
 /* Ends the process with status 3; "@@N" in a message stands for a line of the kernel. */
-void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn, cold));
 const char *where(void);
 
 void run_block(void (*call)(const uint64_t *params), const uint64_t *params, int order, uint64_t *seed);

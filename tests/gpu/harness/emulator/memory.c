@@ -25,6 +25,10 @@ _Static_assert(sizeof(Shadow) == 16 && MAX_REGIONS <= 256, "records without padd
 Region regions[MAX_REGIONS];
 uint32_t region_count;
 
+/* What every access of the kernel executes. */
+#define HOT static inline __attribute__((always_inline))
+#define COLD __attribute__((cold, noinline))
+
 static const char *ACTS[] = {"", "read", "write", "read and write"};
 
 const char *where(void) {
@@ -36,7 +40,7 @@ const char *where(void) {
 }
 
 /* A place in the kernel accesses one region, as a rule: the one of its last access is tried first. */
-static Region *find(const uint8_t *at, uint32_t site) {
+HOT Region *find(const uint8_t *at, uint32_t site) {
     static uint8_t last[1 << 12];
     uint8_t *hint = &last[site % sizeof last];
     Region *one = &regions[*hint];
@@ -57,14 +61,14 @@ static const Region *nearest(const uint8_t *at) {
     return best;
 }
 
-static void outside(const uint8_t *at, uint64_t bytes, const char *act, uint32_t site) {
+COLD static void outside(const uint8_t *at, uint64_t bytes, const char *act, uint32_t site) {
     const Region *one = nearest(at);
     if (!one) fail("out of bounds: %s of %llu bytes at %p, %s: @@%u", act, (unsigned long long)bytes, (const void *)at, where(), site);
     fail("out of bounds: %s of %llu bytes at byte %lld of %s, which has %llu: %s: @@%u", act, (unsigned long long)bytes,
          (long long)(at - one->base), one->name, (unsigned long long)one->size, where(), site);
 }
 
-static void race(const char *act, const char *other, Record by, const Region *region, uint64_t byte, uint32_t site) {
+COLD static void race(const char *act, const char *other, Record by, const Region *region, uint64_t byte, uint32_t site) {
     if (by.epoch < block_epoch)
         fail("race: %s of byte %llu of %s by %s and %s by another block: @@%u", act, (unsigned long long)byte, region->name,
              where(), other, site);
@@ -73,7 +77,7 @@ static void race(const char *act, const char *other, Record by, const Region *re
 }
 
 /* Whether what ``by`` did is sure to be seen by, or over before, what this thread does now. */
-static int ordered(Record by, int shared) {
+HOT int ordered(Record by, int shared) {
     if (by.epoch < (shared ? block_epoch : launch_epoch)) return 1;
     if (by.epoch < block_epoch) return 0;
     if (by.blocks) return 0;
@@ -82,7 +86,7 @@ static int ordered(Record by, int shared) {
     return by.thread / WARP == self->warp && by.wepoch < self->wepoch;
 }
 
-static void note_read(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
+HOT void note_read(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
     Record write = shadow->write, read = shadow->read;
     int shared = region->kind == SHARED;
     if (write.epoch < (shared ? block_epoch : 1))
@@ -102,7 +106,7 @@ static void note_read(Shadow *shadow, const Region *region, uint64_t byte, uint3
     shadow->read = now;
 }
 
-static void note_write(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
+HOT void note_write(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
     Record write = shadow->write, read = shadow->read;
     int shared = region->kind == SHARED;
     now.atomic = (flags & ATOMIC) != 0, now.pending = (flags & PENDING) != 0;
@@ -115,14 +119,14 @@ static void note_write(Shadow *shadow, const Region *region, uint64_t byte, uint
 }
 
 /* Memory comes as it is touched: of a buffer that a machine has no room for, a few blocks may run. */
-static void make_shadow(Region *region) {
+COLD static void make_shadow(Region *region) {
     uint64_t size = (region->base == kernel.dynamic ? *kernel.dynamic_room : region->size) * sizeof(Shadow);
     region->shadow = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region->shadow == MAP_FAILED) fail("no memory for the shadow of %s", region->name);
 }
 
 /* What each of these bytes is checked for depends on its records alone. */
-static int alike(const Shadow *shadow, uint64_t bytes) {
+HOT int alike(const Shadow *shadow, uint64_t bytes) {
     uint64_t first[2], one[2], unlike = 0;
     memcpy(first, shadow, sizeof first);
     for (uint64_t i = 1; i < bytes; i++) {
@@ -132,7 +136,7 @@ static int alike(const Shadow *shadow, uint64_t bytes) {
     return !unlike;
 }
 
-static void note(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
+HOT void note(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flags, Record now, uint32_t site) {
     /* Atomic reads go with the atomic write that they belong to. */
     uint32_t since = region->kind == SHARED ? block_epoch : 1;
     if (flags & ATOMIC && flags & READ && shadow->write.epoch < since)
@@ -158,12 +162,9 @@ void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t fl
     Record now = {.epoch = self->epoch, .wepoch = (uint16_t)self->wepoch, .thread = (uint16_t)self->index};
     uint64_t first = (uint64_t)(at - region->base);
     Shadow *shadow = &region->shadow[first];
-    if (!alike(shadow, bytes)) {
-        for (uint64_t i = 0; i < bytes; i++) note(&shadow[i], region, first + i, flags, now, site);
-        return;
-    }
-    if (bytes) note(shadow, region, first, flags, now, site);
-    for (uint64_t i = 1; i < bytes; i++) shadow[i] = shadow[0];
+    uint64_t checked = alike(shadow, bytes) && bytes ? 1 : bytes;
+    for (uint64_t i = 0; i < checked; i++) note(&shadow[i], region, first + i, flags, now, site);
+    for (uint64_t i = checked; i < bytes; i++) shadow[i] = shadow[0];
 }
 
 void emu_memcpy(uint32_t site, void *to, const void *from, uint64_t bytes) {
