@@ -9,7 +9,7 @@ from importlib.metadata import version
 #: tests/compiler/lower/test_golden.py detects.
 CODE_VERSION = 21
 #: The same for changes of GPU kernels only, which tests/compiler/gpu/test_golden.py detects.
-GPU_CODE_VERSION = 9
+GPU_CODE_VERSION = 10
 
 
 @functools.cache

@@ -5,7 +5,7 @@ Accumulators stay in registers across loops that only reduce.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -30,6 +30,12 @@ BLOCK = 4096
 
 #: Maximum number of operations, per row, in the body of a loop over accumulators in memory.
 ROW_OPERATIONS = 8
+
+#: Rows that one pass over sums in memory takes in: they are added up before they join a sum, so that its
+#: error grows with a sixteenth of their number.
+SUMMED_ROWS = 16
+#: Rows that are a multiple of so many bytes apart share sets.
+PAGE = 4096
 
 #: Elements of a block that is first tested for an element that changes a total.
 ASKED = 64
@@ -312,10 +318,13 @@ class Loops:
         strides = [self.access(slot).strides for slot in self.slots]
         if any(stride[position] != 0 or stride[inner] == 0 for stride in strides):
             return 1
+        size = nests[0].axes[position].size
         rows = limit = self.writer.fused.together
+        long = isinstance(size, int) and size >= SUMMED_ROWS**2
+        if long and self._all_sums() and not self._share_sets(position):
+            rows = limit = max(limit, SUMMED_ROWS)
         while rows * self._operations() > ROW_OPERATIONS * limit:
             rows //= 2
-        size = nests[0].axes[position].size
         return rows if not isinstance(size, int) or size >= rows else 1
 
     def _by_rows(
@@ -328,12 +337,11 @@ class Loops:
     ) -> None:
         """Emit ``rows`` iterations, in order, inside the innermost loop, then the remainder.
 
-        Sums that may be reassociated are those of the rows, added to the totals: the error grows with the
-        number of blocks of rows, not with that of rows.
+        What these iterations add to sums that may be reassociated is summed first.
         """
         low, high = bounds
         free = self._sums(self.slots)
-        sums = [slot for slot in self.slots if slot in free]
+        summed = [slot for slot in self.slots if slot in free]
         remainder = arith.andi(minus(high, low), mlir.constant(rows - 1))
         middle = minus(high, remainder)
         outer = for_loop((low, middle), rows, [])
@@ -342,18 +350,35 @@ class Loops:
             inner = for_loop(self.writer.bounds_of(self.segment[0].nest, self.depth - 1), 1, [])
             with mlir.at_end(mlir.block_of(inner)):
                 column = mlir.block_of(inner).arguments[0]
-                registers, place = dict(outer_registers), [*counters, first, column]
-                totals = {slot: self.writer.read(self.access(slot), place, registers) for slot in sums}
-                partials = {slot: mlir.float_constant(0, value.type) for slot, value in totals.items()}
+                registers = dict(outer_registers)
+                element = [*counters, first, column]
+                totals = {slot: self.writer.read(self.access(slot), element, registers) for slot in summed}
+                sums = {slot: mlir.float_constant(-0.0, total.type) for slot, total in totals.items()}
                 for row in range(rows):
                     row_counter = memory.plus(first, mlir.constant(row))
-                    partials = self.bodies([*counters, row_counter, column], registers, partials)
-                for slot, value in partials.items():
-                    total = arith.addf(totals[slot], value)
-                    self.writer.write_back(self.access(slot), place, registers, total)
+                    sums = self.bodies([*counters, row_counter, column], registers, sums)
+                for slot, total in totals.items():
+                    total = arith.addf(total, sums[slot])
+                    self.writer.write_back(self.access(slot), element, registers, total)
                 scf.yield_([])
             scf.yield_([])
         carry((middle, high), 1, {}, step)
+
+    def _all_sums(self) -> bool:
+        """Whether all results are sums that may be reassociated."""
+        return self._sums(self.slots) == set(self.slots)
+
+    def _share_sets(self, position: int) -> bool:
+        """Whether rows of an operand are in the same sets of a first-level cache, and displace others."""
+        for statement in self.segment:
+            for access in statement.nest.accesses:
+                stride = access.strides[position]
+                pointer = self.writer.pointers.get(access.buffer)
+                if pointer is None or not isinstance(stride, int) or not stride:
+                    continue
+                if stride * memory.element_bytes(pointer.element) % PAGE == 0:
+                    return True
+        return False
 
     def _past_caches(
         self,
@@ -384,7 +409,7 @@ class Loops:
         codes = (self.writer.codes[statement.number] for statement in self.segment)
         return sum(length_of(op) for code in codes for op in mlir.operations(code.body))
 
-    def _sums(self, values: Collection[Slot]) -> set[Slot]:
+    def _sums(self, values: Container[Slot]) -> set[Slot]:
         """The slots of ``values`` that are sums which may be reassociated."""
         sums: set[Slot] = set()
         for number, statement in enumerate(self.segment):

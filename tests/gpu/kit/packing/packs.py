@@ -67,8 +67,8 @@ MUTANTS = (
 )
 #: Its loop never ends.
 HANGING = Mutant("template/transpose/f32/3x5", r"ret void", "br label %forever\nforever:\nbr label %forever")
-#: It writes beyond its buffer.
-OUTSIDE = Mutant("ops/add-i32", " add i32", " sub i32")
+#: It writes beyond its buffer: ``block * 256 - thread``.
+OUTSIDE = Mutant("ops/add-i32", r"(mul i32 \S+ 256\n.*) add i32", r"\1 sub i32")
 
 
 @cache
