@@ -60,7 +60,7 @@ def write_rows(
     results = {op.operands[-1] for op in followers}
     marks = ["{}"] * _BOUNDS + ["{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        is_unaliased = memory.known_not_to_alias(buffer, outlined.buffers, results)
+        is_unaliased = memory.known_not_to_alias(buffer, outlined.buffers, results, not shapes.codes)
         marks.append("{llvm.noalias}" if is_unaliased else "{}")
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
     _, entry = mlir.private_function(module, rows, [integer] * _BOUNDS + words, [], marks)

@@ -227,15 +227,48 @@ def root_of(buffer: mlir.Value) -> mlir.Value:
     return buffer
 
 
-def known_not_to_alias(buffer: mlir.Value, others: list[mlir.Value], written: set[mlir.Value]) -> bool:
-    """Whether no write through one of ``others`` can modify ``buffer``, nor the reverse."""
+def known_not_to_alias(
+    buffer: mlir.Value, others: list[mlir.Value], written: set[mlir.Value], static: bool = False
+) -> bool:
+    """Whether no write through one of ``others`` can modify ``buffer``, nor the reverse.
+
+    ``static``: sizes and offsets of the module are those of every call, not those of a sample.
+    """
     for other in others:
         if other == buffer or not (buffer in written or other in written):
             continue
         root, other_root = root_of(buffer), root_of(other)
+        if static and root == other_root and are_apart(buffer, other):
+            continue
         if root == other_root or not (is_unaliased(root) and is_unaliased(other_root)):
             return False
     return True
+
+
+def are_apart(buffer: mlir.Value, other: mlir.Value) -> bool:
+    """Whether both are parts of one buffer, at known places, that have no element in common."""
+    (root, begins, sizes), (other_root, other_begins, other_sizes) = _part(buffer), _part(other)
+    if root != other_root or None in sizes or None in other_sizes:
+        return False
+    axes = zip(begins, sizes, other_begins, other_sizes, strict=True)
+    return any(
+        first + (size or 0) <= second or second + (length or 0) <= first
+        for first, size, second, length in axes
+    )
+
+
+def _part(buffer: mlir.Value) -> tuple[mlir.Value, list[int], list[int | None]]:
+    """The buffer that ``buffer`` is a part of, as far as that is known; its first elements, and its sizes."""
+    sizes = mlir.sizes_of(buffer.type)
+    begins = [0] * len(sizes)
+    while (owner := mlir.defining(buffer)) is not None and mlir.name_of(owner) == "memref.subview":
+        offsets = mlir.integers(owner.attributes["static_offsets"])
+        steps = mlir.integers(owner.attributes["static_strides"])
+        if min(offsets, default=0) < 0 or set(steps) != {1} or len(offsets) != len(sizes):
+            break
+        begins = [begin + offset for begin, offset in zip(begins, offsets, strict=True)]
+        buffer = owner.operands[0]
+    return buffer, begins, sizes
 
 
 def is_unaliased(root: mlir.Value) -> bool:

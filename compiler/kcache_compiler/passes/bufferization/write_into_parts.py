@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.recovery import RecoveredSizes
 
 _SUBVIEW = "memref.subview"
 #: First elements and numbers of elements by axis.
@@ -36,12 +37,15 @@ class _Access:
         return self.value in list(self.user.operands)[mlir.input_count(self.user) :]
 
 
-def write_into_parts(module: mlir.Module) -> None:
+def write_into_parts(module: mlir.Module, codes: RecoveredSizes) -> None:
     """Replace allocations by the parts of larger ones that they are copied to, and drop the copies.
 
-    Both are allocated in the block of ``main`` with static sizes. Nothing else touches the part from the
-    first access of the smaller buffer up to the copy, and nothing writes it while that is still read.
+    Not with dynamic sizes, where those of the module are of a sample: parts may overlap at others. Both
+    buffers are allocated in the block of ``main`` with static sizes. Nothing else touches the part from the
+    first access of the smaller one up to the copy, and nothing writes it while that is still read.
     """
+    if codes:
+        return
     body = mlir.block_of(mlir.main_function(module))
     copies = [op for op in mlir.operations(body) if _is_copy(op) and _is_part(op.operands[1], body)]
     for copy in copies:

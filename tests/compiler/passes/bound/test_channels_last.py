@@ -228,6 +228,23 @@ def test_a_chain_of_concatenations_has_one_buffer():
     require_equal_values([program.text(result)], [text], [program.arguments])
 
 
+@pytest.mark.parametrize(("middle", "insertions"), [(4, 2), (3, 3)])
+def test_slices_that_make_up_a_value_are_concatenated_as_one(middle: int, insertions: int):
+    program = ProgramText()
+    value = program.convolution(program.argument(1, 3, 5, 5), 8, 3, padding=1)
+    names = ("start_indices", "limit_indices", "strides")
+    parts: list[Value] = []
+    for numbers in (((0,) * 4, (1, 4, 5, 5), (1,) * 4), ((0, middle, 0, 0), (1, 8, 5, 5), (1,) * 4)):
+        attributes = ", ".join(f"{name} = {ints(each)}" for name, each in zip(names, numbers, strict=True))
+        parts.append(program.add("slice", [value], (1, numbers[1][1] - numbers[0][1], 5, 5), attributes))
+    parts.append(program.relu(program.convolution(parts[0], 4, 3, padding=1)))
+    sizes = (1, sum(each.sizes[1] for each in parts), 5, 5)
+    result = program.convolution(program.add("concatenate", parts, sizes, "dimension = 1 : i64"), 8)
+    text, ops = assigned(program, result)
+    assert sum("tensor.insert_slice" in op for op in ops) == insertions
+    require_equal_values([program.text(result)], [text], [program.arguments])
+
+
 def test_values_of_a_chain_that_are_read_again_keep_theirs():
     program = ProgramText()
     value = program.relu(program.convolution(program.argument(2, 3, 6, 6), 8, 3, padding=1))

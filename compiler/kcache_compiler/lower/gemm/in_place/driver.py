@@ -21,10 +21,11 @@ _POINTER = "!llvm.ptr"
 PLACES = ("chunk", "step", "pitch", "reach")
 #: Rows of pixels of an image with and without zeros, and zeros before them; elements before those of a row
 #: of pixels, and these; strides of rows of pixels and of images. A row of an image with channels first is one
-#: of each of its ``planes``, which are as far apart.
+#: of each of its ``planes``, which are as far apart. A row has runs of ``pixel`` adjacent elements, which are
+#: ``pixel_stride`` apart.
 IMAGE = (
     *("padded_rows", "image_rows", "rows_before", "before", "inside", "row_stride", "image_stride"),
-    *("planes", "plane_stride"),
+    *("planes", "plane_stride", "pixel", "pixel_stride"),
 )
 #: Rows of a chunk at most, whose offsets are on the stack.
 CHUNK = 1024
@@ -220,7 +221,11 @@ def image(form: Form) -> str:
                 start = code.at(target, code.mul(plane.counter, part), kind)
                 pixels = code.at(source, code.mul(plane.counter, "%plane_stride"), kind)
                 _row(code, form, start, code.const(0), "%before", "")
-                _row(code, form, code.at(start, "%before", kind), code.const(0), "%inside", pixels)
+                inner = code.at(start, "%before", kind)
+                with code.loop(0, code.div("%inside", "%pixel")) as run:
+                    place = code.at(inner, code.mul(run.counter, "%pixel"), kind)
+                    source = code.at(pixels, code.mul(run.counter, "%pixel_stride"), kind)
+                    _row(code, form, place, code.const(0), "%pixel", source)
                 _row(code, form, start, code.add("%before", "%inside"), part, "")
         with code.otherwise():
             _row(code, form, target, code.const(0), "%pitch", "")

@@ -98,18 +98,19 @@ def _image(padding: Padding, shapes: Shapes) -> _Image | None:
     padded, extents = [*lacking, *padded], [*lacking, *extents]
     strides = [*([0] * (4 - rank)), *shapes.strides(padding.image)]
     _, rows_before, before, _ = (*([0] * (4 - rank)), *padding.before)
-    if padded[0] != extents[0] or strides[2:] != [extents[3], 1]:
+    if padded[0] != extents[0] or strides[3] != 1:
         return None
     if padded[0] == 1 and padded[1] == extents[1] and _is_long(padded[2:]):
         padded, extents = [padded[1], padded[2], 1, padded[3]], [extents[1], extents[2], 1, extents[3]]
         strides, rows_before, before = [*strides[1:3], 0, 1], before, 0
-    sizes = [*padded[1:], *extents[1:3], *strides[:2]]
+    sizes = [*padded[1:], *extents[1:3], *strides[:3]]
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < len(sizes):
         return None
-    padded_rows, columns, channels, image_rows, inside, image_stride, row_stride = known
+    padded_rows, columns, channels, image_rows, inside, image_stride, row_stride, pixel_stride = known
     numbers = (padded_rows, image_rows, rows_before, before * channels, inside * channels)
-    words = (*numbers, row_stride, image_stride, 1, 0)
+    pixel = inside * channels if pixel_stride == channels else channels
+    words = (*numbers, row_stride, image_stride, 1, 0, pixel, pixel_stride)
     return _Image(columns * channels, dict(zip(IMAGE, words, strict=True)))
 
 
@@ -140,7 +141,7 @@ def _with_planes(groups: Groups, padding: Padding, shapes: Shapes) -> tuple[Grou
     if moved is None:
         return groups, None
     numbers = (padded_rows, image_rows, padding.before[-2], padding.before[-1], inside)
-    values = (*numbers, row_stride, image_stride, planes, plane_stride)
+    values = (*numbers, row_stride, image_stride, planes, plane_stride, inside, inside)
     return moved, _Image(planes * columns, dict(zip(IMAGE, values, strict=True)))
 
 

@@ -13,7 +13,7 @@ from kcache_compiler.passes.bound.channels_last.state import Laid, Layouts
 
 def insert_operands(op: mlir.Op, layouts: Layouts, first: Laid) -> None:
     """Compute the concatenation ``op`` along the last axis of the form of ``first``."""
-    form, operands = first.form, list(op.operands)
+    form, operands = first.form, _whole_operands(op)
     axis = mlir.int_of(op.attributes["dimension"])
     start = 0
     whole = layouts.longer.get(operands[0])
@@ -49,3 +49,43 @@ def _next(op: mlir.Op) -> mlir.Op | None:
         and list(reader.operands).count(op.results[0]) == 1
     ]
     return readers[0] if len(readers) == 1 and build.is_static(readers[0]) else None
+
+
+def _whole_operands(op: mlir.Op) -> list[mlir.Value]:
+    """The operands of a concatenation: adjacent slices that make up a value are that value."""
+    axis = mlir.int_of(op.attributes["dimension"])
+    results: list[mlir.Value] = []
+    operands = list(op.operands)
+    while operands:
+        whole, count = _whole(operands, axis)
+        results.append(whole)
+        del operands[:count]
+    return results
+
+
+def _whole(operands: list[mlir.Value], axis: int) -> tuple[mlir.Value, int]:
+    """The value that the first operands are adjacent slices of along ``axis``, and their number, or the first
+    one.
+    """
+    source, end = None, 0
+    for number, operand in enumerate(operands):
+        owner = mlir.defining(operand)
+        if owner is None or mlir.name_of(owner) != "stablehlo.slice":
+            break
+        source = owner.operands[0] if source is None else source
+        begins, ends = (mlir.integers(owner.attributes[f"{name}_indices"]) for name in ("start", "limit"))
+        sizes = build.static_sizes(source)
+        expected = [end if each == axis else 0 for each in range(len(sizes))]
+        apart = [size for each, size in enumerate(sizes) if each != axis]
+        if owner.operands[0] != source or begins != expected or set(_strides(owner)) != {1}:
+            break
+        if [each for place, each in enumerate(ends) if place != axis] != apart:
+            break
+        end = ends[axis]
+        if end == sizes[axis]:
+            return source, number + 1
+    return operands[0], 1
+
+
+def _strides(op: mlir.Op) -> list[int]:
+    return mlir.integers(op.attributes["strides"]) if "strides" in op.attributes else [1]
