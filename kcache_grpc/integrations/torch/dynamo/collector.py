@@ -22,32 +22,32 @@ class _Depth(threading.local):
 
 
 class _Pauses:
-    """Counts the threads that pause the collector, which all threads of the process share."""
+    """Whether pauses disabled the collector, and have yet to enable it: all threads of a process share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._count = 0
-        self._enabled = False
+        self._disabled = False
 
     def begin(self) -> None:
         with self._lock:
-            if not self._count:
-                self._enabled = gc.isenabled()
-            self._count += 1
-            gc.disable()
+            if gc.isenabled():
+                self._disabled = True
+                gc.disable()
 
     def end(self) -> None:
-        """End a pause and enable the collector, even if other threads pause it: one always might."""
+        """Enable the collector, even if other threads pause it: one always might.
+
+        The ends of their pauses then leave it alone, as the program may have disabled it meanwhile.
+        """
         with self._lock:
-            self._count = max(self._count - 1, 0)  # 0 in a fork that leaves the pause of its parent
-            if self._enabled:
+            if self._disabled:
+                self._disabled = False
                 gc.enable()
 
     def after_fork(self) -> None:
         """In a child: threads of the parent that pause the collector, or hold the lock, are not there."""
-        if self._count and self._enabled:
-            gc.enable()
-        self._lock, self._count = threading.Lock(), 0
+        self._lock = threading.Lock()
+        self.end()
 
 
 _DEPTH = _Depth()

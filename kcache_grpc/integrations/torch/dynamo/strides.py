@@ -12,7 +12,7 @@ torch: Any = import_module("torch")
 #: Operators whose decompositions give other strides than their kernels.
 _OTHER_STRIDES = (
     *("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex", "triangular_solve"),
-    *("kthvalue", "median", "mode", "nanmedian", "topk"),
+    *("kthvalue", "median", "mode", "nanmedian", "slice_scatter", "topk"),
 )
 #: Operators whose results share the storage of their operand, which their schemas do not say.
 _UNSAFE_VIEWS = ("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes")

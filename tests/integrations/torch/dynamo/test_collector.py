@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Generator
 
 import pytest
@@ -89,6 +90,39 @@ def test_a_pause_in_a_pause_ends_with_the_outer_one() -> None:
         with collector_paused():
             pass
         assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_the_last_of_two_threads_leaves_a_collector_that_the_program_disabled() -> None:
+    gc.enable()
+    begun, left = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        with collector_paused():
+            begun.set()
+            left.wait()
+
+    with collector_paused():
+        other = threading.Thread(target=pause)
+        other.start()
+        begun.wait()
+    assert gc.isenabled()
+    gc.disable()
+    left.set()
+    other.join()
+    assert not gc.isenabled()
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_the_child_of_a_pause_leaves_a_collector_that_it_disabled() -> None:
+    gc.enable()
+    with collector_paused():
+        child = os.fork()
+        if not child:
+            gc.disable()
+    if not child:
+        os._exit(1 if gc.isenabled() else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert gc.isenabled()
 
 

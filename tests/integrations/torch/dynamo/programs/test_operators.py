@@ -82,6 +82,8 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         (lambda x: torch.triangular_solve(x[:, :1], x)[1], (5, 5)),
         (lambda x: torch.unsafe_split(x, 5, 1)[1], (5, 10, 5)),
         (lambda x: torch.unsafe_chunk(x, 5, 1)[1], (5, 5, 5)),
+        (lambda x: torch.slice_scatter(x.t().sin(), x.t()[:1] * 2, 0, 1, 2) + 1, (4, 3)),
+        (lambda x: torch.slice_scatter(x.t().sin(), x.t()[:2] * 2, 0, 0, 3, 2) + 1, (4, 3)),
     ],
 )
 @pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated:UserWarning")
