@@ -43,3 +43,22 @@ def test_totals_are_rounded_once(element: str, name: str, start: str, fold: np.u
             (found,) = kernel(a, host=host)
             rounded = total.astype(found.dtype).astype(np.float32)
             np.testing.assert_array_equal(found.astype(np.float32), rounded)
+
+
+@pytest.mark.parametrize("element", ["bf16", "f16"])
+@pytest.mark.parametrize("rows", ["?", "4"])
+def test_sums_of_squares_are_rounded_once(element: str, rows: str) -> None:
+    kind, row = f"tensor<{rows}x259x{element}>", f"tensor<{rows}x{element}>"
+    text = f"""
+    func.func @main(%a: {kind}) -> {row} {{
+      %start = stablehlo.constant dense<0.0> : tensor<{element}>
+      %0 = stablehlo.multiply %a, %a : {kind}
+      %1 = stablehlo.reduce(%0 init: %start) applies stablehlo.add across dimensions = [1]
+        : ({kind}, tensor<{element}>) -> {row}
+      return %1 : {row}
+    }}"""
+    kernel = kernel_of(text, "x86-64-v3")
+    a = np.random.default_rng(1).integers(-5, 6, (4, 259)).astype(NUMPY[element])
+    (found,) = kernel(a)
+    expected = (a.astype(np.float32) ** 2).sum(axis=1).astype(found.dtype)
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))

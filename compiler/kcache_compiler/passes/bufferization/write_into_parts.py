@@ -42,7 +42,8 @@ def write_into_parts(module: mlir.Module, codes: RecoveredSizes) -> None:
 
     Not with dynamic sizes, where those of the module are of a sample: parts may overlap at others. Both
     buffers are allocated in the block of ``main`` with static sizes. Nothing else touches the part from the
-    first access of the smaller one up to the copy, and nothing writes it while that is still read.
+    first access of the smaller one up to the copy, nothing writes it while that is still read, and nothing
+    writes the smaller one while the part is still used.
     """
     if codes:
         return
@@ -50,7 +51,9 @@ def write_into_parts(module: mlir.Module, codes: RecoveredSizes) -> None:
     copies = [op for op in mlir.operations(body) if _is_copy(op) and _is_part(op.operands[1], body)]
     for copy in copies:
         source = copy.operands[0]
-        if _is_whole(source, body) and source != mlir.definition(copy.operands[1]).operands[0]:
+        # An earlier replacement can have made the larger buffer a part itself.
+        is_part = _is_part(copy.operands[1], body)
+        if is_part and _is_whole(source, body) and source != mlir.definition(copy.operands[1]).operands[0]:
             _compute_in_part(copy, body)
 
 
@@ -106,6 +109,9 @@ def _compute_in_part(copy: mlir.Op, body: mlir.Block) -> None:
         return
     writes = [access for access in touching if access.writes and mlir.comes_before(copy, access.op)]
     if any(mlir.comes_before(access.op, one.op) for access in writes for one in own):
+        return
+    updates = [one for one in own if one.writes and mlir.comes_before(copy, one.op)]
+    if any(mlir.comes_before(one.op, access.op) for access in touching for one in updates):
         return
     _replace(copy, view)
 

@@ -1,6 +1,7 @@
 // RUN: cpu parts-in-place
 // Operands of a concatenation along the last axis are computed in the parts of the result. A buffer that is still read
-// after its part is written again keeps its own memory, and so does one whose part is touched before the copy.
+// after its part is written again keeps its own memory, and so do one whose part is touched before the copy and one
+// that is written again while its part is still read. A part of a buffer that has itself become a part is not one.
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @main(%a: memref<4x8xf32>, %out: memref<4x16xf32>) {
@@ -128,3 +129,93 @@ func.func @main(%a: memref<4x8xf32>, %b: memref<4x8xf32>) {
 // CHECK: %[[KEPT:.*]] = memref.alloc() : memref<4x8xf32>
 // CHECK: outs(%[[KEPT]] : memref<4x8xf32>)
 // CHECK: ins(%[[KEPT]] : memref<4x8xf32>)
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @main(%a: memref<4x8xf32>, %b: memref<4x8xf32>, %c: memref<4x8xf32>) {
+  %whole = memref.alloc() : memref<4x12xf32>
+  %part = memref.subview %whole[0, 0] [4, 8] [1, 1] : memref<4x12xf32> to memref<4x8xf32, strided<[12, 1]>>
+  %updated = memref.alloc() : memref<4x8xf32>
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%a : memref<4x8xf32>) outs(%updated : memref<4x8xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.negf %x : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%updated : memref<4x8xf32>) outs(%part : memref<4x8xf32, strided<[12, 1]>>) {
+  ^bb0(%x: f32, %y: f32):
+    linalg.yield %x : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%a : memref<4x8xf32>) outs(%updated : memref<4x8xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.addf %x, %y : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%part : memref<4x8xf32, strided<[12, 1]>>) outs(%b : memref<4x8xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.negf %x : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%updated : memref<4x8xf32>) outs(%c : memref<4x8xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.negf %x : f32
+    linalg.yield %0 : f32
+  }
+  return
+}
+
+// CHECK-LABEL: func.func @main
+// CHECK: %[[PART:.*]] = memref.subview
+// CHECK: %[[UPDATED:.*]] = memref.alloc() : memref<4x8xf32>
+// CHECK: ins(%[[UPDATED]] : memref<4x8xf32>) outs(%[[PART]]
+// CHECK: ins(%[[PART]] : memref<4x8xf32, strided<[12, 1]>>) outs(%arg1
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @main(%a: memref<4x12xf32>, %b: memref<4x8xf32>, %c: memref<4x16xf32>) {
+  %whole = memref.alloc() : memref<4x16xf32>
+  %outer = memref.subview %whole[0, 0] [4, 12] [1, 1] : memref<4x16xf32> to memref<4x12xf32, strided<[16, 1]>>
+  %nested = memref.alloc() : memref<4x12xf32>
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%a : memref<4x12xf32>) outs(%nested : memref<4x12xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.negf %x : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%nested : memref<4x12xf32>) outs(%outer : memref<4x12xf32, strided<[16, 1]>>) {
+  ^bb0(%x: f32, %y: f32):
+    linalg.yield %x : f32
+  }
+  %late = memref.alloc() : memref<4x8xf32>
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%b : memref<4x8xf32>) outs(%late : memref<4x8xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.negf %x : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%whole : memref<4x16xf32>) outs(%c : memref<4x16xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.negf %x : f32
+    linalg.yield %0 : f32
+  }
+  %inner = memref.subview %nested[0, 0] [4, 8] [1, 1] : memref<4x12xf32> to memref<4x8xf32, strided<[12, 1]>>
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%late : memref<4x8xf32>) outs(%inner : memref<4x8xf32, strided<[12, 1]>>) {
+  ^bb0(%x: f32, %y: f32):
+    linalg.yield %x : f32
+  }
+  return
+}
+
+// CHECK-LABEL: func.func @main
+// CHECK: %[[LATE:.*]] = memref.alloc() : memref<4x8xf32>
+// CHECK: outs(%[[LATE]] : memref<4x8xf32>)
+// CHECK: ins(%[[LATE]] : memref<4x8xf32>)
