@@ -61,7 +61,7 @@ def test_it_is_paused_while_dynamo_compiles_a_frame_for_this_backend(
         seen.append(gc.isenabled())
 
     monkeypatch.setattr(backend._Compilation, "function", lambda self: self._graph_module.forward)
-    handler = torch._dynamo.callback_handler
+    handler = torch._dynamo.callback.callback_handler
     handler.register_start_callback(observe)
     handler.register_end_callback(observe)
     function = torch.compile(lambda x: x + 1, backend=name)
