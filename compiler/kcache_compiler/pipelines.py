@@ -111,8 +111,11 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
     )
 
 
-def _scalar_math() -> tuple[Stage, ...]:
-    """Bodies in arithmetic that targets have: math functions are expanded, narrow floats computed in f32."""
+def _scalar_math(*narrow: Stage) -> tuple[Stage, ...]:
+    """Bodies in arithmetic that targets have: math functions are expanded, narrow floats computed in f32.
+
+    ``narrow``: passes that read conversions of f16, which not all targets have.
+    """
     return (
         Pass("complex-numbers", lower_complex_scalars),
         UpstreamPasses("complex", "func.func(convert-complex-to-standard)"),
@@ -123,6 +126,7 @@ def _scalar_math() -> tuple[Stage, ...]:
         UpstreamPasses("narrow-floats", EMULATE),
         Pass("narrow-roundings", keep_roundings),
         Pass("narrow-selects", select_as_integers),
+        *narrow,
         Pass("half-conversions", convert_half_in_software),
     )
 
@@ -164,8 +168,7 @@ def cpu() -> tuple[Stage, ...]:
         *_legalize(Pass("control-flow", to_scf)),
         Pass("narrow-operands", narrow_operands),
         Pass("attention", mark),
-        *_scalar_math(),
-        Pass("wide-reductions", widen_reductions),
+        *_scalar_math(Pass("wide-reductions", widen_reductions)),
         *_bufferize(Pass("parts-in-place", write_into_parts), Pass("literals", inline_scalars)),
         Pass("launches", build_entry),
         Pass("share", deduplicate_functions),

@@ -16,6 +16,7 @@ from kcache_compiler.mlir.dialects import arith, linalg, tensor
 from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.passes.generic import build_generic, identity
+from kcache_compiler.passes.narrow_types.half_precision import converts_in_software
 from kcache_compiler.passes.stage import Unit
 
 _NARROW = ("f16", "bf16")
@@ -31,7 +32,7 @@ def widen_reductions(unit: Unit) -> None:
         reduces = any("reduction" in kind for kind in mlir.iterator_types(generic))
         if not reduces or is_marker(generic) or is_contraction(generic) or not _is_narrow(generic):
             continue
-        if not isinstance(unit.target, Device) and _sums_products(generic):  # CPUs' products round themselves
+        if _is_product(unit, generic):
             continue
         _widen(generic)
 
@@ -58,6 +59,14 @@ def _is_narrow(generic: mlir.Op) -> bool:
         if combined is None or mlir.name_of(combined) not in COMBINERS or takes != [combined] or not once:
             return False
     return True
+
+
+def _is_product(unit: Unit, generic: mlir.Op) -> bool:
+    """Whether it is left to the products of CPUs, which round totals where they see conversions."""
+    if isinstance(unit.target, Device) or not _sums_products(generic):
+        return False
+    is_f16 = str(mlir.element_type(generic.results[0].type)) == "f16"
+    return not (is_f16 and converts_in_software(unit.target))
 
 
 def _sums_products(generic: mlir.Op) -> bool:

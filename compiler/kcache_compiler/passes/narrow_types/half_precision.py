@@ -173,9 +173,14 @@ def select_as_integers(module: mlir.Module) -> None:
         op.erase()
 
 
+def converts_in_software(target: Target) -> bool:
+    """Whether a CPU has no instructions that convert f16."""
+    return "f16c" not in target.features and not target.triple.startswith("aarch64")
+
+
 def convert_half_in_software(module: mlir.Module, target: Target) -> None:
     """Convert f16 by integer operations on targets without conversion instructions."""
-    if "f16c" in target.features or target.triple.startswith("aarch64"):
+    if not converts_in_software(target):
         return
     for op in mlir.named(module, "arith.extf", "arith.truncf"):
         wide, half = op.operands[0], op.results[0]
