@@ -64,3 +64,22 @@ def test_sums_of_squares_are_rounded_once(element: str, rows: str, target: str) 
     (found,) = kernel(a)
     expected = (a.astype(np.float32) ** 2).sum(axis=1).astype(found.dtype)
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("element", ["bf16", "f16"])
+@pytest.mark.parametrize("rows", ["?", "4"])
+def test_sums_of_products_are_rounded_once(element: str, rows: str) -> None:
+    kind, row = f"tensor<{rows}x259x{element}>", f"tensor<{rows}x{element}>"
+    text = f"""
+    func.func @main(%a: {kind}, %b: {kind}) -> {row} {{
+      %start = stablehlo.constant dense<0.0> : tensor<{element}>
+      %0 = stablehlo.multiply %a, %b : {kind}
+      %1 = stablehlo.reduce(%0 init: %start) applies stablehlo.add across dimensions = [1]
+        : ({kind}, tensor<{element}>) -> {row}
+      return %1 : {row}
+    }}"""
+    draw = np.random.default_rng(1)
+    a, b = (draw.integers(1, 6, (4, 259)).astype(NUMPY[element]) for _ in range(2))
+    (found,) = kernel_of(text, "x86-64-v3")(a, b)
+    expected = (a.astype(np.float32) * b.astype(np.float32)).sum(axis=1).astype(found.dtype)
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))

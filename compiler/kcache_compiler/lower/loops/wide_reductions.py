@@ -75,8 +75,8 @@ def _sums_products(generic: mlir.Op) -> bool:
     combined = mlir.definition(mlir.definition(yielded[0]).operands[0])
     if len(yielded) != 1 or mlir.name_of(combined) != "arith.addf":
         return False
-    if None in mlir.sizes_of(generic.results[0].type) and len(set(list(generic.operands)[:-1])) == 1:
-        return False  # a sum of squares with dynamic sizes: no product takes it
+    if None in mlir.sizes_of(generic.results[0].type):
+        return False  # with dynamic sizes no product but a contraction takes it
     products = [mlir.defining(_source(operand)) for operand in combined.operands]
     return any(
         product is not None
