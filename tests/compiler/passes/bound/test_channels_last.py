@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,12 +19,6 @@ from tests.compiler.passes.bound.convolutional import (
     ints,
     require_equal_values,
 )
-
-
-@pytest.fixture(autouse=True)
-def context() -> Iterator[None]:
-    with mlir.new_context(), mlir.unknown_location():
-        yield
 
 
 def assigned(program: ProgramText, *results: Value) -> tuple[str, list[str]]:

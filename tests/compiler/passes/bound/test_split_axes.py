@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -23,12 +23,6 @@ from tests.compiler.passes.bound.convolutional import (
 
 #: As a literal of f64.
 NEGATIVE_INFINITY = "0xFFF0000000000000"
-
-
-@pytest.fixture(autouse=True)
-def context() -> Iterator[None]:
-    with mlir.new_context(), mlir.unknown_location():
-        yield
 
 
 def total(program: ProgramText, value: Value, dims: list[int]) -> Value:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-
-import pytest
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bound.dependence import bound_values
@@ -18,12 +15,6 @@ from tests.compiler.passes.bound.convolutional import (
     ints,
     require_equal_values,
 )
-
-
-@pytest.fixture(autouse=True)
-def context() -> Iterator[None]:
-    with mlir.new_context(), mlir.unknown_location():
-        yield
 
 
 def transposed(
