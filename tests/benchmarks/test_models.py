@@ -52,7 +52,7 @@ def test_a_contender_with_a_reason_is_not_timed() -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_models_have_the_size_of_their_papers(name: str) -> None:
-    module, inputs = catalog.made(name)
+    module, inputs = catalog.instantiate(name)
     assert sum(each.numel() for each in module.parameters()) / 1e6 == pytest.approx(
         PARAMETERS[name], rel=0.01
     )
@@ -109,7 +109,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("dtype", catalog.DTYPES)
 def test_weights_and_inputs_have_the_chosen_type(dtype: str) -> None:
-    module, inputs = catalog.made(catalog.SMOKE, dtype)
+    module, inputs = catalog.instantiate(catalog.SMOKE, dtype)
     assert {each.dtype for each in (*module.parameters(), *inputs)} == {catalog.DTYPES[dtype]}
 
 
