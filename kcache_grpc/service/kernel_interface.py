@@ -77,8 +77,8 @@ def _require_fit(interface: KernelInterface, inputs: tuple[TensorSpec, ...]) -> 
     if actual != [(tensor.dtype, len(tensor.dims)) for tensor in inputs]:
         raise _wrong(interface, inputs)
     read: Mapping[tuple[int, int], str] = {(s.arg, s.axis): s.name for s in interface.symbols}
-    for arg, (tensor, other) in enumerate(zip(interface.inputs, inputs, strict=True)):
-        for axis, (size, wanted) in enumerate(zip(tensor.dims, other.dims, strict=True)):
+    for arg, (compiled, requested) in enumerate(zip(interface.inputs, inputs, strict=True)):
+        for axis, (size, wanted) in enumerate(zip(compiled.dims, requested.dims, strict=True)):
             if (arg, axis) not in read and str(size) != wanted and not _reads_others(size, read):
                 raise _wrong(interface, inputs)
 

@@ -125,10 +125,10 @@ def _accesses(buffer: mlir.Value, body: mlir.Block, box: Box | None = None) -> I
             yield _Access(mlir.within_block(user, body), user, buffer, box)
 
 
-def _overlap(first: Box | None, other: Box) -> bool:
-    if first is None:
+def _overlap(part: Box | None, other: Box) -> bool:
+    if part is None:
         return True
-    pairs = zip(*first, *other, strict=True)
+    pairs = zip(*part, *other, strict=True)
     return all(first < second + length and second < first + size for first, size, second, length in pairs)
 
 
