@@ -72,8 +72,8 @@ class Proxy:
                 continue
             with self._lock:
                 self._sockets |= {client, server}
-            self._start(lambda source=client, two=server: _pass(source, two))
-            self._start(lambda source=server, two=client: _pass(source, two))
+            self._start(lambda source=client, target=server: _pass(source, target))
+            self._start(lambda source=server, target=client: _pass(source, target))
 
     def _start(self, work: object) -> None:
         thread = threading.Thread(target=work, name="test-proxy")  # type: ignore[arg-type]
