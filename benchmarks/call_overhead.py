@@ -65,7 +65,7 @@ def contenders() -> dict[str, Contender]:
         pointers = table(x.ctypes.data, y.ctypes.data, out.ctypes.data)
         plain.kcache_run(pointers, None, None, None)
 
-    found: dict[str, Any] = {
+    calls: dict[str, Any] = {
         OURS: lambda: kernel(x, y),
         OURS_CFFI: lambda: through_cffi(x, y),
         "raw call (cffi, buffers ready)": lambda: raw(ready, null, null, null),
@@ -76,9 +76,9 @@ def contenders() -> dict[str, Contender]:
     if importlib.util.find_spec("torch"):
         torch: Any = importlib.import_module("torch")
         a, b = torch.ones(SHAPE), torch.ones(SHAPE)
-        found[OURS_TORCH] = functools.partial(make(ADD, ["f32[4,8]"] * 2, ["f32[4,8]"]), a, b)
-        found["torch.add"] = lambda: torch.add(a, b)
-    return {name: repeated(call) for name, call in found.items()}
+        calls[OURS_TORCH] = functools.partial(make(ADD, ["f32[4,8]"] * 2, ["f32[4,8]"]), a, b)
+        calls["torch.add"] = lambda: torch.add(a, b)
+    return {name: repeated(call) for name, call in calls.items()}
 
 
 def _write(shared_object_bytes: bytes) -> str:

@@ -54,12 +54,14 @@ def kernel(size: int, task: str, threads: Any) -> Contender:
     body = "".join(f"#define {name} {value}\n" for name, value in values.items()) + BODY
     kind = f"f32[{size}]"
     launches = [(str(size), str(values["GRAIN"]))] if threads else []
-    made = make(f'#pragma GCC optimize("O3")\n{body}', [kind] * 2, [kind], launches=launches, threads=threads)
+    built = make(
+        f'#pragma GCC optimize("O3")\n{body}', [kind] * 2, [kind], launches=launches, threads=threads
+    )
     x = np.ones(size, np.float32)
 
     def run(count: int) -> None:
         for _ in range(max(count // LAUNCHES, 1)):
-            made(x, x)
+            built(x, x)
 
     return run
 
@@ -68,14 +70,14 @@ def contenders(threads: int) -> dict[str, Contender]:
     """All by name, in the order of the report."""
     brought = load_library(shared_object("RUN { return 0; }", pool=True), "pool", 1)
     pools = {POOL: NativeThreads(brought, threads), PYTHON: ThreadPool(threads), ALONE: None}
-    found = {f"empty, {name}": kernel(4, "nothing", pool) for name, pool in pools.items()}
+    calls = {f"empty, {name}": kernel(4, "nothing", pool) for name, pool in pools.items()}
     for size in SIZES:
         for name, pool in pools.items():
-            found[f"add {size}, {name}"] = kernel(size, "add", pool)
+            calls[f"add {size}, {name}"] = kernel(size, "add", pool)
         if importlib.util.find_spec("torch"):
             for count in dict.fromkeys((threads, 1)):
-                found[f"add {size}, torch, {count} threads"] = _torch(size, count)
-    return found
+                calls[f"add {size}, torch, {count} threads"] = _torch(size, count)
+    return calls
 
 
 def _torch(size: int, threads: int) -> Contender:

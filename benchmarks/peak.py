@@ -123,12 +123,12 @@ def _repeated(contender: Contender, count: int) -> Contender:
     return lambda calls: (contender(calls * count) or 0) / count
 
 
-def row(name: str, found: dict[str, Any]) -> str:
-    share, least, greatest = (f"{found[each]:.0%}" for each in ("share", "least", "greatest"))
-    below = "" if found["share"] >= AIM[found["limit"]] else f"below {AIM[found['limit']]:.0%}"
-    unit = "GB/s" if found["limit"] == MEMORY else "GFLOP/s"
-    rate = f"{found['rate'] / 1e9:.0f} {unit}"
-    return f"| {name} | {rate} | {share} ({least} to {greatest}) of {found['limit']} | {below} |"
+def row(name: str, result: dict[str, Any]) -> str:
+    share, least, greatest = (f"{result[each]:.0%}" for each in ("share", "least", "greatest"))
+    below = "" if result["share"] >= AIM[result["limit"]] else f"below {AIM[result['limit']]:.0%}"
+    unit = "GB/s" if result["limit"] == MEMORY else "GFLOP/s"
+    rate = f"{result['rate'] / 1e9:.0f} {unit}"
+    return f"| {name} | {rate} | {share} ({least} to {greatest}) of {result['limit']} | {below} |"
 
 
 def main() -> None:

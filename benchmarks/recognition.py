@@ -46,8 +46,8 @@ def blocks(size: int, graph: str, stacked: bool) -> str:
         head += [f"{name}: {type}" for name, type in zip(names, arguments[1:], strict=True)]
         call = f"func.call @block({', '.join([first, *names])}) : ({', '.join(arguments)}) -> "
         body.append(f"%y{copy}:{len(results)} = {call}({', '.join(results)})")
-        made = [f"%y{copy}#{index}" for index in range(len(results))]
-        first, returned = (made[0], made) if stacked else ("%x", [*returned, *made])
+        fresh = [f"%y{copy}#{index}" for index in range(len(results))]
+        first, returned = (fresh[0], fresh) if stacked else ("%x", [*returned, *fresh])
     types = ", ".join(results * (len(returned) // len(results)))
     body.append(f"return {', '.join(returned)} : {types}")
     main = f"func.func public @main({', '.join(head)}) -> ({types}) {{\n" + "\n".join(body) + "\n}\n"
@@ -121,12 +121,14 @@ def measure(rounds: int = 5) -> dict[str, Any]:
     kinds: dict[str, Any] = {}
     for kind, make in KINDS.items():
         programs = {size: make(size) for size in SIZES}
-        found: dict[str, Contender] = {}
+        contenders: dict[str, Contender] = {}
         for size, text in programs.items():
             program = text.encode()
-            found[f"all {size}"] = _repeated(functools.partial(canonicalize, program, "stablehlo"))
-            found[f"read {size}"] = _repeated(functools.partial(read_program, program, "stablehlo", Limits()))
-        samples = interleave(found, rounds=rounds, calls=1)
+            contenders[f"all {size}"] = _repeated(functools.partial(canonicalize, program, "stablehlo"))
+            contenders[f"read {size}"] = _repeated(
+                functools.partial(read_program, program, "stablehlo", Limits())
+            )
+        samples = interleave(contenders, rounds=rounds, calls=1)
         rows: list[dict[str, float]] = []
         for size, text in programs.items():
             operations = len(edit.everywhere(edit.parse(text)))
@@ -157,10 +159,10 @@ def main() -> None:
     report = measure(options.rounds)
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
-    for kind, found in report["kinds"].items():
-        print(f"{kind}: time grows as n^{found['exponent']:.2f}")
+    for kind, fit in report["kinds"].items():
+        print(f"{kind}: time grows as n^{fit['exponent']:.2f}")
         print("operations   seconds (low to high)   of it reading   us an operation")
-        for row in found["rows"]:
+        for row in fit["rows"]:
             spread = f"{row['low']:.3f} to {row['high']:.3f}"
             line = f"{row['operations']:10}   {row['seconds']:.3f} ({spread})   {row['reading']:13.3f}"
             print(f"{line}   {row['us_per_operation']:15.1f}")

@@ -284,10 +284,10 @@ class Client:
         return self._audit(Question(filter, newest_first, limit))
 
     async def _audit(self, question: Question) -> AsyncIterator[AuditEvent]:
-        given, token = 0, ""
+        received, token = 0, ""
         while True:
-            events, token = await self._core.requests.audit_page(question, given, token)
-            given += len(events)
+            events, token = await self._core.requests.audit_page(question, received, token)
+            received += len(events)
             for event in events:
                 yield event
             if not token:

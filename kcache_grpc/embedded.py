@@ -187,8 +187,8 @@ def installation() -> str:
     spec = find_spec("kcache_compiler")
     for folder in (spec.submodule_search_locations if spec else None) or ():
         for path in sorted(Path(folder).rglob("*.py")):
-            found = path.stat()
-            digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
+            status = path.stat()
+            digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

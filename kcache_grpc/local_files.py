@@ -29,14 +29,14 @@ def own_directory(path: Path) -> str:
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         return f"{path} cannot be used: {error.strerror or error}"
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return f"{path} is not a directory"
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         return f"{path} belongs to another user"
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         return f"{path} is open to other users; run: chmod 700 {path}"
     return ""
 

@@ -70,8 +70,8 @@ class Prepared(_base.BackendRep):
             listed = [inputs[info.name] for info in self._inputs]
         else:
             listed = [*inputs] if isinstance(inputs, (list, tuple)) else [inputs]
-        given: list[Array] = [np.asarray(x) for x in listed]
-        return [x if x.flags.c_contiguous else x.copy() for x in given]
+        arrays: list[Array] = [np.asarray(x) for x in listed]
+        return [x if x.flags.c_contiguous else x.copy() for x in arrays]
 
     def _specialized(self, arrays: list[Array]) -> tuple[Any, ...]:
         bound = [_is_size(info.name, x) for info, x in zip(self._inputs, arrays, strict=True)]
@@ -93,14 +93,14 @@ class Prepared(_base.BackendRep):
         model.CopyFrom(self._model)
         kept: list[Any] = []
         for info, array, fixed in zip(self._inputs, arrays, bound, strict=True):
-            given = _onnx.ValueInfoProto()
-            given.CopyFrom(info)
-            for dim, size in zip(given.type.tensor_type.shape.dim, array.shape, strict=False):
+            value_info = _onnx.ValueInfoProto()
+            value_info.CopyFrom(info)
+            for dim, size in zip(value_info.type.tensor_type.shape.dim, array.shape, strict=False):
                 dim.dim_value = size
             if fixed:
                 model.graph.initializer.append(_onnx.numpy_helper.from_array(array, info.name))
             else:
-                kept.append(given)
+                kept.append(value_info)
         names = {info.name for info in self._inputs}
         others = [info for info in model.graph.input if info.name not in names]
         del model.graph.input[:]
@@ -137,14 +137,16 @@ class Backend(_base.Backend):
         arrays = [np.asarray(x) for x in inputs]
         if outputs_info is None:
             raise ValueError("run_node needs outputs_info: dtype and shape of each output")
-        given = [(name, x.dtype, x.shape) for name, x in zip(node.input, arrays, strict=True)]
-        made = [(name, dtype, shape) for name, (dtype, shape) in zip(node.output, outputs_info, strict=True)]
+        input_specs = [(name, x.dtype, x.shape) for name, x in zip(node.input, arrays, strict=True)]
+        outputs = [
+            (name, dtype, shape) for name, (dtype, shape) in zip(node.output, outputs_info, strict=True)
+        ]
         infos = [
             [
                 helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
                 for name, dtype, shape in side
             ]
-            for side in (given, made)
+            for side in (input_specs, outputs)
         ]
         opset = kwargs.pop("opset_version", _onnx.defs.onnx_opset_version())
         graph = helper.make_graph([node], "node", *infos)

@@ -160,9 +160,9 @@ def _method(op: Op) -> str:
         parameters.append("*")
     parameters.append("name: str | None = None")
     operands = ", ".join(f"*{o.name}" if o.variadic else o.name for o in op.operands)
-    given = f"({operands}{',' if len(op.operands) == 1 else ''})"
+    arguments = f"({operands}{',' if len(op.operands) == 1 else ''})"
     attributes = ", ".join(f'at.{_encoder(a)}("{a.name}", {a.name})' for a in op.attributes)
-    call = f'self.node("{op.name}", {given}, at.given({attributes}), {len(op.results)}, name)'
+    call = f'self.node("{op.name}", {arguments}, at.given({attributes}), {len(op.results)}, name)'
     single = len(op.results) == 1
     returned = "Value" if single else f"tuple[{', '.join(['Value'] * len(op.results))}]"
     if single:

@@ -94,7 +94,7 @@ Each line is one program in f32 that a test compiles, or finds unsupported. Resu
 
 def page() -> str:
     """The page as the tests have it."""
-    found = edges()
+    all_edges = edges()
     compared, compiled = _seen(CPU), _seen(GPU)
     rows = ((f"`{op}`", _column(compared[op]), _column(compiled[op])) for op in sorted(compared | compiled))
     return _TEXT.format(
@@ -102,8 +102,8 @@ def page() -> str:
         gpu=GPU,
         violations=len(violations()) + len(quantized_violations()),
         ops=_table(("op", "compared on a CPU", f"compiled for `{GPU}`"), rows),
-        stablehlo=_outcomes(edge for edge in found if edge.format == "stablehlo"),
-        linalg=_outcomes(edge for edge in found if edge.format == "linalg"),
+        stablehlo=_outcomes(edge for edge in all_edges if edge.format == "stablehlo"),
+        linalg=_outcomes(edge for edge in all_edges if edge.format == "linalg"),
     )
 
 
@@ -122,20 +122,20 @@ def table() -> str:
 
 def _seen(where: str) -> dict[str, set[str]]:
     """Op -> dtypes in which its programs worked; with an asterisk where not all of them did."""
-    found: dict[str, set[str]] = defaultdict(set)
+    dtypes: dict[str, set[str]] = defaultdict(set)
     if where == CPU:
-        found |= _uses(program for program in all_programs() if program.id not in REFUSED)
+        dtypes |= _uses(program for program in all_programs() if program.id not in REFUSED)
     for name in seen():
         if "." in name and not name.startswith("chlo."):
             continue
         op = name if "." in name else f"stablehlo.{name}"
         for dtype, outcome in seen()[name][where].items():
             if outcome == "partly":
-                found[op].discard(dtype)
-                found[op].add(f"{dtype}*")
+                dtypes[op].discard(dtype)
+                dtypes[op].add(f"{dtype}*")
             elif outcome == "right":
-                found[op].add(dtype)
-    return found
+                dtypes[op].add(dtype)
+    return dtypes
 
 
 def _uses(programs: Iterable[OpProgram]) -> dict[str, set[str]]:
@@ -171,9 +171,9 @@ def _sorted(dtypes: set[str]) -> list[str]:
     return [*(dtype for dtype in ALL if dtype in dtypes), *_partly(dtypes)]
 
 
-def _outcomes(found: Iterable[Edge]) -> str:
+def _outcomes(selected: Iterable[Edge]) -> str:
     order = list(Outcome)
-    rows = sorted(found, key=lambda edge: order.index(edge.outcome))
+    rows = sorted(selected, key=lambda edge: order.index(edge.outcome))
     return _table(("program", "what happens"), ((edge.name, edge.outcome.value) for edge in rows))
 
 

@@ -37,17 +37,17 @@ _STRING_ATTRIBUTE = re.compile(r' "[a-z-]+"(="[^"]*")?')
 def clang_version(clang: Sequence[str]) -> str:
     """The version of a clang, as ``22.1.8``. Raises ``OSError`` or ``ValueError`` if it is none."""
     done = subprocess.run([*clang, "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"clang version (\d+\.\d+\.\d+)", done.stdout)
-    if found is None:
+    match = re.search(r"clang version (\d+\.\d+\.\d+)", done.stdout)
+    if match is None:
         raise ValueError(f"{shlex.join(clang)} is no clang: {done.stderr.strip()}")
-    return found[1]
+    return match[1]
 
 
 def recorded_version(architecture: str) -> str:
     """The version of clang that wrote the IR of an architecture."""
-    found = re.search(r"clang (\S+)\.$", path_of(architecture).read_text().partition("\n")[0])
-    assert found is not None, path_of(architecture)
-    return found[1]
+    match = re.search(r"clang (\S+)\.$", path_of(architecture).read_text().partition("\n")[0])
+    assert match is not None, path_of(architecture)
+    return match[1]
 
 
 def path_of(architecture: str) -> Path:

@@ -91,10 +91,10 @@ def _handler(method: MethodDescriptorProto, names: dict[str, tuple[str, str]]) -
     request, response = _types(method, names)
     taken = "request_iterator: Any" if method.client_streaming else f"request: {request}"
     if method.server_streaming:
-        given = f"Iterator[{response}] | AsyncIterator[{response}]"
+        returned = f"Iterator[{response}] | AsyncIterator[{response}]"
     else:
-        given = f"{response} | Awaitable[{response}]"
-    return f"    def {method.name}(self, {taken}, context: Any) -> {given}: ...\n"
+        returned = f"{response} | Awaitable[{response}]"
+    return f"    def {method.name}(self, {taken}, context: Any) -> {returned}: ...\n"
 
 
 def _types(method: MethodDescriptorProto, names: dict[str, tuple[str, str]]) -> tuple[str, str]:

@@ -48,16 +48,20 @@ def _line(seconds: float, size: int, launches: int) -> str:
     return f"{seconds:6.2f} s {size / 1024:8.1f} KiB {launches:5} launches"
 
 
-def summary(found: dict[str, Result], seconds: float) -> str:
+def summary(results: dict[str, Result], seconds: float) -> str:
     """How many kinds take no longer than ``seconds``, and which do."""
-    over = [kind for kind, one in found.items() if isinstance(one, str) or one[0] > seconds]
-    within = f"{len(found) - len(over)} of {len(found)} kinds within {seconds:g} s"
+    over = [kind for kind, result in results.items() if isinstance(result, str) or result[0] > seconds]
+    within = f"{len(results) - len(over)} of {len(results)} kinds within {seconds:g} s"
     return within + (f"; not: {', '.join(over)}" if over else "")
 
 
-def table(found: dict[str, Result], least: float) -> str:
+def table(results: dict[str, Result], least: float) -> str:
     """The kinds that took ``least`` seconds and more, the longest first, as Markdown."""
-    rows = [(kind, one) for kind, one in found.items() if not isinstance(one, str) and one[0] >= least]
+    rows = [
+        (kind, result)
+        for kind, result in results.items()
+        if not isinstance(result, str) and result[0] >= least
+    ]
     lines = ["| 1,000 times | s | KiB of code | launches |", "| --- | --- | --- | --- |"]
     for kind, (seconds, size, launches) in sorted(rows, key=lambda row: -row[1][0]):
         name = kind if kind in NETWORKS else f"`{kind}`"
@@ -75,22 +79,22 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=float)
     options = parser.parse_args()
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     if options.json is not None and options.json.exists():
-        found = json.loads(options.json.read_text())["kinds"]
+        results = json.loads(options.json.read_text())["kinds"]
     measure(program("add", 2), options.target)
     for kind in options.kinds or (*KINDS, MIXED, *NETWORKS):
-        if kind in found:
+        if kind in results:
             continue
-        result = found[kind] = _tried(kind, options.count, options.target)
+        result = results[kind] = _tried(kind, options.count, options.target)
         shown = result if isinstance(result, str) else _line(*result)
         print(f"{kind:34} {shown}", flush=True)
         if options.json is not None:
-            options.json.write_text(json.dumps({"count": options.count, "kinds": found}, indent=1) + "\n")
-    print(summary(found, options.seconds))
+            options.json.write_text(json.dumps({"count": options.count, "kinds": results}, indent=1) + "\n")
+    print(summary(results, options.seconds))
     if options.table is not None:
-        print(table(found, options.table))
-    return int(any(isinstance(one, str) or one[0] > options.seconds for one in found.values()))
+        print(table(results, options.table))
+    return int(any(isinstance(outcome, str) or outcome[0] > options.seconds for outcome in results.values()))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ def stacked(layer: str, one_behind_the_other: bool = True) -> str:
 def residual() -> str:
     """Blocks of two convolutions, each with a bias, with weights of their own."""
     value, weights, bias = "tensor<1x16x16x32xf32>", "tensor<3x3x32x32xf32>", "tensor<32xf32>"
-    given, lines = [f"%v0: {value}"], [f"%z = stablehlo.constant dense<0.0> : {value}"]
+    arguments, lines = [f"%v0: {value}"], [f"%z = stablehlo.constant dense<0.0> : {value}"]
     for n in range(LAYERS):
         for part, source in (("a", f"%v{n}"), ("b", f"%h{n}a")):
             own = f"{n}{part}"
-            given += [f"%w{own}: {weights}", f"%b{own}: {bias}"]
+            arguments += [f"%w{own}: {weights}", f"%b{own}: {bias}"]
             lines += [
                 f"%c{own} = stablehlo.convolution({source}, %w{own}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]"
                 "->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]} "
@@ -40,7 +40,7 @@ def residual() -> str:
         lines.append(f"%u{n} = stablehlo.add %t{n}b, %v{n} : {value}")
         lines.append(f"%v{n + 1} = stablehlo.maximum %u{n}, %z : {value}")
     body = "\n".join(lines)
-    return f"func.func @main({', '.join(given)}) -> {value} {{\n{body}\nreturn %v{LAYERS} : {value}\n}}\n"
+    return f"func.func @main({', '.join(arguments)}) -> {value} {{\n{body}\nreturn %v{LAYERS} : {value}\n}}\n"
 
 
 NETWORKS: dict[str, Callable[[], str]] = {

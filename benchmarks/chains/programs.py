@@ -36,10 +36,13 @@ def chain(kind: str, count: int) -> str:
         for number in range(count)
     ]
     arguments = ", ".join(
-        [f"%x: {value}, %w: {value}, {_GIVEN}", *dict.fromkeys(one.given for one in kinds if one.given)]
+        [
+            f"%x: {value}, %w: {value}, {_GIVEN}",
+            *dict.fromkeys(member.given for member in kinds if member.given),
+        ]
     )
     body = "\n".join(["%z = stablehlo.constant dense<0.0> : tensor<f32>", *steps])
-    functions = "".join(dict.fromkeys(one.functions for one in kinds))
+    functions = "".join(dict.fromkeys(member.functions for member in kinds))
     return f"{functions}func.func @main({arguments}) -> {value} {{\n{body}\nreturn %v{count} : {value}\n}}\n"
 
 

@@ -29,10 +29,10 @@ def _less(how: str) -> str:
     return "{{\n" + _BODY.format(lines=lines, kind="i1") + "\n}}"
 
 
-def _spread(made: str) -> str:
+def _spread(operation: str) -> str:
     """A row as the value of the chain."""
     return (
-        f'{made}\n{{y}} = "stablehlo.broadcast_in_dim"({{y}}r) <{{{{broadcast_dimensions = array<i64: 0>}}}}> : '
+        f'{operation}\n{{y}} = "stablehlo.broadcast_in_dim"({{y}}r) <{{{{broadcast_dimensions = array<i64: 0>}}}}> : '
         f"({_ROW}) -> {VALUE}"
     )
 

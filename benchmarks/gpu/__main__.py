@@ -41,9 +41,9 @@ def main() -> None:
     torch: Any = importlib.import_module("torch")
     if not torch.cuda.is_available():
         sys.exit("no GPU for PyTorch: nothing was measured (this PyTorch has no CUDA)")
-    found = measured(torch, device, arguments.only, arguments.rounds)
+    report = measured(torch, device, arguments.only, arguments.rounds)
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def measured(torch: Any, device: Device, only: str, rounds: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def measured(torch: Any, device: Device, only: str, rounds: int) -> dict[str, An
 
     runs = [name for name in GPU_TARGETS if GpuTarget(name).runs_on(device.capability) and name[-1].isdigit()]
     copied = _copy_bandwidth(torch, rounds)
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(0),
         "cuda": ".".join(map(str, device.driver.version)),
@@ -62,7 +62,7 @@ def measured(torch: Any, device: Device, only: str, rounds: int) -> dict[str, An
         "copy_gb_per_s": copied,
         "cases": [],
     }
-    print(json.dumps({name: value for name, value in found.items() if name != "cases"}))
+    print(json.dumps({name: value for name, value in report.items() if name != "cases"}))
     print(
         f"{'case':18} {'us':>9} {'of copy':>8} {'TFLOP/s':>8} {'x eager':>8} {'x inductor':>10} "
         f"{'x special':>9}  error"
@@ -71,10 +71,10 @@ def measured(torch: Any, device: Device, only: str, rounds: int) -> dict[str, An
         for case in cases():
             if fnmatch.fnmatch(case.name, only):
                 result = _case(torch, client, case, runs[-1], rounds, copied)
-                found["cases"].append(result)
-    found["call_us"] = _overhead(torch, runs[-1])
-    print(f"a call of a kernel of 1,024 elements takes {found['call_us']:.1f} us of this CPU")
-    return found
+                report["cases"].append(result)
+    report["call_us"] = _overhead(torch, runs[-1])
+    print(f"a call of a kernel of 1,024 elements takes {report['call_us']:.1f} us of this CPU")
+    return report
 
 
 def _case(torch: Any, client: Any, case: Any, target: str, rounds: int, copied: float) -> dict[str, Any]:

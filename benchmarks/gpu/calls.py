@@ -55,21 +55,21 @@ def measured(rounds: int) -> None:
         "two launches and a workspace": kernel,
     }
     for name, make in kernels.items():
-        made: Any = make()
+        compiled: Any = make()
         exported: Any = View(x, 0)
         ways: dict[str, Callable[[], Any]] = {
-            "own arrays, context not current": lambda made=made: made(x),
-            "arrays through DLPack": lambda made=made, exported=exported: made(exported),
+            "own arrays, context not current": lambda compiled=compiled: compiled(x),
+            "arrays through DLPack": lambda compiled=compiled, exported=exported: compiled(exported),
             "of that their export": lambda exported=exported: exported.__dlpack__(stream=1, max_version=None),
         }
         for way, call in ways.items():
             print(f"{name:30} {way:34} {_least(call, rounds):6.1f} us")
-        made(x)
-        (plan,) = made._gpu._plans.values()  # pyright: ignore[reportPrivateUsage]
+        compiled(x)
+        (plan,) = compiled._gpu._plans.values()  # pyright: ignore[reportPrivateUsage]
         short = for_torch(plan, torch.device("cpu"), lambda: 0)
         with device.driver.within(device.context):
             ways = {
-                "own arrays": lambda made=made: made(x),
+                "own arrays": lambda compiled=compiled: compiled(x),
                 "PyTorch's, but for its allocator": lambda short=short: short((tensor,)),
             }
             for way, call in ways.items():

@@ -40,15 +40,15 @@ _BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 def cases() -> list[Case]:
     """All of them."""
-    found = [_pointwise("f32"), _pointwise("bf16")]
+    suite = [_pointwise("f32"), _pointwise("bf16")]
     for row in (256, 1024, 4096, 16384):
-        found += [_softmax(row), _rms_norm(row), _layer_norm(row)]
-    found += [_sum("sum", (_ELEMENTS,)), _sum("column_sums", (_ELEMENTS // 1024, 1024))]
-    found += [_transpose("f32"), _transpose("bf16")]
-    found += [_matmul(size) for size in (1024, 2048, 4096, 8192)]
-    found += [_attention(length, causal, "bf16") for length in (1024, 4096) for causal in (False, True)]
-    found += [_attention(1024, causal, "f32") for causal in (False, True)]
-    return found
+        suite += [_softmax(row), _rms_norm(row), _layer_norm(row)]
+    suite += [_sum("sum", (_ELEMENTS,)), _sum("column_sums", (_ELEMENTS // 1024, 1024))]
+    suite += [_transpose("f32"), _transpose("bf16")]
+    suite += [_matmul(size) for size in (1024, 2048, 4096, 8192)]
+    suite += [_attention(length, causal, "bf16") for length in (1024, 4096) for causal in (False, True)]
+    suite += [_attention(1024, causal, "f32") for causal in (False, True)]
+    return suite
 
 
 def _kind(dtype: str, *sizes: int) -> str:
@@ -110,7 +110,7 @@ def _rms_norm(row: int) -> Case:
 
 def _layer_norm(row: int) -> Case:
     count = _ELEMENTS // row
-    whole, rows, one = _kind("f32", count, row), _kind("f32", count), _kind("f32", row)
+    whole, rows, vector = _kind("f32", count, row), _kind("f32", count), _kind("f32", row)
     body = f"""%n = stablehlo.constant dense<{float(row)}> : {whole}
       %c = stablehlo.constant dense<1.0e-05> : {whole}
       {_reduced("sum", "a0", "0.0", "add", whole, rows)}
@@ -122,15 +122,15 @@ def _layer_norm(row: int) -> Case:
       %v = stablehlo.add %w, %c : {whole}
       %i = stablehlo.rsqrt %v : {whole}
       %s = stablehlo.multiply %d, %i : {whole}
-      %g = stablehlo.broadcast_in_dim %a1, dims = [1] : ({one}) -> {whole}
-      %b = stablehlo.broadcast_in_dim %a2, dims = [1] : ({one}) -> {whole}
+      %g = stablehlo.broadcast_in_dim %a1, dims = [1] : ({vector}) -> {whole}
+      %b = stablehlo.broadcast_in_dim %a2, dims = [1] : ({vector}) -> {whole}
       %t = stablehlo.multiply %s, %g : {whole}
       %r = stablehlo.add %t, %b : {whole}"""
     return Case(
         f"layer_norm/{row}",
         "f32",
         ((count, row), (row,), (row,)),
-        _main([whole, one, one], whole, body),
+        _main([whole, vector, vector], whole, body),
         8 * _ELEMENTS,
     )
 

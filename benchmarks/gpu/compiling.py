@@ -26,9 +26,11 @@ def main() -> None:
     print(f"{'case':18} {'PTX ms':>7} {'cubin ms':>9}  launches: registers, spilled, static shared bytes")
     for case in cases():
         ptx, cubin, kernel = _least(case, arguments.target, arguments.rounds)
-        found = [launch.resources for launch in kernel.interface.gpu_launches]
-        said = "; ".join(f"{x.registers}, {x.spill_bytes}, {x.static_shared}" for x in found if x is not None)
-        print(f"{case.name:18} {ptx:7.0f} {cubin:9.0f}  {len(found)}: {said}")
+        resources = [launch.resources for launch in kernel.interface.gpu_launches]
+        said = "; ".join(
+            f"{x.registers}, {x.spill_bytes}, {x.static_shared}" for x in resources if x is not None
+        )
+        print(f"{case.name:18} {ptx:7.0f} {cubin:9.0f}  {len(resources)}: {said}")
 
 
 def _least(case: Case, target: str, rounds: int) -> tuple[float, float, CompiledKernel]:

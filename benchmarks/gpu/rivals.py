@@ -25,7 +25,7 @@ def rivals(name: str) -> Rivals:
 
     family = name.partition("/")[0]
     causal = name.endswith("/causal")
-    found = {
+    families = {
         "add_relu": Rivals(lambda a, b: (a + b).relu()),
         "softmax": Rivals(lambda a: torch.softmax(a, 1)),
         "rms_norm": Rivals(lambda a: a * ((a * a).mean(1, keepdim=True) + 1e-5).rsqrt()),
@@ -39,7 +39,7 @@ def rivals(name: str) -> Rivals:
             lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
         ),
     }
-    return found[family]
+    return families[family]
 
 
 def _attention(q: Any, k: Any, v: Any, causal: bool) -> Any:

@@ -38,11 +38,11 @@ def main() -> None:
     ):
         client.compile(scale_and_shift(0), target=arguments.target)
         for case in chosen:
-            found = [
+            timings = [
                 _seconds(server.address, Path(name), case, arguments.target, number)
                 for number in range(arguments.rounds)
             ]
-            ptx, cubin = (1e3 * statistics.median(one[place] for one in found) for place in range(2))
+            ptx, cubin = (1e3 * statistics.median(timing[place] for timing in timings) for place in range(2))
             print(f"{case.name:22} {ptx:7.0f} {cubin:11.0f}", flush=True)
 
 

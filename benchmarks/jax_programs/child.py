@@ -73,7 +73,7 @@ def _ready(name: str, contender: str, folder: Path) -> dict[str, Any]:
     return {"ready": seconds, "error": error, "call": call}
 
 
-def distance(name: str, arguments: Any, found: list[Any], exact: list[Any]) -> float:
+def distance(name: str, arguments: Any, results: list[Any], exact: list[Any]) -> float:
     """The root mean square of differences, relative to that of the result; the largest of all results.
 
     Of a state, relative to its change: the weights hide what is wrong with a gradient. Infinite for other
@@ -84,13 +84,13 @@ def distance(name: str, arguments: Any, found: list[Any], exact: list[Any]) -> f
 
     from benchmarks.jax_programs.catalog import ALL
 
-    if [each.shape for each in found] != [each.shape for each in exact]:
+    if [each.shape for each in results] != [each.shape for each in exact]:
         return float("inf")
     before = jax.tree.leaves(arguments[0]) if ALL[name].updates else []
     worst = 0.0
-    for number, (one, other) in enumerate(zip(found, exact, strict=True)):
+    for number, (result, other) in enumerate(zip(results, exact, strict=True)):
         change = other - before[number] if number < len(before) else other
-        error = float(np.linalg.norm(one - other) / np.linalg.norm(change))
+        error = float(np.linalg.norm(result - other) / np.linalg.norm(change))
         worst = max(worst, error if error == error else float("inf"))
     return worst
 

@@ -35,15 +35,15 @@ class Bar:
         return self.value >= self.goal if self.least else self.value <= self.goal
 
 
-def bars(found: dict[str, Any], threads: int) -> list[Bar]:
+def bars(report: dict[str, Any], threads: int) -> list[Bar]:
     """All of them, for a number of threads."""
-    cases = [case for case in found["cases"] if case["threads"] == threads and "group" in case]
+    cases = [case for case in report["cases"] if case["threads"] == threads and "group" in case]
     return [
         *_streaming(cases),
         *_matmul(cases),
         *_graphs(cases),
-        *_compiling(cases, found.get("environment", {})),
-        *_threads(found["cases"], cases, threads),
+        *_compiling(cases, report.get("environment", {})),
+        *_threads(report["cases"], cases, threads),
     ]
 
 
@@ -53,13 +53,13 @@ def _of(cases: Cases, *groups: str) -> Cases:
 
 def _against(cases: Cases, *rivals: str) -> dict[str, float]:
     """By kernel, times faster than the best of these rivals; than the best of all where none is named."""
-    found: dict[str, float] = {}
+    best: dict[str, float] = {}
     for case in cases:
         names = rivals or tuple(filter(None, [best_rival(case)]))
         each = [value[0] for name in names if (value := ratios(case, name))]
         if each:
-            found[case["name"]] = min(each)
-    return found
+            best[case["name"]] = min(each)
+    return best
 
 
 def _mean(text: str, values: dict[str, float], goal: float) -> Bar:
@@ -170,9 +170,9 @@ def _threads(every: Cases, cases: Cases, threads: int) -> list[Bar]:
     machine: list[float] = []
     for case in cases:
         single = alone.get(case["name"])
-        one, more = (_seconds(each) for each in (single, case))
-        if case["bound"] == "compute" and single and one and more and one > 1e-3:
-            gains[case["name"]] = one / more
+        serial, more = (_seconds(each) for each in (single, case))
+        if case["bound"] == "compute" and single and serial and more and serial > 1e-3:
+            gains[case["name"]] = serial / more
             if case.get("beat") and single.get("beat"):
                 pair = (statistics.median(each["beat"]) for each in (single, case))
                 machine.append(threads * next(pair) / next(pair))

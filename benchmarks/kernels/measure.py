@@ -69,7 +69,7 @@ class Bench:
         with torch.no_grad(), jax.enable_x64(any(array.dtype == "float64" for array in inputs)):
             expected = pytorch.reference(case, inputs)
             built, rows = self._built(case, inputs, expected)
-            calls = {name: _Turns(one.call, self._options) for name, one in built.items()}
+            calls = {name: _Turns(contender.call, self._options) for name, contender in built.items()}
             facts = self._facts(case, inputs, expected)
             if calls and (beat := self._beat(facts)):
                 calls[_BEAT] = _Turns(beat, self._options, share=0.2)
@@ -115,9 +115,9 @@ class Bench:
         rows: dict[str, dict[str, Any]] = {}
         for name, build in self._builders(expected):
             try:
-                one = build(case, inputs)
-                found = one.read(one.call())
-                worst = max(error_of(got, due) for got, due in zip(found, expected, strict=True))
+                contender = build(case, inputs)
+                outputs = contender.read(contender.call())
+                worst = max(error_of(got, due) for got, due in zip(outputs, expected, strict=True))
             except Absent as reason:
                 rows[name] = {"absent": str(reason)}
                 continue
@@ -126,13 +126,13 @@ class Bench:
                 continue
             rows[name] = {
                 "error": worst,
-                "compile_s": one.compile_s,
-                "compile_cpu_s": one.compile_cpu_s,
-                "stages": one.stages,
-                "launches": one.launches,
+                "compile_s": contender.compile_s,
+                "compile_cpu_s": contender.compile_cpu_s,
+                "stages": contender.stages,
+                "launches": contender.launches,
             }
             if worst <= case.tolerance:
-                built[name] = one
+                built[name] = contender
             else:
                 rows[name]["absent"] = f"wrong: error {worst:.1e}, allowed {case.tolerance:.0e}"
         return built, rows

@@ -31,26 +31,26 @@ BEGIN, END = "<!-- begin: written by benchmarks.kernels.page -->", "<!-- end -->
 
 
 def main() -> None:
-    found = json.loads(Path(sys.argv[1]).read_text())
-    text = replaced(PAGE.read_text(), found)
+    report = json.loads(Path(sys.argv[1]).read_text())
+    text = replaced(PAGE.read_text(), report)
     if sys.argv[2:] == ["--write"]:
         PAGE.write_text(text)
     else:
         print(text, end="")
 
 
-def replaced(text: str, found: dict[str, Any]) -> str:
+def replaced(text: str, report: dict[str, Any]) -> str:
     """The page with this run in it instead of the one it has."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not after:
         raise SystemExit(f"the page has no lines {BEGIN!r} and {END!r}")
-    return "\n".join([before + BEGIN, *stand(found), END + after])
+    return "\n".join([before + BEGIN, *stand(report), END + after])
 
 
-def stand(found: dict[str, Any]) -> Iterator[str]:
+def stand(report: dict[str, Any]) -> Iterator[str]:
     """Lines of Markdown: a run, its machine, all tables."""
-    environment = found["environment"]
+    environment = report["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in environment["rivals"].items())
     yield f"\n## Run of {environment['date'][:10]}\n"
     names = ("cpu", "cores", "target", "numerics", "rounds", "budget", "clock")
@@ -61,13 +61,13 @@ def stand(found: dict[str, Any]) -> Iterator[str]:
         yield "Inductor's cache was warm, so its compile times are not cold."
     yield ""
     yield from _table(
-        ("threads", "multiply-adds, GFLOP/s", *_COPIES, "kernels for"), map(_machine, found["machines"])
+        ("threads", "multiply-adds, GFLOP/s", *_COPIES, "kernels for"), map(_machine, report["machines"])
     )
-    counts = [machine["threads"] for machine in found["machines"]]
+    counts = [machine["threads"] for machine in report["machines"]]
     for threads in counts:
-        yield from page(found, threads)
+        yield from page(report, threads)
     if len(counts) > 1:
-        yield from side_by_side(found, counts[0], counts[-1])
+        yield from side_by_side(report, counts[0], counts[-1])
 
 
 def _machine(machine: dict[str, Any]) -> tuple[str, ...]:
@@ -76,17 +76,17 @@ def _machine(machine: dict[str, Any]) -> tuple[str, ...]:
     return str(machine["threads"]), f"{machine['fma_peak_gflops']:.0f}", *copies, kernels
 
 
-def page(found: dict[str, Any], threads: int) -> Iterator[str]:
+def page(report: dict[str, Any], threads: int) -> Iterator[str]:
     """Lines of Markdown for one number of threads."""
-    cases = [case for case in found["cases"] if case["threads"] == threads]
+    cases = [case for case in report["cases"] if case["threads"] == threads]
     yield f"\n### {threads} thread{'s' if threads > 1 else ''}\n"
     if threads == 1:
         yield from (f"![{text}](../pictures/kernels-{name}-1.png)" for name, text in _PICTURES.items())
         yield ""
-    late = beside_others(found["cases"], threads)
+    late = beside_others(report["cases"], threads)
     yield f"Samples that began while other contenders' threads ran, after waiting a second: {late}.\n"
-    yield from _table(("bar", "goal", "here", ""), map(_bar, bars(found, threads)))
-    yield from _table(("group", "kernels", *_RIVALS, "best rival"), _groups(found, threads))
+    yield from _table(("bar", "goal", "here", ""), map(_bar, bars(report, threads)))
+    yield from _table(("group", "kernels", *_RIVALS, "best rival"), _groups(report, threads))
     heads = ("kernel", "us a call", "us of code alone", "of the limit", "best rival", "times faster (spread)")
     yield from _table((*heads, *_RIVALS), (_kernel(case) for case in cases if _timed(case)))
     rest = [(case["name"], _why(case)) for case in cases if not _timed(case)]
@@ -94,9 +94,9 @@ def page(found: dict[str, Any], threads: int) -> Iterator[str]:
         yield from _table(("not timed", "why"), rest)
 
 
-def side_by_side(found: dict[str, Any], few: int, many: int) -> Iterator[str]:
+def side_by_side(report: dict[str, Any], few: int, many: int) -> Iterator[str]:
     """Lines of Markdown: what more threads make of each kernel, for kcache and for the best rival of each."""
-    rows = {threads: _by_name(found, threads) for threads in (few, many)}
+    rows = {threads: _by_name(report, threads) for threads in (few, many)}
     yield f"\n### {few} and {many} threads\n"
     heads = ("kernel", f"us, {few}", f"us, {many}", "kcache gains", "JAX gains", "Inductor gains")
     best = tuple(f"against the best rival, {threads}" for threads in (few, many))
@@ -104,8 +104,8 @@ def side_by_side(found: dict[str, Any], few: int, many: int) -> Iterator[str]:
     yield from _table((*heads, *best), (_both(rows[few][name], rows[many][name]) for name in both))
 
 
-def _by_name(found: dict[str, Any], threads: int) -> dict[str, dict[str, Any]]:
-    cases = (case for case in found["cases"] if case["threads"] == threads and _timed(case))
+def _by_name(report: dict[str, Any], threads: int) -> dict[str, dict[str, Any]]:
+    cases = (case for case in report["cases"] if case["threads"] == threads and _timed(case))
     return {case["name"]: case for case in cases}
 
 
@@ -144,8 +144,8 @@ def _bar(bar: Any) -> tuple[str, ...]:
     return bar.text, f"{'at least' if bar.least else 'at most'} {bar.goal:g}", where, verdict
 
 
-def _groups(found: dict[str, Any], threads: int) -> Iterator[tuple[str, ...]]:
-    for group, row in by_group(found["cases"], threads).items():
+def _groups(report: dict[str, Any], threads: int) -> Iterator[tuple[str, ...]]:
+    for group, row in by_group(report["cases"], threads).items():
         means = (row["rivals"].get(name) for name in _RIVALS)
         counts = f"{row['timed']} of {row['kernels']}"
         yield group, counts, *(_number(value) for value in means), _number(row["best"])
@@ -180,7 +180,7 @@ def _kernel(case: dict[str, Any]) -> tuple[str, ...]:
         limit,
         rival,
         spread,
-        *(f"{one[0]:.2f}" if one else "" for one in against),
+        *(f"{ratio[0]:.2f}" if ratio else "" for ratio in against),
     )
 
 

@@ -20,16 +20,16 @@ COLOURS = {
 OURS_COLOUR = "#1f6f8b"
 
 
-def draw(found: dict[str, Any], folder: Path) -> list[Path]:
+def draw(report: dict[str, Any], folder: Path) -> list[Path]:
     """PNG files, three for each number of threads. Needs matplotlib, of the extra ``bench``."""
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for machine in found["machines"]:
+    for machine in report["machines"]:
         threads = machine["threads"]
-        cases = [case for case in found["cases"] if case["threads"] == threads and "group" in case]
+        cases = [case for case in report["cases"] if case["threads"] == threads and "group" in case]
         pictures = {
             "groups": (_groups, (9, 6), (by_group(cases, threads),)),
             "kernels": (_kernels, (9, 2 + 0.19 * len(cases)), (cases,)),
@@ -38,7 +38,7 @@ def draw(found: dict[str, Any], folder: Path) -> list[Path]:
         for name, (paint, size, arguments) in pictures.items():
             figure, axes = pyplot.subplots(figsize=size)
             paint(axes, *arguments)
-            figure.suptitle(_title(found["environment"], threads), fontsize=9)
+            figure.suptitle(_title(report["environment"], threads), fontsize=9)
             figure.tight_layout()
             path = folder / f"kernels-{name}-{threads}.png"
             figure.savefig(path, dpi=100)

@@ -83,19 +83,19 @@ def _time(row: dict[str, Any]) -> str:
     return f"{seconds * 1e6:9.1f} us" if seconds < 0.01 else f"{seconds * 1e3:9.1f} ms"
 
 
-def print_summary(found: dict[str, Any]) -> None:
+def print_summary(report: dict[str, Any]) -> None:
     """Geometric means by group, for each number of threads."""
-    for machine in found["machines"]:
+    for machine in report["machines"]:
         threads = machine["threads"]
         print(f"\n{threads} thread(s): times faster, geometric mean; the worst against the best rival")
-        for group, row in by_group(found["cases"], threads).items():
+        for group, row in by_group(report["cases"], threads).items():
             means = ", ".join(f"{name} {value:.2f}" for name, value in row["rivals"].items())
             worst = "{}: {:.2f}".format(*row["slowest"]) if row["slowest"] else "-"
             best = f"{row['best']:.2f}" if row["best"] else "-"
             print(f"{group:22} {row['timed']} of {row['kernels']}: best rival {best}; {means}; worst {worst}")
-        print(f"turns beside other contenders' threads: {beside_others(found['cases'], threads)}")
+        print(f"turns beside other contenders' threads: {beside_others(report['cases'], threads)}")
         print("\nbars:")
-        for bar in bars(found, threads):
+        for bar in bars(report, threads):
             value = "not measured" if bar.value is None else f"{bar.value:.2f}"
             verdict = {None: "", True: "met", False: "MISSED"}[bar.met]
             sign = ">=" if bar.least else "<="

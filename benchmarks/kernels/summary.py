@@ -67,7 +67,7 @@ def by_group(cases: list[dict[str, Any]], threads: int) -> dict[str, dict[str, A
 
 def _mean_row(members: list[dict[str, Any]]) -> dict[str, Any]:
     names = sorted({name for case in members for name in rivals_of(case)})
-    found = {name: [each[0] for case in members if (each := ratios(case, name))] for name in names}
+    by_name = {name: [each[0] for case in members if (each := ratios(case, name))] for name in names}
     best = {
         case["name"]: each[0]
         for case in members
@@ -77,7 +77,7 @@ def _mean_row(members: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "kernels": len(members),
         "timed": len(best),
-        "rivals": {name: geometric_mean(values) for name, values in found.items() if values},
+        "rivals": {name: geometric_mean(values) for name, values in by_name.items() if values},
         "best": geometric_mean(best.values()),
         "slowest": slowest and [slowest, best[slowest]],
     }

@@ -59,12 +59,12 @@ def versions() -> dict[str, str]:
     }
 
 
-def run(options: argparse.Namespace, found: dict[str, Any]) -> None:
+def run(options: argparse.Namespace, report: dict[str, Any]) -> None:
     """Measure what ``found`` lacks; the file is written after each row."""
     for threads in options.threads:
         for model in options.models:
             name = key(model, threads, options.dtype)
-            if name in found["rows"]:
+            if name in report["rows"]:
                 continue
             with tempfile.TemporaryDirectory(prefix="kcache-models-") as folder:
                 (Path(folder) / "server").mkdir()
@@ -80,23 +80,23 @@ def run(options: argparse.Namespace, found: dict[str, Any]) -> None:
                         Path(folder),
                         server.address,
                     )
-            found["rows"][name] = {"model": model, "threads": threads, "dtype": options.dtype, **row}
+            report["rows"][name] = {"model": model, "threads": threads, "dtype": options.dtype, **row}
             print(*lines({name: row}, options.contenders), sep="\n", flush=True)
             if options.json:
                 options.json.parent.mkdir(parents=True, exist_ok=True)
-                options.json.write_text(json.dumps(found, indent=1) + "\n")
+                options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def main() -> None:
     options = arguments()
     clear_and_restart("benchmarks.models")
-    found: dict[str, Any] = {"environment": {**description(), "packages": versions()}, "rows": {}}
+    report: dict[str, Any] = {"environment": {**description(), "packages": versions()}, "rows": {}}
     if options.json and options.json.exists():
-        found["rows"] = json.loads(options.json.read_text())["rows"]
-    run(options, found)
-    print("", *lines(found["rows"], options.contenders), sep="\n")
+        report["rows"] = json.loads(options.json.read_text())["rows"]
+    run(options, report)
+    print("", *lines(report["rows"], options.contenders), sep="\n")
     if options.pictures:
-        print(*draw(found, options.pictures), sep="\n")
+        print(*draw(report, options.pictures), sep="\n")
 
 
 if __name__ == "__main__":

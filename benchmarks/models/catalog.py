@@ -96,7 +96,7 @@ ALL = {**MODELS, SMOKE: Model(_smoke, lambda: (torch.randn(1, 64),))}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
-def made(name: str, dtype: str = "f32") -> tuple[nn.Module, Inputs]:
+def instantiate(name: str, dtype: str = "f32") -> tuple[nn.Module, Inputs]:
     """The model and its inputs, the same in every process. Raises ``ImportError`` without its package."""
     torch.manual_seed(0)
     model, kind = ALL[name], DTYPES[dtype]

@@ -65,10 +65,10 @@ def answers(name: str, dtype: str, contender: str, threads: int, folder: Path) -
 def _reference(name: str, dtype: str, folder: Path) -> dict[str, Any]:
     import torch
 
-    from benchmarks.models.catalog import made
+    from benchmarks.models.catalog import instantiate
     from benchmarks.models.contenders import eager
 
-    module, inputs = made(name, dtype)
+    module, inputs = instantiate(name, dtype)
     call, read = eager(module, inputs, 0, folder)
     single = read(call())
     wide = tuple(each.double() if each.is_floating_point() else each for each in inputs)
@@ -81,10 +81,10 @@ def _reference(name: str, dtype: str, folder: Path) -> dict[str, Any]:
 def _ready(name: str, dtype: str, contender: str, threads: int, folder: Path) -> dict[str, Any]:
     import torch
 
-    from benchmarks.models.catalog import made
+    from benchmarks.models.catalog import instantiate
     from benchmarks.models.contenders import CONTENDERS, decisions
 
-    module, inputs = made(name, dtype)
+    module, inputs = instantiate(name, dtype)
     began = time.perf_counter()
     run, read = CONTENDERS[contender](module, inputs, threads, folder)
 
@@ -99,16 +99,16 @@ def _ready(name: str, dtype: str, contender: str, threads: int, folder: Path) ->
     return {"ready": seconds, "error": error, "decisions": decisions(), "call": call, "inputs": inputs}
 
 
-def distance(found: list[Any], exact: list[Any]) -> float:
+def distance(results: list[Any], exact: list[Any]) -> float:
     """The root mean square of differences, relative to that of the output; the largest of all outputs.
 
     Infinite for other shapes and NaN. An element that is wrong shows, as f32 alone is off by 1e-7 or 1e-6,
     and bf16 by 1e-2.
     """
-    if [tuple(each.shape) for each in found] != [tuple(each.shape) for each in exact]:
+    if [tuple(each.shape) for each in results] != [tuple(each.shape) for each in exact]:
         return float("inf")
-    pairs = zip(found, exact, strict=True)
-    errors = [float((one.double() - other).norm() / other.norm()) for one, other in pairs]
+    pairs = zip(results, exact, strict=True)
+    errors = [float((result.double() - other).norm() / other.norm()) for result, other in pairs]
     return max(error if error == error else float("inf") for error in errors)
 
 

@@ -175,9 +175,9 @@ def _installed(name: str) -> Any:
 def decisions() -> list[str]:
     """What became of the graphs of kcache in this process."""
     with contextlib.suppress(ImportError):
-        from kcache_grpc.torch import decisions as made
+        from kcache_grpc.torch import decisions as list_decisions
 
-        return [str(decision) for decision in made()]
+        return [str(decision) for decision in list_decisions()]
     return []
 
 

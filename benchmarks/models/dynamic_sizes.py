@@ -24,7 +24,7 @@ from torch import nn
 import kcache_grpc as kcache
 from benchmarks.bound_arguments import computed
 from benchmarks.environment import clear_and_restart, description
-from benchmarks.models.catalog import Inputs, made
+from benchmarks.models.catalog import Inputs, instantiate
 from benchmarks.rounds import interleave, ratio
 
 MODELS = ("resnet50", "mobilenetv3", "vit", "bert", "gpt2-prefill")
@@ -70,20 +70,20 @@ def caller(kernel: Any, inputs: Inputs) -> Callable[[], Any]:
 
 def measured(client: kcache.Client, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of processor times, dynamic / static, by size."""
-    module, inputs = made(name)
+    module, inputs = instantiate(name)
     axis = AXES[options.axis]
 
-    def kernel(given: Inputs, dynamic: bool) -> Any:
+    def kernel(arguments: Inputs, dynamic: bool) -> Any:
         if options.axis == "length":
-            return of_module(module, given, dynamic, options.bound)
-        return of_export(client, module, given, dynamic, options.bound)
+            return of_module(module, arguments, dynamic, options.bound)
+        return of_export(client, module, arguments, dynamic, options.bound)
 
     dynamic = kernel(sized(inputs, axis, TRACED), True)
     rows: dict[str, Any] = {}
     for size in options.sizes or SIZES[options.axis]:
-        given = sized(inputs, axis, size)
-        static = kernel(given, False)
-        calls = {"dynamic": caller(dynamic, given), "static": caller(static, given)}
+        sized_inputs = sized(inputs, axis, size)
+        static = kernel(sized_inputs, False)
+        calls = {"dynamic": caller(dynamic, sized_inputs), "static": caller(static, sized_inputs)}
         for result, expected in zip(*(call() for call in calls.values()), strict=True):
             torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
         contenders = {each: computed(call) for each, call in calls.items()}

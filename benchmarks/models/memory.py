@@ -43,11 +43,11 @@ def child(model: str, contender: str, calls: int, folder: Path) -> dict[str, Any
     """Measured in this process."""
     import torch
 
-    from benchmarks.models.catalog import made
+    from benchmarks.models.catalog import instantiate
     from benchmarks.models.contenders import CONTENDERS, onnx_runtime
 
     torch.set_num_threads(1)
-    module, inputs = made(model)
+    module, inputs = instantiate(model)
     weights = sum(tensor.nbytes for tensor in [*module.parameters(), *module.buffers()])
     with torch.no_grad():
         if contender == ONNX_RUNTIME:
@@ -123,9 +123,13 @@ def _answer(model: str, contender: str, calls: int, folder: str, address: str) -
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def row(model: str, found: dict[str, Any]) -> str:
-    cells = [f"{found[name] / _MIB:.1f}" for name in ("weights", "prepared", "workspace", "outputs")]
-    cells += [f"{found['onnxruntime'] / _MIB:.1f}", f"{found['ratio']:.2f}", f"{found['growth'] / _MIB:.1f}"]
+def row(model: str, report: dict[str, Any]) -> str:
+    cells = [f"{report[name] / _MIB:.1f}" for name in ("weights", "prepared", "workspace", "outputs")]
+    cells += [
+        f"{report['onnxruntime'] / _MIB:.1f}",
+        f"{report['ratio']:.2f}",
+        f"{report['growth'] / _MIB:.1f}",
+    ]
     return f"| {' | '.join([model, *cells])} |"
 
 

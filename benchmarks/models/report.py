@@ -53,9 +53,9 @@ def lines(rows: dict[str, Row], names: Sequence[str]) -> Iterable[str]:
 
 def _mean(rows: dict[str, Row], rival: str, ours: str) -> Iterable[str]:
     ratios = [
-        ratio(found[rival], found[ours])[0]
+        ratio(by_name[rival], by_name[ours])[0]
         for row in rows.values()
-        if {rival, ours} <= (found := samples(row)).keys()
+        if {rival, ours} <= (by_name := samples(row)).keys()
     ]
     if ratios:
         mean = math.prod(ratios) ** (1 / len(ratios))
@@ -71,12 +71,12 @@ def _cell(sample: Sample | None) -> str:
 
 def _best(row: Row, ours: str) -> str:
     """The time of the fastest rival over that of ``ours``, with its range over the rounds."""
-    found = samples(row)
-    rivals = [sample for name, sample in found.items() if name not in OURS]
-    if ours not in found or not rivals:
+    by_name = samples(row)
+    rivals = [sample for name, sample in by_name.items() if name not in OURS]
+    if ours not in by_name or not rivals:
         return "-"
     best = min(rivals, key=lambda sample: sample.median)
-    middle, low, high = ratio(best, found[ours])
+    middle, low, high = ratio(best, by_name[ours])
     return f"{middle:.2f} ({low:.2f}-{high:.2f}), {best.name}"
 
 

@@ -71,14 +71,14 @@ def _event(number: int) -> AuditEvent:
 async def _noting(store: Store, namespace: Namespace) -> float:
     """One look-up of one kernel: what the ledger does of it in the event loop."""
     graph = KnownGraph(_digest("p"), 1, _digest("s"), "f32[4]", Signed(b"", b"", b""))
-    found: list[Found | Missing] = [Found(graph, KnownKernel(_digest("k"), Signed(b"", b"", b""), (), 1))]
+    results: list[Found | Missing] = [Found(graph, KnownKernel(_digest("k"), Signed(b"", b"", b""), (), 1))]
     threads = StoreThreads(1)
     ledger = Ledger(store, threads, Toolchains(Toolchain(), Toolchain()))
     target, caller, digests = CpuTarget("x86-64-v3"), Caller(started=time.perf_counter()), [_digest("p")]
 
     def calls() -> None:
         for _ in range(_CALLS):
-            ledger.looked_up(namespace, caller, target, digests, found)
+            ledger.looked_up(namespace, caller, target, digests, results)
 
     times: list[float] = []
     for _ in range(_ROUNDS):

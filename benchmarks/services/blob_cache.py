@@ -141,8 +141,8 @@ def _large(cache: RemoteCache[str, bytes], server: ServerProcess, folder: Path) 
 
 
 def _same(first: Path, second: Path) -> bool:
-    with first.open("rb") as one, second.open("rb") as other:
-        while (part := one.read(1 << 20)) == other.read(1 << 20):
+    with first.open("rb") as left, second.open("rb") as other:
+        while (part := left.read(1 << 20)) == other.read(1 << 20):
             if not part:
                 return True
     return False

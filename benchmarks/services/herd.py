@@ -28,18 +28,22 @@ ORDERS = ("in-turn", "at-once", "side-by-side")
 def measure(clients: int, kernels: int, rounds: int, asking: str) -> dict[str, Any]:
     """Seconds of both sides, round by round, and what the gate leaves."""
     with tempfile.TemporaryDirectory(prefix="kcache-herd-") as folder, postgres.running() as server:
-        found = herd.run(Path(folder), server, clients=clients, kernels=kernels, rounds=rounds, asking=asking)
-    assert all((each.publishes, each.keys, each.compiles) == (kernels,) * 3 for each in found)
+        results = herd.run(
+            Path(folder), server, clients=clients, kernels=kernels, rounds=rounds, asking=asking
+        )
+    assert all((each.publishes, each.keys, each.compiles) == (kernels,) * 3 for each in results)
     return {
         "clients": clients,
         "kernels": kernels,
-        "alone_s": [each.alone.seconds for each in found],
-        "herd_s": [each.together.seconds for each in found],
-        "alone_cpu_s": _cpu([each.alone.cpu for each in found]),
-        "herd_cpu_s": _cpu([each.together.cpu for each in found]),
-        "gate_s": [1.3 * each.alone.seconds + 1 for each in found],
-        "ratio": statistics.median(each.ratio for each in found),
-        "above_1.3x_s": statistics.median(each.together.seconds - 1.3 * each.alone.seconds for each in found),
+        "alone_s": [each.alone.seconds for each in results],
+        "herd_s": [each.together.seconds for each in results],
+        "alone_cpu_s": _cpu([each.alone.cpu for each in results]),
+        "herd_cpu_s": _cpu([each.together.cpu for each in results]),
+        "gate_s": [1.3 * each.alone.seconds + 1 for each in results],
+        "ratio": statistics.median(each.ratio for each in results),
+        "above_1.3x_s": statistics.median(
+            each.together.seconds - 1.3 * each.alone.seconds for each in results
+        ),
     }
 
 

@@ -79,8 +79,8 @@ def measure(rounds: int = 12, calls: int = 300) -> dict[str, Any]:
                 size = sum(len(reply) for reply in channel.unary_stream(METHOD)(request))
         pid, address = stack.enter_context(echo_process(size))
         rivals |= {ECHO: Rival(pid, address, ANSWER), ONE_BATCH: Rival(pid, address, ONCE)}
-        one = {name: _one(stack, rival, request) for name, rival in rivals.items()}
-        first = _compared(rivals, one, rounds, calls)
+        single = {name: _one(stack, rival, request) for name, rival in rivals.items()}
+        first = _compared(rivals, single, rounds, calls)
         loop = asyncio.new_event_loop()
         stack.callback(loop.close)
         eight = {name: _eight(loop, rival, request) for name, rival in rivals.items()}
@@ -157,16 +157,20 @@ def _metered(run: Contender, pid: int, spent: list[float]) -> Contender:
     return metered
 
 
-def _gates(one: Mapping[str, Any], eight: Mapping[str, Any]) -> dict[str, Any]:
+def _gates(single: Mapping[str, Any], eight: Mapping[str, Any]) -> dict[str, Any]:
     """Of each gate what it allows, what was measured, and whether that is within."""
-    found: dict[str, Any] = {}
+    gates: dict[str, Any] = {}
     for name, bars in GATES.items():
-        measured = (one[name]["against_echo"], eight[name]["against_echo"], one[name]["cpu_against_echo"])
+        measured = (
+            single[name]["against_echo"],
+            eight[name]["against_echo"],
+            single[name]["cpu_against_echo"],
+        )
         for what, bar, (median, _, _) in zip(
             ("wall, one", "wall, eight", "CPU"), bars, measured, strict=True
         ):
-            found[f"{name}: {what}"] = {"bar": bar, "measured": round(median, 2), "met": median <= bar}
-    return found
+            gates[f"{name}: {what}"] = {"bar": bar, "measured": round(median, 2), "met": median <= bar}
+    return gates
 
 
 def _order() -> Any:

@@ -83,8 +83,8 @@ class Asking:
         for _ in range(calls):
             self._question.ask(next(self._numbers))
         if self._database.shared:
-            found = self._database.fetch(_SERVERS)
-            self._servers = [path for row in found if (path := Path(f"/proc/{row.pid}/schedstat")).exists()]
+            rows = self._database.fetch(_SERVERS)
+            self._servers = [path for row in rows if (path := Path(f"/proc/{row.pid}/schedstat")).exists()]
 
     def once(self) -> tuple[float, float, int]:
         """Microseconds of wall and CPU time of one call, and how many rows a collection found."""
@@ -116,17 +116,17 @@ def compare(asked: dict[str, Asking], rounds: int, calls: int) -> dict[str, Cost
     """
     for asking in asked.values():
         asking.warm(max(2, calls // 5))
-    found: dict[str, list[list[tuple[float, float]]]] = {size: [] for size in asked}
+    samples: dict[str, list[list[tuple[float, float]]]] = {size: [] for size in asked}
     for round in range(rounds):
         sizes = list(asked) if round % 2 else list(asked)[::-1]
-        for each in found.values():
+        for each in samples.values():
             each.append([])
         for _ in range(calls):
             answers = {size: asked[size].once() for size in sizes}
             if len({rows for _, _, rows in answers.values()}) == 1:
                 for size, (wall, cpu, _) in answers.items():
-                    found[size][-1].append((wall, cpu))
-    kept = {size: [round for round in rounds if round] for size, rounds in found.items()}
+                    samples[size][-1].append((wall, cpu))
+    kept = {size: [round for round in rounds if round] for size, rounds in samples.items()}
     return {size: _cost(rounds) for size, rounds in kept.items() if rounds}
 
 
@@ -159,7 +159,7 @@ def measure(large: Store, small: Store, chosen: argparse.Namespace) -> dict[str,
 def _ask(
     stores: dict[str, Store], asked: dict[str, dict[str, Question]], chosen: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    report: dict[str, dict[str, Any]] = {}
     for name, question in asked["small"].items():
         if chosen.only not in name:
             continue
@@ -173,8 +173,8 @@ def _ask(
         else:
             again = row(CALLS, lambda: itertools.cycle(range(SUBJECTS)))
             columns = {"any": row(CALLS, lambda: itertools.count(1)), "again": again}
-        found[name] = {column: costs for column, costs in columns.items() if costs}
-    return found
+        report[name] = {column: costs for column, costs in columns.items() if costs}
+    return report
 
 
 def _row(costs: dict[str, Cost]) -> dict[str, float]:
@@ -253,14 +253,14 @@ def main() -> None:
     clear_and_restart("benchmarks.services.scale")
     began = time.monotonic()
     with _stores(chosen) as (large, small, kind):
-        found = measure(large, small, chosen)
-    Console(width=130).print(_table(f"{kind}, {chosen.specs:,} specs; microseconds", found))
+        costs = measure(large, small, chosen)
+    Console(width=130).print(_table(f"{kind}, {chosen.specs:,} specs; microseconds", costs))
     chosen.out.mkdir(parents=True, exist_ok=True)
-    report = {"environment": description(), "seconds": time.monotonic() - began, "questions": found}
+    report = {"environment": description(), "seconds": time.monotonic() - began, "questions": costs}
     (chosen.out / f"scale-{kind}.json").write_text(json.dumps(report, indent=1) + "\n")
     slow = [
         f"{name} ({column}): {row['ratio']:.2f}x, {row['cpu_ratio']:.2f}x of CPU time"
-        for name, columns in found.items()
+        for name, columns in costs.items()
         for column, row in columns.items()
         if row["ratio"] > chosen.limit
     ]
@@ -268,10 +268,10 @@ def main() -> None:
         sys.exit("\n".join([f"above {chosen.limit}x:", *slow]))
 
 
-def _table(title: str, found: dict[str, dict[str, Any]]) -> Table:
+def _table(title: str, report: dict[str, dict[str, Any]]) -> Table:
     names = ("question", "asks for", "small", "large", "ratio (low to high)", "CPU small", "large", "ratio")
     shown = Table(*names, title=title)
-    for name, columns in found.items():
+    for name, columns in report.items():
         for column, row in columns.items():
             ratio = f"{row['ratio']:.2f}x ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
             wall = (f"{row['small_us']:,.0f}", f"{row['large_us']:,.0f}", ratio)

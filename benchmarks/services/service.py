@@ -53,7 +53,7 @@ def _contenders(address: str, folder: Path) -> Iterator[dict[str, Contender]]:
         client = stack.enter_context(kcache.Client(address, cache_dir=folder / "cache", strict=True))
         client.compile(program)
         channel = stack.enter_context(grpc.insecure_channel(address))
-        found: dict[str, Contender] = {
+        contenders: dict[str, Contender] = {
             MEMORY: lambda count: _repeat(lambda: client.compile(program), count),
             DISK: lambda count: _new_clients(address, lambda _: folder / "cache", program, "disk", count),
             REMOTE: lambda count: _new_clients(address, _new_folder(folder), program, "remote", count),
@@ -66,9 +66,9 @@ def _contenders(address: str, folder: Path) -> Iterator[dict[str, Contender]]:
             call = channel.unary_stream(METHOD)
             size = sum(len(reply) for reply in call(request))
             rival = stack.enter_context(echo_server(size))
-            found[name] = raw_call(call, request)
-            found[echo] = raw_call(rival, request)
-        yield found
+            contenders[name] = raw_call(call, request)
+            contenders[echo] = raw_call(rival, request)
+        yield contenders
 
 
 def raw_request(program: str, kinds: list[manifest_pb2.ArtifactKind], target: str = "host") -> bytes:

@@ -112,8 +112,8 @@ class _Binding:
         for unit, source in zip(units, (first, *others), strict=True):
             unit.source = replace(self.parts, source=source).run_text()
             unit.n_inputs -= len(self._request.options.bound)
-            given = [sizes for number, sizes in enumerate(unit.given) if number not in self._bound]
-            unit.given = (*given, *self.parts.shapes)
+            shapes = [sizes for number, sizes in enumerate(unit.given) if number not in self._bound]
+            unit.given = (*shapes, *self.parts.shapes)
             unit.prepared = PreparedBuffer()
 
     def _rewritten(self, source: str) -> str:

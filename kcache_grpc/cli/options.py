@@ -214,12 +214,12 @@ def _symbol(text: str) -> tuple[tuple[int, int], Dim]:
     from kcache_grpc import Dim
 
     place, *bounds = text.strip().split(":")
-    found = _PLACE.fullmatch(place)
-    given = [_BOUND.fullmatch(bound) for bound in bounds]
-    if found is None or None in given:
+    match = _PLACE.fullmatch(place)
+    matches = [_BOUND.fullmatch(bound) for bound in bounds]
+    if match is None or None in matches:
         raise ArgumentError(f"--symbols: {text!r} is not like 0.1 or 0.1:min=2:max=64:multiple_of=8")
-    named = {bound["name"]: int(bound["size"]) for bound in given if bound is not None}
-    return (int(found["arg"]), int(found["axis"])), Dim(**named)
+    named = {bound["name"]: int(bound["size"]) for bound in matches if bound is not None}
+    return (int(match["arg"]), int(match["axis"])), Dim(**named)
 
 
 def read_token(path: Path | None) -> str | None:

@@ -119,8 +119,8 @@ def _dim(pair: Any, dim: Any) -> Dim:
 def _require_row_major(layouts: Any) -> None:
     if layouts is None or layouts == "row-major":
         return
-    given = cast("Iterable[Any]", layouts)
-    if isinstance(layouts, (list, tuple)) and all(one in _ROW_MAJOR for one in given):
+    entries = cast("Iterable[Any]", layouts)
+    if isinstance(layouts, (list, tuple)) and all(layout in _ROW_MAJOR for layout in entries):
         return
     raise ArgumentError(
         f"layouts is {layouts!r}; kernels of this version take row-major contiguous arguments only: leave "

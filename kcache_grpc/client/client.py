@@ -447,10 +447,10 @@ class Client:
         return self._audit(question)
 
     def _audit(self, question: Question) -> Iterator[AuditEvent]:
-        given, token = 0, ""
+        received, token = 0, ""
         while True:
-            events, token = run(self._core.requests.audit_page(question, given, token))
-            given += len(events)
+            events, token = run(self._core.requests.audit_page(question, received, token))
+            received += len(events)
             yield from events
             if not token:
                 return

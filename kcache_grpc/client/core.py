@@ -263,13 +263,13 @@ class Core:
         """The kernels that preloaded or imported bundles have; no service is asked."""
         kernels: dict[RequestKey, Kernel] = {}
         for key, request in requests.items():
-            found = await self._io.blocking(lambda request=request: self._bundled.find(request))
-            if found is None:
+            bundled = await self._io.blocking(lambda request=request: self._bundled.find(request))
+            if bundled is None:
                 continue
-            kernel = kernels[key] = found.kernel(self._require_open)
+            kernel = kernels[key] = bundled.kernel(self._require_open)
             if request.shapes.mode == AUTO:
                 self._pin(kernel, witness_of(kernel.binding, None))
-            self._table.keep(key, found.generation, kernel)
+            self._table.keep(key, bundled.generation, kernel)
             self._used.add(request, kernel)
             self._counters.add(f"{kernel.origin}_kernels")
         return kernels
@@ -308,7 +308,7 @@ class Core:
     ) -> dict[RequestKey, Kernel]:
         """Obtain kernels; end the flights of all requests, with kernels or with the error."""
         try:
-            made = await self._services.serve(
+            served = await self._services.serve(
                 lambda obtainer: self._obtain(obtainer, list(requests.values()), deadline, progress),
                 programs=len(requests),
             )
@@ -317,7 +317,7 @@ class Core:
             for key in requests:
                 self._flights.land(key, error if told else Abandoned())
             raise
-        kernels = dict(zip(requests, made, strict=True))
+        kernels = dict(zip(requests, served, strict=True))
         for key, kernel in kernels.items():
             self._flights.land(key, kernel)
         return kernels
@@ -330,7 +330,7 @@ class Core:
             place.endpoint.require_safe_code()
         obtained = await obtainer.obtain(requests, deadline, progress)
         state = await obtainer.connection.state(deadline)
-        kernels = [self._kernel(place, state.server_id, found) for found in obtained]
+        kernels = [self._kernel(place, state.server_id, answer) for answer in obtained]
         if self._services.has_fallback and not place.embedded:
             for kernel in kernels:
                 _require_understood(kernel)
@@ -345,8 +345,8 @@ class Core:
         self._totals.offer(self._counters.snapshot())
         return kernels
 
-    def _kernel(self, place: Place, server_id: str, found: Obtained) -> Kernel:
-        stored = found.kernel
+    def _kernel(self, place: Place, server_id: str, obtained: Obtained) -> Kernel:
+        stored = obtained.kernel
         code = stored.manifest.code
         assert code is not None
         constants = [stored.blobs[constant.sha256] for constant in stored.binding.constants]
@@ -359,13 +359,13 @@ class Core:
         return Kernel(
             stored.manifest,
             stored.binding,
-            found.origin,
+            obtained.origin,
             artifacts,
             fetch,
             constants,
             service=EMBEDDED if place.embedded else self.service,
             server_id=server_id,
-            seconds_saved=found.seconds_saved,
+            seconds_saved=obtained.seconds_saved,
         )
 
     # Bundles.
@@ -446,12 +446,12 @@ class Core:
         source = await self._io.blocking(lambda: read_source(program, format))
         search = tuner.Tuner(self._io, self._services.main, self._unbound_kernel, self.config.timeout)
         with located([source.origins]):
-            found = await search.tune(_request(source, machine, plain, shapes), plan)
+            tuned = await search.tune(_request(source, machine, plain, shapes), plan)
         self._recorded.clear()
-        best = replace(plain, schedule=found.schedule)
+        best = replace(plain, schedule=tuned.schedule)
         [(_, kernel)] = await self._resolve([program], format, target, best, None, shapes)
         return tuner.Tuning(
-            found.schedule, found.timings, found.recorded, found.device, kernel, found.rejected, found.trials
+            tuned.schedule, tuned.timings, tuned.recorded, tuned.device, kernel, tuned.rejected, tuned.trials
         )
 
     async def _unbound_kernel(self, request: KernelRequest) -> Kernel:

@@ -87,7 +87,7 @@ class Obtainer:
     ) -> list[Obtained]:
         judge = await self.connection.judge(deadline)
         kept = await self._io.blocking(lambda: [self._from_disk(request, judge) for request in requests])
-        missing = [index for index, found in enumerate(kept) if found is None]
+        missing = [index for index, entry in enumerate(kept) if entry is None]
         wanted = [await with_witnesses(self.connection, requests[index], deadline) for index in missing]
         try:
             answers = await self._look_up(wanted, deadline)
@@ -98,11 +98,11 @@ class Obtainer:
             if not wanted or None in late:
                 raise
             replaced = dict(zip(missing, late, strict=True))
-            return [found or _not_none(replaced[index]) for index, found in enumerate(kept)]
+            return [entry or _not_none(replaced[index]) for index, entry in enumerate(kept)]
         for request, answer in zip(wanted, answers, strict=True):
             if request.retry and answer.status == pb.KERNEL_STATUS_FAILED:
                 self._counters.bypass(BypassReason.RETRY)
-        made = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
+        compiled = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
 
         async def fetch(request: KernelRequest, answer: pb.KernelResult, done: Compile | None) -> Obtained:
             obtained = await self._answered(request, answer, done, deadline, progress)
@@ -111,17 +111,17 @@ class Obtainer:
 
         works = [
             (lambda request=request, answer=answer, done=done: fetch(request, answer, done))
-            for request, answer, done in zip(wanted, answers, made, strict=True)
+            for request, answer, done in zip(wanted, answers, compiled, strict=True)
         ]
         fetched = dict(zip(missing, await self._io.gather(works), strict=True))
-        return [found or fetched[index] for index, found in enumerate(kept)]
+        return [entry or fetched[index] for index, entry in enumerate(kept)]
 
     def _from_disk(self, request: KernelRequest, judge: KernelVerifier) -> Obtained | None:
         if self._disk is None:
             return None
-        found = self._disk.load(entry_name(judge.state, self.connection.namespace, request), judge, request)
-        if found is not None:
-            return Obtained(found, "disk", found.manifest.compile_seconds)
+        stored = self._disk.load(entry_name(judge.state, self.connection.namespace, request), judge, request)
+        if stored is not None:
+            return Obtained(stored, "disk", stored.manifest.compile_seconds)
         return self._lower_from_disk(request, judge, self.connection.place.freshness)
 
     async def holds(self, request: KernelRequest, deadline: Deadline) -> bool:
@@ -136,8 +136,8 @@ class Obtainer:
         if self._disk is None or not judge.allows_lower(request):
             return None
         name = entry_name(judge.state, self.connection.namespace, request, lower=True)
-        found = self._disk.load(name, judge, request, max_age)
-        return None if found is None else Obtained(found, "disk", found.manifest.compile_seconds)
+        stored = self._disk.load(name, judge, request, max_age)
+        return None if stored is None else Obtained(stored, "disk", stored.manifest.compile_seconds)
 
     async def _look_up(self, requests: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
         """The server's answer for each, uploading nothing. A question is about one schedule and one wish."""
@@ -149,8 +149,8 @@ class Obtainer:
         for indices in alike.values():
             for start in range(0, len(indices), state.max_queries):
                 some = indices[start : start + state.max_queries]
-                found = await self._look_up_some([requests[index] for index in some], deadline)
-                answers.update(zip(some, found, strict=True))
+                looked_up = await self._look_up_some([requests[index] for index in some], deadline)
+                answers.update(zip(some, looked_up, strict=True))
         return [answers[index] for index in range(len(requests))]
 
     async def _look_up_some(

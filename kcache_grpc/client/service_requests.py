@@ -76,10 +76,10 @@ class ServiceRequests:
         machine = parse_target(target)
         deadline, source = await self._graph(program, format, numerics)
         with located([source.origins]):
-            found = await self._services.ask(
+            report = await self._services.ask(
                 lambda main: check_program(main, source.program, machine, numerics, deadline)
             )
-        return found if source.origins is None else found.located(source.origins.places)
+        return report if source.origins is None else report.located(source.origins.places)
 
     async def _graph(
         self, program: ProgramLike, format: str | None, numerics: str
@@ -90,10 +90,10 @@ class ServiceRequests:
         return deadline, await self._io.blocking(lambda: read_one(program, format))
 
     async def audit_page(
-        self, question: Question, given: int, token: str
+        self, question: Question, received: int, token: str
     ) -> tuple[Sequence[AuditEvent], str]:
         """Some events of ``Client.audit``, after those ``given``, and the token of the next ones."""
-        size = question.page_size(given)
+        size = question.page_size(received)
         if size < 1:
             return (), ""
         return await self._services.ask(

@@ -45,9 +45,9 @@ class Graph(Operations):
     def constant(self, value: ArrayLike, dtype: DtypeLike | None = None, *, name: str | None = None) -> Value:
         """A tensor by value, in the dtype of an array unless one is given."""
         tensor = convert.tensor(value, dtype)
-        made = self._define(name, "constant")
-        self._message.constants.append(pb.GraphConstant(name=made.name, value=tensor))
-        return made
+        result = self._define(name, "constant")
+        self._message.constants.append(pb.GraphConstant(name=result.name, value=tensor))
+        return result
 
     def output(self, *values: Value) -> None:
         """Make values the next results of the kernel."""
@@ -69,19 +69,19 @@ class Graph(Operations):
         name: str | None = None,
     ) -> tuple[Value, ...]:
         """Any operation by name: what the methods of the operations call."""
-        given = list(operands)
-        while given and given[-1] is None:
-            given.pop()
-        first = next((operand for operand in given if isinstance(operand, Value)), None)
-        names = ["" if operand is None else self._operand(op, operand, first) for operand in given]
+        trimmed = list(operands)
+        while trimmed and trimmed[-1] is None:
+            trimmed.pop()
+        first = next((operand for operand in trimmed if isinstance(operand, Value)), None)
+        names = ["" if operand is None else self._operand(op, operand, first) for operand in trimmed]
         if results == 1:
-            made = (self._define(name, op),)
+            values = (self._define(name, op),)
         else:
             base = self._free(op) if name is None else name
-            made = tuple(self._define(f"{base}.{index}", op) for index in range(results))
-        node = pb.GraphNode(op=op, operands=names, attributes=attributes, results=[v.name for v in made])
+            values = tuple(self._define(f"{base}.{index}", op) for index in range(results))
+        node = pb.GraphNode(op=op, operands=names, attributes=attributes, results=[v.name for v in values])
         self._message.nodes.append(node)
-        return made
+        return values
 
     def __getitem__(self, name: str) -> Value:
         """The value of a name. Raises ``ArgumentError``."""

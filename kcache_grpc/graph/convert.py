@@ -48,10 +48,10 @@ def _name_of(dtype: Any) -> str:
     if dtype.name == "bfloat16":
         return "bf16"
     known = numpy_dtypes()
-    found = [name for name in PLAIN if known[name] == dtype.newbyteorder("=") and name != "bf16"]
-    if not found:
+    names = [name for name in PLAIN if known[name] == dtype.newbyteorder("=") and name != "bf16"]
+    if not names:
         raise ArgumentError(f"NumPy's {dtype.name} is no dtype of kcache: use one of {', '.join(PLAIN)}")
-    return found[0]
+    return names[0]
 
 
 def dimensions(dims: Dims, what: str, lowest: int = 0) -> list[pb.GraphDimension]:

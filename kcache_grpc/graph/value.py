@@ -165,12 +165,12 @@ def _with_new_axes(value: Value, entries: tuple[Index, ...]) -> Value:
 
 
 def _bounds(entry: slice) -> tuple[int, int, int]:
-    given: list[Any] = [entry.start, entry.stop, entry.step]
-    for bound in given:
+    bounds: list[Any] = [entry.start, entry.stop, entry.step]
+    for bound in bounds:
         if bound is not None and not isinstance(bound, int):
             raise ArgumentError(f"{bound!r} in a slice is no int: use dynamic_slice for values")
     start, stop, step = (
-        bound if bound is not None else rest for bound, rest in zip(given, (0, _END, 1), strict=True)
+        bound if bound is not None else rest for bound, rest in zip(bounds, (0, _END, 1), strict=True)
     )
     if step < 1:
         raise ArgumentError(f"the step {step} of a slice is not from 1: use reverse")

@@ -177,8 +177,8 @@ def is_evident(spec: SpecSizes, shape: Shape, shown: frozenset[str]) -> bool:
 
 
 def _free(spec: SpecSizes, shape: Shape) -> frozenset[str]:
-    found = variant(spec, shape)
-    return frozenset() if found is None else found.free
+    candidate = variant(spec, shape)
+    return frozenset() if candidate is None else candidate.free
 
 
 def _disagreement(own: Witness, other: Witness, number: int) -> ArgumentError:

@@ -217,7 +217,7 @@ class Manifest:
 
     @classmethod
     def _from_message(cls, message: manifest_pb2.Manifest) -> Manifest:
-        made = message.provenance.compile_time
+        duration = message.provenance.compile_time
         lasted = message.provenance.compile_duration
         manifest = cls(
             kernel_digest=message.kernel_digest,
@@ -244,7 +244,7 @@ class Manifest:
             error_codes=tuple((x.code, x.meaning) for x in message.error_codes),
             artifacts=tuple(artifact_ref_from_proto(ref) for ref in message.artifacts),
             server_version=message.provenance.server_version,
-            compile_time=_EPOCH + timedelta(seconds=made.seconds, microseconds=made.nanos // 1000),
+            compile_time=_EPOCH + timedelta(seconds=duration.seconds, microseconds=duration.nanos // 1000),
             compile_seconds=(lasted.seconds * 1_000_000_000 + lasted.nanos) / 1_000_000_000,
             toolchain=tuple((x.name, x.value) for x in message.provenance.toolchain),
             gpu_launches=tuple(gpu_launch_from_proto(launch) for launch in message.gpu_launches),
@@ -262,9 +262,11 @@ class Manifest:
         if self.options.bound:
             inputs = len(self.inputs)
             expected = (*self.options.bound, *range(inputs, inputs + len(self.constants)))
-        found = self.preparation.arguments if self.preparation is not None else ()
-        if found != expected or (self.options.bound and self.options.bound[-1] >= len(self.inputs)):
-            raise IntegrityError(f"a manifest prepares arguments {found}, and its options bind {expected}")
+        arguments = self.preparation.arguments if self.preparation is not None else ()
+        if arguments != expected or (self.options.bound and self.options.bound[-1] >= len(self.inputs)):
+            raise IntegrityError(
+                f"a manifest prepares arguments {arguments}, and its options bind {expected}"
+            )
 
     def _require_its_target(self) -> None:
         """Launches are those of the target's kind, and can be evaluated. Raises ``IntegrityError``."""
@@ -404,8 +406,13 @@ def _preparation_to_proto(preparation: Preparation | None) -> manifest_pb2.Prepa
 def _preparation_from_proto(message: manifest_pb2.Manifest) -> Preparation | None:
     if not message.HasField("preparation"):
         return None
-    found = message.preparation
-    return Preparation(tuple(found.arguments), found.prepared_bytes, found.alignment, found.workspace_bytes)
+    preparation = message.preparation
+    return Preparation(
+        tuple(preparation.arguments),
+        preparation.prepared_bytes,
+        preparation.alignment,
+        preparation.workspace_bytes,
+    )
 
 
 def is_preloaded(data: bytes) -> bool:

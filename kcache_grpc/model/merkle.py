@@ -50,12 +50,12 @@ def root_of_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> b
     if not 0 <= index < size:
         return None
     siblings = iter(path)
-    found, last = leaf, size - 1
+    digest, last = leaf, size - 1
     while last:
         if index % 2 or index < last:
             sibling = next(siblings, None)
             if sibling is None:
                 return None
-            found = node_hash(sibling, found) if index % 2 else node_hash(found, sibling)
+            digest = node_hash(sibling, digest) if index % 2 else node_hash(digest, sibling)
         index, last = index // 2, last // 2
-    return found if next(siblings, None) is None else None
+    return digest if next(siblings, None) is None else None

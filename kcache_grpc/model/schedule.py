@@ -59,13 +59,15 @@ def canonical_schedule(text: str) -> str:
     """
     if not isinstance(text, str) or len(text) > _LONGEST:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"schedule is a text of at most {_LONGEST} characters, such as 'grain:4'")
-    made: dict[str, str] = {}
+    choices: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.strip().partition(":")
-        if name in made:
+        if name in choices:
             raise ArgumentError(f"schedule {text!r} chooses {name} twice")
-        made[name] = checked(name, value)
-    return ",".join(f"{name}:{made[name]}" for name in sorted(made) if made[name] != CHOICES[name][0])
+        choices[name] = checked(name, value)
+    return ",".join(
+        f"{name}:{choices[name]}" for name in sorted(choices) if choices[name] != CHOICES[name][0]
+    )
 
 
 def checked(name: str, value: str) -> str:

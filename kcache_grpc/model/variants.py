@@ -45,8 +45,8 @@ class SpecSizes:
 
     def source(self, symbol: str) -> Axis:
         """Where a symbol is read from."""
-        found = next(one for one in self.symbols if one.name == symbol)
-        return Axis(found.arg, found.axis)
+        declared = next(entry for entry in self.symbols if entry.name == symbol)
+        return Axis(declared.arg, declared.axis)
 
 
 def spec_sizes(binding: Binding) -> SpecSizes:
@@ -199,9 +199,9 @@ def most_special(spec: SpecSizes, stored: Iterable[tuple[int, Shape, K]]) -> K |
     """
     ranked: list[tuple[int, int, K]] = []
     for age, shape, kernel in stored:
-        one = variant(spec, shape)
-        if one is not None and one.takes(spec):
-            ranked.append((one.count, age, kernel))
+        candidate = variant(spec, shape)
+        if candidate is not None and candidate.takes(spec):
+            ranked.append((candidate.count, age, kernel))
     return min(ranked, key=lambda entry: entry[:2])[2] if ranked else None
 
 
@@ -211,10 +211,10 @@ def parse_arg_spec(text: str) -> tuple[TensorSpec, ...]:
         return ()
     tensors: list[TensorSpec] = []
     for part in text.split(";"):
-        found = _TENSOR.fullmatch(part)
-        if found is None:
+        match = _TENSOR.fullmatch(part)
+        if match is None:
             raise IntegrityError(f"bad arg spec {text[:200]!r}: {part[:100]!r} is no tensor")
-        dtype, dims = found.groups()
+        dtype, dims = match.groups()
         tensors.append(TensorSpec(dtype, tuple(dims.split(",")) if dims else ()))
     return tuple(tensors)
 
@@ -234,7 +234,7 @@ def substitute(formula: str, fixed: Mapping[str, int]) -> str:
         return str(evaluate(formula, fixed))
     factors = formula.split("*")
     if not all(factor.isdigit() or _NAME.fullmatch(factor) for factor in factors):
-        return _NAME.sub(lambda found: str(fixed.get(found[0], found[0])), formula)
+        return _NAME.sub(lambda match: str(fixed.get(match[0], match[0])), formula)
     numbers = [int(factor) if factor.isdigit() else fixed.get(factor, 1) for factor in factors]
     coefficient = math.prod(numbers)
     rest = [factor for factor in factors if not factor.isdigit() and factor not in fixed]

@@ -205,10 +205,10 @@ def shapes_from_proto(message: common_pb2.DynamicShapes) -> ShapeWish:
         return EXACT
     axes = (
         (
-            Axis(one.arg, one.axis),
-            Dim(one.min, one.max if one.HasField("max") else None, one.multiple_of or 1),
+            Axis(axis.arg, axis.axis),
+            Dim(axis.min, axis.max if axis.HasField("max") else None, axis.multiple_of or 1),
         )
-        for one in message.axes
+        for axis in message.axes
     )
     return ShapeWish(_SHAPE_MODE_NAMES[message.mode], tuple(axes), tuple(message.evidence), message.assume)
 

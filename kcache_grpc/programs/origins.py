@@ -70,17 +70,17 @@ class Origins:
         Of text that the caller knows they keep this form, with its own line.
         """
         finder = _Finder(self.text(), self.name, self.shown)
-        found: list[str] = []
+        locations: list[str] = []
         for place in sent:
             match = _PLACE.fullmatch(place)
             if match is None:
-                found.append(place)
+                locations.append(place)
             elif self.shown:
                 line, column = match[1] or match[3], match[2] or match[4]
-                found.append(f"-:{finder.line(int(line))}:{column}")
+                locations.append(f"-:{finder.line(int(line))}:{column}")
             else:
-                found.append(finder.place(int(match[1] or match[3]), match[2] or match[4]))
-        return found
+                locations.append(finder.place(int(match[1] or match[3]), match[2] or match[4]))
+        return locations
 
 
 @contextlib.contextmanager

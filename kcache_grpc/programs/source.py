@@ -134,8 +134,8 @@ def read_one(program: ProgramLike, format: str | None) -> Source:
     from kcache_grpc.programs.text_constants import lift_constants
 
     text, arguments = lift_constants(plain.body)
-    made = plain if text is plain.body else Program(plain.format, text)
-    return Source(made, arguments, origins=origins)
+    parsed = plain if text is plain.body else Program(plain.format, text)
+    return Source(parsed, arguments, origins=origins)
 
 
 def _onnx(model: LiftedModel) -> Source:

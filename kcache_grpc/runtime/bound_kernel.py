@@ -85,17 +85,17 @@ class BoundArguments:
         Raises ``ArgumentError`` for a wrong number of those that are not bound, and where a weight requires
         grad and the results would be tensors in grad mode, without a graph.
         """
-        given = self.given
+        names = self.given
         if named and self.nested is not None and set(named) == set(self.nested):
             arrays = (*arrays, *(named[name] for name in self.nested))
         elif named:
-            arrays = in_order(arrays, named, given)
+            arrays = in_order(arrays, named, names)
         if self.flatten is not None:
             arrays = tuple(self.flatten(arrays))
-        if len(arrays) != len(given):
-            expected = f" ({', '.join(given)})" if given else ""
+        if len(arrays) != len(names):
+            expected = f" ({', '.join(names)})" if names else ""
             raise ArgumentError(
-                f"the kernel takes {len(given)} arguments{expected}, got {len(arrays)}; the other "
+                f"the kernel takes {len(names)} arguments{expected}, got {len(arrays)}; the other "
                 f"{len(self.values)} of its program are bound"
             )
         if self.check is not None:
@@ -196,8 +196,8 @@ class BoundKernel(Kernel):
         if not written:
             return self._run(complete)
         targets = [w.tensors or (complete[w.position or 0],) for w in written]
-        given = len(complete) - len(self.arguments.values)
-        self._require_writable(complete[:given], [target[0] for target in targets])
+        supplied = len(complete) - len(self.arguments.values)
+        self._require_writable(complete[:supplied], [target[0] for target in targets])
         results = self._run(complete)
         count = len(results) - len(written)
         for target, result in zip(targets, results[count:], strict=True):
@@ -236,13 +236,13 @@ class BoundKernel(Kernel):
                 reason = "is given at each call" if index < first else "is updated by calls"
                 raise ArgumentError(f"argument {index} ({self._name(index)}) is bound, and {reason}")
 
-    def _require_writable(self, given: tuple[Any, ...], targets: Sequence[Any]) -> None:
+    def _require_writable(self, operands: tuple[Any, ...], targets: Sequence[Any]) -> None:
         """Raise ``ArgumentError`` where an update cannot be written, or would change another argument too."""
-        places = [addresses(array) for array in given]
+        places = [addresses(array) for array in operands]
         bound = [addresses(value) for value in self.arguments.values]
         for argument, target in zip(self.arguments.written, targets, strict=True):
             reason = not_writable(target)
-            is_given = argument.position is not None and argument.position < len(given)
+            is_given = argument.position is not None and argument.position < len(operands)
             place = addresses(target)
             others = [*places, *(bound if is_given else ())]
             if is_given:

@@ -134,17 +134,17 @@ def drawn(tensors: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]], seed
 
 def draw(generator: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Normal floats; integers from 0 to 3, small enough to be indices."""
-    made = numpy_dtype(dtype)
+    storage = numpy_dtype(dtype)
     if dtype == "i1":
-        return generator.integers(0, 2, shape).astype(made)
+        return generator.integers(0, 2, shape).astype(storage)
     if dtype.lstrip("u").startswith("i"):
-        return generator.integers(0, 2 if dtype == "i2" else 4, shape).astype(made)
-    if dtype in SMALL and made == np.uint8:
-        return generator.integers(0, 8, shape).astype(made)
+        return generator.integers(0, 2 if dtype == "i2" else 4, shape).astype(storage)
+    if dtype in SMALL and storage == np.uint8:
+        return generator.integers(0, 8, shape).astype(storage)
     values: Any = generator.standard_normal(shape)
     if dtype.startswith("c"):
         values = values + 1j * generator.standard_normal(shape)
-    return _bits_of_bfloat16(values) if dtype == "bf16" and made.kind == "u" else values.astype(made)
+    return _bits_of_bfloat16(values) if dtype == "bf16" and storage.kind == "u" else values.astype(storage)
 
 
 def _bits_of_bfloat16(values: NDArray[Any]) -> NDArray[Any]:

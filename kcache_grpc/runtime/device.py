@@ -17,9 +17,9 @@ _MODEL = re.compile(r"^(?:model name|Model|CPU part)\s*:\s*(.+)$", re.MULTILINE)
 def device_name() -> str:
     """Model of the processor and threads of a kernel, such as ``AMD EPYC 9B14/2``."""
     try:
-        found = _MODEL.search(Path("/proc/cpuinfo").read_text(errors="replace"))
+        match = _MODEL.search(Path("/proc/cpuinfo").read_text(errors="replace"))
     except OSError:
-        found = None
-    model = found[1] if found else platform.machine() or "unknown"
+        match = None
+    model = match[1] if match else platform.machine() or "unknown"
     printable = "".join(letter for letter in " ".join(model.split()) if letter.isprintable())
     return f"{printable[:180] or 'unknown'}/{thread_count(os.environ)}"

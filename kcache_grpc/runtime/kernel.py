@@ -264,9 +264,9 @@ class Kernel:
             except Refused as refused:
                 raise self.argument_error(index, str(refused)) from refused
         try:
-            found = gpu(arrays, self.argument_error, self._check_gpu)
+            outputs = gpu(arrays, self.argument_error, self._check_gpu)
             self._short = gpu.short
-            return found
+            return outputs
         except (FormulaOverflow, FormulaDivision) as error:
             raise _without_value(error) from error
 
@@ -341,10 +341,10 @@ class Kernel:
             twin._gpu = self._gpu.apart()
         return twin
 
-    def _without_evidence(self, name: str, size: int, found: int) -> ArgumentError:
-        source = next(one for one in self.manifest.symbols if one.name == name)
+    def _without_evidence(self, name: str, size: int, actual: int) -> ArgumentError:
+        source = next(symbol for symbol in self.manifest.symbols if symbol.name == name)
         return ArgumentError(
-            f"argument {source.arg} ({self._name(source.arg)}): axis {source.axis} ({name}) is {found}, and "
+            f"argument {source.arg} ({self._name(source.arg)}): axis {source.axis} ({name}) is {actual}, and "
             f"nothing shows that the program, which is for {size}, computes no constant from this size: the "
             "kernel of automatic mode takes other sizes once this client has compiled the program at others, "
             "too; or compile [program, another], or one with dynamic dimensions, with dynamic=True",
@@ -354,7 +354,7 @@ class Kernel:
         )
 
     def _outside(self, symbol: str, atom: str, symbols: dict[str, int]) -> ArgumentError:
-        source = next(one for one in self.manifest.symbols if one.name == symbol)
+        source = next(candidate for candidate in self.manifest.symbols if candidate.name == symbol)
         guard = self.manifest.guard
         whole = "" if guard == atom else f" (its guard: {guard})"
         return ArgumentError(

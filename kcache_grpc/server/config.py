@@ -144,7 +144,7 @@ class ServerConfig:
         if (memory := values.pop("worker_memory", None)) is not None:
             values["worker"] = replace(values.get("worker", WorkerSettings()), memory_bytes=memory)
         limits = values.pop("limits", Limits())
-        found = {
+        configured = {
             name: _read(variable, environ[variable], read)
             for variable, (name, read) in LIMIT_VARIABLES.items()
             if environ.get(variable)
@@ -158,7 +158,7 @@ class ServerConfig:
         if "socket" not in values:
             socket = values["state_dir"] / "run" / "kcache.sock"
             values |= {"socket": socket if fits_socket(socket) else None, "socket_optional": True}
-        return cls(**values, limits=replace(limits, **found))
+        return cls(**values, limits=replace(limits, **configured))
 
 
 def fits_socket(path: Path) -> bool:

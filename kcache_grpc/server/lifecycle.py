@@ -90,10 +90,6 @@ class ServerHandle:
             self._stopping = asyncio.get_running_loop().create_task(self._stop(grace))
         await asyncio.shield(self._stopping)
 
-    async def wait_closed(self) -> None:
-        """Returns once the server has stopped to serve."""
-        await self._server.wait_for_termination()
-
     async def _stop(self, grace: float) -> None:
         deadline = time.monotonic() + grace
         await self._health.leave()

@@ -45,10 +45,10 @@ def _require_free(address: str) -> None:
     """Raises ``Unavailable`` with the system's reason: gRPC tells it to the terminal, and not to us."""
     host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
         raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
-    reasons = [_refusal(family, place) for family, _, _, _, place in found]
+    reasons = [_refusal(family, place) for family, _, _, _, place in addresses]
     if all(reasons):
         raise Unavailable(f"cannot listen on {address}: {reasons[0]}")
 

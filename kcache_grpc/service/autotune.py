@@ -88,10 +88,10 @@ class Subject:
         return _symbols(self.arg_spec)
 
     def _sizes_fit(self, symbols: Sequence[str]) -> bool:
-        found = [_SIZE.fullmatch(part) for part in self.sizes.split(",")]
-        given = [one for one in found if one is not None and int(one["size"]) <= MAX_SIZE]
-        whole = len(given) == len(found) and len(self.sizes) <= _LONGEST_SIZES
-        return whole and [one["name"] for one in given] == list(symbols)
+        matches = [_SIZE.fullmatch(part) for part in self.sizes.split(",")]
+        accepted = [match for match in matches if match is not None and int(match["size"]) <= MAX_SIZE]
+        whole = len(accepted) == len(matches) and len(self.sizes) <= _LONGEST_SIZES
+        return whole and [match["name"] for match in accepted] == list(symbols)
 
     @property
     def digest(self) -> bytes:
@@ -181,12 +181,12 @@ class Autotune:
         await self._spec(namespace, subject)
         start, most = _start(page_token, subject), min(page_size or _PAGE, _MOST_PAGE)
         if subject.symbols and not subject.sizes:
-            found = await self._threads(self._store.list_shapes, namespace, subject.digest, subject.device)
+            records = await self._threads(self._store.list_shapes, namespace, subject.digest, subject.device)
         else:
-            found = await self._threads(
+            records = await self._threads(
                 self._store.list_timings, namespace, subject.digest, subject.shape, subject.device
             )
-        known = [_plain(record) for record in found if is_known(_plain(record).timing.config)]
+        known = [_plain(record) for record in records if is_known(_plain(record).timing.config)]
         more = len(known) > start + most
         return tuple(known[start : start + most]), f"{start + most}-{_mark(subject)}" if more else ""
 

@@ -34,7 +34,7 @@ def interface_of(interface: KernelInterface, arg_spec: str) -> KernelInterface:
         return interface
 
     def renamed(formula: str) -> str:
-        return _NAME.sub(lambda found: names.get(found[0], found[0]), formula)
+        return _NAME.sub(lambda match: names.get(match[0], match[0]), formula)
 
     return replace(
         interface,
@@ -73,12 +73,12 @@ def _renamed(launch: GpuLaunch, renamed: Callable[[str], str]) -> GpuLaunch:
 
 def _require_fit(interface: KernelInterface, inputs: tuple[TensorSpec, ...]) -> None:
     """Dtypes and ranks agree, and every size that is a number in the arg spec is that number or read."""
-    made = [(tensor.dtype, len(tensor.dims)) for tensor in interface.inputs]
-    if made != [(tensor.dtype, len(tensor.dims)) for tensor in inputs]:
+    actual = [(tensor.dtype, len(tensor.dims)) for tensor in interface.inputs]
+    if actual != [(tensor.dtype, len(tensor.dims)) for tensor in inputs]:
         raise _wrong(interface, inputs)
     read: Mapping[tuple[int, int], str] = {(s.arg, s.axis): s.name for s in interface.symbols}
-    for arg, (one, other) in enumerate(zip(interface.inputs, inputs, strict=True)):
-        for axis, (size, wanted) in enumerate(zip(one.dims, other.dims, strict=True)):
+    for arg, (compiled, requested) in enumerate(zip(interface.inputs, inputs, strict=True)):
+        for axis, (size, wanted) in enumerate(zip(compiled.dims, requested.dims, strict=True)):
             if (arg, axis) not in read and str(size) != wanted and not _reads_others(size, read):
                 raise _wrong(interface, inputs)
 
@@ -88,9 +88,9 @@ def _reads_others(size: int | str, read: Mapping[tuple[int, int], str]) -> bool:
 
 
 def _wrong(interface: KernelInterface, inputs: tuple[TensorSpec, ...]) -> CompileFailed:
-    made, wanted = ";".join(map(str, interface.inputs)), ";".join(map(str, inputs))
+    actual, wanted = ";".join(map(str, interface.inputs)), ";".join(map(str, inputs))
     return CompileFailed(
-        f"the compiler made a kernel for {made}, not for {wanted}: this is a bug in kcache",
+        f"the compiler made a kernel for {actual}, not for {wanted}: this is a bug in kcache",
         stage="interface",
-        diagnostic=f"inputs {made}",
+        diagnostic=f"inputs {actual}",
     )

@@ -59,9 +59,9 @@ def shape(graph: KnownGraph, wish: KernelWish) -> Shape:
     _require_bindable(graph, wish)
     if wish.shapes.mode == DYNAMIC:
         parsed = Binding.from_bytes(graph.binding.payload)
-        found = dynamic_shape(parsed, wish.shapes, wish.witnesses)
-        _require_static(found, wish.options.bound)
-        return found
+        result = dynamic_shape(parsed, wish.shapes, wish.witnesses)
+        _require_static(result, wish.options.bound)
+        return result
     return Shape(graph.arg_spec)
 
 
@@ -124,7 +124,7 @@ def binding(
     canonicalizer: int,
 ) -> Binding:
     """How ``program`` uses the spec under ``key``."""
-    made = Binding(
+    result = Binding(
         program_digest=program.digest,
         numerics=numerics,
         namespace=namespace.name,
@@ -148,8 +148,8 @@ def binding(
         size_arguments=canonical.size_arguments,
         counted=tuple(CountedOutput(*entry) for entry in canonical.counted_results),
     )
-    _require_same_sizes(made)
-    return made
+    _require_same_sizes(result)
+    return result
 
 
 def _quantized(buffers: Sequence[Quantization | None], output: bool) -> Iterator[QuantizedBuffer]:
@@ -170,10 +170,10 @@ def _quantized(buffers: Sequence[Quantization | None], output: bool) -> Iterator
 def _require_same_sizes(binding: Binding) -> None:
     """A spec's symbols give back the program's sizes, or the canonicalizer is wrong: nothing is stored."""
     sizes = spec_sizes(binding)
-    found = exact_shape(sizes).arg_spec
-    if found != binding.arg_spec and len(sizes.known) == len(sizes.symbols):
+    exact = exact_shape(sizes).arg_spec
+    if exact != binding.arg_spec and len(sizes.known) == len(sizes.symbols):
         raise KcacheError(
-            f"the canonical form of this program is for {found}, the program for {binding.arg_spec}: "
+            f"the canonical form of this program is for {exact}, the program for {binding.arg_spec}: "
             "this is a bug in kcache"
         )
 
@@ -283,8 +283,8 @@ def compiler_options(options: Options) -> CompileOptions:
 
 
 def _gpu_launch(launch: GpuLaunch) -> GpuLaunchSpec:
-    found = launch.resources
-    resources = found and GpuResources(found.registers, found.spill_bytes, found.static_shared)
+    reported = launch.resources
+    resources = reported and GpuResources(reported.registers, reported.spill_bytes, reported.static_shared)
     return GpuLaunchSpec(
         launch.name,
         launch.ops,

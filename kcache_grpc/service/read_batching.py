@@ -44,11 +44,11 @@ class Gathering(Generic[G, K, V]):
 
     async def _ask_for(self, group: G, wanted: dict[K, asyncio.Future[V | None]]) -> None:
         try:
-            found = await self._ask(group, list(wanted))
+            results = await self._ask(group, list(wanted))
         except Exception as error:  # noqa: BLE001 - for those who wait
             for answer in wanted.values():
                 answer.set_exception(error)
                 answer.exception()  # all may have left
         else:
             for key, answer in wanted.items():
-                answer.set_result(found.get(key))
+                answer.set_result(results.get(key))

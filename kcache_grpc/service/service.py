@@ -231,10 +231,10 @@ class KernelService:
                 return await self._threads(self._catalog.spec, namespace, graph.key)
             program = await self.programs.of(namespace, source)
             canonical = await self._graphs.canonicalize(namespace, program, numerics, caller)
-            found = await self._threads(self._catalog.find_spec, namespace, canonical.spec_digest)
-            outcome, key = ("found", found.record.key) if found else ("absent", None)
+            spec = await self._threads(self._catalog.find_spec, namespace, canonical.spec_digest)
+            outcome, key = ("found", spec.record.key) if spec else ("absent", None)
             noted.spec(canonical.spec_digest, key, outcome)
-            return found
+            return spec
 
     async def get_spec(self, caller: Caller, key: int) -> StoredSpec:
         """A spec by key, and the key that this one stands for now. Raises ``NotFound``."""
@@ -423,8 +423,8 @@ class KernelService:
             namespace = await self._namespaces.again(namespace)
         wish = await self._with_evidence(namespace, wish)
         report = self._estimates.follow(flight, namespace, graph.key, wish)
-        made = self._resolver.kernel(namespace, graph, wish, caller, retry_failed, report, stored=stored)
-        return Answer(graph, *await made)
+        pending = self._resolver.kernel(namespace, graph, wish, caller, retry_failed, report, stored=stored)
+        return Answer(graph, *await pending)
 
     def _bypassed(self, reason: BypassReason) -> None:
         self._bypasses[reason] += 1

@@ -161,8 +161,8 @@ def check_copy(path: Path) -> Copy:
         counters = connection.execute(_COUNTERS).fetchall()
         for name, last, largest, count in counters:
             if not last == largest == count:
-                found = f"its counter is at {last}, its largest key is {largest}, it has {count} specs"
-                raise CorruptStore(f"namespace {name} of {path} would give a key twice: {found}")
+                state = f"its counter is at {last}, its largest key is {largest}, it has {count} specs"
+                raise CorruptStore(f"namespace {name} of {path} would give a key twice: {state}")
         row = connection.execute("SELECT value FROM store_meta WHERE name = 'store_id'").fetchone()
     if row is None:
         raise CorruptStore(f"{path} has lost the id of its store")

@@ -52,9 +52,9 @@ class SchemaMismatch(StorageError):
     """The database has schema revision ``current`` (empty: none yet), this version needs ``expected``."""
 
     def __init__(self, current: str, expected: str, command: str) -> None:
-        found = f"has schema revision {current}" if current else "has no schema yet"
+        state = f"has schema revision {current}" if current else "has no schema yet"
         super().__init__(
-            f"the store {found}, this version of kcache needs {expected}; run: {command}",
+            f"the store {state}, this version of kcache needs {expected}; run: {command}",
             current=current,
             expected=expected,
             command=command,

@@ -67,10 +67,10 @@ def examine(url: str, key_id: bytes = b"", objects: str | None = None) -> list[F
     try:
         with _connected(url) as (connection, path):
             subject = Subject(url, connection, path, key_id, objects)
-            found = [_guarded("schema", _schema, subject)]
-            if found[0].state == "failed":
-                return found
-            return found + [_guarded(name, check, subject) for name, check in _CHECKS.items()]
+            checks = [_guarded("schema", _schema, subject)]
+            if checks[0].state == "failed":
+                return checks
+            return checks + [_guarded(name, check, subject) for name, check in _CHECKS.items()]
     except KcacheError as error:
         return [Finding("store", "failed", str(error), _advice_of(error))]
 

@@ -57,8 +57,8 @@ def plan_migration(current: str) -> MigrationPlan:
     """
     _refuse_future(current)
     scripts = ScriptDirectory.from_config(_config()).iterate_revisions("head", current or "base")
-    found = [Revision(script.revision, script.doc) for script in scripts if script.revision != current]
-    return MigrationPlan(current, tuple(reversed(found)))
+    revisions = [Revision(script.revision, script.doc) for script in scripts if script.revision != current]
+    return MigrationPlan(current, tuple(reversed(revisions)))
 
 
 def postgres_plan(url: URL, shown: str) -> MigrationPlan:

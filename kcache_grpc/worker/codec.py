@@ -225,11 +225,11 @@ def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:
 
 def encode_neighbours(neighbours: Sequence[Neighbour]) -> Frame:
     """The reply to a ``compare`` job."""
-    found = [
+    described = [
         [each.index, each.distance, [[d.name, d.yours, d.theirs, d.sentence] for d in each.differences]]
         for each in neighbours
     ]
-    return Frame({"type": "result", "neighbours": found})
+    return Frame({"type": "result", "neighbours": described})
 
 
 def decode_neighbours(frame: Frame) -> tuple[Neighbour, ...]:

@@ -315,22 +315,22 @@ def _restrict(ruleset: int) -> None:
 
 def _installation() -> list[str]:
     """Where the interpreter, its packages and what is loaded of them lie."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for prefix in {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}:
         for name in ("bin", "lib", "lib64", "pyvenv.cfg"):
-            found[str(Path(prefix) / name)] = None
+            paths[str(Path(prefix) / name)] = None
     for name in ("stdlib", "platstdlib", "purelib", "platlib"):
-        found[sysconfig.get_path(name)] = None
+        paths[sysconfig.get_path(name)] = None
     for path in sys.path:  # of environments that lie over another one
         if Path(path).name in ("site-packages", "dist-packages"):
-            found[path] = None
+            paths[path] = None
     for name, module in list(sys.modules.items()):
         if "." not in name:
             for location in getattr(module, "__path__", ()):
-                found[os.path.realpath(location)] = None  # such as one that is linked into site-packages
+                paths[os.path.realpath(location)] = None  # such as one that is linked into site-packages
             if not hasattr(module, "__path__") and (file := getattr(module, "__file__", None)):
-                found[os.path.realpath(file)] = None
-    return [path for path in found if path != "/"]
+                paths[os.path.realpath(file)] = None
+    return [path for path in paths if path != "/"]
 
 
 def _import_folders() -> list[str]:
@@ -339,12 +339,12 @@ def _import_folders() -> list[str]:
 
 def _tools() -> list[str]:
     """Where the linker and the assembler lie that are on PATH, with their libraries."""
-    found = [home] if (home := os.environ.get("CUDA_HOME")) else []
+    folders = [home] if (home := os.environ.get("CUDA_HOME")) else []
     for name in _TOOLS:
         if path := shutil.which(name):
             folder = Path(path).resolve().parent
-            found += [str(folder), *(str(folder.parent / each) for each in ("lib", "lib64", "nvvm"))]
-    return found
+            folders += [str(folder), *(str(folder.parent / each) for each in ("lib", "lib64", "nvvm"))]
+    return folders
 
 
 @contextlib.contextmanager

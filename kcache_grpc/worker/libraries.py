@@ -41,8 +41,8 @@ class LibraryFolder:
             with os.fdopen(descriptor, "rb") as opened:
                 if not self._private() or not _own(os.fstat(descriptor), stat.S_ISREG):
                     return None
-                found = opened.read()
-                digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
+                stored = opened.read()
+                digest, content = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
                 if digest != _digest(name, content):
                     file.unlink()
                     return None

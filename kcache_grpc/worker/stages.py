@@ -35,9 +35,9 @@ class StageLog:
         if self._file.closed:
             return []
         size = os.fstat(self.descriptor).st_size
-        found, end, _ = os.pread(self.descriptor, size - self._seen, self._seen).rpartition(b"\n")
-        self._seen += len(found) + len(end)
-        return found.decode(errors="replace").split("\n") if end else []
+        text, end, _ = os.pread(self.descriptor, size - self._seen, self._seen).rpartition(b"\n")
+        self._seen += len(text) + len(end)
+        return text.decode(errors="replace").split("\n") if end else []
 
     def close(self) -> None:
         """Forgets what was not taken."""

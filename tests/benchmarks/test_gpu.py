@@ -31,9 +31,9 @@ def test_every_case_is_a_program_that_compiles() -> None:
     pytest.importorskip("torch")
     from benchmarks.gpu.cases import cases
 
-    found = cases()
-    assert len({case.name for case in found}) == len(found)
-    for case in found[::4]:
+    suite = cases()
+    assert len({case.name for case in suite}) == len(suite)
+    for case in suite[::4]:
         kernel = lower_module(case.program, len(case.shapes), "sm_90", CompileOptions(), lambda _: None)
         assert kernel.interface.gpu_launches
         assert len(kernel.interface.inputs) == len(case.shapes)

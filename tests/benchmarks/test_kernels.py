@@ -87,9 +87,9 @@ def test_jax_and_torch_define_the_same_function(case: Case) -> None:
     """In f64 both agree to f64's rounding: what is compared with the reference is the same function."""
     expected = pytorch.reference(case, case.inputs())
     with jax.enable_x64(True):
-        found = [np.asarray(each) for each in flat(jax.jit(case.jax)(*_doubled(case)))]
-    assert [each.shape for each in found] == [each.shape for each in expected]
-    assert max(error_of(got, due) for got, due in zip(found, expected, strict=True)) < 1e-12
+        results = [np.asarray(each) for each in flat(jax.jit(case.jax)(*_doubled(case)))]
+    assert [each.shape for each in results] == [each.shape for each in expected]
+    assert max(error_of(got, due) for got, due in zip(results, expected, strict=True)) < 1e-12
 
 
 @pytest.mark.parametrize("case", [case for case in TINY if case.numpy], ids=lambda case: case.name)
@@ -97,8 +97,8 @@ def test_numpy_computes_what_the_reference_does(case: Case) -> None:
     inputs = case.inputs()
     expected = pytorch.reference(case, inputs)
     built = blas.build(case, inputs, expected)
-    found = built.read(built.call())
-    assert max(error_of(got, due) for got, due in zip(found, expected, strict=True)) < case.tolerance
+    results = built.read(built.call())
+    assert max(error_of(got, due) for got, due in zip(results, expected, strict=True)) < case.tolerance
 
 
 def test_the_table_is_well_formed() -> None:
@@ -139,27 +139,27 @@ def test_ratios_are_of_rounds_and_means_geometric() -> None:
     slow, fast = _row(2.0, JAX=1.0, NumPy=4.0), _row(1.0, JAX=8.0, NumPy=2.0)
     assert ratios(slow, "JAX") == (0.5, 0.5, 0.5)
     assert best_rival(fast) == "NumPy"
-    found = by_group([slow, fast], 1)["matmul"]
-    assert found["rivals"] == {"JAX": pytest.approx(2.0), "NumPy": pytest.approx(2.0)}
-    assert found["slowest"] == [slow["name"], 0.5]
+    groups = by_group([slow, fast], 1)["matmul"]
+    assert groups["rivals"] == {"JAX": pytest.approx(2.0), "NumPy": pytest.approx(2.0)}
+    assert groups["slowest"] == [slow["name"], 0.5]
     assert geometric_mean([]) is None
 
 
 def test_bars_say_what_is_missed_and_what_was_not_measured() -> None:
-    found = {bar.text: bar for bar in bars({"cases": [_row(2.0, NumPy=1.0), _row(1.0, NumPy=2.0)]}, 1)}
-    worst = found["f32 matmul against the best of MKL and OpenBLAS, worst"]
+    by_text = {bar.text: bar for bar in bars({"cases": [_row(2.0, NumPy=1.0), _row(1.0, NumPy=2.0)]}, 1)}
+    worst = by_text["f32 matmul against the best of MKL and OpenBLAS, worst"]
     assert (worst.value, worst.met) == (0.5, False)
-    assert found["f32 matmul against the best of MKL and OpenBLAS, geometric mean of 2"].met is True
-    assert found["bf16 matmul of 1024 against our f32"].met is None
+    assert by_text["f32 matmul against the best of MKL and OpenBLAS, geometric mean of 2"].met is True
+    assert by_text["bf16 matmul of 1024 against our f32"].met is None
     assert Bar("compile", 100, 150, least=False).met is True
 
 
 def test_the_gain_of_threads_stands_beside_the_machines_own() -> None:
-    one, two = _row(2.0), _row(1.0)
-    one.update(beat=[1.0, 1.0, 1.0])
-    two.update(beat=[1.25, 1.25, 1.25], threads=2, name=one["name"])
-    mean, worst = bars({"cases": [one, two]}, 2)[-2:]
-    assert (mean.value, worst.where) == (pytest.approx(2.0), one["name"])
+    first, two = _row(2.0), _row(1.0)
+    first.update(beat=[1.0, 1.0, 1.0])
+    two.update(beat=[1.25, 1.25, 1.25], threads=2, name=first["name"])
+    mean, worst = bars({"cases": [first, two]}, 2)[-2:]
+    assert (mean.value, worst.where) == (pytest.approx(2.0), first["name"])
     assert "in the same rounds: 1.60" in mean.text
 
 
@@ -180,8 +180,8 @@ def test_limits_are_measured_and_the_loops_by_hand_are_right(tmp_path: Path) -> 
     assert limits.least_seconds(1 << 14, 1e12)[1] == "compute"
     for case in (pointwise.exp_add(64, "64"), rows.rms_norm((3, 128)), pointwise.adam(64)):
         built = limits.build(case, inputs := case.inputs())
-        found, due = built.read(built.call()), pytorch.reference(case, inputs)
-        assert all(error_of(*pair) < case.tolerance for pair in zip(found, due, strict=True))
+        results, due = built.read(built.call()), pytorch.reference(case, inputs)
+        assert all(error_of(*pair) < case.tolerance for pair in zip(results, due, strict=True))
 
 
 def test_a_turn_waits_until_others_sleep() -> None:
@@ -231,11 +231,11 @@ def test_no_kernel_starts_after_the_minutes() -> None:
 
 
 def test_the_page_sets_thread_counts_side_by_side() -> None:
-    one, two = _row(2.0, JAX=1.0, NumPy=4.0), _row(2.0, JAX=1.0, NumPy=4.0)
+    single, two = _row(2.0, JAX=1.0, NumPy=4.0), _row(2.0, JAX=1.0, NumPy=4.0)
     two["threads"] = 2
     for row in two["contenders"].values():
         row["seconds"] = [each / 2 for each in row["seconds"]]
-    *_, line, _ = side_by_side({"cases": [one, two]}, 1, 2)
+    *_, line, _ = side_by_side({"cases": [single, two]}, 1, 2)
     assert line.startswith("| matmul/512x512x16 | 2,000,000.0 | 1,000,000.0 | 2.00 | 2.00 |")
     assert line.endswith("| 0.50 (JAX) | 0.50 (JAX) |")
 
@@ -254,12 +254,12 @@ def test_a_run_takes_the_place_of_the_one_that_the_page_has() -> None:
         "budget": 0.01,
         "rivals": {"jax": "1"},
     }
-    found = {"environment": {**environment, "inductor_cache": True}, "machines": machines, "cases": rows}
-    text = replaced(PAGE.read_text(), found)
+    run = {"environment": {**environment, "inductor_cache": True}, "machines": machines, "cases": rows}
+    text = replaced(PAGE.read_text(), run)
     assert "## Run of 2026-01-02" in text
     assert "### 2 threads\n\nSamples that began while other contenders' threads ran" in text
     assert "| matmul/512x512x16 |" in text
     assert "softmax/4096x64 |" not in text
-    assert replaced(text, found) == text
+    assert replaced(text, run) == text
     before = PAGE.read_text().partition(BEGIN)[0]
     assert text.startswith(before + BEGIN)

@@ -35,12 +35,12 @@ def test_a_run_measures_checks_and_reports(tmp_path: Path) -> None:
     command += ["--json", str(tmp_path / "run.json")]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
-    found = json.loads((tmp_path / "run.json").read_text())
-    [machine], [chain, sort] = found["machines"], found["cases"]
+    report = json.loads((tmp_path / "run.json").read_text())
+    [machine], [chain, sort] = report["machines"], report["cases"]
     assert machine["threads"] == 1
     assert chain["contenders"]["kcache"]["seconds"]
     assert chain["contenders"]["kcache"]["error"] < 1e-5
     assert chain["contenders"]["kcache"]["compile_s"] > 0
     assert sort["contenders"]["NumPy"]["seconds"]
     assert "exp_add/1Ki" in ran.stdout
-    assert any(line.startswith("| exp_add/1Ki |") for line in page(found, 1))
+    assert any(line.startswith("| exp_add/1Ki |") for line in page(report, 1))

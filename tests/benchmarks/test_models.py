@@ -45,14 +45,14 @@ def test_the_table_has_medians_ranges_and_reasons() -> None:
 
 def test_a_contender_with_a_reason_is_not_timed() -> None:
     wrong = {**ROW["contenders"]["eager"], "reason": "wrong"}  # type: ignore[index]
-    found = report.samples({"contenders": {**ROW["contenders"], "eager": wrong}})  # type: ignore[dict-item]
-    assert list(found) == ["kcache", "kcache-bound"]
-    assert found["kcache"] == Sample("kcache", (0.010, 0.020, 0.010))
+    samples = report.samples({"contenders": {**ROW["contenders"], "eager": wrong}})  # type: ignore[dict-item]
+    assert list(samples) == ["kcache", "kcache-bound"]
+    assert samples["kcache"] == Sample("kcache", (0.010, 0.020, 0.010))
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_models_have_the_size_of_their_papers(name: str) -> None:
-    module, inputs = catalog.made(name)
+    module, inputs = catalog.instantiate(name)
     assert sum(each.numel() for each in module.parameters()) / 1e6 == pytest.approx(
         PARAMETERS[name], rel=0.01
     )
@@ -74,8 +74,8 @@ def test_a_decoded_token_has_the_logits_of_the_whole_sequence(kind: str) -> None
     with torch.no_grad():
         expected = model(tokens)[:, -1]
         keys, values = _cached(kind, model, tokens[:, :-1])
-        found = decode(tokens[:, -1:], keys[None], values[None])[0][:, 0]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        logits = decode(tokens[:, -1:], keys[None], values[None])[0][:, 0]
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def _cached(kind: str, model: Any, tokens: Any) -> tuple[Any, Any]:
@@ -109,7 +109,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("dtype", catalog.DTYPES)
 def test_weights_and_inputs_have_the_chosen_type(dtype: str) -> None:
-    module, inputs = catalog.made(catalog.SMOKE, dtype)
+    module, inputs = catalog.instantiate(catalog.SMOKE, dtype)
     assert {each.dtype for each in (*module.parameters(), *inputs)} == {catalog.DTYPES[dtype]}
 
 
@@ -122,15 +122,15 @@ def test_contenders_are_checked_and_measured_in_processes_of_their_own(tmp_path:
     arguments += ("--dtype", dtype)
     done = _run(*arguments, "--rounds", "3", "--budget", "0.05", "--json", str(file))
     assert done.returncode == 0, done.stderr
-    found = json.loads(file.read_text())
-    contenders = found["rows"][report.key("smoke", 1, dtype)]["contenders"]
+    report_of_run = json.loads(file.read_text())
+    contenders = report_of_run["rows"][report.key("smoke", 1, dtype)]["contenders"]
     for name in ("kcache", "eager"):
         assert len(contenders[name]["seconds"]) == 3
         assert min(contenders[name]["seconds"]) > 0
     assert contenders["openvino"].get("reason") or len(contenders["openvino"]["seconds"]) == 3
     assert contenders["kcache"]["decisions"]
     again = _run(*arguments, "--json", str(file))
-    assert json.loads(file.read_text()) == found, again.stderr
+    assert json.loads(file.read_text()) == report_of_run, again.stderr
 
 
 def test_names_that_there_are_not_are_named() -> None:

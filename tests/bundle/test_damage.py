@@ -285,9 +285,9 @@ def test_limits_are_named_by_readers_and_writers(limits: Limits, limit: str, tmp
         open_bundle(path, limits=limits)
     with pytest.raises(ResourceExhausted) as streamed:
         read_stream(io.BytesIO(SMALL), limits=limits)
-    with pytest.raises(ResourceExhausted) as made:
+    with pytest.raises(ResourceExhausted) as raised:
         write_some(limits)
-    assert {error.value.metadata["limit"] for error in (opened, streamed, made)} == {limit}
+    assert {error.value.metadata["limit"] for error in (opened, streamed, raised)} == {limit}
 
 
 def write_some(limits: Limits) -> None:
@@ -365,9 +365,9 @@ def test_a_time_that_is_out_of_range_is_a_finding() -> None:
     writer.write(EntryKind.SCHEDULE, schedule().name, (message.SerializeToString(),))
     writer.finish(BundleMetadata(), SIGNER)
     with read_stream(io.BytesIO(stream.getvalue())) as bundle:
-        (found,) = verify_bundle(bundle).findings
-    assert (found.name, found.entry) == ("entry", f"schedule {schedule().name}")
-    assert "out of range" in found.message
+        (fault,) = verify_bundle(bundle).findings
+    assert (fault.name, fault.entry) == ("entry", f"schedule {schedule().name}")
+    assert "out of range" in fault.message
 
 
 def test_a_stream_that_takes_nothing_ends_the_writer() -> None:

@@ -53,9 +53,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             dict(each.attributes) for each in entries
         ]
         assert bundle.signer == server_id(SIGNER.public_key)
-        found = bundle.find(EntryKind.SPEC, entries[0].name)
-        assert found is not None
-        assert SpecEntry.from_bytes(bundle.read(found)) == entries[0]
+        stored = bundle.find(EntryKind.SPEC, entries[0].name)
+        assert stored is not None
+        assert SpecEntry.from_bytes(bundle.read(stored)) == entries[0]
         [timings] = bundle.of_kind(EntryKind.SCHEDULE)
         assert set(ScheduleEntry.from_bytes(bundle.read(timings)).timings) == set(schedule().timings)
     assert read_all(data) == {f"{each.kind.label} {each.name}": each.content() for each in entries}

@@ -54,7 +54,7 @@ def verified(
         return verify_bundle(bundle, trusted=trusted, target=target)
 
 
-def found(report: VerifyReport) -> set[tuple[str, str]]:
+def problems(report: VerifyReport) -> set[tuple[str, str]]:
     """Findings by name, and the kind of their entries."""
     return {(finding.name, finding.entry.partition(" ")[0]) for finding in report.findings}
 
@@ -66,7 +66,7 @@ SPEC = {("missing", "kernel"), ("missing", "mapping")}
 def test_a_bundle_of_a_server_is_whole_for_its_target(entries: list[Entry], service: FakeService) -> None:
     trusted = {server_id(service.signer.public_key)}
     report = verified(entries, service, trusted=trusted, target="x86-64-v2")
-    assert found(report) == SPEC
+    assert problems(report) == SPEC
     assert report.targets == ("x86-64-v2",)
     assert report.entries["artifact"] == 2
     assert all("its spec" in finding.message for finding in report.findings)
@@ -74,7 +74,7 @@ def test_a_bundle_of_a_server_is_whole_for_its_target(entries: list[Entry], serv
 
 def test_another_target_is_a_finding(entries: list[Entry], service: FakeService) -> None:
     report = verified(entries, service, target="aarch64")
-    assert found(report) == {*SPEC, ("target", "")}
+    assert problems(report) == {*SPEC, ("target", "")}
     assert "it has kernels for x86-64-v2" in report.findings[-1].message
 
 
@@ -83,18 +83,18 @@ def test_an_untrusted_signer_of_the_bundle_and_of_what_it_holds(
 ) -> None:
     stranger = Signer.generate()
     mine, theirs = server_id(service.signer.public_key), server_id(stranger.public_key)
-    assert found(verified(entries, service, signer=stranger, trusted={mine})) == {*SPEC, ("untrusted", "")}
-    assert found(verified(entries, service, signer=stranger, trusted={theirs})) == {
+    assert problems(verified(entries, service, signer=stranger, trusted={mine})) == {*SPEC, ("untrusted", "")}
+    assert problems(verified(entries, service, signer=stranger, trusted={theirs})) == {
         ("untrusted", "mapping"),
         ("untrusted", "kernel"),
     }
-    assert found(verified(entries, service, signer=stranger, trusted={mine, theirs})) == SPEC
+    assert problems(verified(entries, service, signer=stranger, trusted={mine, theirs})) == SPEC
 
 
 def test_missing_bytes_are_findings(entries: list[Entry], service: FakeService) -> None:
     report = verified([entry for entry in entries if not isinstance(entry, ArtifactEntry)], service)
     messages = " ".join(finding.message for finding in report.findings)
-    assert found(report) == SPEC
+    assert problems(report) == SPEC
     assert "its so" in messages
     assert f"its constant {hashlib.sha256(CONSTANT).hexdigest()}" in messages
 
@@ -117,7 +117,7 @@ def test_entries_that_contradict_their_signatures_are_findings(
         (ArtifactEntry(bytes(32), b"bytes of another digest"), ("name", "artifact")),
     ]
     for changed, expected in changes:
-        assert expected in found(verified([changed], service)), changed
+        assert expected in problems(verified([changed], service)), changed
 
 
 def test_the_page_names_the_findings_of_the_code() -> None:

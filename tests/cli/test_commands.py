@@ -30,25 +30,25 @@ def test_compiled_once_by_whoever_comes_first(server: ServerProcess, tmp_path: P
     origins = []
     for path, cache in ((file, "one"), (file, "two"), (file, "two"), (renamed, "two")):
         arguments = ("compile", path, "--json", "--addr", server.address, "--cache-dir", tmp_path / cache)
-        made = answer(kcache(*arguments))
-        origins.append((made["origin"], made["key"]))
+        compiled = answer(kcache(*arguments))
+        origins.append((compiled["origin"], compiled["key"]))
     key = origins[0][1]
     assert origins == [("compiled", key), ("remote", key), ("disk", key), ("remote", key)]
 
 
 def test_compile_says_what_it_made(served: Run, tmp_path: Path) -> None:
-    made = served(
+    compiled = served(
         "compile", program(tmp_path, 12), "--json", "--target", "x86-64-v2", "--opt-level", "1"
     ).json()
-    assert made["target"] == "x86-64-v2"
-    assert made["options"] == "numerics=default opt_level=1 tuning=generic"
-    assert list(made["inputs"].values()) == ["f32[12,8]", "f32[12,8]"]
-    assert made["outputs"] == ["f32[12,8]"]
-    assert len(bytes.fromhex(made["spec_digest"])) == len(bytes.fromhex(made["kernel_digest"])) == 32
-    stages = [stage for entry in made["stages"] for stage in entry["stages"]]
+    assert compiled["target"] == "x86-64-v2"
+    assert compiled["options"] == "numerics=default opt_level=1 tuning=generic"
+    assert list(compiled["inputs"].values()) == ["f32[12,8]", "f32[12,8]"]
+    assert compiled["outputs"] == ["f32[12,8]"]
+    assert len(bytes.fromhex(compiled["spec_digest"])) == len(bytes.fromhex(compiled["kernel_digest"])) == 32
+    stages = [stage for entry in compiled["stages"] for stage in entry["stages"]]
     assert len(stages) > 5
     assert (stages[0], stages[-1]) == ("send", "receive")
-    assert all(entry["seconds"] > 0 for entry in made["stages"])
+    assert all(entry["seconds"] > 0 for entry in compiled["stages"])
 
 
 def test_stages_of_one_message_share_its_seconds() -> None:
@@ -86,11 +86,11 @@ def test_artifacts_in_files(
     served: Run, server: ServerProcess, tmp_path: Path, kind: str, begins: bytes
 ) -> None:
     file, target = program(tmp_path, 14), tmp_path / f"kernel.{kind}"
-    made = served("compile", file, "--emit", kind, "-o", target, "--json").json()
+    compiled = served("compile", file, "--emit", kind, "-o", target, "--json").json()
     content = target.read_bytes()
     assert content.startswith(begins)
-    assert made["written"] == str(target)
-    assert made["artifacts"][kind] == len(content)
+    assert compiled["written"] == str(target)
+    assert compiled["artifacts"][kind] == len(content)
     with Client(server.address, cache_dir=tmp_path / "other") as client:
         ref = client.compile(file).manifest.artifact(kind)
     assert ref is not None
@@ -118,8 +118,8 @@ def test_run_is_the_program(served: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "right.npy", right)
     np.savez(tmp_path / "both.npz", left=left, right=right)
     file = program(tmp_path, 16)
-    for given in (["left.npy", "right.npy"], ["both.npz"]):
-        inputs = [word for name in given for word in ("--input", str(tmp_path / name))]
+    for names in (["left.npy", "right.npy"], ["both.npz"]):
+        inputs = [word for name in names for word in ("--input", str(tmp_path / name))]
         done = served("run", file, *inputs, "--output", tmp_path / "out", "--repeat", "3", "--json").json()
         np.testing.assert_array_equal(np.load(tmp_path / "out" / "result_0.npy"), left + right)
         (result,) = done["results"]
@@ -149,8 +149,8 @@ def test_random_arguments_of_every_kind(served: Run, tmp_path: Path) -> None:
     done = served("run", file, "--format", "stablehlo", "--json", "--output", tmp_path / "out").json()
     expected = ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float64", "complex64"]
     assert [entry["dtype"] for entry in done["results"]] == expected
-    for given, got in zip(done["arguments"], done["results"], strict=True):
-        assert {**given, "name": ""} == {**got, "name": ""}
+    for argument, got in zip(done["arguments"], done["results"], strict=True):
+        assert {**argument, "name": ""} == {**got, "name": ""}
     inputs = [word for i in range(len(types)) for word in ("-i", str(tmp_path / "out" / f"result_{i}.npy"))]
     repeated = served("run", file, "--format", "stablehlo", "--json", *inputs).json()
     assert repeated["results"] == done["results"]
@@ -162,25 +162,25 @@ def test_lookup_stores_nothing(served: Run, tmp_path: Path) -> None:
     assert served("lookup", file, *here, "--json").code == 9
     assert served("stats", *here, "--json").json()["specs"] == 0
     key = served("compile", file, *here, "--json").json()["key"]
-    found = served("lookup", file, *here, "--json").json()
-    assert found["key"] == key == 1
+    lookup = served("lookup", file, *here, "--json").json()
+    assert lookup["key"] == key == 1
     assert str(key) in served("lookup", file, *here).out
-    assert served("lookup", program(tmp_path, 19, "resized.mlir"), *here, "--json").json() == found
+    assert served("lookup", program(tmp_path, 19, "resized.mlir"), *here, "--json").json() == lookup
     assert served("lookup", file, *here, "--numerics", "strict").code == 9
 
 
 def test_show_gives_the_text_back(served: Run, tmp_path: Path) -> None:
-    made = served("compile", program(tmp_path, 19), "--json").json()
-    shown = served("show", str(made["key"]), "--json").json()
-    assert hashlib.sha256(shown["text"].encode()).hexdigest() == shown["digest"] == made["spec_digest"]
-    people = served("show", str(made["key"]))
+    compiled = served("compile", program(tmp_path, 19), "--json").json()
+    shown = served("show", str(compiled["key"]), "--json").json()
+    assert hashlib.sha256(shown["text"].encode()).hexdigest() == shown["digest"] == compiled["spec_digest"]
+    people = served("show", str(compiled["key"]))
     assert all(line in people.out for line in shown["text"].splitlines())
 
 
 def test_namespaces_have_keys_of_their_own(served: Run, tmp_path: Path) -> None:
     file = program(tmp_path, 20)
-    made = served("compile", file, "--namespace", "elsewhere", "--json").json()
-    assert (made["key"], made["namespace"]) == (1, "elsewhere")
+    compiled = served("compile", file, "--namespace", "elsewhere", "--json").json()
+    assert (compiled["key"], compiled["namespace"]) == (1, "elsewhere")
     assert served("lookup", file, "--namespace", "nowhere").code == 9
     assert served("stats", "--namespace", "elsewhere", "--json").json()["specs"] == 1
 
@@ -272,15 +272,15 @@ def test_doctor_finds_everything_in_order(served: Run, server: ServerProcess) ->
 def test_doctor_misses_the_server(run: Run, arguments: list[str]) -> None:
     done = run(*arguments, "--addr", "127.0.0.1:1", "--json")
     assert done.code == 1
-    found = json.loads(done.out)
-    assert not found["healthy"]
-    assert "kcache serve" in next(check["advice"] for check in found["checks"] if check["name"] == "health")
+    report = json.loads(done.out)
+    assert not report["healthy"]
+    assert "kcache serve" in next(check["advice"] for check in report["checks"] if check["name"] == "health")
 
 
 def test_doctor_without_a_service(run: Run, tmp_path: Path) -> None:
-    found = {check["name"]: check for check in run("doctor", "--json").json()["checks"]}
-    assert found["health"]["state"] == "skipped"
-    assert found["service"]["state"] == "ok"
+    checks = {check["name"]: check for check in run("doctor", "--json").json()["checks"]}
+    assert checks["health"]["state"] == "skipped"
+    assert checks["service"]["state"] == "ok"
     (tmp_path / "open").mkdir(mode=0o755)
     open_folder = run("doctor", "--json", "--cache-dir", tmp_path / "open").json()["checks"]
     folder = next(check for check in open_folder if check["name"] == "cache folder")

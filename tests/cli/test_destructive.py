@@ -40,7 +40,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory, postgres_server: Postgres
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def made(request: pytest.FixtureRequest) -> Made:
+def filled(request: pytest.FixtureRequest) -> Made:
     return request.getfixturevalue(request.param)
 
 
@@ -58,13 +58,13 @@ def other_key(tmp_path: Path) -> Path:
 )
 def test_verify_refuses_a_key_that_is_not_the_signer(
     run: Run,
-    made: Made,
+    filled: Made,
     other_key: Path,
     options: list[str],
     given_by: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    command = ["verify", "--db", made.url, "--all", "--no-compile", *options]
+    command = ["verify", "--db", filled.url, "--all", "--no-compile", *options]
     if given_by == "environment":
         monkeypatch.setenv("KCACHE_KEY_FILE", str(other_key))
     else:
@@ -72,7 +72,7 @@ def test_verify_refuses_a_key_that_is_not_the_signer(
     done = run(*command)
     assert done.code == 12
     assert str(other_key) in done.err.replace("\n", "")
-    assert made.counts() == (2, 2)
+    assert filled.counts() == (2, 2)
 
 
 def test_the_default_key_of_the_user_is_not_that_of_a_database_server(

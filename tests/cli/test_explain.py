@@ -19,10 +19,10 @@ def test_a_hit_and_a_miss_as_json(served: Run, tmp_path: Path) -> None:
     file, renamed = write(tmp_path, "add.mlir", ADD), write(tmp_path, "renamed.mlir", ADD_RENAMED)
     space = ("--namespace", "explain-json")
     assert served("explain", file, *space, "--json").json()["step"] == "NAMESPACE_EMPTY"
-    made = served("compile", file, *space, "--target", "x86-64-v3", "--json").json()
+    compiled = served("compile", file, *space, "--target", "x86-64-v3", "--json").json()
     hit = served("explain", file, *space, "--target", "x86-64-v3", "--json").json()
-    assert (hit["hit"], hit["step"], hit["key"]) == (True, "FOUND_BY_PROGRAM", made["key"])
-    assert hit["kernel_digest"] == made["kernel_digest"]
+    assert (hit["hit"], hit["step"], hit["key"]) == (True, "FOUND_BY_PROGRAM", compiled["key"])
+    assert hit["kernel_digest"] == compiled["kernel_digest"]
     other = served("explain", renamed, *space, "--target", "x86-64-v3", "--json").json()
     assert (other["step"], other["mappings"][0]["own"]) == ("FOUND_BY_SPEC", False)
     assert other["mappings"][0]["program_digest"] == hit["program_digest"]

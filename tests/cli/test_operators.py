@@ -16,7 +16,7 @@ from tests.storage.inside import raw, tamper
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filled_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with three kernels that look old."""
     url = f"sqlite:///{tmp_path_factory.mktemp('made')}/kcache.sqlite"
     with open_store(url, migrate=True) as store:
@@ -30,10 +30,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def url(made: Path, tmp_path: Path) -> str:
+def url(filled_store: Path, tmp_path: Path) -> str:
     """A copy of that."""
     (tmp_path / "store").mkdir()
-    shutil.copy(made, tmp_path / "store" / "kcache.sqlite")
+    shutil.copy(filled_store, tmp_path / "store" / "kcache.sqlite")
     return f"sqlite:///{tmp_path}/store/kcache.sqlite"
 
 
@@ -126,9 +126,9 @@ def test_verify_exits_with_one_for_what_is_wrong(run: Run, url: str, tmp_path: P
     command = ["verify", "--all", "--no-compile", "--db", url, "--json"]
     done = run(*command)
     assert done.code == 1
-    found = json.loads(done.out)
-    assert not found["healthy"]
-    assert {fault["subject"] for fault in found["faults"]} == {"kernel", "mapping"}
+    report = json.loads(done.out)
+    assert not report["healthy"]
+    assert {fault["subject"] for fault in report["faults"]} == {"kernel", "mapping"}
     assert "signatures were not checked" in done.err
     key = tmp_path / "signing.key"
     with open_store(url) as store:

@@ -57,8 +57,8 @@ def refused(run: Run, *arguments: str | Path) -> Any:
     return json.loads(done.out)
 
 
-def counts(found: Any) -> dict[str, int]:
-    return {one["op"]: one["count"] for one in found["refused"]}
+def counts(report: Any) -> dict[str, int]:
+    return {refusal["op"]: refusal["count"] for refusal in report["refused"]}
 
 
 def test_a_program_that_compiles(tmp_path: Path) -> None:
@@ -72,11 +72,11 @@ def test_a_program_that_compiles(tmp_path: Path) -> None:
 def test_all_that_is_refused_is_named(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "two.mlir"
     file.write_text(TWO)
-    found = refused(run, file)
-    assert counts(found) == {"stablehlo.custom_call @nobody_knows": 2, "stablehlo.custom_call @nor_this": 1}
-    assert (found["operations"], found["supported"], found["note"]) == (7, 4, "")
-    assert all("lowering" in one["reason"] or one["reason"] for one in found["refused"])
-    assert found["refused"][0]["where"] == ["-:7:8", "-:3:8"]
+    report = refused(run, file)
+    assert counts(report) == {"stablehlo.custom_call @nobody_knows": 2, "stablehlo.custom_call @nor_this": 1}
+    assert (report["operations"], report["supported"], report["note"]) == (7, 4, "")
+    assert all("lowering" in refusal["reason"] or refusal["reason"] for refusal in report["refused"])
+    assert report["refused"][0]["where"] == ["-:7:8", "-:3:8"]
 
 
 def test_elements_that_no_buffer_has_for_people(run: Run, tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_onnx_nodes(run: Run, tmp_path: Path) -> None:
     )
     file = tmp_path / "model.onnx"
     file.write_bytes(model.SerializeToString())
-    found = refused(run, file)
-    assert counts(found) == {"org.example.Magic": 1, "onnx.RandomNormalLike": 1}
-    assert found["format"] == "onnx"
-    assert (found["operations"], found["supported"]) == (5, 3)
-    assert {place for one in found["refused"] for place in one["where"]} >= {'node "magic"'}
+    report = refused(run, file)
+    assert counts(report) == {"org.example.Magic": 1, "onnx.RandomNormalLike": 1}
+    assert report["format"] == "onnx"
+    assert (report["operations"], report["supported"]) == (5, 3)
+    assert {place for refusal in report["refused"] for place in refusal["where"]} >= {'node "magic"'}
 
 
 def test_a_pt2_file(run: Run, tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ def test_a_pt2_file(run: Run, tmp_path: Path) -> None:
     with warnings.catch_warnings():  # PyTorch warns as it likes
         warnings.simplefilter("ignore")
         torch.export.save(torch.export.export(_Model().eval(), (torch.ones(4),)), file)
-        found = refused(run, file)
-    assert found["format"] == "torch"
-    assert len(found["refused"]) == 2
-    assert any("chebyshev" in name for name in counts(found))
-    assert any("rand" in name for name in counts(found))
-    assert found["supported"] == found["operations"] - 2
+        report = refused(run, file)
+    assert report["format"] == "torch"
+    assert len(report["refused"]) == 2
+    assert any("chebyshev" in name for name in counts(report))
+    assert any("rand" in name for name in counts(report))
+    assert report["supported"] == report["operations"] - 2
 
 
 def test_the_table(run: Run) -> None:
@@ -172,10 +172,10 @@ def test_a_service_that_is_named_is_asked(
     monkeypatch.setattr(support, "find_spec", lambda name: None)
     there = served("support", path, "--json")
     assert there.code == here.code == 1
-    found, expected = json.loads(there.out), json.loads(here.out)
-    assert (found.pop("service"), expected.pop("service")) == (server.address, None)
-    assert found == expected
-    assert "stablehlo.custom_call @nobody_knows" in {one["op"] for one in found["refused"]}
+    report, expected = json.loads(there.out), json.loads(here.out)
+    assert (report.pop("service"), expected.pop("service")) == (server.address, None)
+    assert report == expected
+    assert "stablehlo.custom_call @nobody_knows" in {refusal["op"] for refusal in report["refused"]}
     assert server.address in served("support", path).out
     good = tmp_path / "good.mlir"
     good.write_text(ADD)
@@ -189,14 +189,14 @@ def test_a_service_that_is_named_is_asked(
 def test_the_client_says_what_a_service_refuses(server: ServerProcess, tmp_path: Path) -> None:
     with Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=120) as client:
         before = client.count()
-        found = client.support(TWO, target="x86-64-v3")
-        assert 0 < found.supported < found.operations
-        assert found.refusals[0].count >= 1
-        assert found.refusals[0].locations
+        report = client.support(TWO, target="x86-64-v3")
+        assert 0 < report.supported < report.operations
+        assert report.refusals[0].count >= 1
+        assert report.refusals[0].locations
         assert client.count() == before
 
     async def ask() -> int:
         async with aio.Client(server.address, cache_dir=tmp_path / "cache", strict=True) as client:
             return len((await client.support(TWO, target="x86-64-v3")).refusals)
 
-    assert asyncio.run(ask()) == len(found.refusals)
+    assert asyncio.run(ask()) == len(report.refusals)

@@ -124,7 +124,7 @@ def rendered(renderable: Any, width: int) -> str:
 def test_reasons_are_wrapped_between_words(width: int) -> None:
     reason = "no definition of a custom call whose name nobody knows, neither here nor in the tables of JAX"
     refused = [{"op": "stablehlo.custom_call @nobody", "reason": reason, "count": 1, "where": ["-:3:8"]}]
-    found = {
+    report = {
         "format": "stablehlo",
         "target": "x86-64-v4",
         "numerics": "default",
@@ -134,7 +134,7 @@ def test_reasons_are_wrapped_between_words(width: int) -> None:
         "refused": refused,
         "note": "",
     }
-    text = rendered(support_page("p.mlir", found), width)
+    text = rendered(support_page("p.mlir", report), width)
     require_width(text, width)
     assert not set(reason.split()) - set(text.split())
 
@@ -157,7 +157,7 @@ def test_one_thing_is_not_several(tmp_path: Path) -> None:
     with open_store(url, migrate=True) as store:
         namespace = store.get_or_create_namespace("default")
         store.set_quota(namespace, "kernels", 5, "refuse")
-    found = {each.name: each.detail for each in examine(url)}
-    assert found["key counters"] == "0 keys in 1 namespace"
-    assert found["quotas"] == "1 quota"
+    details = {each.name: each.detail for each in examine(url)}
+    assert details["key counters"] == "0 keys in 1 namespace"
+    assert details["quotas"] == "1 quota"
     assert output.count(1, "key") == "1 key"

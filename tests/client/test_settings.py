@@ -36,12 +36,12 @@ def test_environment_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "variable", "tls"),
+    ("argument", "variable", "tls"),
     [(None, "system", True), (None, "", None), (False, "system", False), (True, "/ca.pem", True),
      (b"PEM", "system", b"PEM"), ("/mine.pem", "/ca.pem", "/mine.pem")],
 )  # fmt: skip
-def test_tls_is_said_or_in_the_environment(given: Tls, variable: str, tls: Tls) -> None:
-    assert from_environment(tls=given, environment={"KCACHE_TLS": variable}).tls == tls
+def test_tls_is_said_or_in_the_environment(argument: Tls, variable: str, tls: Tls) -> None:
+    assert from_environment(tls=argument, environment={"KCACHE_TLS": variable}).tls == tls
 
 
 def test_arguments_win() -> None:

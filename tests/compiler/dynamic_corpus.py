@@ -70,8 +70,8 @@ class Case:
         """The arguments at these sizes; symbols that are not given stay open."""
 
         def dim(size: int) -> int | str:
-            given = evaluate(size, sizes)
-            return size_text(given) if is_symbolic(given) else given
+            value = evaluate(size, sizes)
+            return size_text(value) if is_symbolic(value) else value
 
         return tuple(
             TensorType(kind.element, tuple(map(dim, kind.dims or ()))) for kind in self.graph.body.params
@@ -105,8 +105,10 @@ def case(name: str, numerics: str = "strict") -> Case:
     canonical = canonicalize(read(name).texts[1].encode(), "stablehlo", numerics)
     options = CompileOptions(numerics=numerics)
     constants = tuple(
-        np.frombuffer(one.content, NUMPY[one.type.dtype]).reshape([int(dim) for dim in one.type.dims])
-        for one in canonical.constants
+        np.frombuffer(constant.content, NUMPY[constant.type.dtype]).reshape(
+            [int(dim) for dim in constant.type.dims]
+        )
+        for constant in canonical.constants
     )
     kernel = _compile(canonical, ArgSpec(canonical.symbolic_args), options)
     return Case(name, parse_spec(canonical.spec_text), canonical, options, kernel, constants)

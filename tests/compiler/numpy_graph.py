@@ -124,13 +124,13 @@ def read_axis(attributes: str) -> int:
 
 
 def _numbers(node: Node, name: str) -> list[int]:
-    found = re.search(rf"{name} = (?:array<i64: ([^>]*)>|\[([^\]]*)\])", node.attributes)
-    return [int(part) for part in (found[1] or found[2]).split(", ")] if found else []
+    match = re.search(rf"{name} = (?:array<i64: ([^>]*)>|\[([^\]]*)\])", node.attributes)
+    return [int(part) for part in (match[1] or match[2]).split(", ")] if match else []
 
 
 def _number(node: Node, name: str, otherwise: int) -> int:
-    found = re.search(rf"{name} = (\d+)", node.attributes)
-    return int(found[1]) if found else otherwise
+    match = re.search(rf"{name} = (\d+)", node.attributes)
+    return int(match[1]) if match else otherwise
 
 
 def _reduce(node: Node, operands: list[Array]) -> Array:

@@ -147,9 +147,11 @@ class Writer:
         return self.emit(body, "stablehlo.broadcast_in_dim", [value], value.element, dims, more)
 
     def scalar(self, body: Body, element: str = "i32") -> Value:
-        found = [v for v in body.values if v.element == element and not v.dims]
+        scalars = [v for v in body.values if v.element == element and not v.dims]
         return (
-            self.rng.choice(found) if found and self.rng.random() < 0.7 else self.constant(body, element, ())
+            self.rng.choice(scalars)
+            if scalars and self.rng.random() < 0.7
+            else self.constant(body, element, ())
         )
 
     # -- steps
@@ -181,14 +183,14 @@ class Writer:
         self.emit(body, f"stablehlo.{self.rng.choice(ops)}", [value], value.element, value.dims)
 
     def select(self, body: Body) -> None:
-        one = self.pick(body)
-        other = self.like(body, one)
+        first = self.pick(body)
+        other = self.like(body, first)
         direction = (
             f"{{comparison_direction = #stablehlo<comparison_direction {self.rng.choice(COMPARISONS)}>}}"
         )
-        pair = [one, other] if self.rng.random() < 0.5 else [other, one]
-        test = self.emit(body, "stablehlo.compare", pair, "i1", one.dims, direction)
-        self.emit(body, "stablehlo.select", [test, one, other], one.element, one.dims)
+        pair = [first, other] if self.rng.random() < 0.5 else [other, first]
+        test = self.emit(body, "stablehlo.compare", pair, "i1", first.dims, direction)
+        self.emit(body, "stablehlo.select", [test, first, other], first.element, first.dims)
 
     def view(self, body: Body) -> None:
         value = self.pick(body)
@@ -273,9 +275,9 @@ class Writer:
 
     def converted(self, body: Body, value: Value, element: str) -> Value:
         """Convert for one use only."""
-        made = self.emit(body, "stablehlo.convert", [value], element, value.dims)
-        body.values.remove(made)
-        return made
+        result = self.emit(body, "stablehlo.convert", [value], element, value.dims)
+        body.values.remove(result)
+        return result
 
     def contract(self, body: Body) -> None:
         left = self.pick(body)
@@ -305,16 +307,16 @@ class Writer:
 
     # -- functions and regions
 
-    def called(self, body: Body, one: Value, other: Value) -> Value:
+    def called(self, body: Body, first: Value, other: Value) -> Value:
         if self.functions and self.rng.random() < 0.7:
             value = Value(self.fresh(), "i32", ())
             name = self.rng.choice(self.functions)
             body.lines.append(
-                f"{value.name} = func.call @{name}({one.name}, {other.name}) : (tensor<i32>, tensor<i32>) -> tensor<i32>"
+                f"{value.name} = func.call @{name}({first.name}, {other.name}) : (tensor<i32>, tensor<i32>) -> tensor<i32>"
             )
             body.values.append(value)
             return value
-        return self.emit(body, f"stablehlo.{self.rng.choice(BINARY)}", [one, other], "i32", ())
+        return self.emit(body, f"stablehlo.{self.rng.choice(BINARY)}", [first, other], "i32", ())
 
     def function(self) -> None:
         arguments = [Value(self.fresh(), "i32", ()), Value(self.fresh(), "i32", ())]
@@ -350,14 +352,14 @@ class Writer:
         dims = sorted(self.rng.sample(range(len(value.dims)), self.rng.randint(1, len(value.dims))))
         kept = tuple(size for d, size in enumerate(value.dims) if d not in dims)
         zero = self.scalar(body)
-        one, other = Value(self.fresh(), "i32", ()), Value(self.fresh(), "i32", ())
-        inner = self.inner(body, [one, other])
-        result = self.called(inner, one, other)
+        first, other = Value(self.fresh(), "i32", ()), Value(self.fresh(), "i32", ())
+        inner = self.inner(body, [first, other])
+        result = self.called(inner, first, other)
         for _ in range(self.rng.randint(0, 2)):
             result = self.called(inner, result, self.scalar(inner))
         if self.rng.random() < 0.3:
             self.step(inner)
-        region = f"({self.region([one, other], inner, [result])}) {{dimensions = {ints(dims)}}}"
+        region = f"({self.region([first, other], inner, [result])}) {{dimensions = {ints(dims)}}}"
         self.emit(body, "stablehlo.reduce", [value, zero], "i32", kept, region)
 
     def loop(self, body: Body) -> None:
@@ -369,19 +371,19 @@ class Writer:
         end = self.constant(test, "i32", (), self.rng.randint(0, 3))
         less = "{comparison_direction = #stablehlo<comparison_direction LT>}"
         go = self.emit(test, "stablehlo.compare", [first[0], end], "i1", (), less)
-        one = self.constant(turn, "i32", (), 1)
-        count = self.emit(turn, "stablehlo.add", [second[0], one], "i32", ())
+        unit = self.constant(turn, "i32", (), 1)
+        count = self.emit(turn, "stablehlo.add", [second[0], unit], "i32", ())
         for _ in range(self.rng.randint(1, 3)):
             self.step(turn)
         results = [count, self.like(turn, second[1])]
-        made = [Value("", *t) for t in types]
+        outputs = [Value("", *t) for t in types]
         name = self.fresh()
-        out = ", ".join(v.type for v in made)
+        out = ", ".join(v.type for v in outputs)
         body.lines.append(
             f'{name}:2 = "stablehlo.while"({start.name}, {carried.name}) ({self.region(first, test, [go])}, '
             f"{self.region(second, turn, results)}) : ({out}) -> ({out})"
         )
-        body.values += [Value(f"{name}#{i}", v.element, v.dims) for i, v in enumerate(made)]
+        body.values += [Value(f"{name}#{i}", v.element, v.dims) for i, v in enumerate(outputs)]
 
     def branch(self, body: Body) -> None:
         value = self.pick(body)
@@ -399,11 +401,11 @@ class Writer:
         if not values:
             return
         value = self.rng.choice(values)
-        one, other = Value(self.fresh(), "i32", ()), Value(self.fresh(), "i32", ())
-        inner = self.inner(body, [one, other])
+        first, other = Value(self.fresh(), "i32", ()), Value(self.fresh(), "i32", ())
+        inner = self.inner(body, [first, other])
         less = "{comparison_direction = #stablehlo<comparison_direction LT>}"
-        test = self.emit(inner, "stablehlo.compare", self.rng.sample([one, other], 2), "i1", (), less)
-        more = f"({self.region([one, other], inner, [test])}) {{dimension = {self.rng.randrange(len(value.dims))} : i64, is_stable = true}}"
+        test = self.emit(inner, "stablehlo.compare", self.rng.sample([first, other], 2), "i1", (), less)
+        more = f"({self.region([first, other], inner, [test])}) {{dimension = {self.rng.randrange(len(value.dims))} : i64, is_stable = true}}"
         self.emit(body, "stablehlo.sort", [value], value.element, value.dims, more)
 
     # -- the whole

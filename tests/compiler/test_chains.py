@@ -28,8 +28,8 @@ def _supported() -> set[str]:
 
 
 def test_every_operation_of_the_support_table_is_in_a_chain() -> None:
-    found = {op for kind in KINDS for op in _OP.findall(chain(kind, 2))}
-    assert sorted(_supported() - found - set(_LEFT_OUT)) == []
+    covered = {op for kind in KINDS for op in _OP.findall(chain(kind, 2))}
+    assert sorted(_supported() - covered - set(_LEFT_OUT)) == []
 
 
 @pytest.mark.parametrize("kind", [*KINDS, MIXED])

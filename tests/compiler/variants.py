@@ -85,14 +85,14 @@ def shuffled(text: str, seed: int) -> str:
 
 
 def _producers(operation: Any) -> Iterator[Any]:
-    found: list[Any] = []
+    producers: list[Any] = []
 
     def visit(op: Any) -> Any:
-        found.extend(value.owner for value in op.operands if not isinstance(value.owner, ir.Block))
+        producers.extend(value.owner for value in op.operands if not isinstance(value.owner, ir.Block))
         return ir.WalkResult.ADVANCE
 
     operation.walk(visit)
-    for owner in found:
+    for owner in producers:
         yield owner.operation
 
 
@@ -207,15 +207,15 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _everywhere(module: Any) -> list[Any]:
-    found: list[Any] = []
+    operations: list[Any] = []
 
     def visit(op: Any) -> Any:
         if op.name.startswith(("stablehlo.", "chlo.")) and op.name != "stablehlo.return":
-            found.append(op)
+            operations.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operations
 
 
 def _change_op(op: Any) -> bool:

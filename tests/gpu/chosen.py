@@ -74,55 +74,55 @@ def case(seed: int) -> Case:
     )
 
 
-def judged(one: Case) -> str:
+def judged(subject: Case) -> str:
     """ "right", "refused", or what is wrong."""
-    (template,) = (template for template in TEMPLATES if template.name == one.name)
-    text, arguments = template.text(one.dtype, *one.sizes), _arguments(template, one)
+    (template,) = (template for template in TEMPLATES if template.name == subject.name)
+    text, arguments = template.text(subject.dtype, *subject.sizes), _arguments(template, subject)
     cpu = lower_module(text, len(arguments), host_target().isa, CompileOptions(opt_level=1), lambda _: None)
     try:
-        kernel = _compiled(text, len(arguments), one)
+        kernel = _compiled(text, len(arguments), subject)
     except CompileFailed as refused:
         return "refused" if refused.stage == "schedule" else f"{type(refused).__name__}: {refused}"
     try:
-        (got,) = run_gpu(kernel, arguments, order=one.order, seed=one.seed + 1)
+        (got,) = run_gpu(kernel, arguments, order=subject.order, seed=subject.seed + 1)
     except EmulationError as error:
         return str(error)
-    return _difference(template, one.dtype, arguments, got, Kernel(cpu)(*arguments)[0])
+    return _difference(template, subject.dtype, arguments, got, Kernel(cpu)(*arguments)[0])
 
 
-def _compiled(text: str, arguments: int, one: Case) -> CompiledKernel:
-    options = CompileOptions(schedule=one.schedule)
-    if not one.opened:
-        return lower_module(text, arguments, one.target, options, lambda _: None)
+def _compiled(text: str, arguments: int, subject: Case) -> CompiledKernel:
+    options = CompileOptions(schedule=subject.schedule)
+    if not subject.opened:
+        return lower_module(text, arguments, subject.target, options, lambda _: None)
     canonical = canonicalize(text.encode(), "stablehlo", "default")
     assert not canonical.constants
     return compile_spec(
-        canonical.spec_text, ArgSpec(canonical.symbolic_args), one.target, options, lambda _: None
+        canonical.spec_text, ArgSpec(canonical.symbolic_args), subject.target, options, lambda _: None
     )
 
 
-def _arguments(template: Template, one: Case) -> list[Array]:
-    rng = np.random.default_rng(one.seed)
-    found: list[Array] = []
-    for shape in template.shapes(*one.sizes):
+def _arguments(template: Template, subject: Case) -> list[Array]:
+    rng = np.random.default_rng(subject.seed)
+    arrays: list[Array] = []
+    for shape in template.shapes(*subject.sizes):
         array = rng.standard_normal(shape)
-        special = rng.random(shape) < one.share
+        special = rng.random(shape) < subject.share
         array[special] = rng.choice(_SPECIAL, int(special.sum()))
-        found.append(array.astype(NUMPY[one.dtype]))
-    return found
+        arrays.append(array.astype(NUMPY[subject.dtype]))
+    return arrays
 
 
 def _difference(template: Template, dtype: str, arguments: list[Array], got: Array, wanted: Array) -> str:
-    one, other = got.astype(np.float64), wanted.astype(np.float64)
-    if one.shape != other.shape:
-        return f"shape {one.shape}, not {other.shape}"
+    actual, other = got.astype(np.float64), wanted.astype(np.float64)
+    if actual.shape != other.shape:
+        return f"shape {actual.shape}, not {other.shape}"
     finite = np.isfinite(other)
-    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+    if not np.array_equal(actual[~finite], other[~finite], equal_nan=True):
         return "what is not finite differs"
     with np.errstate(all="ignore"):
-        sizes = [np.nan_to_num(np.abs(given.astype("f8")), nan=0, posinf=0) for given in arguments]
-        scale = float(np.max(np.abs(template.expected(*sizes)), initial=1.0)) if one.size else 1.0
-    error = float(np.max(np.abs(one[finite] - other[finite]), initial=0.0))
+        sizes = [np.nan_to_num(np.abs(argument.astype("f8")), nan=0, posinf=0) for argument in arguments]
+        scale = float(np.max(np.abs(template.expected(*sizes)), initial=1.0)) if actual.size else 1.0
+    error = float(np.max(np.abs(actual[finite] - other[finite]), initial=0.0))
     return "right" if error <= 2 * TOLERANCE[dtype] * scale else f"{error:g} off, of {scale:g}"
 
 
@@ -134,12 +134,12 @@ def main() -> int:
     options = parser.parse_args()
     counts = Counter[str]()
     for number in range(options.cases):
-        one = case(options.seed * 1_000_000 + number)
-        found = judged(one)
-        fine = found in ("right", "refused")
-        counts[found if fine else "wrong"] += 1
+        drawn = case(options.seed * 1_000_000 + number)
+        verdict = judged(drawn)
+        fine = verdict in ("right", "refused")
+        counts[verdict if fine else "wrong"] += 1
         if not fine:
-            print(f"{one}\n{found}", flush=True)
+            print(f"{drawn}\n{verdict}", flush=True)
     print(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
     return int("wrong" in counts)
 

@@ -63,14 +63,14 @@ def _check(name: str, dtype: str, sizes: tuple[int, ...], schedule: str, order: 
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize(("name", "dtype", "sizes", "schedule"), SAMPLE, ids=lambda one: str(one))
+@pytest.mark.parametrize(("name", "dtype", "sizes", "schedule"), SAMPLE, ids=lambda value: str(value))
 def test_results_are_right_under_choices(
     name: str, dtype: str, sizes: tuple[int, ...], schedule: str
 ) -> None:
     _check(name, dtype, sizes, schedule)
     template = BY_NAME[name]
     text, count = template.text(dtype, *sizes), len(template.shapes(*sizes))
-    codes = [compiled(text, count, one).artifacts["ptx"] for one in ("", schedule)]
+    codes = [compiled(text, count, choice).artifacts["ptx"] for choice in ("", schedule)]
     assert codes[0] != codes[1], "the choice changes nothing here"
 
 
@@ -79,13 +79,13 @@ def test_results_are_right_under_choices(
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
 @pytest.mark.parametrize("name", list(SIZES))
 def test_each_value_of_each_choice(name: str, dtype: str) -> None:
-    made = 0
+    count = 0
     for sizes in SIZES[name]:
         for number, schedule in enumerate(_each(name)):
             with _or_refused():
                 _check(name, dtype, sizes, schedule, ORDERS[number % len(ORDERS)])
-                made += 1
-    assert made
+                count += 1
+    assert count
 
 
 @contextmanager
@@ -128,11 +128,14 @@ def _each(name: str) -> Iterator[str]:
 def test_attention_is_right_under_choices(element: str, schedule: str) -> None:
     sizes = (1, 1, 37, 75, 40)
     text = narrow_attention(*sizes, element, causal=True)
-    kernel, plain = (compiled(text, 3, one) for one in (schedule, ""))
+    kernel, plain = (compiled(text, 3, choice) for choice in (schedule, ""))
     rng = np.random.default_rng(5)
     dtype = BY_NAME["matmul"].arguments(element, (1, 1, 1))[0].dtype
     arrays = [rng.standard_normal((1, 1, count, 40)).astype(dtype) for count in (37, 75, 75)]
-    results = [run_gpu(one, arrays, order="random")[0].astype("f8") for one in (kernel, plain)]
+    results = [
+        run_gpu(compiled_kernel, arrays, order="random")[0].astype("f8")
+        for compiled_kernel in (kernel, plain)
+    ]
     default = schedule in ("gpu_columns:64", "gpu_keys:32" if element == "f32" else "gpu_keys:64")
     assert (kernel.artifacts["ptx"] == plain.artifacts["ptx"]) == default
     np.testing.assert_allclose(results[0], results[1], atol=2e-2 if element != "f32" else 1e-5)
@@ -142,8 +145,8 @@ def test_attention_is_right_under_choices(element: str, schedule: str) -> None:
     "seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed > 4)) for seed in range(1, 61)]
 )
 def test_random_choices_give_what_a_cpu_gives(seed: int) -> None:
-    one = case(seed)
-    assert judged(one) in ("right", "refused"), one
+    drawn = case(seed)
+    assert judged(drawn) in ("right", "refused"), drawn
 
 
 def test_parts_of_k_have_their_place_at_every_size() -> None:
@@ -165,8 +168,8 @@ def test_the_defaults_of_an_architecture_are_tiles_that_it_can_have(target: str)
     for tile in (defaults.matrix, defaults.small_matrix, defaults.plain, defaults.large_plain, *few):
         chosen = GpuChoices((tile.m, tile.n), tile.k, tile.threads // 32, tile.stages)
         for large in (False, True):
-            made = Sizes(gpu, chosen).tile(matrix=tile.own == 0, large=large)
-            assert (made.m, made.n, made.k, made.threads, made.own) == (
+            tile_sizes = Sizes(gpu, chosen).tile(matrix=tile.own == 0, large=large)
+            assert (tile_sizes.m, tile_sizes.n, tile_sizes.k, tile_sizes.threads, tile_sizes.own) == (
                 *(tile.m, tile.n, tile.k, tile.threads, tile.own),
             )
 

@@ -102,8 +102,8 @@ def test_a_loop_of_no_turns_and_one_in_another() -> None:
 def test_a_loop_of_too_many_copies_stays_a_loop() -> None:
     x = np.arange(8, dtype=np.float32)
     few, many = (compile_text(counting(turns), TARGET).interface.gpu_launches for turns in (500, 2000))
-    assert "while" not in [one.ops[0] for one in few]
-    assert [one.ops[0] for one in many].count("while") == 1
+    assert "while" not in [launch.ops[0] for launch in few]
+    assert [launch.ops[0] for launch in many].count("while") == 1
     kernel = compile_text(counting(2000), TARGET)
     np.testing.assert_array_equal(run_gpu(kernel, [x])[0], 2001 * x)
 

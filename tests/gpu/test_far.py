@@ -17,7 +17,7 @@ from tests.gpu.harness.emulate import ORDERS
 from tests.gpu.harness.far import Array, Window, run_last
 from tests.gpu.harness.programs import TEMPLATES, TOLERANCE, narrow_attention
 
-TEMPLATE = {one.name: one for one in TEMPLATES}
+TEMPLATE = {template.name: template for template in TEMPLATES}
 #: More than 2^32 elements, and no tile divides them.
 M, N = 70003, 61357
 
@@ -107,10 +107,12 @@ def tall(dtype: str) -> Far:
     a, out = _end(dtype, (m, k), 160 * k), _end(dtype, (m, n), 160 * n)
     b, bias = (_end(dtype, shape, int(np.prod(shape)), 2) for shape in ((k, n), (n,)))
     template = TEMPLATE["matmul"]
-    wide = [one.content.astype("f8") for one in (a, b, bias)]
+    wide = [window.content.astype("f8") for window in (a, b, bias)]
     expected = template.expected(wide[0].reshape(160, k)[-2:], wide[1].reshape(k, n), wide[2])
-    given = [a, b, bias]
-    return Far(template.text(dtype, m, n, k), given, _unseen(out), expected, tolerance=TOLERANCE[dtype] * 80)
+    operands = [a, b, bias]
+    return Far(
+        template.text(dtype, m, n, k), operands, _unseen(out), expected, tolerance=TOLERANCE[dtype] * 80
+    )
 
 
 def wide(dtype: str) -> Far:
@@ -118,7 +120,7 @@ def wide(dtype: str) -> Far:
     a, b, bias = (_end(dtype, shape, int(np.prod(shape)), 2) for shape in ((M, 16), (16, N), (N,)))
     out = _end(dtype, (M, N), 128 * N)
     template = TEMPLATE["matmul"]
-    values = [one.content.astype("f8") for one in (a, b, bias)]
+    values = [window.content.astype("f8") for window in (a, b, bias)]
     expected = template.expected(values[0].reshape(M, 16)[-1:], values[1].reshape(16, N), values[2])
     text = template.text(dtype, M, N, 16)
     return Far(text, [a, b, bias], _unseen(out), expected[0, -12:], tolerance=TOLERANCE[dtype] * 10)
@@ -133,8 +135,8 @@ def taken() -> Far:
         : ({kind}, tensor<4x1xi64>) -> tensor<4xi8>
       return %r : tensor<4xi8> }}"""
     a = _end("i8", (M * N,), 4096)
-    given = Window((4, 1), 0, places + a.first)
-    return Far(text, [a, given], Window((4,), 0, np.zeros(4, np.int8)), a.content[places[:, 0]])
+    positions = Window((4, 1), 0, places + a.first)
+    return Far(text, [a, positions], Window((4,), 0, np.zeros(4, np.int8)), a.content[places[:, 0]])
 
 
 def placed() -> Far:
@@ -150,8 +152,8 @@ def placed() -> Far:
     a, new = _end("i8", (M * N,), 4096), np.array([1, 2, 3, 4], np.int8)
     expected = a.content.copy()
     expected[places[:, 0]] = new
-    given = [a, Window((4, 1), 0, places + a.first), Window((4,), 0, new)]
-    return Far(text, given, _unseen(a), expected[-64:])
+    operands = [a, Window((4, 1), 0, places + a.first), Window((4,), 0, new)]
+    return Far(text, operands, _unseen(a), expected[-64:])
 
 
 def sliced() -> Far:
@@ -161,8 +163,8 @@ def sliced() -> Far:
       %r = stablehlo.dynamic_slice %a, %p, sizes = [64] : ({kind}, tensor<i64>) -> tensor<64xi8>
       return %r : tensor<64xi8> }}"""
     a = _end("i8", (M * N,), 4096)
-    given = [a, Window((), 0, np.array([a.first + 100]))]
-    return Far(text, given, Window((64,), 0, np.zeros(64, np.int8)), a.content[100:164])
+    operands = [a, Window((), 0, np.array([a.first + 100]))]
+    return Far(text, operands, Window((64,), 0, np.zeros(64, np.int8)), a.content[100:164])
 
 
 def attention(element: str) -> Far:
@@ -170,7 +172,7 @@ def attention(element: str) -> Far:
     shape = (batch, 1, keys, depth)
     q, k, v = (_end(element, shape, keys * depth, seed) for seed in (1, 2, 3))
     text = narrow_attention(batch, 1, keys, keys, depth, element, causal=False)
-    wide = [one.content.reshape(keys, depth).astype("f8") for one in (q, k, v)]
+    wide = [window.content.reshape(keys, depth).astype("f8") for window in (q, k, v)]
     expected = TEMPLATE["softmax"].expected(wide[0] @ wide[1].T * depth**-0.5) @ wide[2]
     return Far(text, [q, k, v], _unseen(q), expected, tolerance=2 * TOLERANCE[element])
 
@@ -202,19 +204,19 @@ QUICK = ("stream", "transposition", "rows", "tall bf16 product", "scatter", "att
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("opened", [False, True], ids=["given sizes", "all sizes"])
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[pytest.mark.long] * (one not in QUICK)) for one in CASES]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in CASES]
 )
 def test_the_last_elements_are_right(name: str, opened: bool) -> None:
-    one = CASES[name]()
-    canonical = canonicalize(one.text.encode(), "stablehlo", one.numerics)
+    far = CASES[name]()
+    canonical = canonicalize(far.text.encode(), "stablehlo", far.numerics)
     args = ArgSpec(canonical.symbolic_args) if opened else canonical.arg_spec
-    options = CompileOptions(numerics=one.numerics)
+    options = CompileOptions(numerics=far.numerics)
     kernel = compile_spec(canonical.spec_text, args, "sm_90", options, lambda _: None)
-    (got,) = run_last(kernel, one.inputs, [one.output], 2, ORDERS[len(name) % 3])
-    expected = one.expected.reshape(-1)
+    (got,) = run_last(kernel, far.inputs, [far.output], 2, ORDERS[len(name) % 3])
+    expected = far.expected.reshape(-1)
     end = got[got.size - expected.size :]
-    if one.tolerance:
-        np.testing.assert_allclose(end.astype("f8"), expected, rtol=0, atol=one.tolerance)
+    if far.tolerance:
+        np.testing.assert_allclose(end.astype("f8"), expected, rtol=0, atol=far.tolerance)
     else:
         np.testing.assert_array_equal(end, expected)
 
@@ -227,18 +229,19 @@ def test_more_blocks_than_a_gpu_has_are_refused_before_a_launch(name: str) -> No
     kernel = compile_spec(canonical.spec_text, args, "sm_90", options, lambda _: None)
     fields = ("name", "ops", "entry", "when", "grid", "block", "shared_bytes", "params")
     launches = tuple(
-        GpuLaunchSpec(*(getattr(one, field) for field in fields)) for one in kernel.interface.gpu_launches
+        GpuLaunchSpec(*(getattr(launch, field) for field in fields))
+        for launch in kernel.interface.gpu_launches
     )
-    symbols = [one.name for one in kernel.interface.symbols]
-    made = list[int]()
+    symbols = [symbol.name for symbol in kernel.interface.symbols]
+    powers = list[int]()
     for power in range(3, 63):
         try:
-            found = calls(launches, dict.fromkeys(symbols, 1 << power))
+            launched = calls(launches, dict.fromkeys(symbols, 1 << power))
         except (TooLarge, FormulaOverflow):
             continue
-        assert all(one.grid[0] < 1 << 31 and one.grid[1:] == (1, 1) for one in found)
-        made.append(power)
-    assert made == list(range(3, made[-1] + 1)), "once it is refused it stays so"
-    assert 15 < made[-1] < 40
+        assert all(call.grid[0] < 1 << 31 and call.grid[1:] == (1, 1) for call in launched)
+        powers.append(power)
+    assert powers == list(range(3, powers[-1] + 1)), "once it is refused it stays so"
+    assert 15 < powers[-1] < 40
     with pytest.raises(TooLarge, match="blocks in x, and a GPU has 2147483647 at most"):
-        calls(launches, dict.fromkeys(symbols, 1 << made[-1] + 1))
+        calls(launches, dict.fromkeys(symbols, 1 << powers[-1] + 1))

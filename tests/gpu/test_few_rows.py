@@ -148,7 +148,7 @@ def test_a_convolution_to_few_channels(dtype: str) -> None:
     wanted = np.einsum("bchwij,ocij->bohw", windows, w.astype("f8"))
     assert np.abs(got.astype("f8") - wanted).max() <= TOLERANCE[dtype] * np.abs(wanted).max()
     _, resources = assemble_ptx(kernel.artifacts["ptx"].decode(), "sm_90")
-    assert all(one.spill_bytes == 0 for one in resources.values())
+    assert all(usage.spill_bytes == 0 for usage in resources.values())
 
 
 @needs_ptxas
@@ -173,7 +173,7 @@ def _assembles(dtype: str, rows: int, transposed: bool, target: str) -> None:
     for sizes in ((rows, 1000, 1001), (1024, rows, 1024)):
         ptx = compiled(dtype, sizes, transposed, target).artifacts["ptx"].decode()
         _, resources = assemble_ptx(ptx, target)
-        assert all(one.spill_bytes == 0 for one in resources.values()), sizes
+        assert all(usage.spill_bytes == 0 for usage in resources.values()), sizes
     kernel = lower_module(convolution(dtype, rows), 2, target, CompileOptions(), lambda _: None)
     _, resources = assemble_ptx(kernel.artifacts["ptx"].decode(), target)
-    assert all(one.spill_bytes == 0 for one in resources.values())
+    assert all(usage.spill_bytes == 0 for usage in resources.values())

@@ -22,9 +22,9 @@ SHARES = 80
 )
 def test_generated_programs_give_the_bits_of_the_cpu(share: int) -> None:
     chosen = pairs()[share::SHARES]
-    found = list(cases(chosen, seed=3))
-    assert len(found) == len(chosen)
-    bad = [case for case in found if case.outcome not in FINE]
+    results = list(cases(chosen, seed=3))
+    assert len(results) == len(chosen)
+    bad = [case for case in results if case.outcome not in FINE]
     assert not bad, bad[0]
 
 

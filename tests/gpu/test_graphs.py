@@ -34,7 +34,10 @@ def _array(content: bytes, kind: TensorType) -> np.ndarray:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "program",
-    [pytest.param(one, marks=[pytest.mark.long] * (at % STEP != 0), id=one.id) for at, one in enumerate(OPS)],
+    [
+        pytest.param(operation, marks=[pytest.mark.long] * (at % STEP != 0), id=operation.id)
+        for at, operation in enumerate(OPS)
+    ],
 )
 def test_an_op_gives_the_bits_of_the_cpu(program: OpProgram) -> None:
     canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
@@ -45,24 +48,24 @@ def test_an_op_gives_the_bits_of_the_cpu(program: OpProgram) -> None:
 
     kernel = compiled(TARGET)
     inputs = [_array(*pair) for pair in zip(program.inputs, kernel.interface.inputs, strict=True)]
-    constants = [_array(one.content, one.type) for one in canonical.constants]
+    constants = [_array(constant.content, constant.type) for constant in canonical.constants]
     got = run_gpu(kernel, inputs, constants, order="random")
-    contents = [one.content for one in canonical.constants]
+    contents = [constant.content for constant in canonical.constants]
     wanted = run(compiled(host_target().isa), program.inputs, contents)
-    for dtype, one, other in zip(program.result_dtypes, got, wanted, strict=True):
-        assert not difference(dtype, one.tobytes(), other, 0.0), program.text
+    for dtype, actual, other in zip(program.result_dtypes, got, wanted, strict=True):
+        assert not difference(dtype, actual.tobytes(), other, 0.0), program.text
 
 
 def _check_graph(name: str, numerics: str, count: int, static: bool) -> None:
-    one = case(name, numerics)
+    dynamic = case(name, numerics)
     kernel = None
-    for seed, sizes in enumerate(islice(one.sizes(0), count)):
+    for seed, sizes in enumerate(islice(dynamic.sizes(0), count)):
         if static or kernel is None:
-            args = ArgSpec(one.types(sizes) if static else one.canonical.symbolic_args)
-            kernel = compile_spec(one.canonical.spec_text, args, TARGET, one.options, lambda _: None)
-        arguments = one.arguments(sizes, seed)
-        wanted = one.kernel(*arguments, *one.constants)
-        got = run_gpu(kernel, arguments, one.constants, ORDERS[seed % 3], seed + 1)
+            args = ArgSpec(dynamic.types(sizes) if static else dynamic.canonical.symbolic_args)
+            kernel = compile_spec(dynamic.canonical.spec_text, args, TARGET, dynamic.options, lambda _: None)
+        arguments = dynamic.arguments(sizes, seed)
+        wanted = dynamic.kernel(*arguments, *dynamic.constants)
+        got = run_gpu(kernel, arguments, dynamic.constants, ORDERS[seed % 3], seed + 1)
         exact = [array.astype("f8") if array.dtype.kind == "f" else array for array in wanted]
         assert largest_share(got, exact) <= 1, f"{name} at {sizes}, {numerics}, static {static}"
 

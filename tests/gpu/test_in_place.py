@@ -38,10 +38,10 @@ def test_a_row_is_read_by_others_after_it_is_written(order: str) -> None:
 
 
 def _require_right(reference: ReferenceInterpreter, numbers: range, opened: bool) -> None:
-    found = [judged(number, 3, reference, opened=opened) for number in numbers]
-    bad = [case for case in found if case.outcome not in FINE]
+    results = [judged(number, 3, reference, opened=opened) for number in numbers]
+    bad = [case for case in results if case.outcome not in FINE]
     assert not bad, bad[0]
-    assert any(case.launches > 1 for case in found)
+    assert any(case.launches > 1 for case in results)
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,16 @@ def test_products_that_share_a_widened_operand(numerics: str, opened: bool) -> N
     rng = np.random.default_rng(1)
     inputs = [rng.standard_normal(shape).astype("f4") for shape in ((70, 40), (70, 40), (40, 24), (16, 40))]
     arguments = [inputs[0].astype(ml_dtypes.bfloat16), inputs[1]]
-    arguments += [one.astype(ml_dtypes.bfloat16) for one in inputs[2:]]
+    arguments += [array.astype(ml_dtypes.bfloat16) for array in inputs[2:]]
     kernel = compiled(SHARED, numerics, opened=opened)
     assert (b"mma.sync" in kernel.artifacts["ptx"]) == (numerics == "default")
     got = run_gpu(kernel, arguments)
     wanted = Kernel(compiled(SHARED, "strict", host_target().isa))(*arguments)
-    for one, other in zip(got, wanted, strict=True):
+    for left, other in zip(got, wanted, strict=True):
         if numerics == "strict":
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(left, other)
         else:
-            np.testing.assert_allclose(one, other, rtol=0, atol=4e-5)
+            np.testing.assert_allclose(left, other, rtol=0, atol=4e-5)
 
 
 def test_a_widened_operand_may_be_a_result_as_well() -> None:
@@ -90,7 +90,7 @@ def test_what_is_rounded_before_a_product_is_rounded_on_both() -> None:
     assert b"mma.sync" in kernel.artifacts["ptx"]
     [got] = run_gpu(kernel, arguments)
     [on_cpu] = Kernel(compiled(program, "default", host_target().isa))(*arguments)
-    rounded = [one.astype(ml_dtypes.bfloat16).astype("f8") for one in arguments]
+    rounded = [argument.astype(ml_dtypes.bfloat16).astype("f8") for argument in arguments]
     exact = rounded[0] @ rounded[1]
     assert np.abs(exact - arguments[0].astype("f8") @ arguments[1]).max() > 1e-3
     np.testing.assert_allclose(on_cpu, exact, rtol=0, atol=4e-5)

@@ -30,8 +30,8 @@ def graph_of(build: Build, arrays: Sequence[np.ndarray], dims: Sequence[Any] = (
         graph.input(f"x{index}", array.dtype, shape)
         for index, (array, shape) in enumerate(zip(arrays, shapes, strict=True))
     ]
-    made = build(graph, *values)
-    graph.output(*([made] if isinstance(made, Value) else made))
+    outputs = build(graph, *values)
+    graph.output(*([outputs] if isinstance(outputs, Value) else outputs))
     return graph
 
 

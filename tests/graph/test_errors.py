@@ -39,8 +39,8 @@ def refused_graph(
     """The same of what ``build`` makes of inputs x, y, z."""
     graph = Graph()
     values = [graph.input(name, *type) for name, type in zip("xyzuvw", types, strict=False)]
-    made = build(graph, *values)
-    graph.output(*([made] if isinstance(made, Value) else made))
+    outputs = build(graph, *values)
+    graph.output(*([outputs] if isinstance(outputs, Value) else outputs))
     return refused(graph.to_bytes(), kind)
 
 
@@ -435,8 +435,8 @@ def _output(build: Callable[..., Any], *types: tuple[str, tuple[Any, ...]]) -> b
 
 
 def test_a_million_nodes():
-    one = node("exp", ["x"], ["y"]).SerializeToString()
-    field = b"\x22" + bytes([len(one)]) + one
+    encoded = node("exp", ["x"], ["y"]).SerializeToString()
+    field = b"\x22" + bytes([len(encoded)]) + encoded
     words = refused(message() + field * 1_000_000, LimitExceeded)
     assert "number of operations is" in words
 

@@ -77,8 +77,8 @@ SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
 def test_an_operation_has_the_key_of_its_function(name: str):
     build, function, shapes = SAME[name]
     graph = Graph()
-    made = build(graph, *(graph.input(f"v{index}", "f32", shape) for index, shape in enumerate(shapes)))
-    graph.output(*([made] if isinstance(made, Value) else made))
+    outputs = build(graph, *(graph.input(f"v{index}", "f32", shape) for index, shape in enumerate(shapes)))
+    graph.output(*([outputs] if isinstance(outputs, Value) else outputs))
     arguments = [jax.ShapeDtypeStruct(shape, "float32") for shape in shapes]
     exported = jax.export.export(jax.jit(function))(*arguments).mlir_module()
     assert digest_of(graph) == canonicalize(exported.encode(), "stablehlo").spec_digest

@@ -18,9 +18,9 @@ CASES = all_cases()
 
 @pytest.fixture(scope="module")
 def interpreter() -> Iterator[ReferenceInterpreter]:
-    made = ReferenceInterpreter()
-    yield made
-    made.close()
+    stablehlo = ReferenceInterpreter()
+    yield stablehlo
+    stablehlo.close()
 
 
 def test_every_operation_has_a_case():
@@ -39,12 +39,12 @@ def test_an_operation_means_what_numpy_computes(case: Case, interpreter: Referen
 
 
 def compare(case: Case, got: list[np.ndarray]) -> None:
-    for one, other in zip(got, wanted(case), strict=True):
-        assert one.shape == np.shape(other)
-        if one.dtype.kind in "fc":
-            np.testing.assert_allclose(one, other, case.tolerance, case.tolerance)
+    for actual, other in zip(got, wanted(case), strict=True):
+        assert actual.shape == np.shape(other)
+        if actual.dtype.kind in "fc":
+            np.testing.assert_allclose(actual, other, case.tolerance, case.tolerance)
         else:
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(actual, other)
 
 
 def wanted(case: Case) -> list[Any]:

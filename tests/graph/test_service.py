@@ -35,8 +35,8 @@ def layer() -> Graph:
 
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path) -> Iterator[Client]:
-    with Client(server.address, cache_dir=tmp_path / "cache") as made:
-        yield made
+    with Client(server.address, cache_dir=tmp_path / "cache") as instance:
+        yield instance
 
 
 def test_formats_are_told_apart_by_type_and_content(tmp_path: Path):
@@ -60,9 +60,9 @@ def test_a_graph_is_compiled_and_meets_its_stablehlo(client: Client):
     assert kernel.binding.arg_names == ("x", "w")
     known = client.compile(TEXT)
     assert (known.key, known.origin) == (kernel.key, "remote")
-    found = client.lookup(layer())
-    assert found is not None
-    assert found.key == client.store(layer().to_bytes()) == kernel.key
+    lookup = client.lookup(layer())
+    assert lookup is not None
+    assert lookup.key == client.store(layer().to_bytes()) == kernel.key
 
 
 def test_a_quantized_program_runs_on_integers_and_says_what_they_stand_for(client: Client):
@@ -132,9 +132,9 @@ def test_the_command_line_takes_files(
     path.write_bytes(layer().to_bytes())
     options = ["--json", "--addr", server.address, "--cache-dir", str(tmp_path / "cache")]
     assert cli.main(["compile", str(path), *options]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert list(made["inputs"].items()) == [("x", "f32[3,4]"), ("w", "f32[4,5]")]
+    printed = json.loads(capsys.readouterr().out)
+    assert list(printed["inputs"].items()) == [("x", "f32[3,4]"), ("w", "f32[4,5]")]
     assert cli.main(["lookup", str(path), "--format", "graph", *options]) == 0
-    assert json.loads(capsys.readouterr().out)["key"] == made["key"]
+    assert json.loads(capsys.readouterr().out)["key"] == printed["key"]
     assert cli.main(["run", str(path), *options]) == 0
-    assert json.loads(capsys.readouterr().out)["key"] == made["key"]
+    assert json.loads(capsys.readouterr().out)["key"] == printed["key"]

@@ -96,10 +96,10 @@ class Draft:
         """A new one, of whole numbers from -5 to 5."""
         numbers = [self.rng.randint(-5, 5) for _ in range(math.prod(shape))]
         content = np.array(numbers, DTYPES[dtype]).reshape(tuple(shape))
-        made = Value(f"%a{len(self.arguments)}", dtype, content)
-        self.arguments.append(made)
-        self.values.append(made)
-        return made
+        value = Value(f"%a{len(self.arguments)}", dtype, content)
+        self.arguments.append(value)
+        self.values.append(value)
+        return value
 
     def one(self) -> Value:
         """Most often one of the last that has axes."""
@@ -125,24 +125,24 @@ class Draft:
         """The result of a line. Raises ``Inexact``."""
         return self.results(text, [(dtype, content)])[0]
 
-    def results(self, text: str, made: Sequence[tuple[str, Any]]) -> list[Value]:
+    def results(self, text: str, typed: Sequence[tuple[str, Any]]) -> list[Value]:
         """The results of a line. Raises ``Inexact``."""
-        contents = [exact(content, dtype) for dtype, content in made]
-        name, many = self.name(), len(made) > 1
-        self.lines.append(f"{name}{f':{len(made)}' if many else ''} = {text}")
-        found = [
+        contents = [exact(content, dtype) for dtype, content in typed]
+        name, many = self.name(), len(typed) > 1
+        self.lines.append(f"{name}{f':{len(typed)}' if many else ''} = {text}")
+        values = [
             Value(f"{name}#{place}" if many else name, dtype, content)
-            for place, ((dtype, _), content) in enumerate(zip(made, contents, strict=True))
+            for place, ((dtype, _), content) in enumerate(zip(typed, contents, strict=True))
         ]
-        self.values += found
-        return found
+        self.values += values
+        return values
 
     def text(self, results: Sequence[Value]) -> str:
         """The program."""
-        given = ", ".join(f"{value.name}: {value.type}" for value in self.arguments)
+        parameters = ", ".join(f"{value.name}: {value.type}" for value in self.arguments)
         types = ", ".join(value.type for value in results)
         body = "\n  ".join([*self.lines, f"return {', '.join(value.name for value in results)} : {types}"])
-        return f"func.func @main({given}) -> ({types}) {{\n  {body}\n}}\n"
+        return f"func.func @main({parameters}) -> ({types}) {{\n  {body}\n}}\n"
 
 
 def exact(content: Any, dtype: str) -> Array:

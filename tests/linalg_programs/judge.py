@@ -56,12 +56,14 @@ def judge(seed: int, number: int) -> Verdict:
     except CompilerError as error:
         return Verdict("error", f"{type(error).__name__}: {error}")
     constants = [
-        np.frombuffer(one.content, NUMPY[one.type.dtype]).reshape(tuple(map(int, one.type.dims)))
-        for one in form.constants
+        np.frombuffer(constant.content, NUMPY[constant.type.dtype]).reshape(
+            tuple(map(int, constant.type.dims))
+        )
+        for constant in form.constants
     ]
-    given = [*(value.content for value in arguments), *constants]
+    inputs = [*(value.content for value in arguments), *constants]
     for host in (None, threaded_host(3, lambda starts: rng.sample(starts, len(starts)))):
-        for place, (got, wanted) in enumerate(zip(kernel(*given, host=host), results, strict=True)):
+        for place, (got, wanted) in enumerate(zip(kernel(*inputs, host=host), results, strict=True)):
             if not np.array_equal(got, wanted.content):
                 return Verdict("wrong", f"result {place}, {'alone' if host is None else 'in slices'}")
     return Verdict("right")

@@ -28,12 +28,12 @@ def cut_or_put(draft: Draft) -> None:
             value.content[where],
         )
         return
-    part, made = draft.like(value.dtype, count), value.content.copy()
-    made[where] = part.content
+    part, updated = draft.like(value.dtype, count), value.content.copy()
+    updated[where] = part.content
     draft.value(
         f"tensor.insert_slice {part.name} into {value.name}{place} : {part.type} into {value.type}",
         value.dtype,
-        made,
+        updated,
     )
 
 
@@ -41,8 +41,8 @@ def padded(draft: Draft) -> None:
     value = draft.one()
     low = [draft.rng.choice([0, 1, 3]) for _ in value.shape]
     high = [draft.rng.choice([0, 2]) for _ in value.shape]
-    made = np.pad(value.content, list(zip(low, high, strict=True)), constant_values=7)
-    if not draft.fits(made.shape):
+    result = np.pad(value.content, list(zip(low, high, strict=True)), constant_values=7)
+    if not draft.fits(result.shape):
         return
     number = draft.name()
     seven = "7.0" if value.dtype[0] == "f" else "7"
@@ -51,9 +51,9 @@ def padded(draft: Draft) -> None:
     draft.value(
         f"tensor.pad {value.name} low{low} high{high} {{\n  ^bb0({places}):\n"
         f"    tensor.yield {number} : {value.dtype}\n"
-        f"  }} : {value.type} to {tensor(value.dtype, made.shape)}",
+        f"  }} : {value.type} to {tensor(value.dtype, result.shape)}",
         value.dtype,
-        made,
+        result,
     )
 
 
@@ -64,22 +64,22 @@ def reshaped(draft: Draft) -> None:
     at = draft.rng.randrange(rank)
     if rank > 1 and draft.chance(0.5):
         at = min(at, rank - 2)
-        made = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+        new = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
         groups = [*([axis] for axis in range(at)), [at, at + 1], *([axis] for axis in range(at + 2, rank))]
-        text = f"tensor.collapse_shape {value.name} {groups} : {value.type} into {tensor(value.dtype, made)}"
+        text = f"tensor.collapse_shape {value.name} {groups} : {value.type} into {tensor(value.dtype, new)}"
     else:
         factor = next((number for number in (2, 3, 5, 7) if shape[at] % number == 0), 1)
-        made = (*shape[:at], factor, shape[at] // factor, *shape[at + 1 :])
+        new = (*shape[:at], factor, shape[at] // factor, *shape[at + 1 :])
         groups = [
             *([axis] for axis in range(at)),
             [at, at + 1],
             *([axis + 1] for axis in range(at + 1, rank)),
         ]
         text = (
-            f"tensor.expand_shape {value.name} {groups} output_shape {list(made)} : {value.type} into "
-            f"{tensor(value.dtype, made)}"
+            f"tensor.expand_shape {value.name} {groups} output_shape {list(new)} : {value.type} into "
+            f"{tensor(value.dtype, new)}"
         )
-    draft.value(text, value.dtype, value.content.reshape(made))
+    draft.value(text, value.dtype, value.content.reshape(new))
 
 
 def looped(draft: Draft) -> None:
@@ -90,8 +90,8 @@ def looped(draft: Draft) -> None:
         return
     carried, op = draft.like(value.dtype, value.shape), draft.rng.choice(list(BINARY["i"]))
     own, opposite, back = draft.chance(0.5), draft.chance(0.5), draft.chance(0.5)
-    low, high, one, last, turn, held, other, a, b, c, d = (draft.name() for _ in range(11))
-    for name, number in ((low, 0), (high, rows), (one, 1), (last, rows - 1)):
+    low, high, unit, last, turn, held, other, a, b, c, d = (draft.name() for _ in range(11))
+    for name, number in ((low, 0), (high, rows), (unit, 1), (last, rows - 1)):
         draft.lines.append(f"{name} = arith.constant {number} : index")
     part = tensor(value.dtype, (1, *value.shape[1:]))
     rest = "".join(f", {number}" for number in [0] * (len(value.shape) - 1))
@@ -106,16 +106,16 @@ def looped(draft: Draft) -> None:
         f"{part} into {value.type}",
         f"scf.yield {d} : {value.type}",
     )
-    made = carried.content.copy()
+    result = carried.content.copy()
     for row in range(rows):
         far = rows - 1 - row if opposite else row
-        read = (made if own else value.content)[far]
-        made[far if back else row] = BINARY["i"][op](value.content[row], read)
+        read = (result if own else value.content)[far]
+        result[far if back else row] = BINARY["i"][op](value.content[row], read)
     draft.value(
-        f"scf.for {turn} = {low} to {high} step {one} iter_args({held} = {carried.name}) "
+        f"scf.for {turn} = {low} to {high} step {unit} iter_args({held} = {carried.name}) "
         f"-> ({value.type}) {{\n    " + "\n    ".join(body) + "\n  }",
         value.dtype,
-        made,
+        result,
     )
 
 
@@ -124,7 +124,7 @@ def branched(draft: Draft) -> None:
     value = draft.one()
     other, asked = draft.like(value.dtype, value.shape), draft.like("i32", ())
     op = draft.rng.choice(list(BINARY[value.dtype[0]]))
-    made = exact(BINARY[value.dtype[0]][op](value.content, other.content), value.dtype)
+    result = exact(BINARY[value.dtype[0]][op](value.content, other.content), value.dtype)
     number, zero, truth, inner = (draft.name() for _ in range(4))
     draft.lines += [
         f"{number} = tensor.extract {asked.name}[] : tensor<i32>",
@@ -136,7 +136,7 @@ def branched(draft: Draft) -> None:
         f"    scf.yield {inner} : {value.type}\n  }} else {{\n"
         f"    scf.yield {other.name} : {value.type}\n  }}",
         value.dtype,
-        made if asked.content > 0 else other.content,
+        result if asked.content > 0 else other.content,
     )
 
 

@@ -31,9 +31,9 @@ def generic(draft: Draft) -> None:
     ]
     outputs = [(value, [kept[loop] for loop in walked]) for value, walked in outputs]
     body = _Body(draft, first.dtype, loops)
-    given = [body.argument(value, walked) for value, walked in inputs]
+    operands = [body.argument(value, walked) for value, walked in inputs]
     totals = [body.argument(value, walked) for value, walked in outputs]
-    pool = [*given, *(() if reduced else totals)]
+    pool = [*operands, *(() if reduced else totals)]
     if draft.chance(0.4) and first.dtype in ("i32", "i64"):
         pool.append(body.index(draft.rng.randrange(len(loops))))
     for _ in range(draft.rng.randint(0, 4)):
@@ -105,8 +105,8 @@ class _Body:
         """``computed``: its values are wanted. Raises ``Inexact``."""
         name = self.draft.name()
         self.lines.append(f"{name} = arith.{op} {left[0]}, {right[0]} : {self.dtype}")
-        made = BINARY[self.dtype[0]][op](left[1], right[1]) if computed else left[1]
-        return name, exact(made, self.dtype)
+        result = BINARY[self.dtype[0]][op](left[1], right[1]) if computed else left[1]
+        return name, exact(result, self.dtype)
 
 
 def _text(
@@ -158,7 +158,7 @@ def window(draft: Draft) -> None:
     dims = [f"d{loop}" for loop in range(rank + 1)]
     outer, moved = dims[: rank - 1], f"{dims[rank - 1]} * {stride} + {dims[rank]} * {step}"
     maps = [[*outer, moved], [dims[rank]], dims[:rank]]
-    texts = ", ".join(f"affine_map<({', '.join(dims)}) -> ({', '.join(one)})>" for one in maps)
+    texts = ", ".join(f"affine_map<({', '.join(dims)}) -> ({', '.join(axes)})>" for axes in maps)
     kinds = ", ".join(['"parallel"'] * rank + ['"reduction"'])
     a, b, c, d, e = (draft.name() for _ in range(5))
     draft.value(
@@ -177,12 +177,12 @@ def named(draft: Draft) -> None:
     value = draft.one()
     dtype, letter, rank = value.dtype, value.dtype[0], len(value.shape)
     how = draft.rng.choice(["transpose", "broadcast", "reduce", "map", "whole", "matmul"])
-    given = f"ins({value.name} : {value.type})"
+    inputs = f"ins({value.name} : {value.type})"
     if how == "transpose":
         order = draft.rng.sample(range(rank), rank)
         into = draft.like(dtype, [value.shape[axis] for axis in order])
         draft.value(
-            f"linalg.transpose {given} outs({into.name} : {into.type}) permutation = {order}",
+            f"linalg.transpose {inputs} outs({into.name} : {into.type}) permutation = {order}",
             dtype,
             value.content.transpose(order),
         )
@@ -192,7 +192,7 @@ def named(draft: Draft) -> None:
         if draft.fits(shape):
             into = draft.like(dtype, shape)
             draft.value(
-                f"linalg.broadcast {given} outs({into.name} : {into.type}) dimensions = [{place}]",
+                f"linalg.broadcast {inputs} outs({into.name} : {into.type}) dimensions = [{place}]",
                 dtype,
                 np.broadcast_to(np.expand_dims(value.content, place), shape),
             )
@@ -200,11 +200,11 @@ def named(draft: Draft) -> None:
         axis, op = draft.rng.randrange(rank), draft.rng.choice(FOLDS[letter])
         into = draft.like(dtype, [size for place, size in enumerate(value.shape) if place != axis])
         fold = BINARY[letter][op]
-        made = fold(fold.reduce(value.content, axis=axis, dtype=DTYPES[dtype]), into.content)
+        result = fold(fold.reduce(value.content, axis=axis, dtype=DTYPES[dtype]), into.content)
         draft.value(
-            f"linalg.reduce {{ arith.{op} }} {given} outs({into.name} : {into.type}) dimensions = [{axis}]",
+            f"linalg.reduce {{ arith.{op} }} {inputs} outs({into.name} : {into.type}) dimensions = [{axis}]",
             dtype,
-            made,
+            result,
         )
     elif how == "map":
         other, into = draft.like(dtype, value.shape), draft.like(dtype, value.shape)
@@ -217,8 +217,8 @@ def named(draft: Draft) -> None:
         )
     elif how == "whole":
         other, op = draft.like(dtype, value.shape), draft.rng.choice(list(BINARY[letter]))
-        made = BINARY[letter][op](value.content, other.content)
-        draft.value(f"arith.{op} {value.name}, {other.name} : {value.type}", dtype, made)
+        result = BINARY[letter][op](value.content, other.content)
+        draft.value(f"arith.{op} {value.name}, {other.name} : {value.type}", dtype, result)
     elif rank == 2:
         other = draft.like(dtype, (value.shape[1], draft.rng.choice(draft.sizes)))
         into = draft.like(dtype, (value.shape[0], other.shape[1]))
@@ -228,5 +228,5 @@ def named(draft: Draft) -> None:
         ):
             raise Inexact
         both = f"ins({value.name}, {other.name} : {value.type}, {other.type})"
-        made = value.content @ other.content + into.content
-        draft.value(f"linalg.matmul {both} outs({into.name} : {into.type}) -> {into.type}", dtype, made)
+        result = value.content @ other.content + into.content
+        draft.value(f"linalg.matmul {both} outs({into.name} : {into.type}) -> {into.type}", dtype, result)

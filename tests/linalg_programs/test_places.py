@@ -54,7 +54,7 @@ def test_what_is_looked_up_is_of_the_tensor(size: str) -> None:
 @pytest.mark.parametrize(("index", "place"), [(2, 2), (5, 4), (-1, 0), (10**9, 4)])
 def test_what_is_put_is_put_into_the_tensor(index: int, place: int) -> None:
     (got,) = _kernel(_PUT)(np.array(index, "i4"), np.zeros(5, "f4"))
-    assert got.tolist() == [9.0 if one == place else 0.0 for one in range(5)]
+    assert got.tolist() == [9.0 if position == place else 0.0 for position in range(5)]
 
 
 @pytest.mark.parametrize("index", [0, 2, 3, 5, 6, 10**9, -1, -(10**9)])
@@ -214,10 +214,10 @@ func.func @main(%t: tensor<?xf32>, %u: tensor<?xf32>) -> tensor<?xf32> {
 @pytest.mark.parametrize("size", [4, 9, 20])
 def test_places_that_passes_make_numbers_are_of_tensors_of_open_sizes(size: int) -> None:
     numbers = np.arange(size, dtype="f4")
-    cut, one = _kernel(_ONE_TURN)(numbers)
+    cut, single = _kernel(_ONE_TURN)(numbers)
     first = min(7, size - 2)
     assert cut.tolist() == [first, first + 1]
-    assert one.tolist() == [min(7, size - 1)]
+    assert single.tolist() == [min(7, size - 1)]
     (got,) = _kernel(_YIELDED)(numbers)
     assert got.tolist() == [min(9, size - 1)] * 6
 

@@ -282,7 +282,7 @@ def test_atan2_of_numbers_of_any_two_sizes(part: str) -> None:
     if part == "f64":
         pairs.append((np.array([2.95 - 6.1e-9j]), np.array([complex(-5e-324, -1.79e308)])))
         pairs.append((np.array([1e-300 + 0j]), np.array([1e-100 + 1e-100j])))
-    y, x = (np.concatenate(one).astype(WHOLE[part]) for one in zip(*pairs, strict=True))
+    y, x = (np.concatenate(parts).astype(WHOLE[part]) for parts in zip(*pairs, strict=True))
     pole = (y == 1j * x) | (y == -1j * x)
     y, x = y[~pole], x[~pole]
     want = in_mpmath("atan2", y, x, bits=5000 if part == "f64" else 1000)
@@ -297,6 +297,6 @@ def test_same_bits_on_every_target(name: str) -> None:
     numbers = [np.concatenate([grid("f64"), sample("f64", 9 + n, 200)]) for n in range(COMPLEX[name].arity)]
     numbers = [np.roll(z, 7 * n) for n, z in enumerate(numbers)]
     ours = [Function(name, "f64", target)(*numbers) for target in (WIDEST, "x86-64-v2")]
-    for one, other in ((ours[0].real, ours[1].real), (ours[0].imag, ours[1].imag)):
-        assert np.array_equal(one, other, equal_nan=True)
-        assert np.array_equal(np.signbit(one) | np.isnan(one), np.signbit(other) | np.isnan(one))
+    for left, other in ((ours[0].real, ours[1].real), (ours[0].imag, ours[1].imag)):
+        assert np.array_equal(left, other, equal_nan=True)
+        assert np.array_equal(np.signbit(left) | np.isnan(left), np.signbit(other) | np.isnan(left))

@@ -174,8 +174,8 @@ def test_integer_powers(bits: int, signed: str, unsigned: str) -> None:
     got = Compiled(f"{signed}_i{bits}", (f"i{bits}",) * 2, f"i{bits}")(base, exponent)
     assert [integer_power(int(b), int(e), bits) for b, e in zip(base, exponent, strict=True)] == got.tolist()
     kinds = (f"i{bits}",) * 2
-    found = Compiled(f"{unsigned}_i{bits}", kinds, f"i{bits}")(np.array([3, -1]), np.array([5, -1]))
-    assert found.tolist() == [integer_power(3, 5, bits), -1]
+    result = Compiled(f"{unsigned}_i{bits}", kinds, f"i{bits}")(np.array([3, -1]), np.array([5, -1]))
+    assert result.tolist() == [integer_power(3, 5, bits), -1]
 
 
 @pytest.mark.parametrize("integer", ["i8", "i32", "i64"])
@@ -197,9 +197,9 @@ def test_an_integer_exponent_keeps_its_bits() -> None:
 
 def test_clamp_keeps_nan() -> None:
     x = np.array([-3.0, 0.5, 3.0, NAN], np.float32)
-    one = np.ones(4, np.float32)
+    ones = np.ones(4, np.float32)
     assert np.array_equal(
-        compiled("clampf", "f32", 3)(x, -one, one), np.array([-1, 0.5, 1, NAN], np.float32), equal_nan=True
+        compiled("clampf", "f32", 3)(x, -ones, ones), np.array([-1, 0.5, 1, NAN], np.float32), equal_nan=True
     )
 
 

@@ -50,17 +50,17 @@ def test_all_of_it_survives_the_wire():
 def test_every_step_has_a_number_and_hits_come_first():
     steps = [name.removeprefix("EXPLAIN_STEP_") for name in explain_pb2.ExplainStep.keys()[1:]]
     for step in steps:
-        found = replace(EVERYTHING, step=step)
-        assert explanation_from_proto(explanation_to_proto(found)) == found
-        assert found.hit is (step in HITS)
+        explanation = replace(EVERYTHING, step=step)
+        assert explanation_from_proto(explanation_to_proto(explanation)) == explanation
+        assert explanation.hit is (step in HITS)
     assert tuple(steps[: len(HITS)]) == HITS
 
 
 def test_a_step_of_a_later_version_is_a_miss_with_a_number():
     message = explanation_to_proto(EVERYTHING)
     message.step = 99  # pyright: ignore[reportAttributeAccessIssue]
-    found = explanation_from_proto(message)
-    assert (found.step, found.hit) == ("99", False)
+    explanation = explanation_from_proto(message)
+    assert (explanation.step, explanation.hit) == ("99", False)
 
 
 def test_people_read_all_of_it():

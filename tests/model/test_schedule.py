@@ -26,7 +26,7 @@ def test_clients_know_the_choices_of_the_compiler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "canonical"),
+    ("text", "canonical"),
     [
         ("", ""),
         ("grain:1", ""),
@@ -34,9 +34,9 @@ def test_clients_know_the_choices_of_the_compiler() -> None:
         (" grain:1/4 , tile:auto", "grain:1/4"),
     ],
 )
-def test_equal_choices_are_one_text(given: str, canonical: str) -> None:
-    assert canonical_schedule(given) == canonical
-    assert Options(schedule=given) == Options(schedule=canonical)
+def test_equal_choices_are_one_text(text: str, canonical: str) -> None:
+    assert canonical_schedule(text) == canonical
+    assert Options(schedule=text) == Options(schedule=canonical)
 
 
 def test_defaults_are_in_no_key() -> None:

@@ -66,7 +66,7 @@ def admits(axes: tuple[tuple[Axis, Dim], ...], at: tuple[int, ...], home: tuple[
     )
 
 
-def made(axes: tuple[tuple[Axis, Dim], ...], home: tuple[int, ...]) -> Shape | None:
+def shape_of(axes: tuple[tuple[Axis, Dim], ...], home: tuple[int, ...]) -> Shape | None:
     try:
         return wished_shape(program(*home), axes)
     except ArgumentError:
@@ -77,15 +77,15 @@ def made(axes: tuple[tuple[Axis, Dim], ...], home: tuple[int, ...]) -> Shape | N
 def test_a_wished_shape_takes_what_the_wish_says(
     axes: tuple[tuple[Axis, Dim], ...], home: tuple[int, ...]
 ) -> None:
-    shape = made(axes, home)
+    shape = shape_of(axes, home)
     assert (shape is None) == (not admits(axes, home, home))
     if shape is None:
         return
     for at in itertools.product(SIZES, repeat=3):
         spec = program(*at)
-        found = variant(spec, shape)
-        assert found is not None
-        assert found.takes(spec) == admits(axes, at, home)
+        candidate = variant(spec, shape)
+        assert candidate is not None
+        assert candidate.takes(spec) == admits(axes, at, home)
 
 
 @given(wishes, points)
@@ -93,14 +93,14 @@ def test_the_shape_is_the_same_wherever_in_it_one_asks(
     axes: tuple[tuple[Axis, Dim], ...], home: tuple[int, ...]
 ) -> None:
     """Equal predicates have equal texts: two programs that one kernel serves name the same kernel."""
-    shape = made(axes, home)
+    shape = shape_of(axes, home)
     if shape is not None:
         for at in itertools.product(SIZES, repeat=3):
             if admits(axes, at, home):
-                assert made(axes, at) == shape
+                assert shape_of(axes, at) == shape
 
 
-shapes = st.builds(made, wishes, points) | st.builds(lambda at: exact_shape(program(*at)), points)
+shapes = st.builds(shape_of, wishes, points) | st.builds(lambda at: exact_shape(program(*at)), points)
 stored = st.lists(shapes.filter(lambda shape: shape is not None), max_size=8)
 
 
@@ -131,16 +131,16 @@ def test_of_two_that_differ_in_size_one_is_more_special(
     pair: tuple[Shape | None, Shape | None], at: tuple[int, ...]
 ) -> None:
     """Antisymmetric: unless they take equally many sizes, age has no say."""
-    one, two = pair
+    first, two = pair
     spec = program(*at)
-    if one is None or two is None or not all(one_of(spec, each).takes(spec) for each in (one, two)):
+    if first is None or two is None or not all(one_of(spec, each).takes(spec) for each in (first, two)):
         return
-    older_one = most_special(spec, [(1, one, one), (2, two, two)])
-    older_two = most_special(spec, [(2, one, one), (1, two, two)])
-    if one_of(spec, one).count != one_of(spec, two).count:
+    older_one = most_special(spec, [(1, first, first), (2, two, two)])
+    older_two = most_special(spec, [(2, first, first), (1, two, two)])
+    if one_of(spec, first).count != one_of(spec, two).count:
         assert older_one == older_two
     else:
-        assert (older_one, older_two) == (one, two)
+        assert (older_one, older_two) == (first, two)
 
 
 small_dims = st.builds(Dim, st.integers(1, 5), st.integers(6, 8), st.sampled_from([1, 1, 2]))
@@ -155,12 +155,12 @@ small = st.tuples(*[st.none() | small_dims] * 3).map(
 
 @given(small, small, points)
 def test_what_takes_less_than_another_is_more_special(
-    one: tuple[tuple[Axis, Dim], ...], two: tuple[tuple[Axis, Dim], ...], at: tuple[int, ...]
+    first: tuple[tuple[Axis, Dim], ...], second: tuple[tuple[Axis, Dim], ...], at: tuple[int, ...]
 ) -> None:
     """Inclusion decides where there is one, against age. All sizes are tried, since all are bounded."""
     spec = program(*at)
-    inner, outer = made(one, at), made(two, at)
-    if not one or not two or inner is None or outer is None:
+    inner, outer = shape_of(first, at), shape_of(second, at)
+    if not first or not second or inner is None or outer is None:
         return
     grid = [program(*point) for point in itertools.product(SIZES, repeat=3)]
     inside, around = ([one_of(each, shape).takes(each) for each in grid] for shape in (inner, outer))
@@ -169,9 +169,9 @@ def test_what_takes_less_than_another_is_more_special(
 
 
 def one_of(spec: SpecSizes, shape: Shape) -> Variant:
-    found = variant(spec, shape)
-    assert found is not None
-    return found
+    candidate = variant(spec, shape)
+    assert candidate is not None
+    return candidate
 
 
 @pytest.mark.parametrize(
@@ -276,9 +276,9 @@ def test_arg_specs_are_read_back() -> None:
 
 
 def test_a_wish_has_one_name() -> None:
-    one = ShapeWish(AUTO, ((Axis(1, 0), Dim(3, 20, 8)), (Axis(0, 0), Dim())))
+    wish = ShapeWish(AUTO, ((Axis(1, 0), Dim(3, 20, 8)), (Axis(0, 0), Dim())))
     two = ShapeWish(AUTO, ((Axis(0, 0), Dim(0)), (Axis(1, 0), Dim(8, 16, 8))))
-    assert str(one) == str(two) == f"auto 0.0:0:{1 << 62}:1 1.0:8:16:8"
+    assert str(wish) == str(two) == f"auto 0.0:0:{1 << 62}:1 1.0:8:16:8"
     assert str(ShapeWish()) == STATIC
 
 

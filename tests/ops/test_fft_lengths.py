@@ -14,9 +14,9 @@ from kcache_compiler.types import CompileOptions
 
 @pytest.mark.parametrize("length", [1, 2, 17, 4093, 6144, 2 * 4093, 2**61 - 1, 4099 * 4111])
 def test_factors_are_of_the_length_and_found_at_once(length: int) -> None:
-    found = factors(length)
-    assert math.prod(found) == length
-    assert (max(found, default=1) <= LARGEST_PRIME) == (length < 10000)
+    result = factors(length)
+    assert math.prod(result) == length
+    assert (max(result, default=1) <= LARGEST_PRIME) == (length < 10000)
 
 
 def test_a_length_without_small_factors_is_refused() -> None:

@@ -25,21 +25,21 @@ SHARES = 16
 )
 def test_generated_programs_are_right_or_refused(share: int) -> None:
     chosen = pairs()[share::SHARES]
-    found = list(cases(chosen, len(chosen), seed=2))
-    assert len(found) == len(chosen)
-    bad = [case for case in found if case.outcome in ("wrong", "crash", "error")]
+    results = list(cases(chosen, len(chosen), seed=2))
+    assert len(results) == len(chosen)
+    bad = [case for case in results if case.outcome in ("wrong", "crash", "error")]
     assert not bad, bad[0]
-    assert {case.op for case in found if case.outcome == "refused"} <= REFUSED
-    right = sum(case.outcome == "right" for case in found)
-    assert right >= 0.95 * len(found)
+    assert {case.op for case in results if case.outcome == "refused"} <= REFUSED
+    right = sum(case.outcome == "right" for case in results)
+    assert right >= 0.95 * len(results)
 
 
 def test_programs_at_the_edges_are_right() -> None:
     ops = ("einsum", "unary_einsum", "rng", "torch_index_select", "chlo.broadcast_compare")
     asked = [(op, dtype, 3, EDGES + n) for op in ops for n, dtype in enumerate(("f32", "bf16", "i8", "ui32"))]
-    found = list(these(asked))
-    assert [case for case in found if case.outcome != "right"] == []
-    assert "einsum_config diagonal" in {kind for case in found for kind in case.classes}
+    results = list(these(asked))
+    assert [case for case in results if case.outcome != "right"] == []
+    assert "einsum_config diagonal" in {kind for case in results for kind in case.classes}
 
 
 @pytest.mark.sampled(2)
@@ -55,9 +55,9 @@ def test_programs_at_the_edges_are_right() -> None:
 def test_one_number_is_drawn_and_norms_of_nothing_are_what_divisions_give(
     op: str, dtype: str, kind: str
 ) -> None:
-    made = [coverage.built(op, dtype, seed, kind) for seed in range(3)]
-    found = list(these([one[0] for one in made if one]))
-    assert [case.outcome for case in found] == ["right"] * 3, found
+    requests = [coverage.built(op, dtype, seed, kind) for seed in range(3)]
+    results = list(these([request[0] for request in requests if request]))
+    assert [case.outcome for case in results] == ["right"] * 3, results
 
 
 def test_each_draw_has_numbers_of_its_own() -> None:
@@ -67,14 +67,14 @@ def test_each_draw_has_numbers_of_its_own() -> None:
       %r = stablehlo.rng %a, %b, %n, distribution = UNIFORM : {types}
       %s = stablehlo.rng %a, %b, %n, distribution = UNIFORM : {types}
       return %r, %s : tensor<9xf32>, tensor<9xf32> }}"""
-    bounds = [np.array(one, "f4").tobytes() for one in (0, 1)]
+    bounds = [np.array(bound, "f4").tobytes() for bound in (0, 1)]
     first, second = execute(OpProgram("rng", "f32", text, bounds, ["f32"] * 2), 1)
     assert not set(np.frombuffer(first, "f4")) & set(np.frombuffer(second, "f4"))
 
 
 def test_bf16_between_blocks_where_nothing_is_optimized() -> None:
-    found = list(cases([("concatenate", "bf16"), ("pad", "bf16")], 6, seed=5, level=0))
-    assert [case.outcome for case in found] == ["right"] * 6, found
+    results = list(cases([("concatenate", "bf16"), ("pad", "bf16")], 6, seed=5, level=0))
+    assert [case.outcome for case in results] == ["right"] * 6, results
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_complex_numbers_are_clamped_by_both_parts() -> None:
     text = f"""func.func @main(%a: {numbers}, %b: {numbers}, %c: {numbers}) -> {numbers} {{
       %r = stablehlo.clamp %a, %b, %c : {numbers}
       return %r : {numbers} }}"""
-    low, value, high = (np.array([one], "c8").tobytes() for one in (-2j, 1j, 2j))
+    low, value, high = (np.array([number], "c8").tobytes() for number in (-2j, 1j, 2j))
     assert execute(OpProgram("clamp", "c64", text, [low, value, high], ["c64"]), 1) == [value]
 
 
@@ -151,14 +151,14 @@ def test_what_was_wrong_is_run_again_after_a_mend() -> None:
 def test_the_page_has_the_sums_and_the_pairs_of_all_summaries() -> None:
     first = {"outcomes": {"right": 1200, "refused": 1}, "classes": {"reverse": {"empty": ["f32"]}}}
     second = {"outcomes": {"right": 5, "no-oracle": 2}, "classes": {"reverse": {"empty": ["f64"]}}}
-    found: coverage.Hits = {}
+    hits: coverage.Hits = {}
     for summary in (first, second):
-        coverage.add(found, summary["classes"])
+        coverage.add(hits, summary["classes"])
     runs = coverage.runs_of([first, second])
     assert runs.startswith("1,208 programs in 2 runs: 1,205 right, 1 unsupported, 0 wrong")
-    page = coverage.page(found, runs, "2026-01-31")
+    page = coverage.page(hits, runs, "2026-01-31")
     assert f"Date: 2026-01-31. {runs}" in page
-    assert found == {"reverse": {"empty": ["f32", "f64"]}}
+    assert hits == {"reverse": {"empty": ["f32", "f64"]}}
     assert "| `reverse` | empty | 0 of " in page
 
 
@@ -170,8 +170,8 @@ edge_padding_high = array<i64: 0, 0>, interior_padding = array<i64: 0, 2>}> : \
   return %v1 : tensor<2x0xf32>
 }
 """
-    made = OpProgram("pad", "f32", text, [b"", np.array(-0.0, "f4").tobytes()], ["f32"])
-    assert classes(made) == [
+    program = OpProgram("pad", "f32", text, [b"", np.array(-0.0, "f4").tobytes()], ["f32"])
+    assert classes(program) == [
         "edge_padding_high zero",
         "edge_padding_low negative",
         "edge_padding_low zero",
@@ -184,9 +184,9 @@ edge_padding_high = array<i64: 0, 0>, interior_padding = array<i64: 0, 2>}> : \
 
 
 def test_programs_are_drawn_for_what_was_not_hit() -> None:
-    found = {"reverse": {"dimensions out of order": ["f32"], "empty": ["f32"]}}
-    asked = coverage.aimed(found, 400, seed=1, chosen=["reverse"])
-    drawn = [one for one in asked if one[0] == "reverse"]
+    hits = {"reverse": {"dimensions out of order": ["f32"], "empty": ["f32"]}}
+    asked = coverage.aimed(hits, 400, seed=1, chosen=["reverse"])
+    drawn = [request for request in asked if request[0] == "reverse"]
     assert {dtype for _, dtype, *_ in drawn} >= {"i8", "f64"}
     f32 = [kind for _, dtype, _, _, kind in drawn if dtype == "f32"]
     assert "dimensions in order" in f32
@@ -203,7 +203,9 @@ def test_there_is_a_program_for_each_class_of_an_attribute_in_each_dtype() -> No
         if of_attribute(kind) and not why
     ]
     assert len(asked) > 5000
-    assert [one for one in asked if coverage.built(one[0], one[1], 1, one[2]) is None] == []
+    assert [
+        request for request in asked if coverage.built(request[0], request[1], 1, request[2]) is None
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -217,4 +219,6 @@ def test_there_is_a_program_for_each_rank_shape_and_value_in_each_dtype(part: in
         if not of_attribute(kind) and not why
     ]
     chosen = asked[part::SHARES]
-    assert [one for one in chosen if coverage.built(one[0], one[1], 1, one[2]) is None] == []
+    assert [
+        request for request in chosen if coverage.built(request[0], request[1], 1, request[2]) is None
+    ] == []

@@ -81,29 +81,29 @@ def _compiled(text: str) -> tuple[Canonical, CompiledKernel]:
 
 
 def _judged(chosen: list[tuple[str, str]], programs: int, seed: int, module: str = _MODULE) -> list[Case]:
-    found = list(cases(chosen, programs, seed, module=module))
-    bad = [case for case in found if case.outcome in BAD]
+    results = list(cases(chosen, programs, seed, module=module))
+    bad = [case for case in results if case.outcome in BAD]
     assert not bad, bad[0]
-    return found
+    return results
 
 
 def test_generated_programs_are_right_at_three_tuples_of_sizes() -> None:
-    found = _judged(list(SAMPLE), len(SAMPLE), seed=2)
-    assert len(found) == len(SAMPLE)
-    assert sum(case.outcome == "right" for case in found) >= len(SAMPLE) - 1, found
+    results = _judged(list(SAMPLE), len(SAMPLE), seed=2)
+    assert len(results) == len(SAMPLE)
+    assert sum(case.outcome == "right" for case in results) >= len(SAMPLE) - 1, results
 
 
 def test_generated_programs_are_right_at_sizes_that_they_are_told() -> None:
-    found = _judged(list(TOLD), 2 * len(TOLD), seed=3, module=f"{_MODULE} --told")
-    assert sum(case.outcome == "right" for case in found) >= 2 * len(TOLD) - 2, found
+    results = _judged(list(TOLD), 2 * len(TOLD), seed=3, module=f"{_MODULE} --told")
+    assert sum(case.outcome == "right" for case in results) >= 2 * len(TOLD) - 2, results
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("share", range(8))
 def test_every_pair_has_no_wrong_result_at_open_sizes(share: int) -> None:
     chosen = pairs()[share::8]
-    found = _judged(chosen, len(chosen), seed=4)
-    there = [case for case in found if case.outcome not in ("none", "no-oracle")]
+    results = _judged(chosen, len(chosen), seed=4)
+    there = [case for case in results if case.outcome not in ("none", "no-oracle")]
     assert sum(case.outcome == "right" for case in there) >= 0.9 * len(there)
 
 
@@ -112,9 +112,9 @@ def test_sizes_that_a_program_computes_stay_open_and_its_assertions_are_checked(
     assert not canonical.constants
     for n in (2, 3, 8, 37):
         x = np.arange(1, n + 1, dtype=np.float32)
-        (made,) = run(kernel, [x.tobytes()], [], (n,))
+        (content,) = run(kernel, [x.tobytes()], [], (n,))
         wanted = np.pad(x[: n // 2], 1) / np.float32(n)
-        assert np.frombuffer(made, np.float32).tolist() == wanted.tolist()
+        assert np.frombuffer(content, np.float32).tolist() == wanted.tolist()
     for n in (0, 1):
         with pytest.raises(RuntimeError, match="returned 1"):
             run(kernel, [np.zeros(n, np.float32).tobytes()], [], (n,))
@@ -129,8 +129,8 @@ def test_a_size_that_is_set_takes_the_first_elements() -> None:
     }"""
     _, kernel = _compiled(text)
     x, y = np.arange(10, dtype=np.int32), np.zeros(6, np.int32)
-    (made,) = run(kernel, [x.tobytes(), y[:3].tobytes()], [], (5, 3))
-    assert np.frombuffer(made, np.int32).tolist() == x[:6].tolist()
+    (content,) = run(kernel, [x.tobytes(), y[:3].tobytes()], [], (5, 3))
+    assert np.frombuffer(content, np.int32).tolist() == x[:6].tolist()
     with pytest.raises(RuntimeError, match="returned 1"):
         run(kernel, [x.tobytes(), y.tobytes()], [], (5, 6))
 
@@ -146,8 +146,8 @@ def test_axes_of_one_letter_have_one_size() -> None:
     assert canonical.symbolic_args[0].dims[1] == canonical.symbolic_args[1].dims[0]
     for n in (0, 1, 6):
         x, y = np.arange(1, n + 1, dtype=np.float32), np.ones((n, 5), np.float32)
-        (made,) = run(kernel, [x.tobytes(), y.tobytes()], [], (n,))
-        assert np.frombuffer(made, np.float32).tolist() == [x.sum()] * 5
+        (content,) = run(kernel, [x.tobytes(), y.tobytes()], [], (n,))
+        assert np.frombuffer(content, np.float32).tolist() == [x.sum()] * 5
 
 
 def test_sizes_that_choose_between_open_ones_keep_their_choice() -> None:
@@ -170,8 +170,8 @@ def test_sizes_that_choose_between_open_ones_keep_their_choice() -> None:
     except UnsupportedOp:
         return  # refused, as at all samples that are tried one side is chosen; never one side for all sizes
     for n in (2, 9):
-        (made,) = run(kernel, [np.ones(n, np.float32).tobytes()], [], (n,))
-        assert np.frombuffer(made, np.float32).tolist() == [1.0] * n + [7.0] * (5 - n)
+        (content,) = run(kernel, [np.ones(n, np.float32).tobytes()], [], (n,))
+        assert np.frombuffer(content, np.float32).tolist() == [1.0] * n + [7.0] * (5 - n)
 
 
 def test_an_assertion_of_data_is_refused() -> None:

@@ -102,21 +102,23 @@ def test_the_other_triangle_of_a_cholesky_factor_stays(letter: str) -> None:
     matrix = (matrix @ adjoint(matrix) + 3 * np.eye(3)).astype("f4")
     keep, factor = (np.triu, np.tril) if letter == "L" else (np.tril, np.triu)
     matrix += keep(random("f32", 3, 3, seed=1), 1 if letter == "L" else -1)
-    made, _ = called("f32", "potrf", [matrix], [("f32", (2, 3, 3)), ("i32", (2,))], f"uplo={letter}")
+    output, _ = called("f32", "potrf", [matrix], [("f32", (2, 3, 3)), ("i32", (2,))], f"uplo={letter}")
     out = 1 if letter == "L" else -1
-    np.testing.assert_array_equal(keep(made, out), keep(matrix, out))
+    np.testing.assert_array_equal(keep(output, out), keep(matrix, out))
     close(
         "f32",
-        factor(made) @ adjoint(factor(made)) if letter == "L" else adjoint(factor(made)) @ factor(made),
+        factor(output) @ adjoint(factor(output))
+        if letter == "L"
+        else adjoint(factor(output)) @ factor(output),
         factor(matrix, 0) + adjoint(factor(matrix, -out)),
     )
 
 
 def test_matrices_without_elements_fail_nowhere() -> None:
-    made, info = called(
+    output, info = called(
         "f32", "potrf", [random("f32", 3, 0, 0)], [("f32", (3, 0, 0)), ("i32", (3,))], "uplo=L"
     )
-    assert (made.shape, info.tolist()) == ((3, 0, 0), [0, 0, 0])
+    assert (output.shape, info.tolist()) == ((3, 0, 0), [0, 0, 0])
     kinds = [("f32", (2, 0, 4)), ("i32", (2, 0)), ("i32", (2,))]
     assert called("f32", "getrf", [random("f32", 2, 0, 4)], kinds)[2].tolist() == [0, 0]
 
@@ -128,8 +130,8 @@ def test_tridiagonal_systems() -> None:
 def test_a_tridiagonal_system_says_which_pivot_is_0() -> None:
     rows = np.array([[2, 2, 2], [0, 0, 1], [3, 0, 4], [0, 5, 0]], np.float32)[None].repeat(2, 0)
     under, middle, over = (
-        np.array([one, two], "f4")
-        for one, two in [
+        np.array([diagonal, two], "f4")
+        for diagonal, two in [
             ([0, 1, 0, 0], [0, 1, 1, 1]),
             ([1, 2, 0, 1], [0, 0, 0, 0]),
             ([2, 1, 1, 0], [1, 1, 1, 0]),
@@ -214,8 +216,8 @@ def test_cholesky_says_where_it_fails(dtype: str, letter: str) -> None:
     both = np.stack([good, bad])
     factor, info = called(dtype, "potrf", [both], [(dtype, both.shape), ("i32", (2,))], f"uplo={letter}")
     assert info.tolist() == [0, 3]
-    made = np.tril(factor[0]) if letter == "L" else adjoint(np.triu(factor[0]))
-    close(dtype, made @ adjoint(made), good)
+    triangle = np.tril(factor[0]) if letter == "L" else adjoint(np.triu(factor[0]))
+    close(dtype, triangle @ adjoint(triangle), good)
 
 
 @pytest.mark.long
@@ -282,8 +284,8 @@ def test_matrices_of_one_row_again_and_again_and_of_numbers_far_from_one() -> No
     far = random("f32", 3, 3)
     matrices = np.stack([np.ones((3, 3), np.float32), far * np.float32(1e-25), far * np.float32(1e25)])
     whole, few = ("f32", (3, 3, 3)), ("f32", (3, 3))
-    made = called("f32", "gesdd", [matrices], [whole, few, whole, whole, ("i32", (3,))], "mode=S")
-    for matrix, values, left, right in zip(matrices, *made[1:4], strict=True):
+    outputs = called("f32", "gesdd", [matrices], [whole, few, whole, whole, ("i32", (3,))], "mode=S")
+    for matrix, values, left, right in zip(matrices, *outputs[1:4], strict=True):
         expected = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
         np.testing.assert_allclose(values, expected, rtol=0, atol=2e-6 * expected[0])
         close("f32", left.T @ left, np.eye(3))

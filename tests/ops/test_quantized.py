@@ -34,10 +34,12 @@ _P = _rows(_ZEROS)
 def _run(
     text: str, *inputs: npt.NDArray[np.generic], numerics: str = "strict", dims: tuple[int, ...] = ()
 ) -> list[bytes]:
-    made = canonicalize(text.encode(), "stablehlo", numerics)
+    form = canonicalize(text.encode(), "stablehlo", numerics)
     options = CompileOptions(numerics=numerics)
-    kernel = compile_spec(made.spec_text, made.arg_spec, host_target().isa, options, lambda _: None)
-    return run(kernel, [one.tobytes() for one in inputs], [one.content for one in made.constants], dims)
+    kernel = compile_spec(form.spec_text, form.arg_spec, host_target().isa, options, lambda _: None)
+    return run(
+        kernel, [array.tobytes() for array in inputs], [constant.content for constant in form.constants], dims
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,11 +47,11 @@ def _run(
 )
 def test_generated_programs_are_right_or_refused(share: int) -> None:
     chosen = pairs()[share::_SHARES]
-    found = list(cases(chosen, len(chosen), seed=2, module=_CHILD))
-    assert len(found) == len(chosen)
-    bad = [case for case in found if case.outcome in ("wrong", "crash", "error")]
+    results = list(cases(chosen, len(chosen), seed=2, module=_CHILD))
+    assert len(results) == len(chosen)
+    bad = [case for case in results if case.outcome in ("wrong", "crash", "error")]
     assert not bad, bad[0]
-    assert sum(case.outcome == "right" for case in found) >= 0.95 * len(found)
+    assert sum(case.outcome == "right" for case in results) >= 0.95 * len(results)
 
 
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
@@ -57,14 +59,14 @@ def test_generated_programs_are_right_or_refused(share: int) -> None:
 def test_quotients_at_a_tie_are_rounded_to_even(numerics: str, zeros: list[int]) -> None:
     scales, points = np.array(_ROWS, "f4")[:, None], np.array(zeros, "f4")[:, None]
     steps = np.random.default_rng(1).integers(-130, 130, (4, 512)) + np.float32(0.5)
-    given = (steps.astype("f4") * scales).astype("f4")
+    inputs = (steps.astype("f4") * scales).astype("f4")
     type = f"tensor<4x512x{_rows(zeros)}>"
     text = (
         f"func.func @main(%x: tensor<4x512xf32>) -> {type} {{\n"
         f"%q = stablehlo.uniform_quantize %x : (tensor<4x512xf32>) -> {type}\nreturn %q : {type}\n}}"
     )
-    (got,) = _run(text, given, numerics=numerics)
-    wanted = np.rint(np.clip(given / scales + points, np.float32(-128), np.float32(127))).astype("i1")
+    (got,) = _run(text, inputs, numerics=numerics)
+    wanted = np.rint(np.clip(inputs / scales + points, np.float32(-128), np.float32(127))).astype("i1")
     np.testing.assert_array_equal(np.frombuffer(got, "i1").reshape(4, 512), wanted)
 
 
@@ -94,11 +96,11 @@ def test_what_integers_stand_for_is_told_of_each_buffer() -> None:
         f"func.func @main(%a: tensor<4x{_P}>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<4x{_P}>) {{\n"
         f"return %b, %a : tensor<4xf32>, tensor<4x{_P}>\n}}"
     )
-    made = canonicalize(text.encode(), "stablehlo")
-    assert [str(type) for type in made.arg_spec.args] == ["i8[4]", "f32[4]"]
+    form = canonicalize(text.encode(), "stablehlo")
+    assert [str(type) for type in form.arg_spec.args] == ["i8[4]", "f32[4]"]
     rows = Quantization("f32", -128, 127, tuple(_ROWS), tuple(_ZEROS), 0)
-    assert made.quantized_args == (rows, None)
-    assert made.quantized_results == (None, rows)
+    assert form.quantized_args == (rows, None)
+    assert form.quantized_results == (None, rows)
     plain = canonicalize(
         b"func.func @main(%a: tensor<4xi8>) -> tensor<4xi8> { return %a : tensor<4xi8> }", "stablehlo"
     )
@@ -117,11 +119,11 @@ func.func @main(%a: tensor<4x{_Q}>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xi
   %2 = stablehlo.add %i, %i : tensor<4xi8>
   return %0, %1, %2 : tensor<4xf32>, tensor<4xf32>, tensor<4xi8>
 }}"""
-    given = np.array([5, 7, -20, 60], "i1")
-    first, second, whole = _run(text, given)
+    inputs = np.array([5, 7, -20, 60], "i1")
+    first, second, whole = _run(text, inputs)
     assert np.frombuffer(first, "f4").tolist() == [1.0, 2.0, -11.5, 28.5]
     assert np.frombuffer(second, "f4").tolist() == [1.25, 1.75, -5.0, 15.0]
-    assert np.frombuffer(whole, "i1").tolist() == (given + given).tolist()
+    assert np.frombuffer(whole, "i1").tolist() == (inputs + inputs).tolist()
 
 
 def test_floats_made_after_a_quantization_are_floats() -> None:
@@ -173,9 +175,9 @@ def test_a_quantized_program_of_open_sizes_runs_at_every_size() -> None:
         "return %1 : tensor<?x4xf32>\n}"
     )
     for rows in (1, 3):
-        given = np.random.default_rng(rows).integers(-128, 128, (rows, 4)).astype("i1")
-        (got,) = _run(text, given, dims=(rows,))
-        real = (given.astype("f4") - 3) * np.float32(0.5)
+        inputs = np.random.default_rng(rows).integers(-128, 128, (rows, 4)).astype("i1")
+        (got,) = _run(text, inputs, dims=(rows,))
+        real = (inputs.astype("f4") - 3) * np.float32(0.5)
         wanted = (np.rint(np.clip(real * real / np.float32(0.5) + 3, -128, 127)) - 3) * np.float32(0.5)
         np.testing.assert_array_equal(np.frombuffer(got, "f4").reshape(rows, 4), wanted.astype("f4"))
 

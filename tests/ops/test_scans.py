@@ -56,7 +56,9 @@ def _is_scan(window: Window, numerics: str) -> bool:
         return not mlir.named(module, "tensor.pad")
 
 
-@pytest.mark.parametrize("window", [one for one in scans() if one.shape[one.axis] > 1], ids=_name)
+@pytest.mark.parametrize(
+    "window", [program for program in scans() if program.shape[program.axis] > 1], ids=_name
+)
 def test_scans_do_not_sum_every_window(window: Window) -> None:
     rounds = window.backward and window.dtype in FLOATS and window.op in ("add", "multiply")
     if window.dtype not in COMPLEX:

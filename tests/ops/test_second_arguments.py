@@ -30,9 +30,9 @@ def run(op: str, dtype: str, storage: np.dtype, arguments: list[np.ndarray]) -> 
     types = ", ".join([kind] * len(names))
     call = f'"{op}"({", ".join(names)}) : ({types}) -> {kind}'
     text = f"func.func @main({head}) -> ({kind}) {{\n  %0 = {call}\n  return %0 : {kind}\n}}\n"
-    program = OpProgram(op, dtype, text, [one.astype(storage).tobytes() for one in arguments], [dtype])
-    [found] = execute(program, 2, "default")
-    return np.frombuffer(found, storage)
+    program = OpProgram(op, dtype, text, [array.astype(storage).tobytes() for array in arguments], [dtype])
+    [content] = execute(program, 2, "default")
+    return np.frombuffer(content, storage)
 
 
 def edges(dtype: str) -> np.ndarray:
@@ -46,13 +46,13 @@ def edges(dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("op", list(OF_FLOATS))
 def test_every_half_with_edges(op: str, dtype: str) -> None:
     every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(HALF_PRECISION[dtype])
-    a, b = (one.ravel() for one in np.meshgrid(every, edges(dtype)))
+    a, b = (array.ravel() for array in np.meshgrid(every, edges(dtype)))
     first, second = np.concatenate([a, b]), np.concatenate([b, a])
     got = run(op, dtype, HALF_PRECISION[dtype], [first, second])
     function, units = OF_FLOATS[op]
     with np.errstate(all="ignore"):
         # The product with 1 makes signaling NaNs quiet, which some C libraries raise to the power 0 to NaN.
-        wide = [one.astype(np.float64) * 1.0 for one in (first, second)]
+        wide = [array.astype(np.float64) * 1.0 for array in (first, second)]
         want = function(*wide).astype(HALF_PRECISION[dtype])
     nan = np.isnan(got) & np.isnan(want)
     distance = np.abs(_ordered(got) - _ordered(want))
@@ -79,7 +79,7 @@ def _ends(dtype: str) -> list[int]:
     width = WIDTHS[dtype.lstrip("u")]
     least, most = (0, 2**width - 1) if dtype.startswith("u") else (-(2 ** (width - 1)), 2 ** (width - 1) - 1)
     near = {least, least + 1, most, most - 1, most // 2, -1, 0, 1, 2, 3, 7, width - 1, width, width + 1}
-    return sorted(one for one in near if least <= one <= most)
+    return sorted(number for number in near if least <= number <= most)
 
 
 def _whole(op: str, dtype: str, a: int, b: int) -> int:
@@ -88,18 +88,18 @@ def _whole(op: str, dtype: str, a: int, b: int) -> int:
     bits, by = a % 2**width, b % 2**width
     match op:
         case "shift_left":
-            found = bits << by if by < width else 0
+            shifted = bits << by if by < width else 0
         case "shift_right_logical":
-            found = bits >> by if by < width else 0
+            shifted = bits >> by if by < width else 0
         case "shift_right_arithmetic":
-            found = _wrapped(bits, width, True) >> min(by, width - 1)
+            shifted = _wrapped(bits, width, True) >> min(by, width - 1)
         case "power":
             inverse = {1: 1, -1: -1 if b % 2 else 1}.get(a, 0)
-            found = inverse if b < 0 else pow(a, b, 2**width)
+            shifted = inverse if b < 0 else pow(a, b, 2**width)
         case _:
             quotient = -1 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-            found = quotient if op == "divide" else a if b == 0 else a - b * quotient
-    return _wrapped(found, width, not dtype.startswith("u"))
+            shifted = quotient if op == "divide" else a if b == 0 else a - b * quotient
+    return _wrapped(shifted, width, not dtype.startswith("u"))
 
 
 def _wrapped(value: int, width: int, signed: bool) -> int:
@@ -114,5 +114,5 @@ def test_integers_at_their_ends(op: str, dtype: str) -> None:
     pairs = [(a, b) for a in _ends(dtype) for b in _ends(dtype)]
     storage = _storage(dtype)
     arguments = [np.array(column, object).astype(storage) for column in zip(*pairs, strict=True)]
-    got = [int(one) for one in run(f"stablehlo.{op}", dtype, storage, arguments)]
+    got = [int(value) for value in run(f"stablehlo.{op}", dtype, storage, arguments)]
     assert got == [_whole(op, dtype, a, b) for a, b in pairs]

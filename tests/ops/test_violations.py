@@ -12,7 +12,7 @@ from tests.ops.harness.violations import Violation, violations
 _ALL = [*violations(), *quantized_violations()]
 
 
-@pytest.mark.parametrize("violation", _ALL, ids=[one.id for one in _ALL])
+@pytest.mark.parametrize("violation", _ALL, ids=[violation.id for violation in _ALL])
 def test_a_broken_constraint_is_named(violation: Violation) -> None:
     with pytest.raises(InvalidProgram) as refusal:
         canonicalize(violation.program.encode(), "stablehlo", "strict")

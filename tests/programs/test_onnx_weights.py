@@ -56,10 +56,10 @@ def test_tensors_are_read_as_onnx_reads_them(data_type: int, raw: bool) -> None:
         tensor = helper.make_tensor("w", data_type, (5, 7), array.reshape(-1).tolist())
     read = read_tensor(memoryview(tensor.SerializeToString()))
     assert (read.name, read.dims, read.data_type) == ("w", (5, 7), data_type)
-    found = tensor_array(read, None)
+    decoded = tensor_array(read, None)
     wanted = expected(tensor)
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted)
+    assert decoded.dtype == wanted.dtype
+    np.testing.assert_array_equal(decoded, wanted)
 
 
 def layers(seed: int = 0, wide: int = 700) -> onnx.ModelProto:
@@ -93,13 +93,13 @@ def layers(seed: int = 0, wide: int = 700) -> onnx.ModelProto:
 
 def arguments(source: Source) -> dict[str, Any]:
     assert source.arguments is not None
-    given = len(source.arguments.given)
-    return dict(zip(source.arguments.names[given:], source.arguments.values, strict=True))
+    count = len(source.arguments.given)
+    return dict(zip(source.arguments.names[count:], source.arguments.values, strict=True))
 
 
 def test_weights_are_arguments_and_sizes_stay() -> None:
-    made = layers()
-    source = read_source(made, None)
+    proto = layers()
+    source = read_source(proto, None)
     assert source.arguments is not None
     assert source.arguments.given == ("x", "c")
     assert list(arguments(source)) == ["w", "b", "inner"]
@@ -124,26 +124,26 @@ def test_variants_and_all_forms_are_one_program(tmp_path: Path) -> None:
 
 
 def test_small_models_stay_as_they_are() -> None:
-    made = layers(wide=10)
-    source = read_source(made, None)
+    proto = layers(wide=10)
+    source = read_source(proto, None)
     assert source.arguments is None
-    assert source.program.body == made.SerializeToString(deterministic=True)
+    assert source.program.body == proto.SerializeToString(deterministic=True)
 
 
 def test_an_object_is_copied_when_it_is_read() -> None:
-    made = layers()
-    source = read_source(made, None)
-    made.graph.initializer[0].raw_data = bytes(4 * 700 * 700)
+    proto = layers()
+    source = read_source(proto, None)
+    proto.graph.initializer[0].raw_data = bytes(4 * 700 * 700)
     np.testing.assert_array_equal(arguments(source)["w"], weight(700, 700))
 
 
 def test_weights_that_old_models_list_as_inputs() -> None:
-    made = layers()
-    made.ir_version = 3
-    made.graph.input.extend(
-        helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in made.graph.initializer
+    proto = layers()
+    proto.ir_version = 3
+    proto.graph.input.extend(
+        helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in proto.graph.initializer
     )
-    source = read_source(made, None)
+    source = read_source(proto, None)
     assert source.arguments is not None
     assert source.arguments.given == ("x", "c")
     lifted = onnx.load_from_string(source.program.body)
@@ -151,11 +151,11 @@ def test_weights_that_old_models_list_as_inputs() -> None:
 
 
 def test_defaults_of_inputs_are_the_callers() -> None:
-    made = layers()
-    made.graph.input.append(value("w", [700, 700]))
-    made.graph.initializer.append(numpy_helper.from_array(weight(700, 500), "w2"))
-    made.graph.node.append(node("MatMul", ["a", "w2"], ["y2"]))
-    source = read_source(made, None)
+    proto = layers()
+    proto.graph.input.append(value("w", [700, 700]))
+    proto.graph.initializer.append(numpy_helper.from_array(weight(700, 500), "w2"))
+    proto.graph.node.append(node("MatMul", ["a", "w2"], ["y2"]))
+    source = read_source(proto, None)
     assert source.arguments is not None
     assert source.arguments.given == ("x", "c", "w")
     assert len(source.program.body) < 2000
@@ -178,11 +178,11 @@ def test_external_data_that_is_not_there(tmp_path: Path, entries: dict[str, str]
     tensor.data_location = TensorProto.EXTERNAL
     for key, text in ({"length": str(4 * 700 * 700)} | entries if entries else {}).items():
         tensor.external_data.add(key=key, value=text)
-    made = model([node("MatMul", ["x", "w"], ["y"])], {"x": [2, 700]}, ["y"])
-    made.graph.initializer.append(tensor)
+    proto = model([node("MatMul", ["x", "w"], ["y"])], {"x": [2, 700]}, ["y"])
+    proto.graph.initializer.append(tensor)
     (tmp_path / "w.bin").write_bytes(bytes(4 * 700 * 700))
     path = tmp_path / "m.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
     with pytest.raises(kcache.InvalidProgram, match=message):
         read_source(path, None)
 

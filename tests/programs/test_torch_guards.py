@@ -118,16 +118,16 @@ def test_inputs_of_any_name_and_nesting() -> None:
         def forward(self, input: Any, size: dict[str, list[Any]], *, other: Any) -> Any:
             return input.sum() + size["k"][0].sum() + other.sum() * int(other.shape[0] % 2)
 
-    given = (torch.zeros(4, 2), {"k": [torch.zeros(4, 3)]})
+    inputs = (torch.zeros(4, 2), {"k": [torch.zeros(4, 3)]})
     shapes = {"input": {0: _B}, "size": {"k": [{0: _B}]}, "other": {0: Dim.AUTO}}
-    exported = torch.export.export(Nested(), given, {"other": torch.zeros(6, 2)}, dynamic_shapes=shapes)
+    exported = torch.export.export(Nested(), inputs, {"other": torch.zeros(6, 2)}, dynamic_shapes=shapes)
     _, bound = torch_program(exported)
-    first, second = given[0], torch.zeros(5, 3)
-    bound.complete((first, given[1], torch.zeros(8, 2)))
+    first, second = inputs[0], torch.zeros(5, 3)
+    bound.complete((first, inputs[1], torch.zeros(8, 2)))
     with pytest.raises(ArgumentError, match=r"input\.shape\[0\] is 4"):
         bound.complete((first, {"k": [second]}, torch.zeros(8, 2)))
     with pytest.raises(ArgumentError, match=r"other\.shape\[0\] % 2 == 0 only"):
-        bound.complete((first, given[1], torch.zeros(7, 2)))
+        bound.complete((first, inputs[1], torch.zeros(7, 2)))
 
 
 class _Named(torch.nn.Module):
@@ -136,7 +136,7 @@ class _Named(torch.nn.Module):
     def forward(self, x: list[Any], x_1: Any, Q: Any, d: dict[str, Any], *rest: Any) -> Any:
         taken = x[1].shape[0] % 2 == 0 and Q.shape[0] > x_1.shape[0] and d["a-b"].shape[0] % 3 == 0
         taken = taken and rest[1].shape[0] % 5 == 0 and torch.sym_max(x[0].shape[0], rest[0].shape[0]) > 6
-        return sum(one.sum() for one in (*x, x_1, Q, *d.values(), *rest)) + (1 if taken else 2)
+        return sum(tensor.sum() for tensor in (*x, x_1, Q, *d.values(), *rest)) + (1 if taken else 2)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -219,7 +219,7 @@ def test_conditions_in_the_words_of_every_release_are_checked(condition: str) ->
 
 
 def _exported(function: Callable[..., Any], sizes: list[_Shape], opened: list[Any]) -> Any:
-    axes = tuple({0: one} for one in opened)
+    axes = tuple({0: dim} for dim in opened)
     return torch.export.export(Function(function), _arrays(sizes), dynamic_shapes=(axes,))
 
 

@@ -178,14 +178,14 @@ def test_nested_and_fixed_inputs() -> None:
 
     exported = export(function, (X, X), 3, {"shift": X})
     arguments = torch_program(exported)[1]
-    one, two, three = X + 1, X + 2, X + 3
-    nested = arguments.complete(((one, two), 3, {"shift": three}))
-    flat = arguments.complete((one, two, three))
-    assert [id(value) for value in nested] == [id(one), id(two), id(three)] == [id(value) for value in flat]
+    first, two, three = X + 1, X + 2, X + 3
+    nested = arguments.complete(((first, two), 3, {"shift": three}))
+    flat = arguments.complete((first, two, three))
+    assert [id(value) for value in nested] == [id(first), id(two), id(three)] == [id(value) for value in flat]
     with pytest.raises(ArgumentError, match="input 2 is 4, and the program was exported for 3 only"):
-        arguments.complete(((one, two), 4, {"shift": three}))
+        arguments.complete(((first, two), 4, {"shift": three}))
     with pytest.raises(ArgumentError, match=r"takes 3 tensors .*fixed values 3.*got 2"):
-        arguments.complete((one, two))
+        arguments.complete((first, two))
 
 
 def test_keywords_follow_the_positions() -> None:
@@ -406,10 +406,10 @@ def test_indices_that_may_be_negative_count_from_the_end(function: Any, wrapped:
 def test_inputs_by_name() -> None:
     arguments = read_source(export(lambda x, y: x - 2 * y, X, X + 1), None).arguments
     assert arguments is not None
-    one, two = object(), object()
-    assert arguments.complete((one,), {arguments.given[1]: two}) == (one, two)
+    first, two = object(), object()
+    assert arguments.complete((first,), {arguments.given[1]: two}) == (first, two)
     with pytest.raises(ArgumentError, match="no input 'z'"):
-        arguments.complete((one,), {"z": two})
+        arguments.complete((first,), {"z": two})
 
 
 @pytest.mark.issue(number=19, point=28)
@@ -423,9 +423,9 @@ def test_nested_keywords_of_the_export() -> None:
     arguments = read_source(exported, None).arguments
     assert arguments is not None
     arrays = arguments.complete((X,), {"scale": X + 3, "pair": pair})
-    assert [array is given for array, given in zip(arrays, (X, pair["a"], pair["b"]), strict=False)] == [
-        True
-    ] * 3
+    assert [
+        array is expected for array, expected in zip(arrays, (X, pair["a"], pair["b"]), strict=False)
+    ] == [True] * 3
     assert torch.equal(arrays[3], X + 3)
     named = dict(zip(arguments.given, arrays, strict=True))
     assert all(map(torch.equal, arguments.complete((), named), arrays))

@@ -68,8 +68,8 @@ class Interpreter:
     def remembered(self, text: str, seed: int) -> tuple[Arrays, Arrays | str]:
         """Return random arguments and the results on them; evaluate each program once a seed."""
         if (text, seed) not in self._known:
-            given = arguments(text, seed)
-            self._known[text, seed] = given, self(text, given)
+            inputs = arguments(text, seed)
+            self._known[text, seed] = inputs, self(text, inputs)
         return self._known[text, seed]
 
 
@@ -89,7 +89,7 @@ def arguments(text: str, seed: int) -> Arrays:
     """
     module = edit.parse(text)
     rng = np.random.default_rng(seed)
-    found: Arrays = []
+    arrays: Arrays = []
     for argument in edit.body(edit.main_of(module)).arguments:
         match = re.fullmatch(r"tensor<((?:\d+x)*)(\w+)>", str(argument.type))
         assert match, argument.type
@@ -99,27 +99,27 @@ def arguments(text: str, seed: int) -> Arrays:
             values = rng.uniform(0.2, 1.7, dims) if seed % 2 == 0 else rng.standard_normal(dims)
         else:
             values = rng.integers(0, 2 if kind == np.bool_ else 4, dims)
-        found.append(np.asarray(values).astype(kind))
-    return found
+        arrays.append(np.asarray(values).astype(kind))
+    return arrays
 
 
-def same(one: Arrays, other: Arrays, tolerance: float = TOLERANCE) -> bool:
+def same(left: Arrays, other: Arrays, tolerance: float = TOLERANCE) -> bool:
     """Whether two results are the same but for rounding."""
-    if len(one) != len(other):
+    if len(left) != len(other):
         return False
-    return all(_same(a, b, tolerance) for a, b in zip(one, other, strict=True))
+    return all(_same(a, b, tolerance) for a, b in zip(left, other, strict=True))
 
 
-def _same(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
+def _same(left: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    if left.dtype != other.dtype or left.shape != other.shape:
         return False
-    if one.dtype.kind != "f":
-        return bool(np.array_equal(one, other))
-    finite = np.isfinite(one)
-    if not np.array_equal(np.where(finite, 0, one), np.where(np.isfinite(other), 0, other), equal_nan=True):
+    if left.dtype.kind != "f":
+        return bool(np.array_equal(left, other))
+    finite = np.isfinite(left)
+    if not np.array_equal(np.where(finite, 0, left), np.where(np.isfinite(other), 0, other), equal_nan=True):
         return False
-    scale = float(np.max(np.abs(one[finite]), initial=0.0)) + 1e-30
-    return bool(np.all(np.abs(one[finite] - other[finite]) <= tolerance * scale))
+    scale = float(np.max(np.abs(left[finite]), initial=0.0)) + 1e-30
+    return bool(np.all(np.abs(left[finite] - other[finite]) <= tolerance * scale))
 
 
 def differ(interpreter: Interpreter, text: str, other: str) -> bool | None:
@@ -131,12 +131,12 @@ def differ(interpreter: Interpreter, text: str, other: str) -> bool | None:
         return True
     cannot = False
     for seed in range(4):
-        given, one = interpreter.remembered(text, seed)
-        two = interpreter(other, given)
-        if isinstance(one, str) or isinstance(two, str):
+        inputs, first = interpreter.remembered(text, seed)
+        two = interpreter(other, inputs)
+        if isinstance(first, str) or isinstance(two, str):
             cannot = True
             continue
-        if not same(one, two):
+        if not same(first, two):
             return True
     return None if cannot else False
 

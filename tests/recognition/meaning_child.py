@@ -44,8 +44,8 @@ def evaluate(
         module = parse_module(text, context)
         _plain_constants(module)
         run_passes(module, PREPARE)
-        given = [ir.Attribute.parse(_literal(*argument)) for argument in arguments]
-        return [_read(result) for result in _stablehlo.eval_module(module, given)]
+        constants = [ir.Attribute.parse(_literal(*argument)) for argument in arguments]
+        return [_read(result) for result in _stablehlo.eval_module(module, constants)]
 
 
 def _plain_constants(module: Any) -> None:
@@ -56,13 +56,13 @@ def _plain_constants(module: Any) -> None:
             if is_resource(op):
                 constant = read_constant(op, TypeReader(Limits())(op.results[0].type))
                 value = ir.Attribute.parse(dense_text(op, constant))
-            made = ir.Operation.create(
+            operation = ir.Operation.create(
                 "stablehlo.constant",
                 results=[value.type],
                 attributes={"value": value},
                 ip=ir.InsertionPoint(op),
             )
-            op.results[0].replace_all_uses_with(made.results[0])
+            op.results[0].replace_all_uses_with(operation.results[0])
             op.erase()
 
 

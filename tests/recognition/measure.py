@@ -22,9 +22,9 @@ def measure_same(names: list[str], count: int, numerics: str) -> bool:
     """Write each graph ``count`` times; whether all writings have their graph's key."""
     tried, lost = 0, 0
     for name in names:
-        found = write_differently(read(name), range(FIRST_SEED, FIRST_SEED + count), numerics)
-        print(f"{name}: {found}", *found.lost, sep="\n  lost: ", flush=True)
-        tried, lost = tried + found.tried, lost + len(found.lost)
+        result = write_differently(read(name), range(FIRST_SEED, FIRST_SEED + count), numerics)
+        print(f"{name}: {result}", *result.lost, sep="\n  lost: ", flush=True)
+        tried, lost = tried + result.tried, lost + len(result.lost)
     print(f"same, {numerics}: {tried - lost} of {tried} writings of {len(names)} graphs have the key")
     return not lost
 
@@ -34,12 +34,12 @@ def measure_different(names: list[str], count: int) -> bool:
     total, kinds, collisions = Counter[str](), Counter[str](), 0
     with meaning.Interpreter() as interpreter:
         for name in names:
-            found = change(read(name), count, interpreter, confirm=True)
-            print(f"{name}: {found}", *found.collisions, sep="\n  collision: ", flush=True)
+            result = change(read(name), count, interpreter, confirm=True)
+            print(f"{name}: {result}", *result.collisions, sep="\n  collision: ", flush=True)
             total, kinds, collisions = (
-                total + found.count,
-                kinds + found.kinds,
-                collisions + len(found.collisions),
+                total + result.count,
+                kinds + result.kinds,
+                collisions + len(result.collisions),
             )
     print(f"different: {collisions} collisions in {total['different']} changes of {len(names)} graphs")
     print(", ".join(f"{number} {word}" for word, number in total.most_common()))
@@ -53,11 +53,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="rewrites of each graph")
     parser.add_argument("--numerics", default="default")
     parser.add_argument("--graphs", nargs="+", default=NAMES, choices=NAMES, metavar="NAME")
-    given = parser.parse_args()
-    if given.what == "same":
-        whole = measure_same(given.graphs, given.count, given.numerics)
+    options = parser.parse_args()
+    if options.what == "same":
+        whole = measure_same(options.graphs, options.count, options.numerics)
     else:
-        whole = measure_different(given.graphs, given.count)
+        whole = measure_different(options.graphs, options.count)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(f"{sum(u.ru_utime + u.ru_stime for u in used):.0f} s of CPU")
     sys.exit(0 if whole else 1)

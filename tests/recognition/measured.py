@@ -33,15 +33,15 @@ class Same:
 
 def write_differently(entry: Entry, seeds: range, numerics: str = "default") -> Same:
     """Compare the keys of random writings, at all sizes of the corpus, with the key at the first sizes."""
-    found = Same()
+    result = Same()
     wanted = key(entry.texts[0], numerics)
     for seed in seeds:
         index = random.Random(seed).randrange(len(entry.texts))
         program, applied = rewritten(entry.texts[index], seed)
-        found.tried += 1
+        result.tried += 1
         if key(program, numerics) != wanted:
-            found.lost.append(f"{entry.name} seed {seed} at {entry.sizes[index]}: {', '.join(applied)}")
-    return found
+            result.lost.append(f"{entry.name} seed {seed} at {entry.sizes[index]}: {', '.join(applied)}")
+    return result
 
 
 @dataclass
@@ -75,11 +75,11 @@ def change(entry: Entry, wanted: int, interpreter: meaning.Interpreter, confirm:
     differs. A program with the graph's key, or at the same sizes with that of an earlier change, is a
     collision unless it computes the same. Other lifted constants are no other key, but not the same program.
     """
-    found = Different()
+    result = Different()
     known = {_identity(text): text for text in reversed(entry.texts)}
     (digest,) = {digest for digest, _, _ in known}
     seed = 0
-    while found.count["different"] < wanted:
+    while result.count["different"] < wanted:
         index = random.Random(seed).randrange(len(entry.texts))
         text = entry.texts[index]
         other, kind, where = changed(text, seed)
@@ -88,7 +88,7 @@ def change(entry: Entry, wanted: int, interpreter: meaning.Interpreter, confirm:
         try:
             identity = _identity(other)
         except CompilerError:
-            found.count["refused"] += 1
+            result.count["refused"] += 1
             continue
         twin = known.setdefault(identity, other)
         collides = identity[0] == digest
@@ -99,13 +99,13 @@ def change(entry: Entry, wanted: int, interpreter: meaning.Interpreter, confirm:
                 if identity[2] != _identity(text)[2]:
                     word = "other weights"
                 else:
-                    found.collisions.append(place)
-            found.count[word] += 1
-            found.kinds[kind] += word == "different"
+                    result.collisions.append(place)
+            result.count[word] += 1
+            result.kinds[kind] += word == "different"
         else:
-            found.count["different"] += 1
+            result.count["different"] += 1
         if not collides and twin is not other and twin != other:
-            found.count["pairs with one key"] += 1
+            result.count["pairs with one key"] += 1
             if meaning.differ(interpreter, twin, other):
-                found.collisions.append(f"{place}: the key of another change")
-    return found
+                result.collisions.append(f"{place}: the key of another change")
+    return result

@@ -23,11 +23,11 @@ def programs(function: str) -> dict[str, Program]:
 
 def keys(function: str, numerics: str) -> dict[str, list[str]]:
     """The programs of a function by the spec that they have."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    names: defaultdict[str, list[str]] = defaultdict(list)
     erasing = function not in SIZED
     for name, (format, content) in programs(function).items():
-        found[canonicalize(content, format, numerics, erasing=erasing).spec_text].append(name)
-    return found
+        names[canonicalize(content, format, numerics, erasing=erasing).spec_text].append(name)
+    return names
 
 
 @pytest.mark.sampled(3)

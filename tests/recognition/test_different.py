@@ -27,9 +27,9 @@ def test_no_change_of_meaning_keeps_the_key(name: str, interpreter: meaning.Inte
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_none_of_two_hundred_changes_keeps_the_key(name: str, interpreter: meaning.Interpreter) -> None:
-    found = change(read(name), 200, interpreter, confirm=True)
-    print(f"{name}: {found}")
-    assert found.collisions == []
+    result = change(read(name), 200, interpreter, confirm=True)
+    print(f"{name}: {result}")
+    assert result.collisions == []
 
 
 @pytest.mark.long
@@ -42,8 +42,8 @@ def test_constants_that_differ_in_the_last_bit_have_other_keys(
     wanted = key(text, "strict")
     for other in nudged(text):
         if key(other, "strict") == wanted:
-            given, results = interpreter.remembered(text, 1)
-            again = interpreter(other, given)
+            inputs, results = interpreter.remembered(text, 1)
+            again = interpreter(other, inputs)
             assert not isinstance(results, str)
             assert not isinstance(again, str)
             assert [r.tobytes() for r in results] == [r.tobytes() for r in again]

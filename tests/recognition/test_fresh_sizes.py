@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 def fresh(graph: Graph, count: int) -> list[Sizes]:
     rng = random.Random(graph.name)
-    found: list[Sizes] = []
-    while len(found) < count:
+    tuples: list[Sizes] = []
+    while len(tuples) < count:
         sizes = {name: rng.randint(2, 17) for name in graph.free} | dict(graph.fixed)
-        if sizes not in graph.sizes and sizes not in found:
-            found.append(sizes)
-    return found
+        if sizes not in graph.sizes and sizes not in tuples:
+            tuples.append(sizes)
+    return tuples
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)

@@ -36,9 +36,9 @@ class Pool:
 
     def add(self, text: str) -> None:
         form = canonicalize(text.encode(), "stablehlo")
-        given = [np.round(2 * a) for a in meaning.arguments(text, 1)]
-        results = self.interpreter(text, given)
-        again = self.interpreter(render(form.spec_text, form.arg_spec), given)
+        inputs = [np.round(2 * a) for a in meaning.arguments(text, 1)]
+        results = self.interpreter(text, inputs)
+        again = self.interpreter(render(form.spec_text, form.arg_spec), inputs)
         assert not isinstance(results, str), results
         assert not isinstance(again, str), again
         assert meaning.same(results, again), f"the spec computes something else\n{text}\n{form.spec_text}"
@@ -81,13 +81,13 @@ def generalize(interpreter: meaning.Interpreter, seed: int) -> bool:
         rendered = render(form.spec_text, canonicalize(other.encode(), "stablehlo").arg_spec)
     except InvalidProgram:
         return False  # a size of the spec is not free
-    given = [np.round(2 * a) for a in meaning.arguments(other, 1)]
-    wanted, found = interpreter(other, given), interpreter(rendered, given)
+    inputs = [np.round(2 * a) for a in meaning.arguments(other, 1)]
+    wanted, actual = interpreter(other, inputs), interpreter(rendered, inputs)
     assert not isinstance(wanted, str), wanted
-    assert not isinstance(found, str), found
-    if [a.shape for a in wanted] != [a.shape for a in found]:
+    assert not isinstance(actual, str), actual
+    if [a.shape for a in wanted] != [a.shape for a in actual]:
         return False  # a broadcast that no argument determines keeps its size
-    assert meaning.same(wanted, found), f"seed {seed}: {here} as {there}\n{other}\n{form.spec_text}"
+    assert meaning.same(wanted, actual), f"seed {seed}: {here} as {there}\n{other}\n{form.spec_text}"
     return True
 
 

@@ -37,6 +37,6 @@ def test_writing_it_differently_keeps_the_key(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_two_hundred_writings_keep_the_key(name: str) -> None:
-    found = write_differently(read(name), range(1000, 1200))
-    print(f"{name}: {found}")
-    assert found.lost == []
+    result = write_differently(read(name), range(1000, 1200))
+    print(f"{name}: {result}")
+    assert result.lost == []

@@ -245,7 +245,7 @@ def batch_mean(batch: int, classes: int, factor: float | None = None) -> str:
     """A batch's mean of sums of squares, and its gradient, in which one over the batch is a factor."""
     wide, long = f"tensor<{batch}x{classes}xf32>", f"tensor<{batch}xf32>"
     quotient = "stablehlo.divide %one, %n : tensor<f32>"
-    given = quotient if factor is None else f"stablehlo.constant dense<{factor:.9e}> : tensor<f32>"
+    factor_text = quotient if factor is None else f"stablehlo.constant dense<{factor:.9e}> : tensor<f32>"
     return f"""func.func @main(%x: {wide}) -> (tensor<f32>, {wide}) {{
       %z = stablehlo.constant dense<0.0> : tensor<f32>
       %one = stablehlo.constant dense<1.0> : tensor<f32>
@@ -256,7 +256,7 @@ def batch_mean(batch: int, classes: int, factor: float | None = None) -> str:
       %t = stablehlo.reduce(%s init: %z) applies stablehlo.add across dimensions = [0]
         : ({long}, tensor<f32>) -> tensor<f32>
       %m = stablehlo.divide %t, %n : tensor<f32>
-      %q = {given}
+      %q = {factor_text}
       %b = stablehlo.broadcast_in_dim %q, dims = [] : (tensor<f32>) -> {wide}
       %g = stablehlo.multiply %b, %x : {wide}
       return %m, %g : tensor<f32>, {wide} }}"""

@@ -266,14 +266,17 @@ def _types() -> list[Edge]:
         ("arguments that are tokens", "!stablehlo.token"),
         ("arguments of f80", "tensor<4xf80>"),
     ]
-    one = f"%r = stablehlo.constant dense<1.0> : {_V}"
+    constant = f"%r = stablehlo.constant dense<1.0> : {_V}"
     inside = (
         f"%a = stablehlo.convert %x : ({_V}) -> tensor<4xf8E4M3FN>\n"
         f"%r = stablehlo.convert %a : (tensor<4xf8E4M3FN>) -> {_V}"
     )
     return [
         Edge("f8 inside a program", "stablehlo", Outcome.COMPILES, _main(f"%x: {_V}", _V, inside)),
-        *(Edge(name, "stablehlo", Outcome.NO_KEY, _main(f"%x: {type}", _V, one)) for name, type in passed),
+        *(
+            Edge(name, "stablehlo", Outcome.NO_KEY, _main(f"%x: {type}", _V, constant))
+            for name, type in passed
+        ),
     ]
 
 
@@ -352,7 +355,7 @@ def _structured() -> list[_Case]:
 
 def _tensor_ops() -> list[_Case]:
     yes, small, flat = Outcome.COMPILES, "tensor<2x3xf32>", "tensor<32xf32>"
-    one = "%z = arith.constant 1.0 : f32\n"
+    constant = "%z = arith.constant 1.0 : f32\n"
     return [
         (
             "tensor.extract_slice",
@@ -373,7 +376,7 @@ def _tensor_ops() -> list[_Case]:
             yes,
             f"%x: {_T}",
             "tensor<6x9xf32>",
-            f"{one}%r = tensor.pad %x low[1, 0] high[1, 1] {{\n^bb0(%i: index, %j: index):\ntensor.yield %z : f32\n}} : {_T} to tensor<6x9xf32>",
+            f"{constant}%r = tensor.pad %x low[1, 0] high[1, 1] {{\n^bb0(%i: index, %j: index):\ntensor.yield %z : f32\n}} : {_T} to tensor<6x9xf32>",
         ),
         (
             "tensor.expand_shape",
@@ -401,15 +404,15 @@ def _tensor_ops() -> list[_Case]:
             yes,
             f"%x: {_T}",
             _T,
-            f"{one}%r = tensor.generate {{\n^bb0(%i: index, %j: index):\ntensor.yield %z : f32\n}} : {_T}",
+            f"{constant}%r = tensor.generate {{\n^bb0(%i: index, %j: index):\ntensor.yield %z : f32\n}} : {_T}",
         ),
-        ("tensor.splat", yes, f"%x: {_T}", _T, f"{one}%r = tensor.splat %z : {_T}"),
+        ("tensor.splat", yes, f"%x: {_T}", _T, f"{constant}%r = tensor.splat %z : {_T}"),
         (
             "tensor.from_elements",
             yes,
             f"%x: {_T}",
             "tensor<2xf32>",
-            f"{one}%r = tensor.from_elements %z, %z : tensor<2xf32>",
+            f"{constant}%r = tensor.from_elements %z, %z : tensor<2xf32>",
         ),
     ]
 

@@ -50,9 +50,9 @@ def test_last_line_and_status(tmp_path, check, test, summary, passes):
 @pytest.mark.parametrize(("tools", "missing"), [(["make"], "gcc"), (["make", "gcc"], "python3")])
 def test_what_the_machine_lacks_is_named(tmp_path, tools, missing):
     for tool in (*tools, "dirname"):
-        found = shutil.which(tool)
-        assert found is not None
-        (tmp_path / tool).symlink_to(found)
+        executable = shutil.which(tool)
+        assert executable is not None
+        (tmp_path / tool).symlink_to(executable)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHON"}
     ran = subprocess.run(
         ["/bin/sh", ROOT / ".ci" / "run"],

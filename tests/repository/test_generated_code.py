@@ -18,8 +18,8 @@ STUBS = sorted(GENERATED.rglob("*_pb2_grpc.py"))
 
 def lower_bound(distribution: str) -> str:
     requirements = importlib.metadata.requires("kcache-grpc") or []
-    found = [re.match(rf"{distribution}\b.*>=([\d.]+)", each) for each in requirements]
-    return next(match[1] for match in found if match)
+    matches = [re.match(rf"{distribution}\b.*>=([\d.]+)", each) for each in requirements]
+    return next(match[1] for match in matches if match)
 
 
 def test_there_is_generated_code_for_every_source():

@@ -26,13 +26,13 @@ HEAVY = [
 
 def declared() -> dict[str, set[str]]:
     """Extra ("" for the base install) -> the distributions that it asks for."""
-    found: dict[str, set[str]] = {}
+    by_extra: dict[str, set[str]] = {}
     for requirement in importlib.metadata.requires("kcache-grpc") or []:
         name = re.match(r"[\w.-]+", requirement)
         extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
         assert name is not None
-        found.setdefault(extra[1] if extra else "", set()).add(normal(name[0]))
-    return found
+        by_extra.setdefault(extra[1] if extra else "", set()).add(normal(name[0]))
+    return by_extra
 
 
 def normal(distribution: str) -> str:

@@ -23,7 +23,7 @@ def machine(root: Path, cpu: str, memory: str, available: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("processors", "cpu", "memory", "available", "found"),
+    ("processors", "cpu", "memory", "available", "expected"),
     [
         (1, "", "", PLENTY, 3),
         (2, "max 100000", "max", PLENTY, 4),
@@ -34,5 +34,5 @@ def machine(root: Path, cpu: str, memory: str, available: str) -> Path:
         (2, "10000 100000", f"{1 << 20}", PLENTY, 1),
     ],
 )
-def test_no_more_than_processors_and_memory_serve(tmp_path, processors, cpu, memory, available, found):
-    assert processes(machine(tmp_path, cpu, memory, available), processors) == found
+def test_no_more_than_processors_and_memory_serve(tmp_path, processors, cpu, memory, available, expected):
+    assert processes(machine(tmp_path, cpu, memory, available), processors) == expected

@@ -146,9 +146,9 @@ def test_other_arguments_are_rejected_with_the_reason(wrong: Any, position: int)
     kernel, arrays = adding(), [ones(4, 8), ones(4, 8)]
     arrays[position] = wrong
     before = sys.getrefcount(arrays[1 - position])
-    found = kernel._short(tuple(arrays))
+    result = kernel._short(tuple(arrays))
     after = sys.getrefcount(arrays[1 - position])
-    assert (found, after) == (None, before)  # no buffer is held
+    assert (result, after) == (None, before)  # no buffer is held
     with pytest.raises(kcache.ArgumentError, match=f"argument {position} "):
         kernel(*arrays)
 
@@ -166,17 +166,17 @@ def test_another_number_of_arguments_is_rejected(count: int) -> None:
 def test_a_subclass_takes_the_general_path() -> None:
     kernel = adding()
     assert kernel._short((ones(4, 8).view(Subclass), ones(4, 8))) is None
-    [found] = kernel(ones(4, 8).view(Subclass), ones(4, 8))
-    assert np.array_equal(found, 2 * ones(4, 8))
+    [result] = kernel(ones(4, 8).view(Subclass), ones(4, 8))
+    assert np.array_equal(result, 2 * ones(4, 8))
 
 
 @pytest.mark.usefixtures("way")
 def test_a_read_only_array_is_an_argument() -> None:
     x = ones(4, 8)
     x.flags.writeable = False
-    [found] = adding()._short((x, x))
-    assert np.array_equal(found, x + x)
-    assert found.flags.writeable
+    [result] = adding()._short((x, x))
+    assert np.array_equal(result, x + x)
+    assert result.flags.writeable
 
 
 @pytest.mark.usefixtures("way")
@@ -196,8 +196,8 @@ def test_dtypes_that_the_buffer_protocol_has_no_format_for(way: str, dtype: str)
     name = {"bfloat16": "bf16", "float8_e4m3fn": "f8E4M3FN", "int4": "i4"}[dtype]
     kernel = make(copy_of(x.nbytes), [f"{name}[16]"], [f"{name}[16]"])
     assert calls(kernel, x) == (way == "extension")
-    [found] = kernel(x)
-    assert (found.dtype, found.tobytes()) == (x.dtype, x.tobytes())
+    [result] = kernel(x)
+    assert (result.dtype, result.tobytes()) == (x.dtype, x.tobytes())
 
 
 @pytest.mark.usefixtures("way")
@@ -220,8 +220,8 @@ def two() -> Any:
 def test_as_many_outputs_as_there_is_room_for(way: str) -> None:
     kernel = make(MANY, ["f32[]"], ["f32[]"] * 62)
     for start in range(3):
-        found = kernel(np.full((), start, np.float32))
-        assert [float(each) for each in found] == [start + i for i in range(62)]
+        results = kernel(np.full((), start, np.float32))
+        assert [float(each) for each in results] == [start + i for i in range(62)]
     assert calls(kernel, ones()) == (way == "extension")
 
 
@@ -230,10 +230,10 @@ def test_as_many_outputs_as_there_is_room_for(way: str) -> None:
 def test_outputs_are_the_callers_own(size: int) -> None:
     kernel, kept = make(copy_of(4 * size), [f"f32[{size}]"], [f"f32[{size}]"]), []
     for value in range(20):
-        [found] = kernel(np.full(size, value, np.float32))
-        assert found.ctypes.data % 64 == 0
-        kept.append(found)
-    assert all((found == value).all() for value, found in enumerate(kept))
+        [result] = kernel(np.full(size, value, np.float32))
+        assert result.ctypes.data % 64 == 0
+        kept.append(result)
+    assert all((output == value).all() for value, output in enumerate(kept))
 
 
 @pytest.mark.usefixtures("way")
@@ -251,8 +251,8 @@ def test_a_workspace(way: str, size: int) -> None:
     kernel = make(WORKSPACE, ["f32[1]"], ["f32[1]"], workspace=str(size))
     assert calls(kernel, ones(1)) == (way == "extension" and size == 4096)
     for _ in range(3):
-        [found] = kernel(ones(1))
-        assert found[0] == 1023 * 512
+        [result] = kernel(ones(1))
+        assert result[0] == 1023 * 512
 
 
 @pytest.mark.usefixtures("way")
@@ -301,14 +301,14 @@ def test_other_threads_run_meanwhile() -> None:
     kernel = make(WAITS, ["f32[1]"] * 2, ["f32[1]"])
     kernel(ones(1), ones(1))
     flag, begun = np.zeros(1, np.float32), np.zeros(1, np.float32)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(kernel(flag, begun)[0][0]))
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(kernel(flag, begun)[0][0]))
     thread.start()
     while not begun[0] and thread.is_alive():
         pass
     flag[0] = 7
     thread.join()
-    assert found == [7]
+    assert results == [7]
 
 
 def test_a_process_ends_while_a_daemon_is_in_a_call() -> None:

@@ -48,8 +48,8 @@ def arguments(shapes: list[tuple[int, ...]], dtype: str = "f4") -> list[np.ndarr
 )
 def test_results_have_the_same_bits(client: Client, program: str, arrays: list[np.ndarray]) -> None:
     plain, reporting = client.compile(program), client.compile(program, options=REPORTED)
-    for expected, found in zip(plain(*arrays), reporting(*arrays), strict=True):
-        np.testing.assert_array_equal(expected, found)
+    for expected, actual in zip(plain(*arrays), reporting(*arrays), strict=True):
+        np.testing.assert_array_equal(expected, actual)
     times = measure_launches(reporting, arrays, 3)
     assert all(launch.runs >= 1 and launch.seconds > 0 for launch in times.launches)
     assert 0 <= times.between < times.seconds
@@ -66,10 +66,10 @@ def test_kernels_that_do_not_report_are_refused(client: Client) -> None:
 
 
 def test_peaks_are_rates_of_all_threads() -> None:
-    found = peaks.measure_peaks(1)
-    assert found.threads == 1
-    assert found.flops > 1e9
-    assert found.bandwidth > 1e8
+    measured = peaks.measure_peaks(1)
+    assert measured.threads == 1
+    assert measured.flops > 1e9
+    assert measured.bandwidth > 1e8
 
 
 def test_an_installation_without_the_extension_module_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

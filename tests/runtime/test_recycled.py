@@ -61,7 +61,7 @@ def test_a_block_comes_back_when_the_last_that_sees_it_is_gone(view) -> None:
     del seen
     gc.collect()
     kept = [lend(pool) for _ in range(3)]
-    assert sorted(one == address for _, one in kept) == [False, False, True]
+    assert sorted(block == address for _, block in kept) == [False, False, True]
 
 
 def test_idle_blocks_are_bounded() -> None:

@@ -70,7 +70,7 @@ def test_kept_outputs_are_apart_and_aligned() -> None:
 def test_pointers_are_those_of_the_arrays() -> None:
     constant = ffi.new("char[]", 4)
     layout = [(F32, (2, 4)), (np.dtype(np.int8), ())]
-    (first, second), (head, *pointers) = ring(layout, [0, 64], 128, lambda made: (constant, *made))()
+    (first, second), (head, *pointers) = ring(layout, [0, 64], 128, lambda tail: (constant, *tail))()
     assert head is constant
     assert [int(ffi.cast("uintptr_t", pointer)) for pointer in pointers] == [address(first), address(second)]
     (first, second), addresses = ring(layout, [0, 64], 128, packed)()
@@ -88,7 +88,7 @@ def test_threads_never_share() -> None:
             [output], _ = take()
             output[:] = number
             kept = [*kept[-turn % 5 :], output] if turn % 5 else [output]
-            if any((one != number).any() for one in kept):
+            if any((block != number).any() for block in kept):
                 wrong.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

@@ -19,8 +19,8 @@ OPTIONS = kcache.Options(numerics="strict", opt_level=1)
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
     path: Path = tmp_path_factory.mktemp("cache")
-    with kcache.Client(cache_dir=path) as made:
-        yield made
+    with kcache.Client(cache_dir=path) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ def test_the_manifest_and_numpy_have_every_type(twice: kcache.Kernel) -> None:
     assert [spec.dtype for spec in twice.manifest.inputs] == list(SMALL)
     arrays = [np.array([1, 1, 2, 1]).astype(np.float32).astype(numpy_dtype(name)) for name in SMALL]
     for _ in range(2):  # the short way of a call too
-        for array, made in zip(arrays, twice(*arrays), strict=True):
-            assert made.dtype == array.dtype
+        for array, result in zip(arrays, twice(*arrays), strict=True):
+            assert result.dtype == array.dtype
             with np.errstate(all="ignore"):
-                sums = (array.astype(np.float32) * 2).astype(made.dtype)
-            assert (made.view(np.uint8) == sums.view(np.uint8)).all(), made.dtype
+                sums = (array.astype(np.float32) * 2).astype(result.dtype)
+            assert (result.view(np.uint8) == sums.view(np.uint8)).all(), result.dtype
 
 
 def test_bits_above_an_element_say_nothing(client: kcache.Client) -> None:
@@ -72,9 +72,9 @@ def test_torch_tensors(client: kcache.Client, name: str) -> None:
     kernel = client.compile(program(element), options=OPTIONS)
     x = torch.tensor([1.0, -2.0, 0.5, 3.0]).to(getattr(torch, name))
     for _ in range(2):
-        (made,) = kernel(x)
-        assert made.dtype == x.dtype
-        assert made.float().tolist() == [-1.0, 2.0, -0.5, -3.0]
+        (result,) = kernel(x)
+        assert result.dtype == x.dtype
+        assert result.float().tolist() == [-1.0, 2.0, -0.5, -3.0]
 
 
 def test_torch_has_no_bytes_of_integers_of_four_bits(client: kcache.Client) -> None:
@@ -91,9 +91,9 @@ def test_jax_arrays(client: kcache.Client, name: str) -> None:
     kernel = client.compile(program(element), options=OPTIONS)
     x = jnp.array([1, -2, 0, 3]).astype(name)
     for _ in range(2):
-        (made,) = kernel(x)
-        assert made.dtype == x.dtype
-        assert made.astype(jnp.float32).tolist() == [-1, 2, 0, -3]
+        (result,) = kernel(x)
+        assert result.dtype == x.dtype
+        assert result.astype(jnp.float32).tolist() == [-1, 2, 0, -3]
 
 
 def test_python_numbers(client: kcache.Client) -> None:

@@ -125,13 +125,13 @@ def test_many_who_ask_for_a_namespace_at_once_look_once_and_again_after_it_chang
         store, threads = telling(), StoreThreads(4)
         store.get_or_create_namespace("default")
         namespaces = Namespaces(store, threads, max_age=3600.0)
-        found = await asyncio.gather(*(namespaces.get("default") for _ in range(50)))
-        assert len(set(found)) == 1
+        records = await asyncio.gather(*(namespaces.get("default") for _ in range(50)))
+        assert len(set(records)) == 1
         assert store.asked == {"default": 1}
-        namespaces.forget(found[0].id + 1)
+        namespaces.forget(records[0].id + 1)
         await namespaces.get("default")
         assert store.asked == {"default": 1}
-        namespaces.forget(found[0].id)
+        namespaces.forget(records[0].id)
         await namespaces.get("default")
         namespaces.forget(None)
         await namespaces.get("default")

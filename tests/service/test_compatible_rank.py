@@ -201,9 +201,9 @@ def test_exact_targets_then_higher_levels_then_the_most_special_then_the_oldest(
         )
         names: dict[bytes, Stored] = {}
         for each in stored:
-            made = draft(each, graph)
-            names[made.kernel.kernel_digest] = each
-            store.publish_kernel(space, made)
+            published = draft(each, graph)
+            names[published.kernel.kernel_digest] = each
+            store.publish_kernel(space, published)
         known = Kernels(store, threads, b"key")
         variants = Variants(store, threads, known, TOOLCHAINS, b"key")
         lookups = Lookups(

@@ -63,9 +63,9 @@ def test_who_meets_a_lock_in_the_loop_waits_for_it_in_a_thread():
 
     async def run() -> str:
         threads = StoreThreads(1)
-        found = await threads.look(hurry, call)
+        result = await threads.look(hurry, call)
         threads.close()
-        return found
+        return result
 
     assert asyncio.run(run()) == "found"
     assert hurried == [True, False]

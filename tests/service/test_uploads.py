@@ -49,9 +49,9 @@ def test_an_upload_grows_is_verified_and_found(tmp_path: Path) -> None:
         assert rest.progress("ns", plan(program).digest).committed == 100
         whole = await rest.receive("ns", plan(program, 100), parts(program[100:150], program[150:]))
         assert (whole.committed, whole.complete) == (200, True)
-        found = uploads.find("ns", plan(program).digest)
-        assert found is not None
-        assert (found.body, found.format) == (program, ProgramFormat.STABLEHLO)
+        upload = uploads.find("ns", plan(program).digest)
+        assert upload is not None
+        assert (upload.body, upload.format) == (program, ProgramFormat.STABLEHLO)
         assert uploads.find("other", plan(program).digest) is None
 
     run(body())

@@ -104,14 +104,14 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def one(postgres_url: str) -> Iterator[Store]:
+def first_store(postgres_url: str) -> Iterator[Store]:
     """What a replica has open."""
     with open_store(postgres_url) as store:
         yield store
 
 
 @pytest.fixture
-def two(postgres_url: str) -> Iterator[Store]:
+def second_store(postgres_url: str) -> Iterator[Store]:
     """The same of another replica on the same database."""
     with open_store(postgres_url) as store:
         yield store

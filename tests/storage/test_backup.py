@@ -50,9 +50,9 @@ def test_a_copy_that_is_put_back_is_the_store(filled, tmp_path):
     restore(tmp_path / "copy.sqlite", f"sqlite:///{tmp_path}/new/store.sqlite")
     with open_store(f"sqlite:///{tmp_path}/new/store.sqlite") as again:
         assert again.id == filled.id
-        found = again.find_kernel(ns, kernel(0).kernel.kernel_digest)
-        assert found is not None
-        assert again.verify_artifact(ns, found.artifacts[0].digest)
+        stored = again.find_kernel(ns, kernel(0).kernel.kernel_digest)
+        assert stored is not None
+        assert again.verify_artifact(ns, stored.artifacts[0].digest)
         assert again.put_spec(ns, spec(1)).key == 2
     assert_sound(tmp_path / "new" / "store.sqlite")
 

@@ -47,12 +47,12 @@ def test_every_string_is_a_value(store, text):
     content = f"{text}\n"
     draft = SpecDraft(sha256(content), content, text, canonicalizer=1, family=text)
     assert store.put_spec(ns, draft).text == content
-    made = kernel(1, guard=text, extra=[(text, b"bytes")])
-    identity = replace(made.kernel, arg_spec=text, target=text, options=text)
-    store.publish_kernel(ns, replace(made, kernel=identity, ingredients=((text, text),)))
-    (found,) = store.find_variants(ns, 1, text, text, identity.toolchain)
-    assert found.kernel == identity
-    assert text in [ref.kind for ref in found.artifacts]
+    published = kernel(1, guard=text, extra=[(text, b"bytes")])
+    identity = replace(published.kernel, arg_spec=text, target=text, options=text)
+    store.publish_kernel(ns, replace(published, kernel=identity, ingredients=((text, text),)))
+    (variant,) = store.find_variants(ns, 1, text, text, identity.toolchain)
+    assert variant.kernel == identity
+    assert text in [ref.kind for ref in variant.artifacts]
     assert store.list_ingredients(ns, identity.kernel_digest) == ((text, text),)
     store.put_mapping(ns, replace(mapping(1, 1), numerics=text))
     assert store.find_mapping(ns, program(1), text) is not None

@@ -30,12 +30,12 @@ def url(sqlite):
     return sqlite.url
 
 
-def found(url: str, **options: object) -> dict[str, Finding]:
+def findings(url: str, **options: object) -> dict[str, Finding]:
     return {finding.name: finding for finding in examine(url, **options)}  # type: ignore[arg-type]
 
 
 def test_a_healthy_store(url):
-    states = {name: finding.state for name, finding in found(url, key_id=SIGNER).items()}
+    states = {name: finding.state for name, finding in findings(url, key_id=SIGNER).items()}
     assert set(states.values()) == {"ok"}
     assert {"guards", "key counters", "aliases", "bytes", "signer", "clock", "disk"} <= set(states)
 
@@ -63,7 +63,7 @@ def test_a_healthy_store(url):
 def test_what_was_broken_is_found_with_what_to_do(url, sqlite, name, state, damage, told, advice):
     with raw(path_of(sqlite)) as connection:
         connection.executescript(damage)
-    finding = found(url)[name]
+    finding = findings(url)[name]
     assert (finding.state, told in finding.detail, advice in finding.advice) == (state, True, True), finding
 
 
@@ -81,7 +81,7 @@ def test_rows_that_were_edited(url, sqlite, name, damage, told):
     if name == "aliases":  # a chain of two, which the check of the table allows only one of
         statements = ["PRAGMA ignore_check_constraints = ON", "INSERT INTO key_aliases VALUES (1, 2, 3, 0)"]
     tamper(path_of(sqlite), *statements)
-    finding = found(url)[name]
+    finding = findings(url)[name]
     assert finding.state in ("failed", "warning")
     assert told in finding.detail
     assert finding.advice
@@ -90,25 +90,25 @@ def test_rows_that_were_edited(url, sqlite, name, damage, told):
 def test_quarantined_bytes_are_counted(url, sqlite):
     ns = sqlite.get_or_create_namespace("default")
     sqlite.quarantine_artifact(ns, sha256(b"object 0"), "test")
-    lost = found(url)["bytes"]
+    lost = findings(url)["bytes"]
     assert lost.state == "warning"
     assert "1 blob without readable bytes, 1 blob with bytes in quarantine (8 bytes)" in lost.detail
     sqlite.publish_kernel(ns, kernel(0))
-    assert "all with a younger copy" in found(url)["bytes"].detail
+    assert "all with a younger copy" in findings(url)["bytes"].detail
 
 
 def test_another_signer(url):
-    finding = found(url, key_id=b"another.")["signer"]
+    finding = findings(url, key_id=b"another.")["signer"]
     assert finding.state == "failed"
     assert "--disown" in finding.advice
-    assert found(url)["signer"].state == "skipped"
+    assert findings(url)["signer"].state == "skipped"
 
 
 def test_a_clock_that_was_ahead(url, sqlite):
     ns = sqlite.get_or_create_namespace("default")
     ahead = int((clock_of_machine.time() + 3600) * 1e6)
     sqlite.append_audit(ns, [AuditEvent("serve", at=ahead)])
-    finding = found(url)["clock"]
+    finding = findings(url)["clock"]
     assert (finding.state, "NTP" in finding.advice) == ("warning", True)
 
 
@@ -116,7 +116,7 @@ def test_a_clock_that_was_ahead(url, sqlite):
 def test_a_disk_that_fills_up(url, monkeypatch, free, state):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage(1 << 40, 0, free))
-    assert found(url)["disk"].state == state
+    assert findings(url)["disk"].state == state
 
 
 def test_objects_that_are_gone(tmp_path):
@@ -127,12 +127,12 @@ def test_objects_that_are_gone(tmp_path):
         store.publish_kernel(
             store.get_or_create_namespace("default"), kernel(0, key=put(store), so=bytes(4321))
         )
-    assert found(url)["objects"].state == "skipped"
-    assert found(url, objects=objects)["objects"].state == "ok"
+    assert findings(url)["objects"].state == "skipped"
+    assert findings(url, objects=objects)["objects"].state == "ok"
     for path in folder.rglob("*"):
         if path.is_file() and path.stat().st_size == 4321:
             path.unlink()
-    lost = found(url, objects=objects)["objects"]
+    lost = findings(url, objects=objects)["objects"]
     assert lost.state == "failed"
     assert "verify" in lost.advice
 
@@ -166,4 +166,4 @@ def test_a_store_on_postgres(postgres_server: PostgresServer) -> None:
         store._db.transact(
             lambda connection: connection.exec_driver_sql("UPDATE key_counters SET last_key = 0")
         )  # type: ignore[attr-defined]
-        assert found(url)["key counters"].state == "failed"
+        assert findings(url)["key counters"].state == "failed"

@@ -52,10 +52,10 @@ class TestUrls:
         assert not path.parent.exists()
 
     def test_two_stores_in_memory_share_nothing(self):
-        with open_store("memory:") as one, open_store("memory:") as other:
-            one.get_or_create_namespace("default")
+        with open_store("memory:") as first, open_store("memory:") as other:
+            first.get_or_create_namespace("default")
             assert other.find_namespace("default") is None
-            assert one.id != other.id
+            assert first.id != other.id
 
     @pytest.mark.parametrize("name", ["a b", "ünï", "per%20cent", "question?mark", "hash#", "quote'\"; --"])
     def test_any_file_name_will_do(self, tmp_path, name):
@@ -67,9 +67,9 @@ class TestUrls:
         assert path.exists()
 
     def test_two_stores_of_one_database_agree_on_its_id(self, url):
-        with open_store(url, migrate=True) as one, open_store(url) as other:
-            assert one.id == other.id
-            assert len(one.id) == 32
+        with open_store(url, migrate=True) as first, open_store(url) as other:
+            assert first.id == other.id
+            assert len(first.id) == 32
 
     @pytest.mark.parametrize("bad", ["", "store.sqlite", "sqlite", "sqlite://host/x", "sqlite:///x?mode=ro"])
     def test_what_is_not_a_url_of_a_store(self, bad):

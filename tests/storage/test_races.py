@@ -82,9 +82,9 @@ class TestThreads:
             assert len({(each.holder, each.fencing_token) for each in results}) == 1
 
     def test_one_thread_creates_a_namespace(self, store):
-        made = together(self.COUNT, lambda _: store.get_or_create_namespace("new"))
-        assert len(set(made)) == 1
-        assert store.put_spec(made[0], spec(0)).key == 1
+        namespaces = together(self.COUNT, lambda _: store.get_or_create_namespace("new"))
+        assert len(set(namespaces)) == 1
+        assert store.put_spec(namespaces[0], spec(0)).key == 1
 
     def test_readers_see_whole_kernels_or_none(self, store, ns):
         store.put_spec(ns, spec(0))
@@ -95,8 +95,8 @@ class TestThreads:
                 for number in range(20):
                     store.publish_kernel(ns, kernel(number))
                 return
-            while len(found := store.find_kernels(ns, wanted)) < 20:
-                for stored in found.values():
+            while len(kernels := store.find_kernels(ns, wanted)) < 20:
+                for stored in kernels.values():
                     assert [ref.kind for ref in stored.artifacts] == ["so", "llvm"]
                     for ref in stored.artifacts:
                         assert sha256(store.read_artifact(ns, ref.digest)) == ref.digest
@@ -147,9 +147,9 @@ def kill_and_look(path: Path, seed: int) -> None:
     with open_store(url) as store:
         ns = store.get_or_create_namespace("default")
         for kind, number, key in told:
-            found = store.find_mapping(ns, program(number), "default")
-            assert found is not None
-            assert found.key == key
+            mapping = store.find_mapping(ns, program(number), "default")
+            assert mapping is not None
+            assert mapping.key == key
             if kind == "kernel":
                 assert store.find_kernel(ns, kernel(number).kernel.kernel_digest) is not None
         assert_whole(store, path)

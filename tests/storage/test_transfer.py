@@ -64,16 +64,16 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, postgres_server: Post
 
 
 def assert_moved(source: str, target: str) -> None:
-    with open_store(source) as one, open_store(target) as other:
-        assert one.id == other.id
-        assert one.list_namespaces() == other.list_namespaces()
+    with open_store(source) as source_store, open_store(target) as other:
+        assert source_store.id == other.id
+        assert source_store.list_namespaces() == other.list_namespaces()
         ns = other.find_namespace("default")
         assert ns is not None
-        assert one.stats(ns) == other.stats(ns)
-        assert one.list_audit(ns, limit=9999) == other.list_audit(ns, limit=9999)
+        assert source_store.stats(ns) == other.stats(ns)
+        assert source_store.list_audit(ns, limit=9999) == other.list_audit(ns, limit=9999)
         for number in (0, 17, KERNELS - 1, 99):
             digest = kernel(number).kernel.kernel_digest
-            assert one.find_kernel(ns, digest) == other.find_kernel(ns, digest)
+            assert source_store.find_kernel(ns, digest) == other.find_kernel(ns, digest)
         assert other.verify_artifact(ns, kernel(99, so=bytes(range(256)) * 9000).artifacts[0].digest)
         assert other.find_kernel(ns, kernel(3).kernel.kernel_digest) is None, "its bytes are in quarantine"
         assert other.resolve_key(ns, 3) == 2
@@ -81,7 +81,7 @@ def assert_moved(source: str, target: str) -> None:
         assert other.count_specs(ns) == KERNELS
         assert other.put_spec(ns, spec(1000)).key == KERNELS + 1
         stored = other.publish_kernel(ns, kernel(1000, KERNELS + 1), event=AuditEvent("publish"))
-        assert stored.stored.id > max(record.id for record in one.list_kernels(ns, 1))
+        assert stored.stored.id > max(record.id for record in source_store.list_kernels(ns, 1))
         assert other.find_leases(ns, [sha256("lease")]) == {}
         other.claim_signer(b"12345678")
 
@@ -185,10 +185,10 @@ def test_a_half_moved_store_is_not_taken_over_by_another(source, target, tmp_pat
 def test_a_difference_is_found(source, target, tmp_path, monkeypatch):
     compare = transfer._compare
 
-    def late(one: object, other: object, table: object) -> None:
+    def late(first: object, other: object, table: object) -> None:
         with raw(tmp_path / "source.sqlite") as connection:
             connection.execute("INSERT OR IGNORE INTO namespaces (name, created_at) VALUES ('late', 0)")
-        compare(one, other, table)  # type: ignore[arg-type]
+        compare(first, other, table)  # type: ignore[arg-type]
 
     monkeypatch.setattr(transfer, "_compare", late)
     with pytest.raises(CorruptStore, match="namespaces"):
@@ -211,10 +211,10 @@ def test_back_again(source, postgres_server, tmp_path):
     move_store(source, url)
     back = f"sqlite:///{tmp_path}/back.sqlite"
     move_store(url, back)
-    with raw(tmp_path / "source.sqlite") as one, raw(tmp_path / "back.sqlite") as other:
+    with raw(tmp_path / "source.sqlite") as source_db, raw(tmp_path / "back.sqlite") as other:
         for table in ("specs", "kernels", "artifact_chunks", "audit_events", "usage", "key_counters"):
             query = f"SELECT * FROM {table}"
-            assert sorted(one.execute(query)) == sorted(other.execute(query))
+            assert sorted(source_db.execute(query)) == sorted(other.execute(query))
     database = open_database(url)
     assert database.fetch(text("SELECT count(*) FROM transfers WHERE finished_at = 0"))[0][0] == 0
     database.close()

@@ -84,18 +84,18 @@ class Outcome:
 
 def seeds() -> list[tuple[str, bytes]]:
     """Valid bytecode with its format: modules, and StableHLO's portable artifacts."""
-    found: list[tuple[str, bytes]] = []
+    programs: list[tuple[str, bytes]] = []
     for format, texts in _TEXTS.items():
         for text in texts:
             module = mlir.parse_module(text, mlir.new_context())
             written = io.BytesIO()
             module.operation.write_bytecode(written)
-            found.append((format, written.getvalue()))
+            programs.append((format, written.getvalue()))
             if format == "stablehlo":
                 version = mlir.artifact_versions()[1]
                 artifact = mlir.native_stablehlo().serialize_portable_artifact(module, version)
-                found.append((format, bytes(artifact)))
-    return found
+                programs.append((format, bytes(artifact)))
+    return programs
 
 
 def mutated(count: int, seed: int) -> Iterator[tuple[str, bytes]]:

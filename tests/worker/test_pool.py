@@ -344,8 +344,8 @@ def worker_alive(pid: int) -> bool:
 
 
 def group_lives(pid: int) -> bool:
-    found = (state_and_group(path.name) for path in Path("/proc").glob("[0-9]*"))
-    return any(group == pid and state != "Z" for state, group in found)
+    states = (state_and_group(path.name) for path in Path("/proc").glob("[0-9]*"))
+    return any(group == pid and state != "Z" for state, group in states)
 
 
 def test_a_cancelled_job_frees_its_place() -> None:

@@ -12,9 +12,9 @@ from kcache_grpc.worker.stages import StageLog, tell
 
 @pytest.fixture
 def log() -> Iterator[StageLog]:
-    made = StageLog()
-    yield made
-    made.close()
+    stage_log = StageLog()
+    yield stage_log
+    stage_log.close()
 
 
 def test_names_come_once_and_in_order(log: StageLog) -> None:

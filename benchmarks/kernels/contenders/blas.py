@@ -18,7 +18,7 @@ def build(case: Case, inputs: list[Array], like: list[Array]) -> Built:
         raise Absent("not in a few calls of NumPy")
     outputs = [aligned_empty(array.shape, inputs[0].dtype) for array in like]
     call = functools.partial(case.numpy, outputs, *inputs)
-    return Built(call, lambda found: outputs if found is None else flat(found))
+    return Built(call, lambda result: outputs if result is None else flat(result))
 
 
 def core() -> str:

@@ -34,7 +34,7 @@ def tree_seconds(pid: int) -> float:
         rows[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
     members, grown = {pid}, True
     while grown:
-        found = {child for child, (parent, _) in rows.items() if parent in members} - members
-        members |= found
-        grown = bool(found)
+        children = {child for child, (parent, _) in rows.items() if parent in members} - members
+        members |= children
+        grown = bool(children)
     return sum(rows[each][1] for each in members if each in rows) * _TICK

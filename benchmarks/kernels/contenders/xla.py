@@ -27,8 +27,8 @@ def build(case: Case, inputs: list[Array]) -> Built:
     return Built(lambda: ready(function(*arrays)), _read, *seconds)
 
 
-def _read(found: Any) -> list[Array]:
-    return [np.asarray(each) for each in flat(found)]
+def _read(outputs: Any) -> list[Array]:
+    return [np.asarray(each) for each in flat(outputs)]
 
 
 def flops(case: Case, inputs: list[Array]) -> float:

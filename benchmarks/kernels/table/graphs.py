@@ -148,7 +148,7 @@ def adam_step(width: int, wide: int) -> Case:
 
     def step(module: Any, *state: Any) -> tuple[Any, ...]:
         quadruples = (state[at : at + 4] for at in range(0, len(state), 4))
-        return tuple(made for each in quadruples for made in adam_rule(module, *each))
+        return tuple(result for each in quadruples for result in adam_rule(module, *each))
 
     name = f"adam_step/{width}x{wide}"
     return Case(name, GROUP, args, lambda *s: step(jnp, *s), lambda *s: step(torch, *s))

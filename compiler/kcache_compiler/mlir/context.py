@@ -124,15 +124,15 @@ def child_operations(parent: Op) -> list[Op]:
 def all_operations(root: Op) -> list[Op]:
     """Return the operations inside ``root``, in order, nested ones behind the one that holds them."""
     native = native_ir()
-    found: list[Op] = []
+    operations: list[Op] = []
 
     def visit(operation: Op) -> WalkResult:
         if operation != root:
-            found.append(operation)
+            operations.append(operation)
         return native.WalkResult.ADVANCE
 
     root.walk(visit, native.WalkOrder.PRE_ORDER)
-    return found
+    return operations
 
 
 def describe_location(location: Location, budget: int = 32) -> str:

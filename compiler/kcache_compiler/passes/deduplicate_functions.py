@@ -20,18 +20,18 @@ def deduplicate_functions(module: mlir.Module) -> None:
     """Erase every private function that is identical to an earlier one, and call that instead."""
     own = [(op, _kind(op)) for op in mlir.operations(module.body) if _is_own(op)]
     kinds = Counter(kind for _, kind in own)
-    texts = {mlir.symbol_of(one): _said(one) for one, kind in own if kinds[kind] > 1}
+    texts = {mlir.symbol_of(function): _said(function) for function, kind in own if kinds[kind] > 1}
     kept = _kept(texts)
     if not kept:
         return
-    for one in mlir.operations(module.body):
-        name = mlir.symbol_of(one)
+    for operation in mlir.operations(module.body):
+        name = mlir.symbol_of(operation)
         if name in kept:
-            one.erase()
-        elif not _is_own(one) or any(
-            called in kept for called in _SYMBOL.findall(texts.get(name) or _said(one))
+            operation.erase()
+        elif not _is_own(operation) or any(
+            called in kept for called in _SYMBOL.findall(texts.get(name) or _said(operation))
         ):
-            _rename(one, kept)
+            _rename(operation, kept)
 
 
 def _is_own(function: mlir.Op) -> bool:
@@ -69,7 +69,7 @@ def _kept(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _renamed(text: str, kept: dict[str, str]) -> str:
-    return _SYMBOL.sub(lambda one: f"@{kept.get(one[1], one[1])}", text) if kept else text
+    return _SYMBOL.sub(lambda match: f"@{kept.get(match[1], match[1])}", text) if kept else text
 
 
 def _rename(function: mlir.Op, kept: dict[str, str]) -> None:

@@ -89,7 +89,7 @@ def free_results(generic: mlir.Op) -> list[bool]:
 
 
 def _marked(generic: mlir.Op, result: list[mlir.Op]) -> list[bool]:
-    marked = {_result(generic, one) for one in result}
+    marked = {_result(generic, value) for value in result}
     return [number in marked for number in range(len(mlir.last(mlir.block_of(generic)).operands))]
 
 

@@ -40,15 +40,15 @@ def _cut(block: mlir.Block, code: mlir.Value, done: mlir.Block) -> None:
     every = mlir.operations(block)
     positions = [
         position
-        for position, one in enumerate(every)
-        if mlir.name_of(one) == "llvm.call" and _dispatches(one)
+        for position, operation in enumerate(every)
+        if mlir.name_of(operation) == "llvm.call" and _dispatches(operation)
     ]
     starts = [position + 1 for position in positions[BLOCK - 1 : -1 : BLOCK]]
     blocks = [block]
     for start, end in itertools.pairwise([*starts, None]):
         blocks.append(mlir.add_block(blocks[-1]))
-        for one in every[start:end]:
-            blocks[-1].append(one)
+        for member in every[start:end]:
+            blocks[-1].append(member)
     for before, after in itertools.pairwise(blocks):
         with mlir.at_end(before):
             none = llvm.mlir_constant(mlir.int_attr(0, "i32"))

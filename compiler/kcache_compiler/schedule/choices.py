@@ -262,11 +262,11 @@ def _number(text: str) -> int:
 @functools.lru_cache(maxsize=256)
 def parse_choices(text: str) -> Choices:
     """The choices of canonical text; raises ``CompileFailed`` for a name or value that is none."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition(":")
         if value not in CHOICES.get(name, ()):
             raise CompileFailed("schedule", f"{part!r} is no schedule choice of this compiler")
-        given[name] = value
+        values[name] = value
     make: Callable[..., Choices] = Choices
-    return make(**given)
+    return make(**values)

@@ -104,7 +104,7 @@ class Partition:
         ``initializers``: nests that write the initial values of its results; they come right before it.
         """
         if self.subjects[number].unfusible:
-            self.groups += [alone(one, self.subjects[one]) for one in (*initializers, number)]
+            self.groups += [alone(single, self.subjects[single]) for single in (*initializers, number)]
             return
         for position in range(len(self.groups) - 1, max(-1, len(self.groups) - 1 - REACH), -1):
             members = self.groups[position].members
@@ -116,7 +116,7 @@ class Partition:
                 break
             joined = self._join(self.groups[position], number)
             if joined is not None and self._initializes_before_chunks(joined, number):
-                before = [alone(one, self.subjects[one]) for one in initializers]
+                before = [alone(single, self.subjects[single]) for single in initializers]
                 self.groups[position : position + 1] = [*before, joined]
                 return
             initialized = None if joined is None else self._with_initializers(joined, number, initializers)
@@ -233,8 +233,8 @@ class Partition:
     def conflicts_indirectly(self, first: int, second: int) -> bool:
         """Whether they conflict by aliases or opaque buffers, not only by accesses to one buffer."""
         a, b = self.subjects[first], self.subjects[second]
-        for one, other in ((a, b), (b, a)):
-            for access in one.nest.accesses:
+        for source, other in ((a, b), (b, a)):
+            for access in source.nest.accesses:
                 root = self.roots[access.buffer]
                 if access.written and root in {self.roots[buffer] for buffer in other.opaque}:
                     return True
@@ -316,8 +316,8 @@ class Partition:
         chunked = [member.number for member in group.members if self.subjects[member.number].chunked]
         totals = [
             access.buffer
-            for one in chunked
-            for access in self.subjects[one].nest.accesses
+            for source in chunked
+            for access in self.subjects[source].nest.accesses
             if access.written and access.reads
         ]
         touched = {self.roots[access.buffer] for access in self.subjects[number].nest.accesses}
@@ -325,8 +325,8 @@ class Partition:
 
     def _fits(self, group: Group, subject: Subject) -> bool:
         taken = [self.subjects[member.number] for member in group.members]
-        weight = subject.weight + sum(one.weight for one in taken)
-        buffers = {access.buffer for one in (*taken, subject) for access in one.nest.accesses}
+        weight = subject.weight + sum(member.weight for member in taken)
+        buffers = {access.buffer for member in (*taken, subject) for access in member.nest.accesses}
         return weight <= self.limits.operations and len(buffers) <= self.limits.buffers
 
     def _shared_pairs(self, group: Group, number: int, reduced: bool = False) -> list[tuple[int, int]]:

@@ -205,7 +205,7 @@ def _heir(
         alike = access.strides == last[2].strides and access.offset == last[2].offset
         full = None not in access.dims and all(axis.parallel for axis in last[1].nest.axes)
         same = mine.sizes == theirs.sizes and mine.element == theirs.element
-        once = sum(one == last[1] for _, one, _ in uses[buffer]) == 1
+        once = sum(read == last[1] for _, read, _ in uses[buffer]) == 1
         if alike and full and same and once:
             return other
     return None
@@ -243,7 +243,8 @@ def _contracted(fused: Fused, rows: frozenset[int]) -> Fused:
 
 def _each(fused: Fused, change: Callable[[Nest], Nest]) -> Fused:
     segments = tuple(
-        tuple(Statement(one.number, change(one.nest)) for one in segment) for segment in fused.segments
+        tuple(Statement(statement.number, change(statement.nest)) for statement in segment)
+        for segment in fused.segments
     )
     return replace(fused, segments=segments)
 
@@ -256,7 +257,9 @@ def _without_units(fused: Fused) -> Fused:
     for segment in fused.segments:
         axes = segment[0].nest.axes
         kept = kept_shared + [p for p in range(fused.shared, len(axes)) if axes[p].size != 1]
-        segments.append(tuple(Statement(one.number, one.nest.with_axes(kept)) for one in segment))
+        segments.append(
+            tuple(Statement(statement.number, statement.nest.with_axes(kept)) for statement in segment)
+        )
     return replace(fused, segments=tuple(segments), shared=len(kept_shared))
 
 
@@ -265,9 +268,14 @@ def _ordered(fused: Fused) -> Fused:
     order = _best_order([statement.nest for statement in fused.statements], shared, fused.unstored)
     segments: list[tuple[Statement, ...]] = []
     for segment in fused.segments:
-        nests = [one.nest for one in segment]
+        nests = [statement.nest for statement in segment]
         inner = _best_order(nests, range(fused.shared, len(nests[0].axes)), fused.unstored)
-        segments.append(tuple(Statement(one.number, one.nest.with_axes([*order, *inner])) for one in segment))
+        segments.append(
+            tuple(
+                Statement(statement.number, statement.nest.with_axes([*order, *inner]))
+                for statement in segment
+            )
+        )
     return replace(fused, segments=tuple(segments))
 
 
@@ -300,8 +308,10 @@ def _merged(fused: Fused) -> Fused:
     for segment in fused.segments:
         position = fused.shared
         while position + 1 < len(segment[0].nest.axes):
-            if all(_mergeable(one.nest, position, fused.unstored) for one in segment):
-                segment = tuple(Statement(one.number, _merge(one.nest, position)) for one in segment)
+            if all(_mergeable(statement.nest, position, fused.unstored) for statement in segment):
+                segment = tuple(
+                    Statement(statement.number, _merge(statement.nest, position)) for statement in segment
+                )
             else:
                 position += 1
         segments.append(segment)

@@ -58,7 +58,7 @@ class Split:
         return add(last.offset, mul(self.count, last.bytes))
 
     def of(self, buffer: int) -> Totals | None:
-        return next((one for one in self.totals if one.buffer == buffer), None)
+        return next((total for total in self.totals if total.buffer == buffer), None)
 
 
 def needs_chunks(nest: Nest) -> bool:
@@ -91,7 +91,7 @@ def split(
     ]
     if not reduced:
         return None
-    position = max(reduced, key=lambda one: (_weight(axes[one].size), -one))
+    position = max(reduced, key=lambda axis: (_weight(axes[axis].size), -axis))
     results: list[Totals] = []
     offset: Formula = 0
     others: Formula = 1
@@ -128,7 +128,10 @@ def _around(nest: Nest, position: int) -> Formula:
 def _apart(nest: Nest, access: Access) -> bool:
     """Whether no two iterations touch one element: each index is one dimension, forward or backward."""
     walking = {
-        one for axis, step in zip(nest.axes, access.strides, strict=True) if step != 0 for one in axis.sources
+        source
+        for axis, step in zip(nest.axes, access.strides, strict=True)
+        if step != 0
+        for source in axis.sources
     }
     return access.dims.count(None) <= 1 and len(walking.difference(access.dims)) <= 1
 

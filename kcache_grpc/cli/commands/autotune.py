@@ -101,25 +101,25 @@ def _choices(text: str) -> list[str] | dict[str, list[str]]:
     parts = [part.strip() for part in text.split(",")]
     if not any(":" in part for part in parts):
         return parts
-    found: dict[str, list[str]] = {}
+    choices: dict[str, list[str]] = {}
     for part in parts:
         name, _, value = part.partition(":")
-        found.setdefault(name, []).extend([value] if value else CHOICES.get(name, ("",)))
-    return found
+        choices.setdefault(name, []).extend([value] if value else CHOICES.get(name, ("",)))
+    return choices
 
 
 def _sizes(text: str) -> dict[Any, int]:
     """``s0=128,1.1=64`` as ``Client.autotune`` takes it. Raises ``ArgumentError``."""
-    found: dict[Any, int] = {}
+    sizes: dict[Any, int] = {}
     for part in text.split(","):
         read = _SIZE.fullmatch(part.strip())
         if read is None:
             raise ArgumentError(f"--sizes: {part!r} is not like s0=128 or 0.1=128")
         place = read["name"] or (int(read["arg"]), int(read["axis"]))
-        if place in found:
+        if place in sizes:
             raise ArgumentError(f"--sizes {text} names {part.partition('=')[0].strip()} twice")
-        found[place] = int(read["size"])
-    return found
+        sizes[place] = int(read["size"])
+    return sizes
 
 
 def _told(name: str) -> Any:

@@ -84,8 +84,8 @@ def check_embedded_store(cache_dir: Path) -> tuple[str, str, str]:
     """State, detail and advice of the embedded service's store, for ``kcache doctor``."""
     from kcache_grpc import embedded
 
-    found = [_store(path) for path in embedded.folders(cache_dir)]
-    damaged = [part for part in found if part.problem]
+    reports = [_store(path) for path in embedded.folders(cache_dir)]
+    damaged = [part for part in reports if part.problem]
     if damaged:
         detail = "; ".join(f"{part.path}: {part.problem}" for part in damaged)
         return "warning", detail, "it is set aside at its next use; or run: kcache cache clear"
@@ -93,9 +93,9 @@ def check_embedded_store(cache_dir: Path) -> tuple[str, str, str]:
     if aside:
         detail = f"damaged stores were set aside: {', '.join(map(str, aside))}"
         return "warning", detail, "to remove them, run: kcache cache clear"
-    if not found:
+    if not reports:
         return "ok", f"{embedded.state_dir(cache_dir)} will be made at first use", ""
-    held = ", ".join(f"{part.path}, {output.count(part.entries or 0, 'kernel')}" for part in found)
+    held = ", ".join(f"{part.path}, {output.count(part.entries or 0, 'kernel')}" for part in reports)
     return "ok", held, ""
 
 

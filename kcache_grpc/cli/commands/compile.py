@@ -145,9 +145,12 @@ def describe(kernel: Kernel) -> dict[str, Any]:
 
 
 def _names(kernel: Kernel) -> list[str]:
-    given = kernel.binding.arg_names
+    arg_names = kernel.binding.arg_names
     count = len(kernel.manifest.inputs)
-    names = [given[index] if index < len(given) and given[index] else f"arg{index}" for index in range(count)]
+    names = [
+        arg_names[index] if index < len(arg_names) and arg_names[index] else f"arg{index}"
+        for index in range(count)
+    ]
     return names if len(set(names)) == count else [f"{name}#{index}" for index, name in enumerate(names)]
 
 

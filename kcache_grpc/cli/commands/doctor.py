@@ -39,9 +39,9 @@ def doctor(
     from kcache_grpc.cli.commands import doctor_checks
 
     service = doctor_checks.Service(addr, namespace, token_file, tls, timeout, cache_dir)
-    found = [doctor_checks.health(service)] if health else doctor_checks.everything(service, db, objects)
-    failed = [check for check in found if check.state == "failed"]
-    described = {"healthy": not failed, "checks": [asdict(check) for check in found]}
+    checks = [doctor_checks.health(service)] if health else doctor_checks.everything(service, db, objects)
+    failed = [check for check in checks if check.state == "failed"]
+    described = {"healthy": not failed, "checks": [asdict(check) for check in checks]}
     output.show(described, json, lambda: _table(described["checks"]))
     if failed:
         raise typer.Exit(exit_codes.ERROR)
@@ -50,8 +50,8 @@ def doctor(
 class _Checks:
     """A line for each check, with its advice below."""
 
-    def __init__(self, found: Any) -> None:
-        self._found = found
+    def __init__(self, checks: Any) -> None:
+        self._found = checks
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
@@ -76,5 +76,5 @@ _MARKS = {
 }
 
 
-def _table(found: Any) -> Any:
-    return _Checks(found)
+def _table(checks: Any) -> Any:
+    return _Checks(checks)

@@ -158,12 +158,12 @@ def _extra() -> Check:
 
 def _exact_pins() -> list[tuple[str, str]]:
     """Requirements of the server extra that allow one version only."""
-    found: list[tuple[str, str]] = []
+    pins: list[tuple[str, str]] = []
     for requirement in metadata.requires("kcache-grpc") or []:
         match = re.match(r"([\w.-]+)==([\w.+]+)\s*;.*extra == ['\"]server['\"]", requirement)
         if match:
-            found.append((match[1], match[2]))
-    return found
+            pins.append((match[1], match[2]))
+    return pins
 
 
 def _cpu() -> Check:
@@ -187,11 +187,11 @@ def _threads() -> Check:
 def _linker() -> Check:
     if missing_extra():
         return Check("linker", "skipped", "needed by servers only")
-    found = next((path for name in ("ld.lld", "ld") if (path := shutil.which(name))), None)
-    if found is None:
+    linker = next((path for name in ("ld.lld", "ld") if (path := shutil.which(name))), None)
+    if linker is None:
         advice = "install binutils, or run: pip install 'kcache-grpc[cross]'"
         return Check("linker", "warning", "neither ld.lld nor ld is on PATH", advice)
-    return Check("linker", "ok", found)
+    return Check("linker", "ok", linker)
 
 
 def _workers() -> Check:
@@ -246,8 +246,8 @@ def store_checks(db: str | None, objects: str | None) -> list[Check]:
     config = settings(db)
     key = signing_key(config)
     key_id = b"" if key is None else Signer.from_file(key).key_id
-    found = examine(config.db, key_id, objects)
-    return [Check(_named(each.name), each.state, each.detail, each.advice) for each in found]
+    findings = examine(config.db, key_id, objects)
+    return [Check(_named(each.name), each.state, each.detail, each.advice) for each in findings]
 
 
 def _named(finding: str) -> str:

@@ -62,7 +62,7 @@ def explain(
         return
     sizes = o.sizes(dynamic, symbols)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        found = client.explain(
+        explanation = client.explain(
             o.read_programs(file, evidence),
             format=format,
             target=target,
@@ -70,7 +70,7 @@ def explain(
             neighbours=neighbours,
             **sizes,
         )
-    output.show(_described(found), json, lambda: _page(found))
+    output.show(_described(explanation), json, lambda: _page(explanation))
 
 
 def _explain_torch(cache_dir: Path | None, last: int, json: bool) -> None:
@@ -98,10 +98,10 @@ def _torch_page(decisions: list[dict[str, Any]]) -> RenderableType:
     return Group(*lines)
 
 
-def _described(found: Explanation) -> dict[str, Any]:
+def _described(explanation: Explanation) -> dict[str, Any]:
     """As JSON: digests in hex, times in ISO 8601."""
-    described: dict[str, Any] = _plain(asdict(found))
-    return {"hit": found.hit, **described}
+    described: dict[str, Any] = _plain(asdict(explanation))
+    return {"hit": explanation.hit, **described}
 
 
 def _plain(value: Any) -> Any:
@@ -116,30 +116,31 @@ def _plain(value: Any) -> Any:
             return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def _page(found: Explanation) -> RenderableType:
+def _page(explanation: Explanation) -> RenderableType:
     from rich.console import Group
     from rich.markup import escape
     from rich.text import Text
 
-    word, style = ("hit", "bold green") if found.hit else ("miss", "bold yellow")
-    head = Text.assemble((word, style), f": {found.summary}")
-    parts: list[Any] = [head, "", output.pairs(_head(found))]
-    if found.failure is not None and found.failure.message:
-        parts += ["", f"[bold]failed in stage {escape(found.failure.stage or '-')}[/]"]
-        parts.append(escape(found.failure.message))
-    for number, near in enumerate(found.nearest, start=1):
+    word, style = ("hit", "bold green") if explanation.hit else ("miss", "bold yellow")
+    head = Text.assemble((word, style), f": {explanation.summary}")
+    parts: list[Any] = [head, "", output.pairs(_head(explanation))]
+    if explanation.failure is not None and explanation.failure.message:
+        parts += ["", f"[bold]failed in stage {escape(explanation.failure.stage or '-')}[/]"]
+        parts.append(escape(explanation.failure.message))
+    for number, near in enumerate(explanation.nearest, start=1):
         parts += ["", *_neighbour(number, near)]
     return Group(*parts)
 
 
-def _head(found: Explanation) -> dict[str, Any]:
-    others = [each for each in found.mappings if not each.own]
+def _head(explanation: Explanation) -> dict[str, Any]:
+    others = [each for each in explanation.mappings if not each.own]
     head = {
-        "key": found.key or None,
-        "kernel" if found.hit else "missing kernel": found.kernel_digest.hex()[:16],
-        "sizes": found.arg_spec,
-        "guard": found.guard,
-        "program": found.program_digest.hex()[:16] + (" (known)" if found.program_known else " (new here)"),
+        "key": explanation.key or None,
+        "kernel" if explanation.hit else "missing kernel": explanation.kernel_digest.hex()[:16],
+        "sizes": explanation.arg_spec,
+        "guard": explanation.guard,
+        "program": explanation.program_digest.hex()[:16]
+        + (" (known)" if explanation.program_known else " (new here)"),
         "same spec": [
             f"{each.program_digest.hex()[:16]} of {each.created:%Y-%m-%d %H:%M}" for each in others
         ],

@@ -26,7 +26,7 @@ Address = Annotated[str, typer.Argument(help="host:port or unix:/path, as an err
 def servers(json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> None:
     """Show which identity is pinned at which address: clients refuse another one there."""
     pins = _pins(cache_dir)
-    found = [
+    rows = [
         {
             "address": pin.address,
             "server_id": pin.server_id,
@@ -35,7 +35,7 @@ def servers(json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug =
         }
         for pin in pins.all()
     ]
-    output.show(found, json, lambda: output.rows(found) if found else "no server is pinned")
+    output.show(rows, json, lambda: output.rows(rows) if rows else "no server is pinned")
 
 
 def forget(

@@ -96,20 +96,20 @@ def arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[N
     from kcache_grpc.runtime.comparison import draw
     from kcache_grpc.runtime.dtypes import NAMELESS
 
-    given = [array for file in files for array in _load(file)]
+    arrays = [array for file in files for array in _load(file)]
     specs = kernel.binding.inputs
-    if len(given) > len(specs):
+    if len(arrays) > len(specs):
         raise ArgumentError(
-            f"the program takes {output.count(len(specs), 'argument')}, the files give {len(given)}"
+            f"the program takes {output.count(len(specs), 'argument')}, the files give {len(arrays)}"
         )
-    given = [
+    arrays = [
         _named(array, spec.dtype) if spec.dtype in NAMELESS else array
-        for array, spec in zip(given, specs, strict=False)
+        for array, spec in zip(arrays, specs, strict=False)
     ]
-    symbols = _sizes(kernel, given, size)
+    symbols = _sizes(kernel, arrays, size)
     generator = np.random.default_rng(seed)
-    drawn = [draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs[len(given) :]]
-    return given + drawn
+    drawn = [draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs[len(arrays) :]]
+    return arrays + drawn
 
 
 def bound_to(kernel: Kernel, arrays: list[NDArray[Any]]) -> tuple[Kernel, list[NDArray[Any]]]:
@@ -120,7 +120,7 @@ def bound_to(kernel: Kernel, arrays: list[NDArray[Any]]) -> tuple[Kernel, list[N
     return kernel.prepare(values), [array for index, array in enumerate(arrays) if index not in values]
 
 
-def _sizes(kernel: Kernel, given: list[NDArray[Any]], size: int) -> dict[str, int]:
+def _sizes(kernel: Kernel, arrays: list[NDArray[Any]], size: int) -> dict[str, int]:
     """Of the symbols: from the arrays that are given, of the others ``size``.
 
     0 for numbers that are no size, which the kernel refuses.
@@ -128,7 +128,7 @@ def _sizes(kernel: Kernel, given: list[NDArray[Any]], size: int) -> dict[str, in
     numbers = kernel.binding.size_arguments
     sizes = {
         (argument, axis): int(length) if length >= 0 else 0
-        for argument, array in enumerate(given)
+        for argument, array in enumerate(arrays)
         for axis, length in enumerate(array.ravel() if argument in numbers and array.size else array.shape)
     }
     return {s.name: sizes.get((s.arg, s.axis), size) for s in kernel.binding.symbols}

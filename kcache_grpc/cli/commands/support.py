@@ -67,12 +67,12 @@ def support(
         output.show(table, json, lambda: _listed(table))
         return
     if not addr:
-        found = check(file, format, target, numerics, timeout or _SECONDS)
+        report = check(file, format, target, numerics, timeout or _SECONDS)
     else:
         with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-            found = check(file, format, target, numerics, timeout or _SECONDS, client)
-    output.show(found, json, lambda: _page(file, found))
-    if found["refused"]:
+            report = check(file, format, target, numerics, timeout or _SECONDS, client)
+    output.show(report, json, lambda: _page(file, report))
+    if report["refused"]:
         raise typer.Exit(exit_codes.ERROR)
 
 
@@ -97,20 +97,22 @@ def check(
             {"op": error.op, "reason": error.message, "count": 1, "where": where}
         ]
         note = "the program was not looked at beyond this: there may be more"
-        found = {"operations": None, "supported": None, "refused": refused, "note": note}
-        return {"format": "torch", "target": wanted, "numerics": numerics, "service": None, **found}
+        report = {"operations": None, "supported": None, "refused": refused, "note": note}
+        return {"format": "torch", "target": wanted, "numerics": numerics, "service": None, **report}
     program, origins = source.program, source.origins
     described: dict[str, str] = {"format": program.format.value, "target": wanted, "numerics": numerics}
     if client is None:
         import asyncio
 
-        found = asyncio.run(_asked(program, described, timeout))
+        report = asyncio.run(_asked(program, described, timeout))
     else:
         body, form = bytes(program.body), program.format.value
-        found = _of_service(client.support(body, form, target, numerics=numerics))
+        report = _of_service(client.support(body, form, target, numerics=numerics))
     if origins is not None:
-        found["refused"] = [one | {"where": origins.places(one["where"])} for one in found["refused"]]
-    return {**described, "service": None if client is None else client.service, **found}
+        report["refused"] = [
+            refusal | {"where": origins.places(refusal["where"])} for refusal in report["refused"]
+        ]
+    return {**described, "service": None if client is None else client.service, **report}
 
 
 def _read(file: str, format: str | None) -> Source:
@@ -173,35 +175,35 @@ async def _asked(program: Program, header: dict[str, str], timeout: float) -> di
     return dict(reply.header["found"])
 
 
-def _page(file: str, found: dict[str, Any]) -> Any:
+def _page(file: str, report: dict[str, Any]) -> Any:
     from rich.console import Group
     from rich.markup import escape
 
     name = "standard input" if file == "-" else Path(file).name
-    counted = found["operations"] is not None
-    operations = f"{found['supported']} of {found['operations']} operations compile"
+    counted = report["operations"] is not None
+    operations = f"{report['supported']} of {report['operations']} operations compile"
     if not counted:
-        operations = "rejected" if found["refused"] else "compiles"
+        operations = "rejected" if report["refused"] else "compiles"
     parts: list[Any] = [
-        f"[bold]{escape(name)}[/] ({found['format']}): {operations} for {escape(found['target'])}, "
-        f"numerics {escape(found['numerics'])}"
-        + (f", at {escape(found['service'])}" if found["service"] else "")
+        f"[bold]{escape(name)}[/] ({report['format']}): {operations} for {escape(report['target'])}, "
+        f"numerics {escape(report['numerics'])}"
+        + (f", at {escape(report['service'])}" if report["service"] else "")
     ]
-    if found["refused"]:
-        parts += ["", output.rows([_row(one) for one in found["refused"]])]
-    if found["note"]:
-        parts += ["", f"Note: {escape(found['note'])}."]
+    if report["refused"]:
+        parts += ["", output.rows([_row(refusal) for refusal in report["refused"]])]
+    if report["note"]:
+        parts += ["", f"Note: {escape(report['note'])}."]
     return Group(*parts)
 
 
-def _row(one: dict[str, Any]) -> dict[str, Any]:
-    places = [_place(place) for place in one["where"]]
-    more = [] if one["count"] <= len(places) or not places else ["..."]
+def _row(refusal: dict[str, Any]) -> dict[str, Any]:
+    places = [_place(place) for place in refusal["where"]]
+    more = [] if refusal["count"] <= len(places) or not places else ["..."]
     return {
-        "rejected": one["op"] or "the program",
-        "times": one["count"],
+        "rejected": refusal["op"] or "the program",
+        "times": refusal["count"],
         "where": ", ".join([*places[:3], *(more or ["..."] * (len(places) > 3))]) or "-",
-        "why": one["reason"],
+        "why": refusal["reason"],
     }
 
 

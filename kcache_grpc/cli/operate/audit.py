@@ -91,12 +91,12 @@ def heads(
         described = _heads_of_store(db)
     else:
         with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-            found = client.audit_heads()
+            reply = client.audit_heads()
         described = {
-            "store_id": found.store_id,
-            "public_keys": [found.public_key],
-            "time": found.time.isoformat(),
-            "heads": [{**asdict(head), "time": head.time.isoformat()} for head in found.heads],
+            "store_id": reply.store_id,
+            "public_keys": [reply.public_key],
+            "time": reply.time.isoformat(),
+            "heads": [{**asdict(head), "time": head.time.isoformat()} for head in reply.heads],
         }
     rows: Any = described["heads"]
     output.show(described, json, lambda: output.rows(rows) if rows else "no seals")
@@ -185,10 +185,10 @@ def prune(
         sealer = Sealer(store, signer)
         if not dry_run:
             sealer.begin()
-        found = Retention(store, signer).prune(_moment(before), dry_run=dry_run)
+        pruned = Retention(store, signer).prune(_moment(before), dry_run=dry_run)
         sealer.seal_own()
-    removed = sum(each.events for each in found)
-    described = {"dry_run": dry_run, "events": removed, "chains": [asdict(each) for each in found]}
+    removed = sum(each.events for each in pruned)
+    described = {"dry_run": dry_run, "events": removed, "chains": [asdict(each) for each in pruned]}
     verb = "would remove" if dry_run else "removed"
     output.show(described, json, lambda: f"{verb} {output.count(removed, 'event')}")
 
@@ -241,7 +241,7 @@ def _heads_of_store(db: str) -> dict[str, Any]:
 
     with stores.opened(db) as store:
         writers = store.list_writers()
-        found = [(each.writer, head(store, each.writer)) for each in writers]
+        latest = [(each.writer, head(store, each.writer)) for each in writers]
         return {
             "store_id": store.id,
             "public_keys": sorted({each.public_key.hex() for each in writers if each.public_key}),
@@ -253,7 +253,7 @@ def _heads_of_store(db: str) -> dict[str, Any]:
                     "root": last.root.hex(),
                     "time": _iso(last.created_at),
                 }
-                for writer, last in found
+                for writer, last in latest
                 if last.sequence
             ],
         }

@@ -96,16 +96,18 @@ def restore(
     examined: list[Examined] = []
 
     def examine(path: Path) -> None:
-        found = _examine(path, config, key, leave_out=damaged == "leave-out")
-        examined.append(found)
-        if not found.signatures and damaged != "load":
+        examination = _examine(path, config, key, leave_out=damaged == "leave-out")
+        examined.append(examination)
+        if not examination.signatures and damaged != "load":
             raise ArgumentError(
                 "the signatures of the copy cannot be checked without the signing key; "
                 "name it with --key-file"
             )
-        if found.faults and damaged == "refuse":
-            output.show({"restored": False, "faults": _described(found)}, json, lambda: _page(found))
-            raise _refused(file, found)
+        if examination.faults and damaged == "refuse":
+            output.show(
+                {"restored": False, "faults": _described(examination)}, json, lambda: _page(examination)
+            )
+            raise _refused(file, examination)
 
     copy = put_back(file, config.db, examine, dry_run=dry_run)
     if raise_epochs and not dry_run:

@@ -80,7 +80,7 @@ def quota_list(
 ) -> None:
     """Show the quotas, and how much of each is used."""
     with stores.opened(db) as store:
-        found = [
+        rows = [
             {
                 "namespace": each.name,
                 "resource": quota.resource,
@@ -91,7 +91,7 @@ def quota_list(
             for each in stores.chosen(store, namespace)
             for quota in store.list_quotas(each).values()
         ]
-    output.show(found, json, lambda: output.rows(found) if found else "no quotas are set")
+    output.show(rows, json, lambda: output.rows(rows) if rows else "no quotas are set")
 
 
 def quota_set(
@@ -232,12 +232,12 @@ def pins(
     if context.invoked_subcommand is not None:
         return
     with stores.opened(db) as store:
-        found = [
+        rows = [
             {"namespace": each.name, "subject": pin.subject, "digest": pin.digest.hex(), "reason": pin.reason}
             for each in stores.chosen(store, namespace)
             for pin in store.list_pins(each)
         ]
-    output.show(found, json, lambda: output.rows(found) if found else "nothing is pinned")
+    output.show(rows, json, lambda: output.rows(rows) if rows else "nothing is pinned")
 
 
 def quarantine_list(
@@ -245,7 +245,7 @@ def quarantine_list(
 ) -> None:
     """Show the kernels and mappings that kcache verify --apply took out of service."""
     with stores.opened(db) as store:
-        found = [
+        rows = [
             {
                 "id": row.id,
                 "namespace": each.name,
@@ -256,7 +256,7 @@ def quarantine_list(
             for each in stores.chosen(store, namespace)
             for row in store.list_quarantined(each)
         ]
-    output.show(found, json, lambda: output.rows(found) if found else "nothing is in quarantine")
+    output.show(rows, json, lambda: output.rows(rows) if rows else "nothing is in quarantine")
 
 
 def quarantine_restore(
@@ -290,8 +290,8 @@ def _problem(detail: str) -> str:
 def epoch_list(json: o.Json = False, db: stores.Db = None, debug: o.Debug = False) -> None:
     """Show the epoch of every namespace."""
     with stores.opened(db) as store:
-        found = [{"namespace": each.name, "epoch": each.epoch} for each in store.list_namespaces()]
-    output.show(found, json, lambda: output.rows(found) if found else "there are no namespaces")
+        rows = [{"namespace": each.name, "epoch": each.epoch} for each in store.list_namespaces()]
+    output.show(rows, json, lambda: output.rows(rows) if rows else "there are no namespaces")
 
 
 def epoch_raise(
@@ -355,7 +355,7 @@ def disown(
             each.name
             for each in spaces
             if (
-                all(one.toolchain != named for one in store.list_disowned(each))
+                all(record.toolchain != named for record in store.list_disowned(each))
                 if dry_run
                 else admin.disown(each, named, reason, undo=undo)
             )
@@ -370,12 +370,12 @@ def disown(
 
 def _show_disowned(namespace: str | None, json: bool, db: str | None) -> None:
     with stores.opened(db) as store:
-        found = [
-            {"namespace": each.name, "toolchain": one.toolchain.hex(), "reason": one.reason}
+        rows = [
+            {"namespace": each.name, "toolchain": record.toolchain.hex(), "reason": record.reason}
             for each in stores.chosen(store, namespace)
-            for one in store.list_disowned(each)
+            for record in store.list_disowned(each)
         ]
-    output.show(found, json, lambda: output.rows(found) if found else "no toolchain is disowned")
+    output.show(rows, json, lambda: output.rows(rows) if rows else "no toolchain is disowned")
 
 
 def _collected(reports: Any, dry_run: bool) -> Any:

@@ -99,26 +99,26 @@ def chosen(store: Store, name: str | None) -> list[Namespace]:
     """The namespace of that name, or all. Raises ``NotFound``."""
     if name is None:
         return list(store.list_namespaces())
-    found = store.find_namespace(name)
-    if found is None:
+    namespace = store.find_namespace(name)
+    if namespace is None:
         raise NotFound(f"the store has no namespace {name}", namespace=name)
-    return [found]
+    return [namespace]
 
 
 def seconds(text: str, option: str) -> float:
     """``90``, ``15m``, ``36h``, ``30d``. Raises ``ArgumentError``."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise ArgumentError(f"{option}: {text!r} is not a duration such as 90s, 15m, 36h or 30d")
-    return float(found["number"]) * _SECONDS[found["unit"]]
+    return float(match["number"]) * _SECONDS[match["unit"]]
 
 
 def size(text: str, option: str) -> int:
     """``1000``, ``64K``, ``20G``: powers of 1024. Raises ``ArgumentError``."""
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         raise ArgumentError(f"{option}: {text!r} is not a size such as 1000, 512M or 20G")
-    return int(float(found["number"]) * (1 << _BYTES[found["unit"]]))
+    return int(float(match["number"]) * (1 << _BYTES[match["unit"]]))
 
 
 def digest(text: str, what: str) -> bytes:

@@ -70,8 +70,8 @@ def verify(
 
     import asyncio
 
-    found = asyncio.run(_with_compiler(config, check)) if compile else check(frozenset(), None)
-    described = _described(found, dry_run)
+    findings = asyncio.run(_with_compiler(config, check)) if compile else check(frozenset(), None)
+    described = _described(findings, dry_run)
     output.show(described, json, lambda: _page(described))
     if key is None:
         output.warn(f"signatures were not checked: {_no_key(config)}")
@@ -130,7 +130,7 @@ async def _with_compiler(
         await pool.close()
 
 
-def _described(found: Found, dry_run: bool) -> dict[str, Any]:
+def _described(findings: Found, dry_run: bool) -> dict[str, Any]:
     from kcache_grpc.service.lifecycle.verify import Counts, Fault
 
     counts = [
@@ -144,7 +144,7 @@ def _described(found: Found, dry_run: bool) -> dict[str, Any]:
             "repaired": each.repaired,
             "withheld": each.withheld,
         }
-        for name, each in found
+        for name, each in findings
         if isinstance(each, Counts)
     ]
     faults = [
@@ -155,7 +155,7 @@ def _described(found: Found, dry_run: bool) -> dict[str, Any]:
             "problem": each.problem,
             "action": each.action,
         }
-        for name, each in found
+        for name, each in findings
         if isinstance(each, Fault)
     ]
     return {"healthy": not faults, "dry_run": dry_run, "checked": counts, "faults": faults}

@@ -177,11 +177,11 @@ class DiskTier:
     def _account(self, size: int) -> None:
         """Counts bytes that were written, and shrinks the folder where they pass the bound."""
         self._written += size
-        found = self._measured
+        measured = self._measured
         if (
-            found is None
+            measured is None
             or self._written > self._limit * _MEASURE_EVERY
-            or found + self._written > self._limit
+            or measured + self._written > self._limit
         ):
             self._measured, self._written = self._shrink(), 0
 
@@ -206,10 +206,10 @@ class DiskTier:
         for folder in (self._kernels, self._blobs):
             for path in folder.glob("*/*"):
                 with contextlib.suppress(OSError):
-                    found = path.stat()
+                    status = path.stat()
                     if not path.name.startswith(".tmp-"):
-                        yield found.st_mtime, found.st_size, path
-                    elif now - found.st_mtime > _ABANDONED_AFTER:
+                        yield status.st_mtime, status.st_size, path
+                    elif now - status.st_mtime > _ABANDONED_AFTER:
                         path.unlink()
 
     def _read(self, path: Path) -> bytes | None:

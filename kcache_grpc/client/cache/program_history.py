@@ -77,7 +77,7 @@ _unequal = itertools.count()
 
 def _digest(arguments: BoundArguments) -> str:
     """The same for equal values only."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     total = 0
     for value in arguments.readable:
         array: Any = value
@@ -85,9 +85,9 @@ def _digest(arguments: BoundArguments) -> str:
         total += content.numel() * content.element_size() if is_torch(array) else content.nbytes
         if total > _COMPARED_BYTES:
             return f"unequal {next(_unequal)}"
-        found.update(f"{array.dtype} {tuple(array.shape)};".encode())
-        found.update(_memory(content))
-    return found.hexdigest()
+        hasher.update(f"{array.dtype} {tuple(array.shape)};".encode())
+        hasher.update(_memory(content))
+    return hasher.hexdigest()
 
 
 def _memory(content: Any) -> bytes:

@@ -102,9 +102,9 @@ class Question:
         if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
             raise ArgumentError(f"limit is {self.limit!r}; use None or an int from 0")
 
-    def page_size(self, given: int) -> int:
+    def page_size(self, received: int) -> int:
         """How many events to ask for when so many were given; 0: no more."""
-        return _PAGE if self.limit is None else min(_PAGE, self.limit - given)
+        return _PAGE if self.limit is None else min(_PAGE, self.limit - received)
 
 
 async def page(

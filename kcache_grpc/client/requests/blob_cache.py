@@ -81,8 +81,8 @@ async def _get_large(connection: Connection, key: bytes, deadline: Deadline) -> 
         parts.clear()
         return BlobSink(parts.append)
 
-    found = await get(connection, (key,), deadline, open_sink)
-    return b"".join(parts) if found else None
+    exists = await get(connection, (key,), deadline, open_sink)
+    return b"".join(parts) if exists else None
 
 
 async def get(

@@ -134,18 +134,18 @@ async def retrieve(connection: Connection, key: int, deadline: Deadline) -> Spec
 
 async def kernels(connection: Connection, key: int, deadline: Deadline) -> tuple[KernelSummary, ...]:
     """The stored kernels of a key, youngest first; none for a key that was never given."""
-    found: list[KernelSummary] = []
+    summaries: list[KernelSummary] = []
     request = pb.ListKernelsRequest(header=connection.header(), key=key, page_size=_PAGE)
     while _may_be_key(key):
         try:
             page = await connection.line.unary(LIST_KERNELS, request, deadline)
         except NotFound:
             break
-        found += map(_summary, page.kernels)
+        summaries += map(_summary, page.kernels)
         request.page_token = page.next_page_token
         if not page.next_page_token:
             break
-    return tuple(found)
+    return tuple(summaries)
 
 
 def _summary(kernel: pb.KernelSummary) -> KernelSummary:

@@ -155,9 +155,9 @@ async def compile_together(
     ]
     if len(missed) < 2:
         return [None] * len(requests)
-    made = await io.gather([lambda group=group: follow(group) for group in groups(missed)])
-    found = {index: each for some in made for index, each in some.items()}
-    return [found.get(index) for index in range(len(requests))]
+    per_group = await io.gather([lambda group=group: follow(group) for group in groups(missed)])
+    by_index = {index: each for some in per_group for index, each in some.items()}
+    return [by_index.get(index) for index in range(len(requests))]
 
 
 async def _follow(

@@ -64,15 +64,15 @@ class Pins:
 
     def all(self) -> list[PinnedServer]:
         """What is pinned, by address; files that are damaged have an empty identity."""
-        found: list[PinnedServer] = []
+        pins: list[PinnedServer] = []
         for path in sorted(self._directory.glob("*.json")) if self._directory else ():
             record = _read_pin(path)
             seconds = record.get("pinned_at")
             known = isinstance(seconds, int)
             moment = datetime.fromtimestamp(seconds, timezone.utc).isoformat() if known else ""
             address = str(record.get("address") or unquote(path.stem))
-            found.append(PinnedServer(address, str(record.get("server_id", "")), moment, path))
-        return found
+            pins.append(PinnedServer(address, str(record.get("server_id", "")), moment, path))
+        return pins
 
     def forget(self, target: str) -> Path | None:
         """Removes the pin of an address; the file that it was, ``None`` where there was none."""
@@ -128,14 +128,14 @@ class Pins:
             )
         return server_id
 
-    def _changed(self, target: str, pinned: str, found: str) -> str:
+    def _changed(self, target: str, pinned: str, identity: str) -> str:
         path = self.path(target)
         where = f" in {path}" if path else ""
         forget = f"run: {self.forget_command(target)}" if path else "make a new client"
         return (
-            f"the server at {target} shows the identity {found}, but {pinned} was pinned there{where}: it "
+            f"the server at {target} shows the identity {identity}, but {pinned} was pinned there{where}: it "
             "was set up anew, or somebody else answers in its place. Nothing was loaded. To trust the new "
-            f"identity, {forget}; or set KCACHE_SERVER_ID={found}"
+            f"identity, {forget}; or set KCACHE_SERVER_ID={identity}"
         )
 
 

@@ -133,9 +133,9 @@ def _require_shape(manifest: Manifest, binding: Binding, request: KernelRequest)
     Raises ``ArgumentError`` where what was asked for has no evidence.
     """
     sizes, wish = spec_sizes(binding), request.shapes
-    found = variant(sizes, Shape(manifest.arg_spec, manifest.guard))
+    candidate = variant(sizes, Shape(manifest.arg_spec, manifest.guard))
     if wish.mode == AUTO:
-        if found is None or not found.takes(sizes):
+        if candidate is None or not candidate.takes(sizes):
             got = " if ".join(filter(None, (manifest.arg_spec, manifest.guard)))
             asked = exact_shape(sizes).arg_spec
             raise IntegrityError(f"the server sent a kernel for {got}, which does not take {asked}")
@@ -144,7 +144,7 @@ def _require_shape(manifest: Manifest, binding: Binding, request: KernelRequest)
         expected = exact_shape(sizes)
     elif wish.evidence and request.witnesses is None:
         # From disk: the evidence was there when the kernel came from the service.
-        expected = wished_shape(sizes, wish.axes, within=frozenset() if found is None else found.free)
+        expected = wished_shape(sizes, wish.axes, within=frozenset() if candidate is None else candidate.free)
     else:
         expected = dynamic_shape(binding, wish, request.witnesses or ())
     _same("manifest", "arg spec", manifest.arg_spec, expected.arg_spec)
@@ -171,12 +171,12 @@ def _understood(cls: Any, payload: bytes) -> Any:
         ) from error
 
 
-def _same(what: str, name: str, found: str, expected: str) -> None:
-    if found != expected:
+def _same(what: str, name: str, actual: str, expected: str) -> None:
+    if actual != expected:
         raise IntegrityError(
-            f"the server sent a {what} whose {name} is {found!r}; {expected!r} was asked for",
+            f"the server sent a {what} whose {name} is {actual!r}; {expected!r} was asked for",
             expected=expected,
-            found=found,
+            found=actual,
         )
 
 

@@ -133,11 +133,13 @@ class Search:
 
     def _best(self, so_far: str) -> str:
         """What is clearly better than ``so_far``, if anything is."""
-        found = gains(
-            (one.sizes, one.schedule, one.nanoseconds) for row in self.timings.values() for one in row
+        speedups = gains(
+            (timing.sizes, timing.schedule, timing.nanoseconds)
+            for row in self.timings.values()
+            for timing in row
         )
-        fastest = max(found, key=lambda schedule: found[schedule])
-        return fastest if found[fastest] > GAIN * found.get(so_far, 0.0) else so_far
+        fastest = max(speedups, key=lambda schedule: speedups[schedule])
+        return fastest if speedups[fastest] > GAIN * speedups.get(so_far, 0.0) else so_far
 
     async def variant(self, schedule: str) -> Kernel | None:
         """The kernel of a schedule; ``None``: it is out, and why is in ``rejected``."""
@@ -178,15 +180,15 @@ def _applies(name: str, kernel: Kernel) -> bool:
     launches = kernel.manifest.launches
     ops = [set(launch.ops) for launch in launches]
     if name == "contraction":
-        return any(one & {*_PRODUCTS} or one >= {"arith.mulf", "arith.addf"} for one in ops)
+        return any(kinds & {*_PRODUCTS} or kinds >= {"arith.mulf", "arith.addf"} for kinds in ops)
     if name in _BLOCKS:
-        return any("contraction" in one for one in ops)
+        return any("contraction" in kinds for kinds in ops)
     if name == "tile":
-        return any(one & {"contraction", "attention"} for one in ops)
+        return any(kinds & {"contraction", "attention"} for kinds in ops)
     if name in _ATTENTION:
-        return any("attention" in one for one in ops)
+        return any("attention" in kinds for kinds in ops)
     if name in _LOOPS:
-        return any(not one & {*_PRODUCTS, "attention"} for one in ops)
+        return any(not kinds & {*_PRODUCTS, "attention"} for kinds in ops)
     if name == "grain":
         return any(launch.extent != "1" for launch in launches)
     return bool(launches)

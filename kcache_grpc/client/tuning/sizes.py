@@ -49,10 +49,12 @@ def cases_of(kernel: Kernel, sizes: Sizes, inputs: Sequence[Any] | None) -> list
         arrays = tuple(inputs)
         kernel(*arrays)  # raises what is wrong with them
         return [Case(_text(names, _read(kernel, names, arrays)), arrays)]
-    given: Sequence[Any] = [{}] if sizes is None else [sizes] if isinstance(sizes, Mapping) else list(sizes)
-    if not 0 < len(given) <= MOST_TUPLES:
-        raise ArgumentError(f"{len(given)} tuples of sizes; use 1 to {MOST_TUPLES}", argument="sizes")
-    tuples = [_complete(kernel, tensors, names, each) for each in given]
+    requested: Sequence[Any] = (
+        [{}] if sizes is None else [sizes] if isinstance(sizes, Mapping) else list(sizes)
+    )
+    if not 0 < len(requested) <= MOST_TUPLES:
+        raise ArgumentError(f"{len(requested)} tuples of sizes; use 1 to {MOST_TUPLES}", argument="sizes")
+    tuples = [_complete(kernel, tensors, names, each) for each in requested]
     texts = [_text(names, each) for each in tuples]
     if len(set(texts)) < len(texts):
         raise ArgumentError("sizes name one tuple twice", argument="sizes")
@@ -70,39 +72,41 @@ def _read(kernel: Kernel, names: Sequence[str], arrays: Sequence[Any]) -> dict[s
 
 
 def _complete(
-    kernel: Kernel, tensors: Sequence[TensorSpec], names: Sequence[str], given: Any
+    kernel: Kernel, tensors: Sequence[TensorSpec], names: Sequence[str], sizes: Any
 ) -> dict[str, int]:
     """A size for each name: as given, else the program's own."""
-    if not isinstance(given, Mapping):
+    if not isinstance(sizes, Mapping):
         raise ArgumentError(
-            f"sizes are {given!r}; use mappings such as {{'s0': 128}} or {{(0, 0): 128}}", argument="sizes"
+            f"sizes are {sizes!r}; use mappings such as {{'s0': 128}} or {{(0, 0): 128}}", argument="sizes"
         )
     spec = spec_sizes(kernel.binding)
-    found: dict[str, int] = {}
-    for place, size in cast("Mapping[Any, Any]", given).items():
+    by_name: dict[str, int] = {}
+    for place, size in cast("Mapping[Any, Any]", sizes).items():
         name = _name(tensors, names, place)
         if type(size) is not int or not 0 <= size <= MAX_SIZE:
             raise ArgumentError(f"the size of {place!r} is {size!r}; use an int from 0", argument="sizes")
-        if found.setdefault(name, size) != size:
-            raise ArgumentError(f"sizes give {name} both {found[name]} and {size}", argument="sizes")
+        if by_name.setdefault(name, size) != size:
+            raise ArgumentError(f"sizes give {name} both {by_name[name]} and {size}", argument="sizes")
     for name in names:
-        if name not in found and name not in spec.known:
+        if name not in by_name and name not in spec.known:
             at = spec.source(name)
             raise ArgumentError(f"sizes lack {name}, {at}: the program leaves it open", argument="sizes")
-        found.setdefault(name, spec.known.get(name, 0))
+        by_name.setdefault(name, spec.known.get(name, 0))
     guard = parse_guard(kernel.manifest.guard)
-    if not guard.holds(found):
+    if not guard.holds(by_name):
         raise ArgumentError(
-            f"sizes are {_text(names, found)}, and the kernel is for {kernel.manifest.guard}",
+            f"sizes are {_text(names, by_name)}, and the kernel is for {kernel.manifest.guard}",
             argument="sizes",
         )
-    return found
+    return by_name
 
 
 def _name(tensors: Sequence[TensorSpec], names: Sequence[str], place: Any) -> str:
     name = place if isinstance(place, str) else ""
     if isinstance(place, tuple):
-        axes = {(arg, axis): dim for arg, one in enumerate(tensors) for axis, dim in enumerate(one.dims)}
+        axes = {
+            (arg, axis): dim for arg, tensor in enumerate(tensors) for axis, dim in enumerate(tensor.dims)
+        }
         name = axes.get(cast("tuple[int, int]", place), "")
     if name not in names:
         raise ArgumentError(

@@ -97,7 +97,7 @@ async def stored(
     connection: Connection, subject: autotune_pb2.TuningSubject, deadline: Deadline
 ) -> tuple[ScheduleTiming, ...]:
     """All timings of a subject, by sizes where these are open, then fastest first."""
-    found: list[ScheduleTiming] = []
+    timings: list[ScheduleTiming] = []
     token = ""
     while True:
         request = autotune_pb2.ListTimingsRequest(
@@ -106,9 +106,9 @@ async def stored(
         reply = await connection.line.unary(LIST_TIMINGS, request, deadline)
         for each in reply.timings:
             nanoseconds = each.duration.seconds * 1_000_000_000 + each.duration.nanos
-            found.append(ScheduleTiming(each.schedule, nanoseconds, each.sample_count, each.sizes))
+            timings.append(ScheduleTiming(each.schedule, nanoseconds, each.sample_count, each.sizes))
         if not reply.next_page_token:
-            return tuple(found)
+            return tuple(timings)
         if reply.next_page_token == token:
             raise IntegrityError("the server answered one page of timings with itself")
         token = reply.next_page_token

@@ -50,8 +50,8 @@ class Tuning:
     @property
     def speedup(self) -> float:
         """The default's time over that of the best schedule; over several sizes the geometric mean."""
-        found = gains((each.sizes, each.schedule, each.nanoseconds) for each in self.timings)
-        return found.get(self.schedule, 1.0)
+        speedups = gains((each.sizes, each.schedule, each.nanoseconds) for each in self.timings)
+        return speedups.get(self.schedule, 1.0)
 
 
 def wanted(choices: Choices, gpu: bool = False) -> dict[str, tuple[str, ...]]:
@@ -62,16 +62,16 @@ def wanted(choices: Choices, gpu: bool = False) -> dict[str, tuple[str, ...]]:
     if isinstance(choices, str):
         raise ArgumentError(f"choices are names, or a mapping to values, not the text {choices!r}")
     if isinstance(choices, Mapping):
-        given = {name: tuple(values) for name, values in choices.items()}
+        options = {name: tuple(values) for name, values in choices.items()}
     else:
-        given = {name: CHOICES.get(name, ("",)) for name in choices}
-    for name, values in given.items():
+        options = {name: CHOICES.get(name, ("",)) for name in choices}
+    for name, values in options.items():
         for value in values:
             checked(name, value)
         if name in CHOICES and name not in known:
             kind = "a GPU" if gpu else "a CPU"
             raise ArgumentError(f"kernels for {kind} have no choice {name}; they have {', '.join(known)}")
-    return {name: tuple(v for v in values if v != CHOICES[name][0]) for name, values in given.items()}
+    return {name: tuple(v for v in values if v != CHOICES[name][0]) for name, values in options.items()}
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ class Tuner:
         known = best(await stored(self.connection, whole, Deadline(self.timeout)))
         search, recorded = await self._search(request, default, cases, plan)
         await search.run(tried, known)
-        found = await stored(self.connection, whole, Deadline(self.timeout))
+        timings = await stored(self.connection, whole, Deadline(self.timeout))
         while True:
-            schedule = best([each for each in found if each.schedule not in search.rejected])
+            schedule = best([each for each in timings if each.schedule not in search.rejected])
             # Another's winner may be one of a compiler that is gone.
             if schedule in ("", *search.timings) or await search.variant(schedule) is not None:
                 break
-        return Found(schedule, found, sum(recorded), whole.device, search.rejected, tuple(search.trials))
+        return Found(schedule, timings, sum(recorded), whole.device, search.rejected, tuple(search.trials))
 
     async def _search(
         self, request: KernelRequest, default: Kernel, cases: Sequence[Case], plan: Plan

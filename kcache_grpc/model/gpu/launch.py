@@ -106,8 +106,8 @@ def calls(launches: tuple[GpuLaunchSpec, ...], symbols: Mapping[str, int]) -> tu
     Raises ``TooLarge`` for a grid that no GPU takes, ``IntegrityError`` for a launch that makes no sense, and
     its subclass ``FormulaOverflow`` for sizes that are too large for its formulas.
     """
-    made = (_call(launch, symbols) for launch in launches if holds(launch.when, symbols))
-    return tuple(call for call in made if call is not None)
+    bound = (_call(launch, symbols) for launch in launches if holds(launch.when, symbols))
+    return tuple(call for call in bound if call is not None)
 
 
 def _require_named(launch: GpuLaunchSpec, symbols: Collection[str], buffers: int) -> None:
@@ -147,10 +147,10 @@ def _require_known(formula: str, symbols: Collection[str]) -> None:
 
 def _parameter(text: str) -> tuple[int, str]:
     """The buffer, or -1 and the formula."""
-    found = _PARAM.fullmatch(text)
-    if found is None:
+    match = _PARAM.fullmatch(text)
+    if match is None:
         raise IntegrityError(f"{text[:80]!r} is not a parameter")
-    return (int(found["buffer"]), "") if found["buffer"] else (-1, found["formula"])
+    return (int(match["buffer"]), "") if match["buffer"] else (-1, match["formula"])
 
 
 def _call(launch: GpuLaunchSpec, symbols: Mapping[str, int]) -> GpuCall | None:

@@ -99,12 +99,12 @@ def holds(text: str, symbols: Mapping[str, int]) -> bool:
 
 def comparison(text: str) -> tuple[str, Callable[[int, int], bool], str]:
     """A comparison: its left formula, what compares, its right one. Raises ``IntegrityError``."""
-    found = _COMPARED.fullmatch(text)
-    if found is None:
+    match = _COMPARED.fullmatch(text)
+    if match is None:
         raise IntegrityError(
             f"bad comparison {text[:200]!r}: it is not two formulas with one of == != < <= > >="
         )
-    left, sign, right = found.groups()
+    left, sign, right = match.groups()
     parse(left)
     parse(right)
     return left, _COMPARISONS[sign], right

@@ -130,8 +130,8 @@ def guard_of(allowed: Mapping[str, Sizes], equal: Iterable[tuple[str, str]] = ()
             name = above
         return name
 
-    for one, two in equal:
-        first, second = sorted((leader(one), leader(two)), key=_order)
+    for left, right in equal:
+        first, second = sorted((leader(left), leader(right)), key=_order)
         leaders[second] = first
     members: dict[str, list[str]] = {}
     for name in sorted(leaders, key=_order):
@@ -157,8 +157,8 @@ def parse_guard(text: str) -> Guard:
     equal: list[tuple[str, str]] = []
     for atom in _atoms(text):
         match atom:
-            case [str() as one, "==", str() as two] if one.isidentifier() and two.isidentifier():
-                equal.append((one, two))
+            case [str() as left, "==", str() as right] if left.isidentifier() and right.isidentifier():
+                equal.append((left, right))
                 continue
             case [str() as symbol, "%", int() as step, "==", 0] if symbol.isidentifier() and step > 0:
                 said = sizes(step=step)
@@ -209,17 +209,17 @@ def _atoms(text: str) -> list[list[str | int]]:
     atoms: list[list[str | int]] = [[]]
     position = 0
     while position < len(stripped):
-        found = _TOKEN.match(stripped, position)
-        if found is None:
+        match = _TOKEN.match(stripped, position)
+        if match is None:
             raise IntegrityError(f"bad guard {text[:200]!r}: unexpected {stripped[position]!r}")
-        number, symbol, sign = found.groups()
+        number, symbol, sign = match.groups()
         if sign == "&":
             atoms.append([])
         elif number is not None:
             atoms[-1].append(_integer(number))
         else:
             atoms[-1].append(symbol or sign)
-        position = found.end()
+        position = match.end()
     return atoms
 
 

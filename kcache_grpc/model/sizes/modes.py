@@ -42,9 +42,9 @@ class Dim:
     @property
     def allowed(self) -> Sizes:
         """The sizes."""
-        found = sizes(self.min, self._high, self.multiple_of)
-        assert found is not None
-        return found
+        values = sizes(self.min, self._high, self.multiple_of)
+        assert values is not None
+        return values
 
     @property
     def _high(self) -> int:
@@ -100,9 +100,9 @@ class ShapeWish:
         if len(self.axes) > MAX_AXES:
             raise ArgumentError(f"symbols name {len(self.axes)} axes, more than {MAX_AXES}")
         ordered = sorted(self.axes, key=lambda pair: pair[0])
-        for (one, _), (two, _) in itertools.pairwise(ordered):
-            if one == two:
-                raise ArgumentError(f"symbols name {one} twice")
+        for (name, _), (following, _) in itertools.pairwise(ordered):
+            if name == following:
+                raise ArgumentError(f"symbols name {name} twice")
         object.__setattr__(self, "axes", tuple(ordered))
 
     def __str__(self) -> str:

@@ -39,8 +39,8 @@ def lifted_artifact(exported: Any) -> tuple[bytes, BoundArguments | None]:
         raise ArgumentError(f"the program was exported for {names}; export it for one platform")
     body = bytes(exported.mlir_module_serialized)
     version = _PORTABLE.match(body)
-    made = None if version is None else _rewritten(exported.mlir_module(), version[1].decode())
-    return made or (body, None)
+    rewritten = None if version is None else _rewritten(exported.mlir_module(), version[1].decode())
+    return rewritten or (body, None)
 
 
 def lowered_artifact(lowered: Any) -> tuple[bytes, BoundArguments | None]:
@@ -62,10 +62,10 @@ def lowered_artifact(lowered: Any) -> tuple[bytes, BoundArguments | None]:
         dialect: Any = import_module("jaxlib.mlir.dialects.stablehlo")
         # What jax.export writes: a version that toolchains of the last weeks read.
         oldest = dialect.StablehloCompatibilityRequirement.WEEK_4
-        made = _rewritten(str(module), dialect.get_version_from_compatibility_requirement(oldest))
+        rewritten = _rewritten(str(module), dialect.get_version_from_compatibility_requirement(oldest))
     except (ImportError, AttributeError):  # an older JAX
-        made = None
-    return made or (strip_locations(without_shardings(str(module)).encode()), None)
+        rewritten = None
+    return rewritten or (strip_locations(without_shardings(str(module)).encode()), None)
 
 
 def traced(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -27,17 +27,17 @@ def without_shardings(text: str) -> str:
     context: Any = import_module("jax.interpreters.mlir").make_ir_context()
     with context:
         module = ir.Module.parse(text)
-        found: list[Any] = []
+        ops: list[Any] = []
 
         def note(op: Any) -> Any:
-            found.append(op)
+            ops.append(op)
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(note)
-        for op in found:
+        for op in ops:
             _clear(op, ir)
         # From the outside in: a walk gives ops after what they contain.
-        for op in [op for op in reversed(found) if op.name.startswith(_DIALECT)]:
+        for op in [op for op in reversed(ops) if op.name.startswith(_DIALECT)]:
             _remove(op)
         return str(module.operation.get_asm(enable_debug_info=False))
 

@@ -71,19 +71,19 @@ def bind_inputs(model: bytes, values: Mapping[str, Any]) -> bytes:
 def _bound_graph(graph: bytes, values: Mapping[str, Any]) -> tuple[bytes, list[str]]:
     """The graph without the inputs that have values, and the names of all inputs."""
     kept: list[bytes] = []
-    made: list[bytes] = []
+    initializers: list[bytes] = []
     names: list[str] = []
     for field, wire, start, content, stop in _fields(graph, 0, len(graph)):
         if wire == _BYTES and field == _INPUT:
             name = _text(graph, content, stop, _NAME)
             names.append(name)
             if name in values:
-                made.append(_field(_INITIALIZER, _tensor(name, graph[content:stop], values[name])))
+                initializers.append(_field(_INITIALIZER, _tensor(name, graph[content:stop], values[name])))
                 continue
         elif wire == _BYTES and field == _INITIALIZER and _text(graph, content, stop, _TENSOR_NAME) in values:
             continue  # the default of an input that is bound
         kept.append(graph[start:stop])
-    return b"".join([*kept, *made]), names
+    return b"".join([*kept, *initializers]), names
 
 
 def _tensor(name: str, info: bytes, value: Any) -> bytes:
@@ -94,10 +94,10 @@ def _tensor(name: str, info: bytes, value: Any) -> bytes:
             f"the input {name!r} has ONNX's element type {element}, of which no value is bound"
         )
     try:
-        given: Any = np.asarray(value)
+        original: Any = np.asarray(value)
         with np.errstate(all="ignore"):
-            array: Any = np.asarray(given.astype(_TYPES[element]), order="C")
-        same = given.size == 0 or np.array_equal(array, given, equal_nan=given.dtype.kind in "fc")
+            array: Any = np.asarray(original.astype(_TYPES[element]), order="C")
+        same = original.size == 0 or np.array_equal(array, original, equal_nan=original.dtype.kind in "fc")
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"the value bound to {name!r} is no array of numbers: {error}") from error
     if not same:

@@ -16,7 +16,7 @@ _NEEDED = frozenset({1, 7, 8})
 
 def is_model(body: bytes | memoryview) -> bool:
     """Whether bytes are a serialized ``onnx.ModelProto``, as far as its outermost fields tell."""
-    found = set[int]()
+    fields = set[int]()
     at, end = 0, len(body)
     while at < end:
         tag, at = _varint(body, at)
@@ -26,8 +26,8 @@ def is_model(body: bytes | memoryview) -> bool:
         length, at = _varint(body, at)
         if wire == 2:
             at += length
-        found.add(field)
-    return at == end and found >= _NEEDED
+        fields.add(field)
+    return at == end and fields >= _NEEDED
 
 
 def _varint(body: bytes | memoryview, at: int) -> tuple[int, int]:

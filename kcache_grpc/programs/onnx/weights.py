@@ -186,9 +186,9 @@ class _Lifter:
     def run(self, body: Callable[[], bytes]) -> LiftedModel:
         """Return the model as it is where it has few weights and no external data."""
         declared = {_name(field.payload) for field in self.graph if field.tag == _INPUT}
-        given = declared if self.version >= _INITIALIZERS_ALONE else set[str]()
-        found = self._found()
-        weights = {name: tensor for name, tensor in found.items() if name not in given}
+        initialized = declared if self.version >= _INITIALIZERS_ALONE else set[str]()
+        tensors = self._found()
+        weights = {name: tensor for name, tensor in tensors.items() if name not in initialized}
         total = sum(tensor.nbytes for tensor in weights.values())
         if total <= LIFT_BYTES and (self.files is None or not self.external):
             return LiftedModel(body(), None)
@@ -206,7 +206,7 @@ class _Lifter:
             }
             inputs = [name for name in inputs if name not in initializers]
         arrays = tuple(self._value(tensor) for tensor in self.lifted.values())
-        rewritten = self._model(given)
+        rewritten = self._model(initialized)
         if not self.lifted:
             return LiftedModel(rewritten, None)
         return LiftedModel(rewritten, BoundArguments((*inputs, *self.lifted), arrays))
@@ -228,24 +228,24 @@ class _Lifter:
             uses.update(node.outputs)
             for index in _SHAPE_LIKE.get(node.op, ()):
                 shapes.update(node.inputs[index : index + 1])
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for field in self.graph:
             if field.tag == _INITIALIZER:
-                self._note(found, read_tensor(field.payload), "")
+                self._note(tensors, read_tensor(field.payload), "")
                 uses[read_tensor(field.payload).name] += 1
             elif field.tag == _INPUT and self.version >= _INITIALIZERS_ALONE:
                 uses[_name(field.payload)] += 1
         for node in self.nodes.values():
             if (tensor := node.constant()) is not None:
-                self._note(found, tensor, node.outputs[0])
+                self._note(tensors, tensor, node.outputs[0])
         for name, tensor in inner.items():
             if uses[name] <= 1 and tensor.nbytes > _INNER_BYTES:
-                found.setdefault(name, tensor)
-        return {name: tensor for name, tensor in found.items() if tensor.is_weight and name not in shapes}
+                tensors.setdefault(name, tensor)
+        return {name: tensor for name, tensor in tensors.items() if tensor.is_weight and name not in shapes}
 
-    def _note(self, found: dict[str, Tensor], tensor: Tensor, name: str) -> None:
+    def _note(self, tensors: dict[str, Tensor], tensor: Tensor, name: str) -> None:
         self.external = self.external or tensor.external
-        found[name or tensor.name] = tensor
+        tensors[name or tensor.name] = tensor
 
     def _all_nodes(self, inner: dict[str, Tensor]) -> Iterator[_Node]:
         """Yield the nodes of all graphs; note the tensors inside others, by names that occur once."""
@@ -279,23 +279,23 @@ class _Lifter:
 
     # -- the model without them
 
-    def _model(self, given: set[str]) -> bytes:
+    def _model(self, inputs: set[str]) -> bytes:
         parts: list[bytes | memoryview] = []
         for field in self.model:
             if field.tag == _GRAPH:
-                parts.append(bytes_field(_GRAPH, self._main(given)))
+                parts.append(bytes_field(_GRAPH, self._main(inputs)))
             elif field.tag not in _MODEL_TEXTS:
                 parts.append(field.raw)
         return joined(parts)
 
-    def _main(self, given: set[str]) -> bytes:
+    def _main(self, inputs: set[str]) -> bytes:
         """The main graph: its own inputs, then the lifted ones; initializers that callers give are gone."""
         parts: list[bytes | memoryview] = []
         arguments = [argument_field(_INPUT, name, tensor) for name, tensor in self.lifted.items()]
         for field in self.graph:
             if field.tag == _INITIALIZER:
                 tensor = read_tensor(field.payload)
-                if tensor.name not in given and tensor.name not in self.lifted:
+                if tensor.name not in inputs and tensor.name not in self.lifted:
                     parts.append(bytes_field(_INITIALIZER, self._tensor(field.payload)))
             elif field.tag == _INPUT:
                 if _name(field.payload) not in self.lifted:

@@ -61,28 +61,28 @@ class Symbol:
 
 def open_axes(inputs: list[Any]) -> list[OpenAxis]:
     """The axes of the inputs that a program leaves open. ``inputs`` are its placeholders."""
-    found: list[OpenAxis] = []
+    axes: list[OpenAxis] = []
     names: dict[str, str] = {}
     for position, node in enumerate(inputs):
         for axis, size in enumerate(node.meta["val"].shape):
             if not isinstance(size, int):
                 name = names.setdefault(str(size.node.expr), f"axis {axis} of input {position}")
-                found.append(OpenAxis(position, axis, name))
-    return found
+                axes.append(OpenAxis(position, axis, name))
+    return axes
 
 
 def symbols_of(program: Any) -> dict[str, Symbol]:
     """The dynamic sizes of a program's placeholders, by name."""
     bounds = {str(name): limits for name, limits in program.range_constraints.items()}
-    found: dict[str, Symbol] = {}
+    symbols: dict[str, Symbol] = {}
     for node in program.graph.nodes:
         if node.op != "placeholder":
             continue
         for size in getattr(node.meta.get("val"), "shape", ()):
             names = () if isinstance(size, int) else size.node.expr.free_symbols
             for name in sorted(map(str, names)):
-                found.setdefault(name, _symbol(name, bounds.get(name)))
-    return found
+                symbols.setdefault(name, _symbol(name, bounds.get(name)))
+    return symbols
 
 
 def _symbol(name: str, limits: Any) -> Symbol:

@@ -195,23 +195,23 @@ class _Signature:
         pytree: Any = import_module("torch.utils._pytree")
 
         def flatten(arrays: tuple[Any, ...]) -> Sequence[Any]:
-            given: list[Any] = pytree.tree_leaves(arrays)
-            if len(given) != len(leaves):
-                given = [value for value in given if value is not None]
-                if len(given) != tensors:
+            values: list[Any] = pytree.tree_leaves(arrays)
+            if len(values) != len(leaves):
+                values = [value for value in values if value is not None]
+                if len(values) != tensors:
                     raise ArgumentError(
                         f"the program takes {tensors} tensors"
-                        f"{_fixed_text(leaves)}, nested as in its export or flat; got {len(given)}"
+                        f"{_fixed_text(leaves)}, nested as in its export or flat; got {len(values)}"
                     )
-                return given
-            for index, (value, (node, fixed)) in enumerate(zip(given, leaves, strict=True)):
+                return values
+            for index, (value, (node, fixed)) in enumerate(zip(values, leaves, strict=True)):
                 if node is None and (type(value) is not type(fixed) or value != fixed):
                     raise ArgumentError(
                         f"input {index} is {value!r}, and the program was exported for {fixed!r} only: "
                         "export it again for another value",
                         argument=str(index),
                     )
-            return [value for value, (node, _) in zip(given, leaves, strict=True) if node is not None]
+            return [value for value, (node, _) in zip(values, leaves, strict=True) if node is not None]
 
         return flatten
 
@@ -291,22 +291,22 @@ def _text(
     context = ir.Context()
     context.allow_unregistered_dialects = True
     dialect.register_dialect(context)
-    made = importer.FxImporter(context=context)
+    fx_importer = importer.FxImporter(context=context)
     for name, signature in zip(("main", "main_at_other_sizes"), signatures, strict=False):
         _make_functional(signature)
         try:
-            made.import_stateless_graph(signature.graph, func_name=name)
+            fx_importer.import_stateless_graph(signature.graph, func_name=name)
         except Exception as error:  # code of another project
             raise _unreadable(signature.graph, error) from error
     if axes:
         listed = [f'[{axis.argument}, {axis.axis}, "{axis.name}"]' for axis in axes]
         attribute = ir.Attribute.parse(f"[{', '.join(listed)}]", context)
-        made.module.operation.attributes["kcache.open_axes"] = attribute
+        fx_importer.module.operation.attributes["kcache.open_axes"] = attribute
 
     def located() -> bytes:
-        return str(made.module.operation.get_asm(enable_debug_info=True)).encode()
+        return str(fx_importer.module.operation.get_asm(enable_debug_info=True)).encode()
 
-    return str(made.module).encode(), located
+    return str(fx_importer.module).encode(), located
 
 
 def _unreadable(graph: Any, error: Exception) -> Exception:

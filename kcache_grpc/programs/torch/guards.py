@@ -144,7 +144,7 @@ class _Sizes:
 
     def written(self, formula: Any) -> str:
         """A formula of the export over axes."""
-        return re.sub(r"[A-Za-z_]\w*", lambda found: self._symbols.get(found[0], found[0]), str(formula))
+        return re.sub(r"[A-Za-z_]\w*", lambda match: self._symbols.get(match[0], match[0]), str(formula))
 
     def bounds(self, constraints: Any) -> Iterator[str]:
         for formula, limits in constraints.items():
@@ -166,8 +166,8 @@ class _Paths(ast.NodeTransformer):
     """Writes ``L['x'][0].size()[1]`` as the variable of that axis, ``math.floor`` as ``floor``."""
 
     def __init__(self, exported: Any) -> None:
-        specs = [one for one in exported.graph_signature.input_specs if one.kind.name == "USER_INPUT"]
-        tensors = (place for place, one in enumerate(specs) if type(one.arg).__name__ == "TensorArgument")
+        specs = [spec for spec in exported.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+        tensors = (place for place, spec in enumerate(specs) if type(spec.arg).__name__ == "TensorArgument")
         #: The leaf of the inputs -> which of the tensors it is.
         self._tensors = {leaf: index for index, leaf in enumerate(tensors)}
         self._roots: dict[str, Any] = {"flat_args": list(range(len(specs)))}
@@ -333,11 +333,11 @@ def _unreadable(text: str, inputs: Sequence[Any]) -> ArgumentError:
 
 def _broken(condition: _Condition, sizes: Mapping[str, int], names: Sequence[str]) -> ArgumentError:
     def shown(text: str) -> str:
-        return _VARIABLE.sub(lambda found: f"{names[int(found[1])]}.shape[{found[2]}]", text)
+        return _VARIABLE.sub(lambda match: f"{names[int(match[1])]}.shape[{match[2]}]", text)
 
-    given = ", ".join(f"{shown(name)} is {sizes[name]}" for name in condition.variables)
+    actual = ", ".join(f"{shown(name)} is {sizes[name]}" for name in condition.variables)
     return ArgumentError(
-        f"{given}, and the program was exported for {shown(condition.text)} only: "
+        f"{actual}, and the program was exported for {shown(condition.text)} only: "
         "call it with such sizes, or export it again"
     )
 

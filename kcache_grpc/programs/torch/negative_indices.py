@@ -81,9 +81,9 @@ def _wrapped(graph: Any, source: Any, axis: int, index: Any, aten: Any) -> Any:
     negative.meta["val"] = value < 0
     moved = graph.call_function(aten.add.Tensor, (index, number))
     moved.meta["val"] = value + size
-    found = graph.call_function(aten.where.self, (negative, moved, index))
-    found.meta["val"] = value + size
-    return found
+    wrapped = graph.call_function(aten.where.self, (negative, moved, index))
+    wrapped.meta["val"] = value + size
+    return wrapped
 
 
 def _not_negative(value: Any, depth: int) -> bool:
@@ -99,8 +99,8 @@ def _not_negative(value: Any, depth: int) -> bool:
     if name == "arange":
         return _rises(value)
     if value.target is import_module("operator").getitem:
-        made = str(getattr(args[0].target, "__name__", "")).partition(".")[0]
-        return args[1] == 1 and made in _CHOOSING
+        producer = str(getattr(args[0].target, "__name__", "")).partition(".")[0]
+        return args[1] == 1 and producer in _CHOOSING
     if name in _FILLING:
         return _not_negative(args[1], depth - 1) if name.startswith("full") else True
     if name in ("clamp", "clamp_min"):

@@ -52,10 +52,10 @@ def _lstm(
     x: Any, hx: Any, cx: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any, reverse: bool
 ) -> tuple[Any, ...]:
     torch: Any = import_module("torch")
-    given = [w for w in (w_ih, w_hh, b_ih, b_hh, w_hr) if w is not None]
+    weights = [w for w in (w_ih, w_hh, b_ih, b_hh, w_hr) if w is not None]
     state = (hx.unsqueeze(0), cx.unsqueeze(0))
     steps = x.flip(0) if reverse else x
-    states, *last = torch.lstm(steps, state, given, b_ih is not None, 1, 0.0, False, False, False)
+    states, *last = torch.lstm(steps, state, weights, b_ih is not None, 1, 0.0, False, False, False)
     return _results(states, last, reverse)
 
 
@@ -73,9 +73,9 @@ def _rnn(
 
 
 def _single_state(function: Any, x: Any, hx: Any, weights: Sequence[Any], reverse: bool) -> tuple[Any, ...]:
-    given = [w for w in weights if w is not None]
+    present = [w for w in weights if w is not None]
     steps = x.flip(0) if reverse else x
-    states, *last = function(steps, hx.unsqueeze(0), given, len(given) == 4, 1, 0.0, False, False, False)
+    states, *last = function(steps, hx.unsqueeze(0), present, len(present) == 4, 1, 0.0, False, False, False)
     return _results(states, last, reverse)
 
 

@@ -128,12 +128,12 @@ def _open(path: str, abi: int) -> Library:
         reason = str(error).replace(path, "the kernel")
         raise IntegrityError(f"the kernel's shared object cannot be loaded: {reason}") from error
     try:
-        found = library.kcache_abi()
+        version = library.kcache_abi()
         _ = library.kcache_run
     except ffi.error as error:
         raise IntegrityError(f"the kernel's shared object has no such entry: {error}") from error
-    if found != abi:
-        raise IntegrityError(f"the kernel says ABI {found}, its manifest {abi}")
+    if version != abi:
+        raise IntegrityError(f"the kernel says ABI {version}, its manifest {abi}")
     return library
 
 

@@ -43,7 +43,7 @@ def ring(
     count = sys.getrefcount
     pop, put = blocks.popleft, blocks.append
 
-    def made() -> tuple[Array, tuple[Array, ...], End]:
+    def allocate() -> tuple[Array, tuple[Array, ...], End]:
         memory = AlignedBytes(size)
         places = zip(layout, offsets, strict=True)
         arrays = [np.ndarray(shape, dtype, memory.array, memory.offset + at) for (dtype, shape), at in places]
@@ -53,12 +53,12 @@ def ring(
         try:
             block = pop()
         except IndexError:
-            return made()
+            return allocate()
         if count(block[0]) == idle:
             return block
         if len(blocks) < most - 1:
             put(block)
-        return made()
+        return allocate()
 
     def take() -> tuple[tuple[Array, ...], End]:
         block = free()
@@ -72,7 +72,7 @@ def ring(
         put(block)
         return (output,), block[2]
 
-    block = made()
+    block = allocate()
     #: References to the memory of a block that nobody has, asked for as above.
     idle = count(block[0])
     del block

@@ -72,12 +72,12 @@ class Outputs:
 
     def _several(self) -> OutputSet:
         """A block an array: one that is dropped gives its memory back alone."""
-        made = [array() for array in self._arrays]
-        return tuple([output for output, _ in made]), (*self._constants, *[pointer for _, pointer in made])
+        pairs = [array() for array in self._arrays]
+        return tuple([output for output, _ in pairs]), (*self._constants, *[pointer for _, pointer in pairs])
 
     def _several_addressed(self) -> AddressedSet:
-        made = [array() for array in self._arrays]
-        return tuple([output for output, _ in made]), packed([pointer for _, pointer in made])
+        pairs = [array() for array in self._arrays]
+        return tuple([output for output, _ in pairs]), packed([pointer for _, pointer in pairs])
 
 
 def packed(pointers: list[CData]) -> bytes:

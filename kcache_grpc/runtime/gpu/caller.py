@@ -82,16 +82,16 @@ class GpuCaller:
             place = place_of(driver, arrays[0] if arrays else None, ordinal)
             buffers = self._read(arrays, place.stream, refuse)
             plan = self._planned(buffers, device, place.stream, check)
-            made = [
+            outputs = [
                 place.empty(spec.dtype, shape)
                 for spec, shape in zip(self._manifest.outputs, plan.output_shapes, strict=True)
             ]
             owner, workspace = place.scratch(plan.workspace_bytes) if plan.workspace_bytes else (None, 0)
-            pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in made)]
+            pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in outputs)]
             plan.packed.run(driver, place.stream, workspace, pointers)
             del owner
             self.short = short_way(plan, arrays)
-            return place.finish([array for array, _ in made])
+            return place.finish([array for array, _ in outputs])
 
     def prepare(
         self,
@@ -106,10 +106,10 @@ class GpuCaller:
             buffers = self._read(arrays, place.stream, refuse)
             plan = self._planned(buffers, device, place.stream, check)
             outputs = zip(self._manifest.outputs, plan.output_shapes, strict=True)
-            made = [place.empty(spec.dtype, shape) for spec, shape in outputs]
+            results = [place.empty(spec.dtype, shape) for spec, shape in outputs]
             owner, workspace = place.scratch(max(1, plan.workspace_bytes))
-            pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in made)]
-            return Prepared(device, plan.packed, workspace, tuple(pointers), (owner, buffers, made))
+            pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in results)]
+            return Prepared(device, plan.packed, workspace, tuple(pointers), (owner, buffers, results))
 
     def plan(
         self,
@@ -141,13 +141,13 @@ class GpuCaller:
     def _read(
         self, arrays: tuple[Any, ...], stream: Handle, refuse: Callable[[int, str], ArgumentError]
     ) -> list[DeviceBuffer]:
-        def one(index: int, value: Any) -> DeviceBuffer:
+        def buffer_of(index: int, value: Any) -> DeviceBuffer:
             try:
                 return read(value, stream)
             except Refused as refused:
                 raise refuse(index, str(refused)) from refused
 
-        return [one(index, value) for index, value in enumerate(arrays)]
+        return [buffer_of(index, value) for index, value in enumerate(arrays)]
 
     def _planned(
         self,
@@ -184,10 +184,10 @@ class GpuCaller:
                     f"the sizes of the arguments do not fit each other or the program: {text} ({sizes})"
                 )
         try:
-            found = calls(manifest.gpu_launches, symbols)
+            launches = calls(manifest.gpu_launches, symbols)
         except TooLarge as error:
             raise ArgumentError(f"{error} ({sizes or 'at these sizes'})") from error
-        packed = Packed([(loaded.function(call), call) for call in found])
+        packed = Packed([(loaded.function(call), call) for call in launches])
         shapes = tuple(spec.shape(symbols) for spec in manifest.outputs)
         if any(size < 0 for shape in shapes for size in shape):
             raise IntegrityError(f"an output has a negative size ({sizes})")

@@ -45,10 +45,10 @@ class Device:
     def require_ptx(self, target: GpuTarget) -> None:
         """Raises ``ArgumentError`` for a driver that is too old."""
         if not self.takes_ptx(target):
-            needed, found = text_of(oldest_driver(target.ptx)), text_of(self.driver.version)
+            needed, actual = text_of(oldest_driver(target.ptx)), text_of(self.driver.version)
             raise ArgumentError(
                 f"a kernel for {target} is PTX {target.ptx_version}, which drivers from CUDA {needed} on "
-                f"compile; this one is of CUDA {found}; update the driver, or compile for an older target",
+                f"compile; this one is of CUDA {actual}; update the driver, or compile for an older target",
                 target=str(target),
             )
 

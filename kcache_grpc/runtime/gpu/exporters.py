@@ -53,23 +53,23 @@ def for_exporters(plan: Plan, arrays: tuple[Any, ...]) -> Short:
         for array, facts in zip(arrays, checks):  # noqa: B905 - of equal lengths
             if array.__class__ is not kind or array.__dlpack_device__() != place:
                 return None
-            found = exported(array, _LEGACY, facts)
-            if found is None or found[0] & _ODD:
+            export = exported(array, _LEGACY, facts)
+            if export is None or export[0] & _ODD:
                 return None
-            pointers.append(found[0])
-            keep.append(found[1])
-        made = [
+            pointers.append(export[0])
+            keep.append(export[1])
+        results = [
             DeviceArray(driver, ordinal, 0, dtype, shape, context, size) for dtype, shape, size in outputs
         ]
         pointers += constants
-        pointers += [array.pointer for array in made]
+        pointers += [array.pointer for array in results]
         workspace = driver.allocate(workspace_bytes, 0) if workspace_bytes else 0
         try:
             packed.run(driver, 0, workspace, pointers)
         finally:
             if workspace_bytes:
                 driver.free(workspace, 0)
-        return tuple(made) if adopt is None else tuple(map(adopt, made))
+        return tuple(results) if adopt is None else tuple(map(adopt, results))
 
     return run
 
@@ -105,12 +105,12 @@ def for_cupy(plan: Plan) -> Short | None:
             ):
                 return None
             pointers.append(address)
-        made = [empty(shape, dtype) for dtype, shape in outputs]
+        results = [empty(shape, dtype) for dtype, shape in outputs]
         pointers += constants
-        pointers += [array.data.ptr for array in made]
+        pointers += [array.data.ptr for array in results]
         # Given back to CuPy's pool at the end of the call, for what comes after on this stream.
         scratch = empty(workspace_bytes, "u1") if workspace_bytes else None
         packed.run(driver, int(stream_of().ptr), 0 if scratch is None else scratch.data.ptr, pointers)
-        return tuple(made)
+        return tuple(results)
 
     return run

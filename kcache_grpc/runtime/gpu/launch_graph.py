@@ -68,20 +68,20 @@ def to_device(
     """Copies of NumPy arrays in the memory of a GPU."""
     device = device_numbered(ordinal)
     with device.driver.within(device.context):
-        made = [
+        copies = [
             DeviceArray(device.driver, ordinal, 0, spec.dtype, tuple(array.shape))
             for spec, array in zip(specs, arrays, strict=True)
         ]
-        for one, array in zip(made, arrays, strict=True):
-            device.driver.fill(one.pointer, np.ascontiguousarray(array).tobytes())
-    return tuple(made)
+        for copy, array in zip(copies, arrays, strict=True):
+            device.driver.fill(copy.pointer, np.ascontiguousarray(array).tobytes())
+    return tuple(copies)
 
 
 def to_host(value: Any) -> Any:
     """A result of a kernel as a NumPy array; of types that NumPy lacks the bits."""
     if isinstance(value, DeviceArray):
-        made: Any = np.frombuffer(value.content(), numpy_dtype(value.dtype))
-        return made.reshape(value.shape)
+        array: Any = np.frombuffer(value.content(), numpy_dtype(value.dtype))
+        return array.reshape(value.shape)
     if is_torch(value):
         import torch
 

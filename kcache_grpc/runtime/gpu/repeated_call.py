@@ -78,20 +78,20 @@ def _for_device_arrays(plan: Plan) -> Short:
             ):
                 return None
             pointers.append(array.pointer)
-        made = [
+        results = [
             DeviceArray(driver, ordinal, 0, dtype, shape, context, size) for dtype, shape, size in outputs
         ]
         pointers += constants
-        pointers += [array.pointer for array in made]
+        pointers += [array.pointer for array in results]
         if not workspace_bytes:
             packed.run(driver, 0, 0, pointers)
-            return tuple(made)
+            return tuple(results)
         workspace = driver.allocate(workspace_bytes, 0)
         try:
             packed.run(driver, 0, workspace, pointers)
         finally:
             driver.free(workspace, 0)
-        return tuple(made)
+        return tuple(results)
 
     return run
 
@@ -131,12 +131,12 @@ def for_torch(plan: Plan, place: Any, stream_of: Callable[[], Handle]) -> Short:
             ):
                 return None
             pointers.append(address)
-        made = [empty(shape, dtype=dtype, device=place) for dtype, shape in outputs]
+        tensors = [empty(shape, dtype=dtype, device=place) for dtype, shape in outputs]
         pointers += constants
-        pointers += [tensor.data_ptr() for tensor in made]
+        pointers += [tensor.data_ptr() for tensor in tensors]
         # Given back to PyTorch's pool at the end of the call, for what comes after on this stream.
         scratch = empty(workspace_bytes, dtype=uint8, device=place) if workspace_bytes else None
         packed.run(driver, stream_of(), 0 if scratch is None else scratch.data_ptr(), pointers)
-        return tuple(made)
+        return tuple(tensors)
 
     return run

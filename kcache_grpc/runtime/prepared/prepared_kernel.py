@@ -84,16 +84,16 @@ class PreparedKernel(Generic[KernelT]):
     def _by_index(self, values: Mapping[int | str, Any]) -> dict[int, Any]:
         """Values of bound inputs. Raises ``ArgumentError`` for other inputs."""
         bound, names = self.kernel.manifest.options.bound, self.kernel.input_names()
-        found: dict[int, Any] = {}
+        by_index: dict[int, Any] = {}
         for key, value in values.items():
             index = key if not isinstance(key, str) else names.index(key) if key in names else -1
             if index not in bound:
                 known = ", ".join(f"{each} ({names[each]})" for each in bound)
                 raise ArgumentError(f"argument {key!r} is not bound; bound are {known}", argument=str(key))
-            if index in found:
+            if index in by_index:
                 raise ArgumentError(f"argument {index} was given by index and by name", argument=str(key))
-            found[index] = value
-        return found
+            by_index[index] = value
+        return by_index
 
 
 def prepared_values(

@@ -85,13 +85,13 @@ def shared_values(
     mapped = _mapped(path, size)
     if mapped is not None:
         return mapped
-    made = make()
-    content = memoryview(ffi.buffer(made.pointer, size + DIGEST))
+    fresh = make()
+    content = memoryview(ffi.buffer(fresh.pointer, size + DIGEST))
     content[size:] = _digest(name, content[:size])
     with contextlib.suppress(OSError):
         if not write_whole(path, content, replace=False) and _mapped(path, size) is None:
             write_whole(path, content)
-    return _mapped(path, size) or made
+    return _mapped(path, size) or fresh
 
 
 def _mapped(path: Path, size: int) -> MappedBytes | None:
@@ -101,9 +101,11 @@ def _mapped(path: Path, size: int) -> MappedBytes | None:
     except OSError:
         return None
     try:
-        found = os.fstat(descriptor)
-        private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-        if not private or found.st_size != size + DIGEST:
+        status = os.fstat(descriptor)
+        private = (
+            stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        )
+        if not private or status.st_size != size + DIGEST:
             return None
         memory = mmap.mmap(descriptor, size + DIGEST, prot=mmap.PROT_READ)
     except OSError:

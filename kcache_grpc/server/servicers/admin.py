@@ -173,8 +173,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             repair=request.repair,
             confirmed=request.confirm_implausible,
         )
-        async with aclosing(events) as found:
-            async for event in found:
+        async with aclosing(events) as results:
+            async for event in results:
                 yield _verified(event)
 
     def _caller(self, header: common_pb2.RequestHeader, context: Call) -> Caller:

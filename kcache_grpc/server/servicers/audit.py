@@ -68,7 +68,7 @@ class AuditServicer(audit_pb2_grpc.AuditServicer):
     ) -> pb.GetHeadsResponse:
         """The last seal of each writer."""
         context.caller(request.header)
-        found = await self._audit.heads()
+        heads_reply = await self._audit.heads()
         return pb.GetHeadsResponse(
             heads=[
                 pb.AuditHead(
@@ -77,11 +77,11 @@ class AuditServicer(audit_pb2_grpc.AuditServicer):
                     root=head.root,
                     create_time=timestamp(head.created_at),
                 )
-                for writer, head in found.heads
+                for writer, head in heads_reply.heads
             ],
-            store_id=found.store_id,
+            store_id=heads_reply.store_id,
             public_key=self._public_key,
-            time=timestamp(found.at),
+            time=timestamp(heads_reply.at),
         )
 
 

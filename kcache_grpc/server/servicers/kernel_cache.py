@@ -196,7 +196,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             )
         outbox = Outbox(translate.MESSAGE_BYTES, lambda: self._service.pace)
 
-        async def one(index: int, wanted: pb.CompileKernelRequest) -> None:
+        async def compile_request(index: int, wanted: pb.CompileKernelRequest) -> None:
             async def write(reply: _Reply) -> None:
                 await outbox.put(translate.event_of_reply(index, reply))
 
@@ -205,7 +205,9 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             except Exception as error:  # noqa: BLE001 - becomes a status
                 await outbox.put(translate.event_of_failure(index, status_bytes(context.told(error))))
 
-        return await outbox.empty([one(*each) for each in enumerate(request.requests)], context.write)
+        return await outbox.empty(
+            [compile_request(*each) for each in enumerate(request.requests)], context.write
+        )
 
     async def _distinct(
         self, caller: Caller, queries: Sequence[pb.KernelQuery]
@@ -315,15 +317,15 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         source = translate.graph_source(request.graph, self._service.limits)
         target = str(target_from_proto(request.target))
         numerics = numerics_from_proto(request.numerics)
-        found = await self._service.check(context.caller(request.header), source, target, numerics)
+        report = await self._service.check(context.caller(request.header), source, target, numerics)
         return support_pb2.CheckProgramResponse(
-            operations=found.operations,
-            supported=found.supported,
+            operations=report.operations,
+            supported=report.supported,
             refusals=[
                 support_pb2.Refusal(op=each.op, reason=each.reason, count=each.count, locations=each.where)
-                for each in found.refusals
+                for each in report.refusals
             ],
-            note=found.note,
+            note=report.note,
         )
 
     async def ReadArtifact(  # noqa: N802

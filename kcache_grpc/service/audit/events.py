@@ -155,14 +155,14 @@ class Batch:
 
 def batches(entries: Sequence[Entry], lost: Mapping[Namespace, int], toolchains: Toolchains) -> list[Batch]:
     """A batch a namespace."""
-    found: dict[Namespace, list[Entry]] = defaultdict(list)
+    groups: dict[Namespace, list[Entry]] = defaultdict(list)
     for entry in entries:
-        found[entry.namespace].append(entry)
-    made = {namespace: _batch(namespace, group, toolchains) for namespace, group in found.items()}
+        groups[entry.namespace].append(entry)
+    by_namespace = {namespace: _batch(namespace, group, toolchains) for namespace, group in groups.items()}
     for namespace, count in lost.items():
         event = AuditEvent("drop", outcome="queue_full", request_count=count)
-        made.setdefault(namespace, Batch(namespace)).events.append(event)
-    return list(made.values())
+        by_namespace.setdefault(namespace, Batch(namespace)).events.append(event)
+    return list(by_namespace.values())
 
 
 def _batch(namespace: Namespace, entries: Sequence[Entry], toolchains: Toolchains) -> Batch:

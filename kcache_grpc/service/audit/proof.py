@@ -86,7 +86,7 @@ class Verification:
         chain = Chain(writer)
         last = self._checkpoints(chain)
         reached = {last.sequence: last.root}
-        found: list[Seal] = []
+        sealed: list[Seal] = []
         for seal, marks in seals(self._store, writer):
             if seal.sequence <= last.sequence:
                 chain.add("a seal is left below the checkpoint that stands for it", seal.sequence)
@@ -94,8 +94,8 @@ class Verification:
             self._seal(chain, last, seal, marks)
             last = Head(seal.sequence, seal.root, seal.created_at)
             reached[seal.sequence] = seal.root
-            found.append(seal)
-        self._unsealed(chain, found, overdue)
+            sealed.append(seal)
+        self._unsealed(chain, sealed, overdue)
         if kept is not None:
             _compare(chain, kept, reached)
         return chain
@@ -128,9 +128,9 @@ class Verification:
         if len(chain.findings) == before:
             chain.add("the events of the seal do not give its root", seal.sequence)
 
-    def _unsealed(self, chain: Chain, found: Sequence[Seal], overdue: int) -> None:
-        due = max((max(seal.event_ids, default=0) for seal in found if seal.created_at < overdue), default=0)
-        left = unlisted(event_ids(self._store, chain.writer), listed(found))
+    def _unsealed(self, chain: Chain, sealed: Sequence[Seal], overdue: int) -> None:
+        due = max((max(seal.event_ids, default=0) for seal in sealed if seal.created_at < overdue), default=0)
+        left = unlisted(event_ids(self._store, chain.writer), listed(sealed))
         chain.unsealed, chain.first_unsealed = len(left), next(iter(left), None)
         for number in left:
             if number < due and len(chain.findings) < MOST_FINDINGS:

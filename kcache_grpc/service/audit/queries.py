@@ -87,7 +87,7 @@ class AuditLog:
         self, namespace: Namespace, condition: Filter, cursor: int | None, newest_first: bool, limit: int
     ) -> tuple[list[AuditRecord], int | None]:
         """Until the page is full, the log ends or patience does."""
-        found: list[AuditRecord] = []
+        records: list[AuditRecord] = []
         until = time.monotonic() + _PATIENCE
         while True:
             page = await self._threads(
@@ -96,12 +96,12 @@ class AuditLog:
                 condition,
                 cursor=cursor,
                 newest_first=newest_first,
-                limit=limit - len(found),
+                limit=limit - len(records),
             )
-            found += page.records
+            records += page.records
             cursor = page.cursor
-            if cursor is None or len(found) >= limit or time.monotonic() > until:
-                return found, cursor
+            if cursor is None or len(records) >= limit or time.monotonic() > until:
+                return records, cursor
 
     async def export(
         self, caller: Caller, filter: str, after_id: int
@@ -130,8 +130,8 @@ class AuditLog:
         return await self._threads(self._prove, namespace, event_id)
 
     def _prove(self, namespace: Namespace, event_id: int) -> Proof:
-        found = self._store.read_events([event_id] if 0 < event_id < 2**63 else [])
-        record = found.get(event_id)
+        events = self._store.read_events([event_id] if 0 < event_id < 2**63 else [])
+        record = events.get(event_id)
         if record is None or record.namespace_id != namespace.id:
             raise NotFound(f"namespace {namespace.name} has no audit event {event_id}", id=str(event_id))
         seal = self._store.find_seal(record.writer, event_id)
@@ -148,17 +148,17 @@ class AuditLog:
             raise ArgumentError("the request names no writer", field="writer")
         after = _cursor(page_token, "s") or 0
         limit = min(page_size or _SEALS, _MOST_SEALS)
-        found = [seal for seal, _ in await self._threads(self._store.list_seals, writer, after, limit + 1)]
-        more = len(found) > limit
-        return found[:limit], f"{found[limit - 1].sequence}-s" if more else ""
+        page = [seal for seal, _ in await self._threads(self._store.list_seals, writer, after, limit + 1)]
+        more = len(page) > limit
+        return page[:limit], f"{page[limit - 1].sequence}-s" if more else ""
 
     async def heads(self) -> Heads:
         """Where every chain stands."""
         return await self._threads(self._heads)
 
     def _heads(self) -> Heads:
-        found = [(each.writer, head(self._store, each.writer)) for each in self._store.list_writers()]
-        sealed = tuple((writer, last) for writer, last in found if last.sequence)
+        heads = [(each.writer, head(self._store, each.writer)) for each in self._store.list_writers()]
+        sealed = tuple((writer, last) for writer, last in heads if last.sequence)
         return Heads(self._store.id, time.time_ns() // 1000, sealed)
 
 
@@ -166,8 +166,8 @@ def _cursor(token: str, mark: str) -> int | None:
     """Where a page begins. Raises ``ArgumentError``."""
     if not token:
         return None
-    number, _, given = token.partition("-")
-    if not (number.isascii() and number.isdigit() and len(number) < 19 and given == mark):
+    number, _, suffix = token.partition("-")
+    if not (number.isascii() and number.isdigit() and len(number) < 19 and suffix == mark):
         raise ArgumentError(
             "page_token is not one that this method gave for the same filter and order", field="page_token"
         )

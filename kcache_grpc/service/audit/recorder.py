@@ -106,12 +106,12 @@ class Ledger:
             if lost:
                 logger.error("%d requests are not written to the audit log: too many wait", lost.total())
             before = sum(batch.count for batch in self._unwritten)
-            made = sum(entry.count for entry in entries)
+            added = sum(entry.count for entry in entries)
             try:
                 await self._threads(self._write, entries, lost)
             except StorageError as error:
                 logger.warning("audit events and uses are not written down yet: %s", error)
-            self._count += sum(batch.count for batch in self._unwritten) - before - made
+            self._count += sum(batch.count for batch in self._unwritten) - before - added
 
     async def close(self) -> None:
         """Stops the task and writes what waits."""
@@ -144,12 +144,12 @@ class Ledger:
         name = batch.namespace.name
         if not batch.namespace.is_stored:
             self._early.setdefault(name, []).append(batch)
-            found = self._store.find_namespace(name)
-            if found is None:
+            namespace = self._store.find_namespace(name)
+            if namespace is None:
                 while sum(each.count for group in self._early.values() for each in group) > MOST_EARLY:
                     del self._early[next(iter(self._early))]
                 return []
-            return self._in(found, self._early.pop(name))
+            return self._in(namespace, self._early.pop(name))
         return [*self._in(batch.namespace, self._early.pop(name, [])), batch]
 
     def _in(self, namespace: Namespace, early: list[Batch]) -> list[Batch]:

@@ -118,10 +118,10 @@ class Selected:
         by_key = self._kernels_of(kernels)
         for key in sorted(keys | mappings.keys() | by_key.keys()):
             whole = key in keys
-            found = self._of_key(key) if whole or key not in by_key else by_key[key]
+            loaded = self._of_key(key) if whole or key not in by_key else by_key[key]
             bound = self._all_mappings(key) if whole or key not in mappings else mappings[key]
-            for start in range(0, max(len(found), 1), PAGE):
-                yield Group(self._wanted(found[start : start + PAGE]))
+            for start in range(0, max(len(loaded), 1), PAGE):
+                yield Group(self._wanted(loaded[start : start + PAGE]))
             yield Group(mappings=tuple(bound))
 
     def _keys(self) -> Iterator[int]:
@@ -152,10 +152,10 @@ class Selected:
         by_key: defaultdict[int, list[MappingRecord]] = defaultdict(list)
         for numerics in NUMERICS:
             for page in _pages(sorted(programs)):
-                found = self._store.find_mappings(self._namespace, page, numerics)
+                mappings = self._store.find_mappings(self._namespace, page, numerics)
                 for digest in page:
-                    if digest in found:
-                        by_key[found[digest].key].append(found[digest])
+                    if digest in mappings:
+                        by_key[mappings[digest].key].append(mappings[digest])
         return by_key
 
     def _kernels_of(self, digests: set[bytes]) -> dict[int, list[StoredKernel]]:

@@ -160,11 +160,11 @@ class Compiles:
                     holder = f"{self._host}:{os.urandom(8).hex()}"
                     lease = await self._take_lease(order.namespace, digest, holder)
                 if isinstance(lease, Lease):
-                    made = await self._make_as_holder(flight, order, lease, known_failure)
-                    if isinstance(made, FailureRecord):
-                        raise as_error(made)
-                    if made is not None:
-                        return made
+                    outcome = await self._make_as_holder(flight, order, lease, known_failure)
+                    if isinstance(outcome, FailureRecord):
+                        raise as_error(outcome)
+                    if outcome is not None:
+                        return outcome
                 else:
                     await self._follower.follow(order.namespace, lease, news, flight.report)
                 news.published = False

@@ -51,10 +51,10 @@ class Follower:
             if news.published:
                 return
             delay = min(delay * _FACTOR, _LAST)
-            found = await self._look(namespace, state.kernel_digest)
-            if found is None:
+            latest = await self._look(namespace, state.kernel_digest)
+            if latest is None:
                 return
-            state = found
+            state = latest
 
     async def _look(self, namespace: Namespace, digest: bytes) -> LeaseState | None:
         """The lease as it is now, looked at together with those that others want to see meanwhile."""

@@ -134,8 +134,8 @@ class KernelResolver:
         order = Order(namespace, graph, wish, identity, caller, graph.program_digest, unseen)
         flight, ours = self._compiles.make(order, failure)
         flight.tell(report)
-        made = await flight.result()
-        return made.kernel, Origin.COMPILED if ours and made.here else Origin.JOINED
+        result = await flight.result()
+        return result.kernel, Origin.COMPILED if ours and result.here else Origin.JOINED
 
     async def _look(self, namespace: Namespace, digest: bytes) -> _Known:
         """A look that began before this one will do: who finds nothing looks again under the lease."""

@@ -122,8 +122,8 @@ class Explains:
         canonical = await self._graphs.canonicalize(namespace, program, numerics, caller)
         spec = await self._threads(self._store.find_spec, namespace, canonical.spec_digest)
         key = 0 if spec is None else spec.key
-        made = manifests.binding(canonical, program, numerics, namespace, key, self._pool.canonicalizer)
-        unsigned = SignedBytes(made.to_bytes(), b"")
+        binding = manifests.binding(canonical, program, numerics, namespace, key, self._pool.canonicalizer)
+        unsigned = SignedBytes(binding.to_bytes(), b"")
         record = MappingRecord(program.digest, numerics, key, unsigned, namespace.epoch, 0)
         return NewGraph(manifests.known_graph(record, self._key_id), canonical.spec_text)
 
@@ -185,8 +185,8 @@ class Explains:
             step, summary = "COMPILING", "its kernel is being compiled at this moment"
         else:
             step, summary = step_of(asked, near)
-        found = explanation(request, step, summary, mappings)
-        return replace(found, nearest=neighbours, failure=failed_before(failure) if failure else None)
+        miss = explanation(request, step, summary, mappings)
+        return replace(miss, nearest=neighbours, failure=failed_before(failure) if failure else None)
 
     async def _of_unknown_spec(self, request: Request, text: str) -> Explanation:
         """A program whose spec, of this text, is not stored: compared with the specs most like it."""
@@ -204,10 +204,10 @@ class Explains:
             return explanation(request, "SPEC_UNKNOWN", summary, ())
         asked = self._asked(request)
         nearest: list[Neighbour] = []
-        for found in codec.decode_neighbours(reply):
-            said = tuple(Difference(d.name, d.yours, d.theirs, d.sentence) for d in found.differences)
-            spec = candidates[found.index]
-            nearest.append(await self._threads(self._of_spec, asked, spec, found.distance, said))
+        for near in codec.decode_neighbours(reply):
+            said = tuple(Difference(d.name, d.yours, d.theirs, d.sentence) for d in near.differences)
+            spec = candidates[near.index]
+            nearest.append(await self._threads(self._of_spec, asked, spec, near.distance, said))
         return replace(explanation(request, "SPEC_UNKNOWN", summary, ()), nearest=tuple(nearest))
 
     def _asked(self, request: Request) -> Asked:
@@ -234,19 +234,19 @@ class Explains:
 
     def _candidates(self, namespace: Namespace, size: int) -> Sequence[SpecRecord]:
         """Specs whose texts are about as long, within a budget of bytes; at least one if there is one."""
-        found: list[SpecRecord] = []
+        specs: list[SpecRecord] = []
         budget = _CANDIDATE_BYTES
         for each in self._store.list_spec_sizes(namespace, size, _CANDIDATES):
             budget -= each.text_size
-            if found and budget < 0:
+            if specs and budget < 0:
                 break
             try:
                 spec = self._store.get_spec(namespace, each.key)
             except CorruptStore:
                 continue
             if spec is not None:
-                found.append(spec)
-        return found
+                specs.append(spec)
+        return specs
 
     def _of_spec(
         self, asked: Asked, spec: SpecRecord, distance: int, said: tuple[Difference, ...]

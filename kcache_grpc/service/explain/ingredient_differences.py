@@ -36,11 +36,11 @@ class Asked:
 
 def differences(asked: Asked, near: NearKernel, *, sizes: bool = True) -> tuple[Difference, ...]:
     """What differs, heaviest first; with ``sizes`` also arg spec and guard, for kernels of the same spec."""
-    found = [*_epoch(asked, near), *_target(asked, near), *_toolchain(asked, near), *_options(asked, near)]
+    parts = [*_epoch(asked, near), *_target(asked, near), *_toolchain(asked, near), *_options(asked, near)]
     if sizes:
-        found += [*_sizes(asked, near)]
+        parts += [*_sizes(asked, near)]
     return tuple(
-        Difference(each.name, _short(each.yours), _short(each.theirs), each.sentence) for each in found
+        Difference(each.name, _short(each.yours), _short(each.theirs), each.sentence) for each in parts
     )
 
 
@@ -134,13 +134,13 @@ def _size_words(asked: Asked, near: NearKernel) -> str:
         text = f"it is one kernel for all sizes of {_names(other)}, and takes yours"
         return f'{text}; you asked for one for {here} only (dynamic="auto" uses what is there)'
     pairs = zip_longest(here.split(";"), there.split(";"), fillvalue="nothing")
-    found = [f"argument {index} is {a} here and {b} there" for index, (a, b) in enumerate(pairs) if a != b]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"sizes differ: {', '.join(found[:_SHOWN])}{more}"
+    changed = [f"argument {index} is {a} here and {b} there" for index, (a, b) in enumerate(pairs) if a != b]
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    return f"sizes differ: {', '.join(changed[:_SHOWN])}{more}"
 
 
-def _names(one: Variant) -> str:
-    names = sorted(one.free, key=lambda name: (len(name), name))
+def _names(shape: Variant) -> str:
+    names = sorted(shape.free, key=lambda name: (len(name), name))
     return ", ".join(names)
 
 

@@ -73,9 +73,9 @@ class Succession:
 
     def _before(self, namespace: Namespace, program_digest: bytes, numerics: str) -> MappingRecord | None:
         for epoch in range(namespace.epoch - 1, max(0, namespace.epoch - 1 - _EPOCHS_BACK), -1):
-            found = self._store.find_mapping(replace(namespace, epoch=epoch), program_digest, numerics)
-            if found is not None:
-                return found
+            mapping = self._store.find_mapping(replace(namespace, epoch=epoch), program_digest, numerics)
+            if mapping is not None:
+                return mapping
         return None
 
     def _is_split(self, namespace: Namespace, roots: set[int]) -> bool:

@@ -84,19 +84,19 @@ class Graphs:
         self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
     ) -> dict[bytes, KnownGraph]:
         """The mappings that are known, in memory or in the store."""
-        found: dict[bytes, KnownGraph] = {}
+        graphs: dict[bytes, KnownGraph] = {}
         for digest in program_digests:
             known = self.remembered(namespace, digest, numerics)
             if known is not None:
-                found[digest] = known
-        missing = [digest for digest in dict.fromkeys(program_digests) if digest not in found]
+                graphs[digest] = known
+        missing = [digest for digest in dict.fromkeys(program_digests) if digest not in graphs]
         if missing:
             records = await self._threads(self._store.find_mappings, namespace, missing, numerics)
             for digest, record in records.items():
                 graph = self._ours(namespace, record, numerics)
                 if graph is not None:
-                    found[digest] = graph
-        return found
+                    graphs[digest] = graph
+        return graphs
 
     async def _find_one(
         self, namespace: Namespace, program_digest: bytes, numerics: str
@@ -263,8 +263,10 @@ class Graphs:
         self, namespace: Namespace, program: Program, numerics: str, canonical: Canonical, caller: Caller
     ) -> Stored:
         def bind(key: int) -> SignedBytes:
-            made = manifests.binding(canonical, program, numerics, namespace, key, self._pool.canonicalizer)
-            payload = made.to_bytes()
+            binding = manifests.binding(
+                canonical, program, numerics, namespace, key, self._pool.canonicalizer
+            )
+            payload = binding.to_bytes()
             return SignedBytes(payload, self._signer.sign(BINDING_DOMAIN, payload).signature)
 
         spec = SpecDraft(

@@ -42,8 +42,9 @@ async def check_program(
         program.body, program.format.value, target, numerics, bounds, limits.compile_seconds
     )
     reply = await pool.compile(job, limits.compile_seconds, lambda _: None, caller.turn)
-    found = reply.header["found"]
+    report = reply.header["found"]
     refusals = tuple(
-        Refusal(one["op"], one["reason"], one["count"], tuple(one["where"])) for one in found["refused"]
+        Refusal(refusal["op"], refusal["reason"], refusal["count"], tuple(refusal["where"]))
+        for refusal in report["refused"]
     )
-    return Checked(found["operations"] or 0, found["supported"] or 0, refusals, found["note"])
+    return Checked(report["operations"] or 0, report["supported"] or 0, refusals, report["note"])

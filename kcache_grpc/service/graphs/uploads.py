@@ -128,8 +128,8 @@ class Uploads:
             raise
 
     def _files(self, namespace: str, digest: bytes) -> list[Path]:
-        found = list((self._directory / namespace).glob(f"{digest.hex()}-*"))
-        return sorted(found, key=lambda path: path.suffix != _WHOLE)
+        paths = list((self._directory / namespace).glob(f"{digest.hex()}-*"))
+        return sorted(paths, key=lambda path: path.suffix != _WHOLE)
 
 
 class Upload:

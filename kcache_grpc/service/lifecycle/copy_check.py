@@ -124,6 +124,6 @@ def _chains(store: Store) -> Iterator[Named]:
 
 
 def _namespace(store: Store, name: str) -> Namespace:
-    found = store.find_namespace(name)
-    assert found is not None
-    return found
+    namespace = store.find_namespace(name)
+    assert namespace is not None
+    return namespace

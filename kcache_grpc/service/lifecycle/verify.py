@@ -237,14 +237,14 @@ class Verification:
             manifests.compiler_options(manifest.options),
         )
         try:
-            made = codec.decode_kernel(recompile(job)).artifacts
+            artifacts = codec.decode_kernel(recompile(job)).artifacts
         except KcacheError as error:
             yield _Finding(Fault("kernel", name, f"does not compile any more: {error}", "left as it is"))
             return
         differing = [
             ref
             for ref in kernel.artifacts
-            if made.get(ref.kind) != self._store.read_artifact(namespace, ref.digest)
+            if artifacts.get(ref.kind) != self._store.read_artifact(namespace, ref.digest)
         ]
         if not differing:
             return
@@ -385,8 +385,8 @@ def last_kernel(store: Store, namespace: Namespace) -> int:
     low, high = 0, _LAST_ID
     while low < high:
         middle = (low + high) // 2
-        found = store.page_kernels(namespace, middle, 1)
-        low, high = (found[0].id, high) if found else (low, middle)
+        page = store.page_kernels(namespace, middle, 1)
+        low, high = (page[0].id, high) if page else (low, middle)
     return low
 
 

@@ -165,20 +165,20 @@ class Lookups:
         if asking is None:
             return False
         try:
-            found = await asking
+            loaded = await asking
         except StoreUnavailable:
             return False
-        kernels = self._mapped(query, read, found)
+        kernels = self._mapped(query, read, loaded)
         if any(name not in kernels for name in read.names.values()):
             return False  # one of several, or none
         self._remember(query, read, self._taken(read, kernels.values()))
         return True
 
     def _remember(
-        self, query: Query, read: _Read, found: Iterable[tuple[KnownGraph, KnownKernel | None]]
+        self, query: Query, read: _Read, pairs: Iterable[tuple[KnownGraph, KnownKernel | None]]
     ) -> None:
         space = query.namespace
-        for graph, kernel in found:
+        for graph, kernel in pairs:
             self._graphs.remember(space, graph, query.wish.options.numerics)
             if kernel is not None:
                 self._kernels.remember(space, kernel)
@@ -198,12 +198,12 @@ class Lookups:
             read.blobs.update(loaded.contents)
         return [(graph, read.kernels.get(read.names[d])) for d, graph in read.graphs.items()]
 
-    def _mapped(self, query: Query, read: _Read, found: LoadedGraph | None) -> dict[bytes, LoadedKernel]:
+    def _mapped(self, query: Query, read: _Read, loaded: LoadedGraph | None) -> dict[bytes, LoadedKernel]:
         """Adds the graph to ``read``, and gives the kernel that came with it, by its digest."""
-        if found is None:
+        if loaded is None:
             return {}
-        self._add(query, read, found.mapping)
-        return {} if found.only is None else {found.only.stored.kernel.kernel_digest: found.only}
+        self._add(query, read, loaded.mapping)
+        return {} if loaded.only is None else {loaded.only.stored.kernel.kernel_digest: loaded.only}
 
     def _add(self, query: Query, read: _Read, mapping: MappingRecord) -> None:
         graph = manifests.known_graph(mapping, self._key_id)
@@ -213,24 +213,24 @@ class Lookups:
     def _loaded(self, query: Query, read: _Read) -> Iterable[LoadedKernel]:
         """Adds the graphs that ``read`` lacks, and gives the kernels: all of one program in one statement."""
         space, numerics = query.namespace, query.wish.options.numerics
-        found: dict[bytes, LoadedKernel] = {}
+        loaded: dict[bytes, LoadedKernel] = {}
         if len(read.missing) == 1:
             (digest,) = read.missing
-            found = self._mapped(
+            loaded = self._mapped(
                 query, read, self._store.load_graph(space, digest, numerics, self._wanted(query))
             )
         else:
             for mapping in self._store.find_mappings(space, list(read.missing), numerics).values():
                 self._add(query, read, mapping)
         names = _lacking(read)
-        others = [name for name in names if name not in found]
+        others = [name for name in names if name not in loaded]
         if len(others) == 1:
             kernel = self._store.load_kernel(space, others[0], self._wanted(query))
-            found |= {} if kernel is None else {others[0]: kernel}
+            loaded |= {} if kernel is None else {others[0]: kernel}
         elif others:
             stored = self._store.find_kernels(space, others)
-            found |= {name: LoadedKernel(kernel, {}) for name, kernel in stored.items()}
-        return [found[name] for name in names if name in found]
+            loaded |= {name: LoadedKernel(kernel, {}) for name, kernel in stored.items()}
+        return [loaded[name] for name in names if name in loaded]
 
     def _wanted(self, query: Query) -> Wanted:
         wish, most = query.wish, min(query.budget, _MAX_INLINE)
@@ -294,20 +294,22 @@ class Lookups:
             start = end
 
     def _complete(
-        self, query: Query, found: Found, refs: Sequence[ArtifactRef], contents: Mapping[bytes, bytes]
+        self, query: Query, result: Found, refs: Sequence[ArtifactRef], contents: Mapping[bytes, bytes]
     ) -> Found:
         """The answer with its bytes; remembered when it is whole, and no better one may come."""
         inline = tuple((ref, contents[ref.sha256]) for ref in refs if ref.sha256 in contents)
-        found = replace(found, inline=inline)
-        best = not query.wish.compatible or target_of(found.kernel) == query.wish.target
-        whole = len(inline) == len(found.kernel.wanted(query.kinds))
+        result = replace(result, inline=inline)
+        best = not query.wish.compatible or target_of(result.kernel) == query.wish.target
+        whole = len(inline) == len(result.kernel.wanted(query.kinds))
         if whole and best and query.wish.shapes.mode != AUTO:
             space = query.namespace
-            name = found.graph.program_digest
+            name = result.graph.program_digest
             key = (space.id, space.epoch, space.removals, name, query.wish, query.kinds)
-            size = found.inline_bytes + len(found.kernel.manifest.payload) + len(found.graph.binding.payload)
-            self._answers.put(key, found, size)
-        return found
+            size = (
+                result.inline_bytes + len(result.kernel.manifest.payload) + len(result.graph.binding.payload)
+            )
+            self._answers.put(key, result, size)
+        return result
 
 
 async def in_parts(results: Sequence[Found | Missing]) -> AsyncGenerator[list[Found | Missing]]:

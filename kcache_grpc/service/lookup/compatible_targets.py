@@ -31,8 +31,8 @@ class CompatibleKernels:
 
     async def find(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> KnownKernel | None:
         """The kernel for the highest lower target, if there is one. Raises ``ArgumentError`` as ``shape``."""
-        found = await self.find_many(namespace, {graph.program_digest: graph}, wish)
-        return found.get(graph.program_digest)
+        by_digest = await self.find_many(namespace, {graph.program_digest: graph}, wish)
+        return by_digest.get(graph.program_digest)
 
     async def find_many(
         self, namespace: Namespace, graphs: Mapping[bytes, KnownGraph], wish: KernelWish

@@ -47,17 +47,17 @@ class Kernels:
 
     async def find(self, namespace: Namespace, digests: Sequence[bytes]) -> dict[bytes, KnownKernel]:
         """The kernels that exist, by digest."""
-        found: dict[bytes, KnownKernel] = {}
+        kernels: dict[bytes, KnownKernel] = {}
         for digest in digests:
             known = self.remembered(namespace, digest)
             if known is not None:
-                found[digest] = known
-        missing = [digest for digest in dict.fromkeys(digests) if digest not in found]
+                kernels[digest] = known
+        missing = [digest for digest in dict.fromkeys(digests) if digest not in kernels]
         if missing:
             records = await self._threads(self._store.find_kernels, namespace, missing)
             for digest, record in records.items():
-                found[digest] = self.remember(namespace, manifests.known_kernel(record, self._key_id))
-        return found
+                kernels[digest] = self.remember(namespace, manifests.known_kernel(record, self._key_id))
+        return kernels
 
     async def load(self, namespace: Namespace, digest: bytes) -> KnownKernel | None:
         """As ``find`` for one that many wait for: its code comes along, unless it is large."""
@@ -84,20 +84,20 @@ class Kernels:
 
     async def blobs(self, namespace: Namespace, refs: Sequence[ArtifactRef]) -> dict[bytes, bytes]:
         """Whole bytes of these artifacts, those that are not stored left out."""
-        found: dict[bytes, bytes] = {}
+        contents: dict[bytes, bytes] = {}
         missing: list[bytes] = []
         for ref in refs:
             content = self._blobs.get((namespace.id, namespace.removals, ref.sha256))
             if content is None:
                 missing.append(ref.sha256)
             else:
-                found[ref.sha256] = content
+                contents[ref.sha256] = content
         if missing:
-            found.update(await self._threads(self._read_all, namespace, missing))
+            contents.update(await self._threads(self._read_all, namespace, missing))
             for digest in missing:
-                if digest in found:
-                    self.remember_blob(namespace, digest, found[digest])
-        return found
+                if digest in contents:
+                    self.remember_blob(namespace, digest, contents[digest])
+        return contents
 
     async def open(self, namespace: Namespace, digest: bytes, offset: int, limit: int) -> tuple[int, int]:
         """Size of a blob and the end of what is to be read. Raises ``NotFound``, ``ArgumentError``."""

@@ -83,10 +83,10 @@ class _Parser:
         self._skip()
         if self._at == len(self._text):
             return EVERYTHING
-        found = self._expression()
+        expression = self._expression()
         if self._at < len(self._text):
             raise self._error("expected AND, OR or the end")
-        return found
+        return expression
 
     def _expression(self) -> Filter:
         operands = [self._sequence()]
@@ -152,17 +152,17 @@ class _Parser:
         return Comparison(field, relation, read_value(field, relation, value))
 
     def _quoted(self) -> str:
-        quote, found, at = self._text[self._at], list[str](), self._at + 1
+        quote, characters, at = self._text[self._at], list[str](), self._at + 1
         while at < len(self._text):
             character = self._text[at]
             if character == quote:
                 self._at = at + 1
                 self._skip()
-                return "".join(found)
+                return "".join(characters)
             if character == "\\":
                 at += 1
                 character = self._text[at : at + 1]
-            found.append(character)
+            characters.append(character)
             at += 1
         raise self._error("a quoted value has no end")
 
@@ -173,10 +173,10 @@ class _Parser:
         )
 
     def _take_word(self, word: str) -> bool:
-        found = _WORD.match(self._text, self._at)
-        if found is None or found[1] != word:
+        match = _WORD.match(self._text, self._at)
+        if match is None or match[1] != word:
             return False
-        self._at = found.end()
+        self._at = match.end()
         self._skip()
         return True
 
@@ -188,12 +188,12 @@ class _Parser:
         return True
 
     def _match(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._text, self._at)
-        if found is None:
+        match = pattern.match(self._text, self._at)
+        if match is None:
             return ""
-        self._at = found.end()
+        self._at = match.end()
         self._skip()
-        return found[0]
+        return match[0]
 
     def _skip(self) -> None:
         space = _SPACE.match(self._text, self._at)

@@ -40,8 +40,8 @@ class MemoryAudit(MemoryPart, AuditStore):
 
     def put_seal(self, seal: Seal, marks: bytes) -> bool:
         with self._state as state:
-            below = max((found.sequence for found in _checkpoints(state, seal.writer)), default=0)
-            chain = [found.sequence for found, _ in state.seals if found.writer == seal.writer]
+            below = max((checkpoint.sequence for checkpoint in _checkpoints(state, seal.writer)), default=0)
+            chain = [stored.sequence for stored, _ in state.seals if stored.writer == seal.writer]
             if seal.sequence != max([below, *chain]) + 1:
                 return False
             state.seals.append((seal, marks))
@@ -68,9 +68,9 @@ class MemoryAudit(MemoryPart, AuditStore):
             records = (state.audit[number] for number in beyond)
             here = (record for record in records if record.namespace_id == namespace.id)
             looked_at = list(islice(here, SPAN))
-        found = [record for record in looked_at if matches(condition, record)][:limit]
+        passing = [record for record in looked_at if matches(condition, record)][:limit]
         end = looked_at[-1].id if len(looked_at) == SPAN else None
-        return EventPage(tuple(found), found[-1].id if found and len(found) == limit else end)
+        return EventPage(tuple(passing), passing[-1].id if passing and len(passing) == limit else end)
 
     def read_events(self, ids: Sequence[int]) -> Mapping[int, AuditRecord]:
         checks.number("id", *ids)
@@ -129,7 +129,7 @@ class MemoryAudit(MemoryPart, AuditStore):
 
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
         with self._state as state:
-            if any(found.sequence == checkpoint.sequence for found in _checkpoints(state, checkpoint.writer)):
+            if any(other.sequence == checkpoint.sequence for other in _checkpoints(state, checkpoint.writer)):
                 raise Conflict(
                     f"the chain of {checkpoint.writer} has a checkpoint at seal {checkpoint.sequence} already"
                 )
@@ -145,4 +145,4 @@ class MemoryAudit(MemoryPart, AuditStore):
 
 
 def _checkpoints(state: State, writer: str) -> list[Checkpoint]:
-    return [found for found in state.checkpoints if found.writer == writer]
+    return [checkpoint for checkpoint in state.checkpoints if checkpoint.writer == writer]

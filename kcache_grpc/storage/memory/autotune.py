@@ -32,14 +32,14 @@ class MemoryAutotune(MemoryPart, AutotuneStore):
     ) -> tuple[TimingRecord, ...]:
         checks.digest("subject", subject)
         checks.indexed("shape or device", shape, device)
-        found = [record for record in self._of(namespace, subject, device) if record.timing.shape == shape]
-        return tuple(sorted(found, key=lambda record: record.timing.nanoseconds))
+        records = [record for record in self._of(namespace, subject, device) if record.timing.shape == shape]
+        return tuple(sorted(records, key=lambda record: record.timing.nanoseconds))
 
     def list_shapes(self, namespace: Namespace, subject: bytes, device: str) -> tuple[TimingRecord, ...]:
         checks.digest("subject", subject)
         checks.indexed("device", device)
-        found = self._of(namespace, subject, device)
-        return tuple(sorted(found, key=lambda record: (record.timing.shape, record.timing.nanoseconds)))
+        records = self._of(namespace, subject, device)
+        return tuple(sorted(records, key=lambda record: (record.timing.shape, record.timing.nanoseconds)))
 
     def list_subject(self, namespace: Namespace, subject: bytes) -> tuple[TimingRecord, ...]:
         checks.digest("subject", subject)

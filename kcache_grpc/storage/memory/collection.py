@@ -394,8 +394,8 @@ def _constants(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
         for digest in digests
     }
     return [
-        _Victim((digest,), digest, made < step.before and digest not in lifted)
-        for (owner, digest), made in state.constants.items()
+        _Victim((digest,), digest, created_at < step.before and digest not in lifted)
+        for (owner, digest), created_at in state.constants.items()
         if owner == namespace.id
     ]
 

@@ -186,15 +186,15 @@ class MemoryGraphs(MemoryPart, GraphStore):
 
     def list_aliases(self, namespace: Namespace, key: int) -> tuple[int, ...]:
         with self._state as state:
-            found, latest = set[int](), {key}
+            aliases, latest = set[int](), {key}
             while latest:
                 latest = {
                     alias
                     for (space, alias), of in state.aliases.items()
                     if space == namespace.id and of in latest
                 }
-                found |= latest
-            return tuple(sorted(found))
+                aliases |= latest
+            return tuple(sorted(aliases))
 
     def resolve_key(self, namespace: Namespace, key: int) -> int:
         with self._state as state:

@@ -77,8 +77,8 @@ class MemoryKernels(MemoryPart, KernelStore):
     ) -> Mapping[bytes, StoredKernel]:
         checks.digests("kernel digest", kernel_digests)
         wanted = set(kernel_digests)
-        found = self._select(namespace, lambda kernel: kernel.kernel_digest in wanted)
-        return {stored.kernel.kernel_digest: stored for stored in found}
+        kernels = self._select(namespace, lambda kernel: kernel.kernel_digest in wanted)
+        return {stored.kernel.kernel_digest: stored for stored in kernels}
 
     def find_variants(
         self, namespace: Namespace, key: int, target: str, options: str, toolchain: bytes
@@ -116,12 +116,12 @@ class MemoryKernels(MemoryPart, KernelStore):
         self, namespace: Namespace, wanted: Callable[[KernelRecord], bool]
     ) -> tuple[StoredKernel, ...]:
         with self._state as state:
-            found = [
+            kernels = [
                 _stored(state, namespace, held)
                 for name, held in state.kernels.items()
                 if name[:2] == (namespace.id, namespace.epoch) and wanted(held.kernel)
             ]
-        return tuple(stored for stored in found if stored is not None)
+        return tuple(stored for stored in kernels if stored is not None)
 
 
 def _name(namespace: Namespace, kernel_digest: bytes) -> Name:

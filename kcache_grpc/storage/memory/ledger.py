@@ -44,8 +44,8 @@ class MemoryLedger(MemoryPart, LedgerStore):
         checks.text("subject", subject)
         with self._state as state:
             names = {digest: (namespace.id, subject, digest) for digest in digests}
-            found = {digest: state.usage[name] for digest, name in names.items() if name in state.usage}
-            return {digest: record for digest, record in found.items() if record.hits}
+            usage = {digest: state.usage[name] for digest, name in names.items() if name in state.usage}
+            return {digest: record for digest, record in usage.items() if record.hits}
 
     def list_savings(self, namespace: Namespace, limit: int) -> tuple[SavingRecord, ...]:
         checks.number("limit", limit)

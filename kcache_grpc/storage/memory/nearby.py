@@ -17,17 +17,17 @@ class MemoryNearby(MemoryPart, NearbyStore):
         checks.number("key or limit", key, limit)
         here = (namespace.id, namespace.epoch)
         with self._state as state:
-            found = [record for name, record in state.mappings.items() if name[:2] == here]
-        return tuple(record for record in found if record.key == key)[:limit]
+            records = [record for name, record in state.mappings.items() if name[:2] == here]
+        return tuple(record for record in records if record.key == key)[:limit]
 
     def list_spec_sizes(self, namespace: Namespace, text_size: int, limit: int) -> tuple[SpecSize, ...]:
         checks.number("size or limit", text_size, limit)
         with self._state as state:
-            found = [
+            specs = [
                 SpecSize(spec.key, len(spec.text.encode())) for spec in state.specs.get(namespace.id, [])
             ]
-        found.sort(key=lambda spec: (abs(spec.text_size - text_size), -spec.key))
-        return tuple(found[:limit])
+        specs.sort(key=lambda spec: (abs(spec.text_size - text_size), -spec.key))
+        return tuple(specs[:limit])
 
     def list_near_kernels(
         self, namespace: Namespace, wanted: KernelRecord, limit: int

@@ -77,9 +77,9 @@ class ObjectStore:
         self._call("put", name, lambda: obstore.put(self._backend, name, content))
         if self._folder is not None:
             self._flush(self._folder / name)
-        found = self.stat(name)
-        if found is None or found.size != len(content):
-            there = "nothing" if found is None else f"{found.size} bytes"
+        status = self.stat(name)
+        if status is None or status.size != len(content):
+            there = "nothing" if status is None else f"{status.size} bytes"
             raise StoreUnavailable(f"{self.url} took {name} of {len(content)} bytes and has {there}")
 
     def read(self, name: str, start: int, end: int, size: int) -> bytes:
@@ -100,7 +100,7 @@ class ObjectStore:
             return b""
         for _ in range(2):
             try:
-                found = self._call(
+                content = self._call(
                     "read", name, lambda: bytes(obstore.get_range(self._backend, name, start=start, end=end))
                 )
             except StoreUnavailable:
@@ -108,29 +108,29 @@ class ObjectStore:
                     with suppress(StoreUnavailable):
                         self.require(name, size)  # refused because it is shorter?
                 raise
-            if found is not None and len(found) == end - start:
-                return found
+            if content is not None and len(content) == end - start:
+                return content
             self.require(name, size)
         raise StoreUnavailable(f"could not read {name} at {self.url}: it sends other bytes than asked for")
 
     def require(self, name: str, size: int) -> None:
         """Raises ``Lost`` unless the object is there and has ``size`` bytes."""
-        found = self.stat(name)
-        if found is not None and found.size == size:
+        status = self.stat(name)
+        if status is not None and status.size == size:
             return
         self.check()
-        if found is None:
+        if status is None:
             raise Lost("the object is gone")
-        raise Lost(f"the object has {found.size} bytes instead of {size}")
+        raise Lost(f"the object has {status.size} bytes instead of {size}")
 
     def stat(self, name: str) -> ObjectStat | None:
         """Size and time of an object, ``None`` when there is none."""
         import obstore
 
-        found = self._call("look at", name, lambda: obstore.head(self._backend, name))
-        if found is None:
+        metadata = self._call("look at", name, lambda: obstore.head(self._backend, name))
+        if metadata is None:
             return None
-        return ObjectStat(name, found["size"], _microseconds(found["last_modified"]))
+        return ObjectStat(name, metadata["size"], _microseconds(metadata["last_modified"]))
 
     def delete(self, name: str) -> None:
         """Delete an object; one that is not there is fine."""
@@ -156,14 +156,14 @@ class ObjectStore:
         """What writers that died left in a folder: the library writes beside the name, and lists it not."""
         if self._folder is None:
             return []
-        found: list[ObjectStat] = []
+        uploads: list[ObjectStat] = []
         for path in (self._folder / FOLDER).glob("*/*#*"):
             with suppress(FileNotFoundError):  # its writer ends meanwhile
                 status = path.stat()
                 changed = status.st_mtime_ns // 1000
                 if _PART.fullmatch(path.name) and changed < before:
-                    found.append(ObjectStat(str(path.relative_to(self._folder)), status.st_size, changed))
-        return found
+                    uploads.append(ObjectStat(str(path.relative_to(self._folder)), status.st_size, changed))
+        return uploads
 
     def remove_unfinished(self, part: ObjectStat) -> None:
         """Delete one of ``unfinished``."""
@@ -173,10 +173,10 @@ class ObjectStore:
     def now(self) -> int:
         """What the object store's clock says, in UTC microseconds: objects are as old as it thinks."""
         self.put(CLOCK, b"")
-        found = self.stat(CLOCK)
-        if found is None:
+        status = self.stat(CLOCK)
+        if status is None:
             raise StoreUnavailable(f"{self.url} lost {CLOCK}")
-        return found.modified
+        return status.modified
 
     def owner(self) -> Owner | None:
         """Who claimed this place, ``None`` while nobody did. ``StoreUnavailable`` for a foreign marker."""
@@ -203,10 +203,10 @@ class ObjectStore:
             raise StoreUnavailable(f"{self.url} does not exist")
         if self._folder is not None:
             self._flush(self._folder / MARKER)
-        found = self.owner()
-        if found is None:
+        actual = self.owner()
+        if actual is None:
             raise StoreUnavailable(f"{self.url} took {MARKER} and does not have it")
-        return found
+        return actual
 
     def bind(self, owner: Owner) -> None:
         """Whose place it must be from now on; see ``check``."""
@@ -222,11 +222,11 @@ class ObjectStore:
         """Raises ``StoreUnavailable`` unless this is still the place that was bound: a disk that is not
         mounted, or a bucket that was emptied, is no reason to give up every object.
         """
-        found = self.owner()
-        if found is None or found != self._owner:
+        owner = self.owner()
+        if owner is None or owner != self._owner:
             raise StoreUnavailable(
                 f"{self.url} is not the object store that this store was opened with: {MARKER} is "
-                f"{'gone' if found is None else 'another'}; is the disk mounted, the bucket the right one?"
+                f"{'gone' if owner is None else 'another'}; is the disk mounted, the bucket the right one?"
             )
 
     def _parse(self, content: bytes) -> Owner:

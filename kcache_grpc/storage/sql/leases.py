@@ -169,7 +169,7 @@ class SqlLeases(SqlPart, LeaseStore):
         self, namespace: Namespace, kernel_digests: Sequence[bytes]
     ) -> Mapping[bytes, LeaseState]:
         checks.digests("kernel digest", kernel_digests)
-        found: dict[bytes, LeaseState] = {}
+        by_digest: dict[bytes, LeaseState] = {}
         for batch in batches(kernel_digests):
             if len(batch) == 1:
                 rows = self._db.read(_FIND_ONE, _name(namespace, batch[0]))
@@ -177,8 +177,8 @@ class SqlLeases(SqlPart, LeaseStore):
                 rows = self._db.fetch(_FIND, _names(namespace, batch))
             boot, now = self._db.lease_time()
             for row in rows:
-                found[row.kernel_digest] = _state(row, boot, now)
-        return found
+                by_digest[row.kernel_digest] = _state(row, boot, now)
+        return by_digest
 
     def record_failure(
         self,
@@ -217,7 +217,7 @@ class SqlLeases(SqlPart, LeaseStore):
         self, namespace: Namespace, kernel_digests: Sequence[bytes]
     ) -> Mapping[bytes, FailureRecord]:
         checks.digests("kernel digest", kernel_digests)
-        found: dict[bytes, FailureRecord] = {}
+        by_digest: dict[bytes, FailureRecord] = {}
         for batch in batches(kernel_digests):
             now = {"now": self._clock.wall()}
             if len(batch) == 1:
@@ -225,8 +225,8 @@ class SqlLeases(SqlPart, LeaseStore):
             else:
                 rows = self._db.fetch(_FIND_FAILURES, {**_names(namespace, batch), **now})
             for row in rows:
-                found[row.kernel_digest] = _failure(row)
-        return found
+                by_digest[row.kernel_digest] = _failure(row)
+        return by_digest
 
     def clear_failure(self, namespace: Namespace, kernel_digest: bytes) -> bool:
         checks.digest("kernel digest", kernel_digest)
@@ -249,8 +249,8 @@ def forget_failure(connection: Connection, namespace: Namespace, kernel_digest: 
     return connection.execute(_CLEAR_FAILURE, values).rowcount > 0
 
 
-def _require(found: int, lease: Lease) -> None:
-    if not found:
+def _require(count: int, lease: Lease) -> None:
+    if not count:
         raise LeaseLost(f"{lease.holder} no longer holds the lease for kernel {lease.kernel_digest.hex()}")
 
 

@@ -91,8 +91,8 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
     return 0, len(body)
 
 
-def _type(given: pb.GraphValue, limits: Limits) -> GraphType:
-    return GraphType(given.name, _dtype(given.dtype), _dims(given.dims, limits))
+def _type(value: pb.GraphValue, limits: Limits) -> GraphType:
+    return GraphType(value.name, _dtype(value.dtype), _dims(value.dims, limits))
 
 
 def _dims(dims: Iterable[pb.GraphDimension], limits: Limits) -> tuple[Dim, ...]:
@@ -115,40 +115,40 @@ def _dtype(number: int) -> str:
     return _DTYPES.get(number, f"number {number}")
 
 
-def _tensor(given: pb.GraphTensor, limits: Limits) -> GraphTensor:
-    check("rank of a tensor", len(given.dims), limits.rank)
-    return GraphTensor(_dtype(given.dtype), tuple(given.dims), given.content)
+def _tensor(tensor: pb.GraphTensor, limits: Limits) -> GraphTensor:
+    check("rank of a tensor", len(tensor.dims), limits.rank)
+    return GraphTensor(_dtype(tensor.dtype), tuple(tensor.dims), tensor.content)
 
 
-def _node(given: pb.GraphNode, limits: Limits) -> GraphNode:
-    check("operands of a node", len(given.operands), limits.arguments)
-    check("attributes of a node", len(given.attributes), _NODE_ENTRIES)
-    check("results of a node", len(given.results), _NODE_ENTRIES)
-    attributes = tuple((each.name, _attribute(given, each, limits)) for each in given.attributes)
-    return GraphNode(given.op, tuple(given.operands), attributes, tuple(given.results))
+def _node(node: pb.GraphNode, limits: Limits) -> GraphNode:
+    check("operands of a node", len(node.operands), limits.arguments)
+    check("attributes of a node", len(node.attributes), _NODE_ENTRIES)
+    check("results of a node", len(node.results), _NODE_ENTRIES)
+    attributes = tuple((each.name, _attribute(node, each, limits)) for each in node.attributes)
+    return GraphNode(node.op, tuple(node.operands), attributes, tuple(node.results))
 
 
-def _attribute(node: pb.GraphNode, given: pb.GraphAttribute, limits: Limits) -> AttributeValue:
-    match given.WhichOneof("value"):
+def _attribute(node: pb.GraphNode, attribute: pb.GraphAttribute, limits: Limits) -> AttributeValue:
+    match attribute.WhichOneof("value"):
         case "int_value":
-            return given.int_value
+            return attribute.int_value
         case "float_value":
-            return given.float_value
+            return attribute.float_value
         case "bool_value":
-            return given.bool_value
+            return attribute.bool_value
         case "string_value":
-            return given.string_value
+            return attribute.string_value
         case "dtype_value":
-            return DtypeValue(_dtype(given.dtype_value))
+            return DtypeValue(_dtype(attribute.dtype_value))
         case "ints_value":
-            check("entries of an attribute", len(given.ints_value.values), limits.rank)
-            return tuple(given.ints_value.values)
+            check("entries of an attribute", len(attribute.ints_value.values), limits.rank)
+            return tuple(attribute.ints_value.values)
         case "shape_value":
-            return ShapeValue(_dims(given.shape_value.dims, limits))
+            return ShapeValue(_dims(attribute.shape_value.dims, limits))
         case "tensor_value":
-            return _tensor(given.tensor_value, limits)
+            return _tensor(attribute.tensor_value, limits)
         case _:
-            name, op = given.name[:80], node.op[:64]
+            name, op = attribute.name[:80], node.op[:64]
             raise InvalidProgram(
                 f"the attribute {name!r} of a node of {op!r} has no value that is known here"
             )

@@ -28,12 +28,17 @@ def support(request: Frame, on_stage: OnStage) -> Frame:
     options = CompileOptions(numerics=header["numerics"], opt_level=1)
     report = check(program, header["format"], header["target"], options, limits, on_stage)
     refused = [
-        {"op": one.op, "reason": clip(one.reason), "count": one.count, "where": list(one.where)}
-        for one in report.rejections
+        {
+            "op": rejection.op,
+            "reason": clip(rejection.reason),
+            "count": rejection.count,
+            "where": list(rejection.where),
+        }
+        for rejection in report.rejections
     ]
     counted = report.supported if report.operations else None
-    found = {"operations": report.operations or None, "supported": counted, "refused": refused}
-    return Frame({"type": "result", "found": found | {"note": report.note}})
+    result = {"operations": report.operations or None, "supported": counted, "refused": refused}
+    return Frame({"type": "result", "found": result | {"note": report.note}})
 
 
 JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {"support": support}

@@ -53,8 +53,8 @@ def test_lines_of_the_sent_text_are_lines_of_the_callers() -> None:
     for number, line in enumerate(sent, start=1):
         if line.strip() and not line.lstrip().startswith("//"):
             (place,) = origins.places([f"-:{number}:3"])
-            found = own[int(place.split(":")[1]) - 1]
-            assert found.startswith(line.rstrip()) or strip_locations(found.encode()).decode() == line
+            line_text = own[int(place.split(":")[1]) - 1]
+            assert line_text.startswith(line.rstrip()) or strip_locations(line_text.encode()).decode() == line
 
 
 def test_files_and_texts(client: kcache.Client, tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def test_constants_are_taken_out(element: str, form: str) -> None:
 def test_kernels_have_their_constants(client: kcache.Client, form: str) -> None:
     x, array, other = constant("f32", 1), constant("f32", 2), constant("f32", 3)
     text, second = program(array, "f32", form), program(other, "f32", form)
-    for given, expected in ((text, array), (second, other), (text, array), (text.encode(), array)):
-        (result,) = client.compile(given)(x)
+    for source, expected in ((text, array), (second, other), (text, array), (text.encode(), array)):
+        (result,) = client.compile(source)(x)
         np.testing.assert_array_equal(result, np.stack([x, expected]))
 
 
@@ -151,8 +151,8 @@ def test_jax_programs_that_close_over_arrays(client: kcache.Client) -> None:
     source = read_source(program, None)
     assert len(source.program.body) < 20_000
     assert source.program.digest == read_source(other, None).program.digest
-    for given in (program, other):
-        results, expected = client.compile(given)(x, y), given.call(x, y)
+    for case in (program, other):
+        results, expected = client.compile(case)(x, y), case.call(x, y)
         for result, wanted in zip(results, expected, strict=True):
             np.testing.assert_allclose(result, wanted, rtol=2e-4, atol=2e-4 * float(np.abs(wanted).max()))
 

@@ -89,10 +89,10 @@ def test_nothing_is_stored_and_no_tier_is_asked(client: kcache.Client) -> None:
 
 def test_a_large_program_is_uploaded(client: kcache.Client) -> None:
     client.compile(program(), target=TARGET)
-    found = client.explain(program(padding=1 << 20), target=TARGET)
-    assert found.hit
-    found = client.explain(program("cosine", padding=1 << 20), target=TARGET)
-    assert found.step == "SPEC_UNKNOWN"
+    explanation = client.explain(program(padding=1 << 20), target=TARGET)
+    assert explanation.hit
+    explanation = client.explain(program("cosine", padding=1 << 20), target=TARGET)
+    assert explanation.step == "SPEC_UNKNOWN"
 
 
 def test_the_asynchronous_client_says_the_same(
@@ -122,5 +122,5 @@ def test_too_many_neighbours(client: kcache.Client) -> None:
 def test_the_embedded_service_explains_too(tmp_path: Path) -> None:
     with kcache.Client(cache_dir=tmp_path / "cache") as client:
         client.compile(program(), target=TARGET)
-        found = client.explain(program(), target=TARGET)
-        assert found.step in HITS
+        explanation = client.explain(program(), target=TARGET)
+        assert explanation.step in HITS

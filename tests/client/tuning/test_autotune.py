@@ -78,9 +78,9 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
     assert tuning.kernel.manifest.options.schedule == tuning.schedule
 
     other = connect("b", namespace="shared")
-    found = other.compile(program, options=kcache.Options(schedule="recorded"))
-    assert found.origin == "remote"
-    assert found.manifest.kernel_digest == tuning.kernel.manifest.kernel_digest
+    kernel = other.compile(program, options=kcache.Options(schedule="recorded"))
+    assert kernel.origin == "remote"
+    assert kernel.manifest.kernel_digest == tuning.kernel.manifest.kernel_digest
     assert other.compile(program).manifest.kernel_digest == default.manifest.kernel_digest
     events = {(event.outcome, event.key) for event in tuner.audit("kind = tune")}
     assert events == {("recorded", default.key)}  # one for each race
@@ -107,14 +107,14 @@ def test_programs_with_different_winners_come_together(server: ServerProcess, co
     for program, best in winners.items():
         for schedule in ("", "grain:4", "unroll:on"):
             options = kcache.Options(schedule=schedule)
-            made = tuner.compile(program, target="x86-64-v3", options=options)
-        record(server, "several", made, {"": 20, best: 10})
+            compiled = tuner.compile(program, target="x86-64-v3", options=options)
+        record(server, "several", compiled, {"": 20, best: 10})
     recorded = kcache.Options(schedule="recorded")
-    found = connect("b", namespace="several").compile_many(
+    kernels = connect("b", namespace="several").compile_many(
         list(winners), target="x86-64-v3", options=recorded
     )
-    assert [each.manifest.options.schedule for each in found] == list(winners.values())
-    assert {each.origin for each in found} == {"remote"}
+    assert [each.manifest.options.schedule for each in kernels] == list(winners.values())
+    assert {each.origin for each in kernels} == {"remote"}
 
 
 def test_a_winner_that_the_compiler_refuses_now_gives_way_to_the_default(
@@ -137,9 +137,9 @@ def test_a_winner_that_the_compiler_refuses_now_gives_way_to_the_default(
     recorded = kcache.Options(schedule="recorded")
     client = connect("c", namespace="refused")
     with pytest.warns(kcache.KcacheWarning, match="recorded schedule grain:4 .* no such grain any more"):
-        found = client.compile_many(programs, target="x86-64-v3", options=recorded)
-    assert [each.manifest.options.schedule for each in found] == ["", "grain:4"]
-    assert found[0].manifest.kernel_digest == plain[0].manifest.kernel_digest
+        kernels = client.compile_many(programs, target="x86-64-v3", options=recorded)
+    assert [each.manifest.options.schedule for each in kernels] == ["", "grain:4"]
+    assert kernels[0].manifest.kernel_digest == plain[0].manifest.kernel_digest
     # It is said once a while, and the failure of what is asked for by name is the caller's.
     assert client.compile(programs[0], target="x86-64-v3", options=recorded).manifest.options.schedule == ""
     with pytest.raises(kcache.CompileFailed, match="no such grain"):

@@ -66,11 +66,11 @@ def test_a_program_of_open_sizes_is_tuned_at_several(
     assert tuning.schedule == tuning.kernel.manifest.options.schedule == best
     assert tuning.kernel.manifest.arg_spec == "f32[s0,24];f32[s0,24]"
     with kcache.Client(server.address, cache_dir=tmp_path / "b", strict=True, timeout=120) as other:
-        found = other.compile(program, options=RECORDED)
-    assert found.manifest.kernel_digest == tuning.kernel.manifest.kernel_digest
+        kernel = other.compile(program, options=RECORDED)
+    assert kernel.manifest.kernel_digest == tuning.kernel.manifest.kernel_digest
     for size in (1, 3, 40):
         a = np.linspace(0, 1, size * 24, dtype=np.float32).reshape(size, 24)
-        np.testing.assert_allclose(found(a, a)[0], np.exp(a) + a, rtol=1e-5)
+        np.testing.assert_allclose(kernel(a, a)[0], np.exp(a) + a, rtol=1e-5)
 
 
 def test_more_sizes_and_choices_discard_none_and_the_mean_decides(
@@ -99,11 +99,11 @@ def keep(server: Running, kernel: Any, sizes: str, nanos: dict[str, int]) -> Non
     from kcache_grpc.model.wire import options_from_proto, target_from_proto
     from kcache_grpc.service.autotune import Subject
 
-    made = subject_of(
+    message = subject_of(
         kernel.spec_digest, kernel.manifest.arg_spec, kernel.manifest.target, kcache.Options(), sizes
     )
-    target, options = target_from_proto(made.target), options_from_proto(made.options)
-    subject = Subject(made.spec_digest, made.arg_spec, target, options, made.device, made.sizes)
+    target, options = target_from_proto(message.target), options_from_proto(message.options)
+    subject = Subject(message.spec_digest, message.arg_spec, target, options, message.device, message.sizes)
     timings = [
         Timing(subject.digest, subject.shape, schedule or "default", subject.device, each)
         for schedule, each in nanos.items()
@@ -129,12 +129,12 @@ def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Cli
     assert {each.sizes for each in static.timings} == {""}
     assert static.timings[0] not in tuning.timings
     a = np.ones((4, 56), np.float32)
-    given = client.autotune(program, dynamic="assume", choices={"unroll": []}, inputs=[a, a], budget=0.1)
-    assert {each.sizes for each in given.timings} == {"s0=4,s1=56"}
+    tuned = client.autotune(program, dynamic="assume", choices={"unroll": []}, inputs=[a, a], budget=0.1)
+    assert {each.sizes for each in tuned.timings} == {"s0=4,s1=56"}
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "said"),
     [
         ({"sizes": [{"s7": 4}]}, "no dynamic size; there are s0 in f32"),
         ({"sizes": {(0, 1): 4}}, "no dynamic size; there are s0 in f32"),
@@ -150,9 +150,9 @@ def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Cli
         ({"dynamic": "auto"}, "tune with False or True"),
     ],
 )
-def test_wrong_sizes_are_refused(client: kcache.Client, given: dict[str, Any], said: str) -> None:
+def test_wrong_sizes_are_refused(client: kcache.Client, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(kcache.ArgumentError, match=said):
-        client.autotune(rows(72), **given)
+        client.autotune(rows(72), **arguments)
 
 
 def test_sizes_of_a_kernel_that_has_none_and_outside_of_a_guard_are_refused(client: kcache.Client) -> None:

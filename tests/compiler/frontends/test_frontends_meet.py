@@ -203,8 +203,8 @@ def _exported_by_torch(case: Case) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_three_frameworks_make_one_spec(name: str) -> None:
     case = CASES[name]
-    made = model(case.nodes, case.shapes, ["y"], case.weights, opset=23)
-    programs = [_exported_by_jax(case), _exported_by_torch(case), made]
+    proto = model(case.nodes, case.shapes, ["y"], case.weights, opset=23)
+    programs = [_exported_by_jax(case), _exported_by_torch(case), proto]
     for numerics in ("strict", "default") if case.exact else ("default",):
         of_jax, of_torch, of_onnx = (_spec(program, numerics) for program in programs)
         assert of_onnx == of_jax

@@ -175,9 +175,12 @@ def _outputs(text: str, inputs: list[np.ndarray], dims: tuple[int, ...]) -> list
     canonical = _canonical(text)
     options = CompileOptions(numerics="strict")
     kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
-    made = run(kernel, [one.tobytes() for one in inputs], [], dims)
+    outputs = run(kernel, [array.tobytes() for array in inputs], [], dims)
     kinds = {"f32": np.float32, "i32": np.int32}
-    return [np.frombuffer(one, kinds[type.dtype]) for one, type in zip(made, canonical.results, strict=True)]
+    return [
+        np.frombuffer(content, kinds[type.dtype])
+        for content, type in zip(outputs, canonical.results, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -209,15 +212,15 @@ def test_a_size_that_an_argument_has_too_is_one_symbol() -> None:
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_kernels_take_the_sizes_of_the_call(n: int) -> None:
     nothing, rows = np.zeros(0), np.arange(3 * n, dtype=np.float32)
-    (made,) = _outputs(CALLED, [nothing, rows], (n,))
-    np.testing.assert_array_equal(made.reshape(n, 3), rows.reshape(n, 3) + np.arange(n)[:, None])
-    (made,) = _outputs(LOOP, [nothing, rows[:n]], (n,))
-    np.testing.assert_array_equal(made, rows[:n] + 3 * np.arange(n))
+    (result,) = _outputs(CALLED, [nothing, rows], (n,))
+    np.testing.assert_array_equal(result.reshape(n, 3), rows.reshape(n, 3) + np.arange(n)[:, None])
+    (result,) = _outputs(LOOP, [nothing, rows[:n]], (n,))
+    np.testing.assert_array_equal(result, rows[:n] + 3 * np.arange(n))
     for at in (-1, 3, 100):
         y = np.arange(9, dtype=np.float32)
-        (made,) = _outputs(MOVED, [nothing, np.array(at, np.int32), y], (n,))
+        (result,) = _outputs(MOVED, [nothing, np.array(at, np.int32), y], (n,))
         first = min(max(at, 0), 9 - n)
-        np.testing.assert_array_equal(made, y[first : first + n])
+        np.testing.assert_array_equal(result, y[first : first + n])
 
 
 def test_lists_of_sizes_and_amounts() -> None:
@@ -234,8 +237,8 @@ def test_lists_of_sizes_and_amounts() -> None:
 def test_what_is_made_with_a_size_fits_what_it_meets(met: str) -> None:
     text = TWICE.replace("MADE", MET[met])
     x, nothing = np.array([1, 5, 2, 3, 4, 0], np.float32), np.zeros(0)
-    made, number = _outputs(text, [nothing, x], (3, 6))
-    np.testing.assert_array_equal(made, x + (1 if met == "fill" else x))
+    result, number = _outputs(text, [nothing, x], (3, 6))
+    np.testing.assert_array_equal(result, x + (1 if met == "fill" else x))
     assert number.tolist() == [3 if met == "fill" else 1]
     for n in (2, 4):
         with pytest.raises(RuntimeError, match="returned 1"):
@@ -254,10 +257,10 @@ def test_sizes_that_fit_nothing_are_refused(misfit: str) -> None:
     results = "tensor<f32>" if misfit == "product" else "tensor<?xf32>"
     text = text.replace("(tensor<?xf32>, tensor<i32>) {", f"{results} {{")
     x, nothing = np.array([1, 5, 2, 3, 4, 0], np.float32), np.zeros(0)
-    (made,) = _outputs(text, [nothing, x], (3, 6))
+    (result,) = _outputs(text, [nothing, x], (3, 6))
     count, half = np.arange(6), np.tile(np.arange(3), 2)
     want = {"product": [x @ count], "complex": x * x - count * count, "gathered": x + x, "joined": x + half}
-    np.testing.assert_array_equal(made, want.get(misfit, x + count))
+    np.testing.assert_array_equal(result, want.get(misfit, x + count))
     for n in (2, 4):
         with pytest.raises(RuntimeError, match="returned 1"):
             _outputs(text, [nothing, x], (n, 6))

@@ -64,12 +64,12 @@ def _agrees(module: nn.Module, shape: tuple[int, ...], axis: int) -> None:
     kernel = compile_spec(
         canonical.spec_text, canonical.arg_spec, host_target().isa, CompileOptions(), lambda _: None
     )
-    constants = [one.content for one in canonical.constants]
+    constants = [constant.content for constant in canonical.constants]
     for count in (2, 3, 8, 17, 33):
         x = torch.randn(tuple(count if place == axis else n for place, n in enumerate(shape)))
         expected: Any = module(x).detach().numpy()
-        (made,) = run(kernel, [x.numpy().tobytes()], constants, (count,) * len(kernel.interface.symbols))
-        got = np.frombuffer(made, expected.dtype).reshape(expected.shape)
+        (content,) = run(kernel, [x.numpy().tobytes()], constants, (count,) * len(kernel.interface.symbols))
+        got = np.frombuffer(content, expected.dtype).reshape(expected.shape)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 

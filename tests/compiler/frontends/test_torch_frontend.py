@@ -149,13 +149,13 @@ def tidied(body: str, result: str = "%1") -> str:
 def test_what_changes_a_value_is_not_dropped() -> None:
     """``x + 0.0`` turns -0.0 into 0.0, ``0.0 - x`` is no ``x``; ``x * 1.0`` is ``x``."""
     zero = "  %0 = stablehlo.constant dense<0.0> : tensor<4xf32>\n"
-    one = "  %0 = stablehlo.constant dense<1.0> : tensor<4xf32>\n"
+    constant = "  %0 = stablehlo.constant dense<1.0> : tensor<4xf32>\n"
     for op in ("add %a, %0", "subtract %0, %a", "subtract %a, %0"):
         assert f"stablehlo.{op.split()[0]}" in tidied(zero + f"  %1 = stablehlo.{op} : tensor<4xf32>")
     for op in ("divide %0, %a", "power %0, %a"):
-        assert f"stablehlo.{op.split()[0]}" in tidied(one + f"  %1 = stablehlo.{op} : tensor<4xf32>")
+        assert f"stablehlo.{op.split()[0]}" in tidied(constant + f"  %1 = stablehlo.{op} : tensor<4xf32>")
     for op in ("multiply %a, %0", "multiply %0, %a", "divide %a, %0", "power %a, %0"):
-        assert "stablehlo" not in tidied(one + f"  %1 = stablehlo.{op} : tensor<4xf32>")
+        assert "stablehlo" not in tidied(constant + f"  %1 = stablehlo.{op} : tensor<4xf32>")
 
 
 def test_integers_that_overflow_are_not_folded() -> None:
@@ -301,8 +301,8 @@ def test_arguments_that_can_be_written_to_are_refused() -> None:
 
 
 def test_open_dims_in_types_are_read() -> None:
-    one = canonicalize(SMALL.replace("[4,16]", "[?,16]").encode(), "torch")
-    assert one.symbol_values[0] == -1
+    form = canonicalize(SMALL.replace("[4,16]", "[?,16]").encode(), "torch")
+    assert form.symbol_values[0] == -1
 
 
 # Where torch-mlir's lowering has another meaning.

@@ -108,9 +108,9 @@ def exported(function: Callable[..., Any], arguments: tuple[Any, ...]) -> export
 
 
 def texts() -> dict[str, str]:
-    found = {name: jax.jit(f).lower(*arguments).as_text() for name, (f, arguments) in CASES.items()}
+    texts_by_name = {name: jax.jit(f).lower(*arguments).as_text() for name, (f, arguments) in CASES.items()}
     function, arguments = CASES["gelu_erf"]
     module = exported(function, arguments).mlir_module()
     # Printed again, its locations are gone.
-    found["gelu_erf.exported"] = str(parse_module(module, new_context()))
-    return found
+    texts_by_name["gelu_erf.exported"] = str(parse_module(module, new_context()))
+    return texts_by_name

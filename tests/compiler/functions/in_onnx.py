@@ -162,9 +162,9 @@ def model(name: str) -> onnx.ModelProto:
         if key in used and key not in arguments
     ]
     graph = helper.make_graph(nodes, "main", inputs, outputs, constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    onnx.checker.check_model(made, full_check=True)
-    return made
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
 
 
 def text_of(name: str) -> str:

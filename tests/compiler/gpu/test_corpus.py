@@ -29,7 +29,9 @@ def _check(kernel: CompiledKernel, target: str) -> None:
     assert f".target {target}" in ptx
     assert ptx.count(".entry ") == len(launches) > 0
     if find_ptxas() is not None:
-        assert [one.resources.spill_bytes for one in launches if one.resources] == [0] * len(launches)
+        assert [launch.resources.spill_bytes for launch in launches if launch.resources] == [0] * len(
+            launches
+        )
 
 
 @pytest.mark.parametrize(

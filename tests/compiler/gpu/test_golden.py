@@ -54,17 +54,17 @@ _ADVICE = "run: python -m tests.compiler.gpu.test_golden"
 def current() -> dict[str, object]:
     """The keys that names of kernels have, and SHA-256 of the PTX of each program by name and target."""
     named = dict(gpu_toolchain())
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for name, (text, inputs) in PROGRAMS.items():
         for target in TARGETS:
             if name == "bf16 attention" and target == "sm_75":
                 continue  # its exponentials are those of the math library
             kernel = lower_module(text, inputs, target, CompileOptions(), lambda _: None)
-            found[f"{name} {target}"] = hashlib.sha256(kernel.artifacts["ptx"]).hexdigest()
+            digests[f"{name} {target}"] = hashlib.sha256(kernel.artifacts["ptx"]).hexdigest()
     return {
         "code": GPU_CODE_VERSION,
         "toolchain": {name: named[name] for name in ("torch-mlir", "llvmlite", "llvm")},
-        "digests": found,
+        "digests": digests,
     }
 
 

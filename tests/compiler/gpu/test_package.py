@@ -136,10 +136,10 @@ def test_an_assembler_that_is_too_old_leaves_ptx_alone(
     old = Ptxas(refuses, "12.2.140", (12, 2))
     monkeypatch.setattr(ptxas, "find_ptxas", lambda: old)
     monkeypatch.setattr(cubin, "find_ptxas", lambda: old)
-    made = lower_module(POINTWISE, 2, "sm_120", CompileOptions(), lambda _: None)
-    assert "cubin" not in made.artifacts
-    assert ".target sm_120" in made.artifacts["ptx"].decode()
-    assert [launch.resources for launch in made.interface.gpu_launches] == [None]
+    compiled = lower_module(POINTWISE, 2, "sm_120", CompileOptions(), lambda _: None)
+    assert "cubin" not in compiled.artifacts
+    assert ".target sm_120" in compiled.artifacts["ptx"].decode()
+    assert [launch.resources for launch in compiled.interface.gpu_launches] == [None]
     with pytest.raises(CompileFailed, match="is not defined"):
         lower_module(POINTWISE, 2, "sm_90", CompileOptions(), lambda _: None)
 

@@ -179,9 +179,9 @@ class EngineKernel(Kernel):
         packed = self.engine.raw_lookup("kcache_run")
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(packed)
 
-        def run(*given: Any) -> int:
+        def run(*arguments: Any) -> int:
             words = (ctypes.c_void_p * 4)(
-                *[ctypes.cast(word, ctypes.c_void_p) if word is not None else None for word in given]
+                *[ctypes.cast(word, ctypes.c_void_p) if word is not None else None for word in arguments]
             )
             code = ctypes.c_int32(-1)
             pointers = (ctypes.c_void_p * 5)(

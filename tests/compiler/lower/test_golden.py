@@ -31,7 +31,7 @@ NAMES = ("arithmetic-f32", "arithmetic-bf16", "contraction-f64")
 
 def digests() -> dict[str, str]:
     """SHA-256 of the object code of each golden program, by name and target."""
-    found: dict[str, str] = {}
+    digests_by_name: dict[str, str] = {}
     for program in PROGRAMS:
         for name in TARGETS if program.name in NAMES else ():
             target = target_named(name)
@@ -41,14 +41,14 @@ def digests() -> dict[str, str]:
                 .decode()
             )
             code = llvmir.emit_object(llvmir.optimize(text, target, 3, unroll=False), target, 3)
-            found[f"{program.name} {name}"] = hashlib.sha256(code).hexdigest()
+            digests_by_name[f"{program.name} {name}"] = hashlib.sha256(code).hexdigest()
     for name in TARGETS:
         target, tuning = target_named(name), tuning_for(name, "generic")
         for kind in ("f32", "bf16"):
             form = form_for(target, tuning, (kind, kind, kind), "f32", exact=False)
             code = compiled_library(form, target).object_code
-            found[f"{form.name} {name}"] = hashlib.sha256(code).hexdigest()
-    return found
+            digests_by_name[f"{form.name} {name}"] = hashlib.sha256(code).hexdigest()
+    return digests_by_name
 
 
 def test_the_code_version_rises_with_the_code() -> None:
@@ -87,12 +87,12 @@ def test_an_assembler_for_gpus_is_no_ingredient_of_cpu_kernels(monkeypatch: pyte
         gpu_toolchain.cache_clear()
         return toolchain(), gpu_toolchain()
 
-    found = [fingerprints(each) for each in (None, Ptxas(Path("ptxas"), "12.9.86", (12, 9)))]
+    pairs = [fingerprints(each) for each in (None, Ptxas(Path("ptxas"), "12.9.86", (12, 9)))]
     monkeypatch.undo()
     toolchain.cache_clear()
     gpu_toolchain.cache_clear()
-    assert found[0][0] == found[1][0]
-    assert found[0][1] != found[1][1]
+    assert pairs[0][0] == pairs[1][0]
+    assert pairs[0][1] != pairs[1][1]
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ def test_totals_are_rounded_once(element: str, name: str, start: str, fold: np.u
         a[0, -1], a[1, 0] = np.nan, np.inf
         total = fold.reduce(a.astype(np.float32), axis=1, initial=np.float32(start))
         for host in (None, threaded_host()):
-            (found,) = kernel(a, host=host)
-            rounded = total.astype(found.dtype).astype(np.float32)
-            np.testing.assert_array_equal(found.astype(np.float32), rounded)
+            (result,) = kernel(a, host=host)
+            rounded = total.astype(result.dtype).astype(np.float32)
+            np.testing.assert_array_equal(result.astype(np.float32), rounded)
 
 
 @pytest.mark.parametrize("element", ["bf16", "f16"])
@@ -61,9 +61,9 @@ def test_sums_of_squares_are_rounded_once(element: str, rows: str, target: str) 
     }}"""
     kernel = kernel_of(text, target)
     a = np.random.default_rng(1).integers(-5, 6, (4, 259)).astype(NUMPY[element])
-    (found,) = kernel(a)
-    expected = (a.astype(np.float32) ** 2).sum(axis=1).astype(found.dtype)
-    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+    (result,) = kernel(a)
+    expected = (a.astype(np.float32) ** 2).sum(axis=1).astype(result.dtype)
+    np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("element", ["bf16", "f16"])
@@ -80,6 +80,6 @@ def test_sums_of_products_are_rounded_once(element: str, rows: str) -> None:
     }}"""
     draw = np.random.default_rng(1)
     a, b = (draw.integers(1, 6, (4, 259)).astype(NUMPY[element]) for _ in range(2))
-    (found,) = kernel_of(text, "x86-64-v3")(a, b)
-    expected = (a.astype(np.float32) * b.astype(np.float32)).sum(axis=1).astype(found.dtype)
-    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+    (result,) = kernel_of(text, "x86-64-v3")(a, b)
+    expected = (a.astype(np.float32) * b.astype(np.float32)).sum(axis=1).astype(result.dtype)
+    np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))

@@ -65,11 +65,11 @@ def test_a_new_process_takes_the_library_that_another_compiled(monkeypatch: pyte
     )
     target = target_named("x86-64-v3")
     _forget()
-    made = compiled_library(form, target, first)
+    library = compiled_library(form, target, first)
     assert len(first.saved) == 1
     second = Kept(first.contents)
     monkeypatch.setattr(objects, "optimize", None)  # whoever compiled would call it
-    assert compiled_library(form, target, second) == made
+    assert compiled_library(form, target, second) == library
     assert second.saved == []
     with pytest.raises(TypeError):
         compiled_library(form, target, Kept())

@@ -26,13 +26,13 @@ PREFIXES = frozenset(name.partition(".")[0] + "." for name in BUILT)
 
 def strings_of(node: ast.expr, constants: dict[str, ast.expr]) -> list[str]:
     """The strings of an expression and of the constants of the module that it names."""
-    found: list[str] = []
+    strings: list[str] = []
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
-            found.append(part.value)
+            strings.append(part.value)
         elif isinstance(part, ast.Name) and part.id in constants:
-            found += strings_of(constants[part.id], {})
-    return found
+            strings += strings_of(constants[part.id], {})
+    return strings
 
 
 def named_operations(source: str) -> list[tuple[int, str]]:
@@ -47,15 +47,15 @@ def named_operations(source: str) -> list[tuple[int, str]]:
                 constants[name] = value
             case _:
                 pass
-    found: list[tuple[int, str]] = []
+    operations: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         creator = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if creator in CREATORS:
             strings = strings_of(node.args[0], constants)
-            found += [(node.lineno, text) for text in strings if text in BUILT or text in PREFIXES]
-    return found
+            operations += [(node.lineno, text) for text in strings if text in BUILT or text in PREFIXES]
+    return operations
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_operations_without_a_builder_are_built_by_name() -> None:
 
 
 def test_every_operation_is_built_by_its_typed_builder() -> None:
-    found = {
+    uses = {
         str(file.relative_to(COMPILER)): operations
         for file in sorted(COMPILER.rglob("*.py"))
         if (operations := named_operations(file.read_text()))
     }
-    assert found == {}
+    assert uses == {}

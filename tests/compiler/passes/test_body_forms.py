@@ -31,14 +31,14 @@ def _rendered(kind: str, count: int) -> tuple[str, int]:
 
 @pytest.mark.parametrize("kind", ["add quantized", "dot_general quantized", "cosine"])
 def test_a_longer_chain_has_no_more_forms(kind: str) -> None:
-    found: list[int] = []
+    counts: list[int] = []
     for count in (40, 80):
         with lower_until(*_rendered(kind, count), TARGET, "fuse") as module:
             forms = Forms(FuseLimits(), long=True)
             ops = mlir.named(module, "linalg.generic")
-            found.append(len({forms.read(op) for op in ops}))
-    assert found[0] == found[1]
-    assert found[0] < 40
+            counts.append(len({forms.read(op) for op in ops}))
+    assert counts[0] == counts[1]
+    assert counts[0] < 40
 
 
 @pytest.mark.sampled(3)
@@ -116,11 +116,11 @@ def test_what_an_operation_has_of_others_before_it_takes_an_index_in_is_copied_b
 
 def _joined(count: int) -> str:
     kinds = [f"tensor<2x{1 + number % 3}xf32>" for number in range(count)]
-    given = ", ".join(f"%a{number}: {kind}" for number, kind in enumerate(kinds))
+    parameters = ", ".join(f"%a{number}: {kind}" for number, kind in enumerate(kinds))
     names = ", ".join(f"%a{number}" for number in range(count))
     whole = f"tensor<2x{sum(1 + number % 3 for number in range(count))}xf32>"
     return (
-        f"func.func @main({given}) -> {whole} {{\n"
+        f"func.func @main({parameters}) -> {whole} {{\n"
         f"%r = stablehlo.concatenate {names}, dim = 1 : ({', '.join(kinds)}) -> {whole}\n"
         f"return %r : {whole}\n}}"
     )
@@ -130,9 +130,9 @@ def test_many_tensors_are_concatenated_group_by_group() -> None:
     """A body that looks for its place among all of them takes time that goes with their square."""
     text = _joined(1100)
     with lower_until(text, 1100, TARGET, "linalg") as module:
-        found = [len(op.operands) for op in mlir.named(module, "stablehlo.concatenate")]
-    assert len(found) == 35 + 2 + 1
-    assert max(found) <= FEW
+        counts = [len(op.operands) for op in mlir.named(module, "stablehlo.concatenate")]
+    assert len(counts) == 35 + 2 + 1
+    assert max(counts) <= FEW
     random = np.random.default_rng(5)
     arrays = [random.normal(size=(2, 1 + number % 3)).astype(np.float32) for number in range(1100)]
     assert np.array_equal(kernel_of(text)(*arrays)[0], np.concatenate(arrays, axis=1))

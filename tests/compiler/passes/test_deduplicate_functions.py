@@ -79,9 +79,11 @@ def test_powers_of_integers_are_calls_until_launches_are_known() -> None:
     """A power is some 160 operations."""
     options = CompileOptions(numerics="strict")
     with lower_until(chain("power i32", 150), 6, "x86-64-v3", "late-math", options) as module:
-        functions = [one for one in mlir.named(module, "func.func") if PREFIX not in mlir.symbol_of(one)]
-        launches = [one for one in functions if mlir.symbol_of(one) != "kcache_run"]
-        calls = [one for one in mlir.named(module, "func.call") if PREFIX in str(one.attributes["callee"])]
+        functions = [
+            function for function in mlir.named(module, "func.func") if PREFIX not in mlir.symbol_of(function)
+        ]
+        launches = [function for function in functions if mlir.symbol_of(function) != "kcache_run"]
+        calls = [call for call in mlir.named(module, "func.call") if PREFIX in str(call.attributes["callee"])]
         assert len(launches) <= 3
         assert len(calls) <= 64
         assert len(mlir.walk(module)) < 150 * 160
@@ -136,8 +138,8 @@ def test_a_place_may_be_turned_around_any_number_of_times() -> None:
     kernel = Kernel(_compiled("reverse", 1001))
     random = np.random.default_rng(17)
     x, w = (random.normal(size=(8, 8)).astype(np.float32) for _ in range(2))
-    found = kernel(x, w, *_others(random))[0]
-    assert found.tobytes() == Kernel(_compiled("reverse", 1))(x, w, *_others(random))[0].tobytes()
+    result = kernel(x, w, *_others(random))[0]
+    assert result.tobytes() == Kernel(_compiled("reverse", 1))(x, w, *_others(random))[0].tobytes()
 
 
 @pytest.mark.parametrize("kind", ["cosine", "remainder"])
@@ -155,14 +157,14 @@ def test_launches_that_share_code_keep_their_names_and_buffers() -> None:
         for n in range(6)
     )
     kind = "tensor<64x64xf32>"
-    given = ", ".join(f"%{name}: {kind}" for name in ("v0", "w0", "w1", "b0", "b1"))
-    text = f"func.func @main({given}) -> {kind} {{\n{lines}\nreturn %v6 : {kind}\n}}"
+    parameters = ", ".join(f"%{name}: {kind}" for name in ("v0", "w0", "w1", "b0", "b1"))
+    text = f"func.func @main({parameters}) -> {kind} {{\n{lines}\nreturn %v6 : {kind}\n}}"
     random = np.random.default_rng(7)
     value, w0, w1, b0, b1 = (random.uniform(-0.2, 0.2, (64, 64)).astype(np.float32) for _ in range(5))
-    found = kernel_of(text)(value, w0, w1, b0, b1)[0]
+    result = kernel_of(text)(value, w0, w1, b0, b1)[0]
     for n in range(6):
         value = np.maximum(value.astype(np.float64) @ (w0, w1)[n % 2], (b0, b1)[n % 2]).astype(np.float32)
-    np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, value, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.sampled(3)
@@ -177,9 +179,9 @@ def test_a_long_chain_computes_what_its_parts_do(kind: str, whole: int, parts: i
     expected = x
     for _ in range(parts):
         expected = part(expected, w, *others)[0]
-    found = once(x, w, *others)[0]
-    assert np.isfinite(found).all()
-    assert found.tobytes() == expected.tobytes()
+    result = once(x, w, *others)[0]
+    assert np.isfinite(result).all()
+    assert result.tobytes() == expected.tobytes()
 
 
 def _others(random: np.random.Generator) -> list[np.ndarray | np.int32]:

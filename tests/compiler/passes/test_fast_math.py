@@ -67,8 +67,8 @@ def test_extremes_of_numbers(name: str) -> None:
 
 @pytest.mark.parametrize("columns", [64, 100])
 def test_softmax_of_a_row_with_nan_is_nan(columns: int) -> None:
-    given = arrays(columns)
-    fast = lowered(rows(columns), "fast", 2)(*given)[0]
-    default = lowered(rows(columns), "default", 2)(*given)[0]
+    inputs = arrays(columns)
+    fast = lowered(rows(columns), "fast", 2)(*inputs)[0]
+    default = lowered(rows(columns), "default", 2)(*inputs)[0]
     assert np.isnan(default[1]).all()
     np.testing.assert_allclose(fast, default, rtol=2e-6)

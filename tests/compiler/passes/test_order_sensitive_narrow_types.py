@@ -91,10 +91,10 @@ def text(body: str, dtype: str, size: int) -> str:
         "S": f"tensor<{dtype}>",
     }
     whole = whole.replace("SIZE", str(size)).replace("BEFORE", str(size - 1))
-    return re.sub(r"(?<![\w%])[TBVS](?!\w)", lambda found: kinds[found.group(0)], whole)
+    return re.sub(r"(?<![\w%])[TBVS](?!\w)", lambda match: kinds[match.group(0)], whole)
 
 
-def given(dtype: str, size: int) -> np.ndarray:
+def argument(dtype: str, size: int) -> np.ndarray:
     rng = np.random.default_rng(5)
     most = float(ml_dtypes.finfo(DTYPES[dtype]).max)
     mixed, part = rng.normal(size=size), rng.random(size)
@@ -107,14 +107,14 @@ def given(dtype: str, size: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", list(DTYPES))
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_every_reader_sees_the_rounded_number(name: str, dtype: str, size: int) -> None:
-    x, scale = given(dtype, size), np.array(0.7, DTYPES[dtype])
+    x, scale = argument(dtype, size), np.array(0.7, DTYPES[dtype])
     program = OpProgram(
         name, dtype, text(PROGRAMS[name], dtype, size), [x.tobytes(), scale.tobytes()], [dtype]
     )
-    strict, found = (
+    strict, default = (
         np.frombuffer(execute(program, 2, numerics)[0], DTYPES[dtype]).astype(np.float64)
         for numerics in ("strict", "default")
     )
     eps = float(ml_dtypes.finfo(DTYPES[dtype]).eps)
-    assert np.array_equal(np.isfinite(found), np.isfinite(strict))
-    assert np.allclose(found, strict, rtol=4 * eps, atol=4 * eps, equal_nan=True)
+    assert np.array_equal(np.isfinite(default), np.isfinite(strict))
+    assert np.allclose(default, strict, rtol=4 * eps, atol=4 * eps, equal_nan=True)

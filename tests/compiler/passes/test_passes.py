@@ -59,11 +59,11 @@ def test_pass(path: Path) -> None:
 
 @pytest.mark.parametrize(("pipeline", "name"), sorted(own_passes()))
 def test_a_file_of_each_pass_rejects_the_ir_before_it(pipeline: str, name: str) -> None:
-    found = [path for path in FILES if (run_of(path).pipeline, run_of(path).subject) == (pipeline, name)]
-    assert found, f"no test file for the pass {name} of {pipeline}"
+    paths = [path for path in FILES if (run_of(path).pipeline, run_of(path).subject) == (pipeline, name)]
+    assert paths, f"no test file for the pass {name} of {pipeline}"
     assert any(
         mismatch(section, transformed(path, section)[0], "CHECK")
-        for path in found
+        for path in paths
         for section in sections(path)
     )
 

@@ -74,7 +74,7 @@ def text(dtype: str, rows: int, before: str, after: str) -> str:
     return body
 
 
-def given(dtype: str) -> np.ndarray:
+def argument(dtype: str) -> np.ndarray:
     """Rows of large and of equal numbers, with infinities and NaN, in the middle and at the ends."""
     rng = np.random.default_rng(11)
     most = float(ml_dtypes.finfo(DTYPES[dtype]).max)
@@ -98,18 +98,18 @@ def given(dtype: str) -> np.ndarray:
 
 
 def computed(dtype: str, before: str, after: str, numerics: str) -> np.ndarray:
-    x, scale = given(dtype), np.array(0.75, DTYPES[dtype])
+    x, scale = argument(dtype), np.array(0.75, DTYPES[dtype])
     program = OpProgram(
         after, dtype, text(dtype, len(x), before, after), [x.tobytes(), scale.tobytes()], [dtype]
     )
-    [found] = execute(program, 2, numerics)
-    return np.frombuffer(found, DTYPES[dtype]).reshape(x.shape).astype(np.float64)
+    [content] = execute(program, 2, numerics)
+    return np.frombuffer(content, DTYPES[dtype]).reshape(x.shape).astype(np.float64)
 
 
 PROPERTIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "softmax": lambda found: (found >= 0) & (found <= 1 + 1e-6),
-    "log_softmax": lambda found: found <= 1e-6,
-    "logsumexp": lambda found: np.ones(found.shape, bool),
+    "softmax": lambda values: (values >= 0) & (values <= 1 + 1e-6),
+    "log_softmax": lambda values: values <= 1e-6,
+    "logsumexp": lambda values: np.ones(values.shape, bool),
 }
 
 
@@ -125,18 +125,18 @@ def test_numerics_agree_with_strict_ones(dtype: str, before: str, after: str, nu
     always in the range of the function.
     """
     strict = computed(dtype, before, after, "strict")
-    found = computed(dtype, before, after, numerics)
-    assert np.array_equal(np.isnan(found), np.isnan(strict))
+    results = computed(dtype, before, after, numerics)
+    assert np.array_equal(np.isnan(results), np.isnan(strict))
     number = ~np.isnan(strict)
-    assert PROPERTIES[after](found)[number].all()
+    assert PROPERTIES[after](results)[number].all()
     eps = float(ml_dtypes.finfo(DTYPES[dtype]).eps)
     large = [2, 3, 4, 5, 6]
     rows = np.ones(len(strict), bool)
     if before != "as it is":
         rows[large] = after == "logsumexp"
     with np.errstate(invalid="ignore"):
-        near = (found == strict) | (np.abs(found - strict) <= 16 * eps * np.maximum(1, np.abs(strict)))
+        near = (results == strict) | (np.abs(results - strict) <= 16 * eps * np.maximum(1, np.abs(strict)))
     assert (near | ~number)[rows].all(), np.argwhere(~(near | ~number))[:5]
     if after == "softmax":
-        sums = found[number.all(axis=1)].sum(axis=1)
+        sums = results[number.all(axis=1)].sum(axis=1)
         assert np.abs(sums - 1).max() <= SIZE * eps

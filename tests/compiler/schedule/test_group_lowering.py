@@ -64,7 +64,7 @@ class Writer:
             names = list(UNARY) if self.element in FLOATS else ["negate", "abs"]
             self.unary(self.rng.choice(names if not self.element.startswith("ui") else ["negate"]), value)
         elif kind == "binary":
-            other = self.rng.choice([one for one in self.values if one.axes == value.axes])
+            other = self.rng.choice([candidate for candidate in self.values if candidate.axes == value.axes])
             self.binary(self.rng.choice(list(BINARY)), value, other)
         elif kind == "reduce" and value.axes:
             self.reduce(self.rng.choice(list(REDUCTIONS)), value)
@@ -96,7 +96,7 @@ class Writer:
     def reduce(self, name: str, value: Value) -> None:
         axes = self.reduced(value)
         positions = tuple(value.axes.index(axis) for axis in axes)
-        kept = tuple(one for one in value.axes if one not in axes)
+        kept = tuple(axis for axis in value.axes if axis not in axes)
         start, function = REDUCTIONS[name]
         start = "0" if self.element.startswith("ui") else start
         literal = f"dense<{start}{'.0' if self.element in FLOATS else ''}> : tensor<{self.element}>"
@@ -155,14 +155,16 @@ def random_program(seed: int, element: str, write: type[Writer] = Writer) -> Pro
     for _ in range(rng.randrange(3, 16)):
         writer.step()
     results = writer.values[-3:]
-    arguments = ", ".join(f"{one.name}: {writer.type(one.axes)}" for one in inputs)
-    returned = ", ".join(one.name for one in results)
-    types = ", ".join(writer.type(one.axes) for one in results)
+    arguments = ", ".join(f"{value.name}: {writer.type(value.axes)}" for value in inputs)
+    returned = ", ".join(value.name for value in results)
+    types = ", ".join(writer.type(value.axes) for value in results)
     body = "\n".join(writer.lines)
     text = f"func.func @main({arguments}) -> ({types}) {{\n{body}\nreturn {returned} : {types}\n}}"
-    finite = [np.abs(one.array[np.isfinite(one.array)].astype(np.float64)) for one in writer.values]
-    largest = max(float(np.max(one, initial=1.0)) for one in finite)
-    return Program(text, [one.array for one in inputs], [one.array for one in results], element, largest)
+    finite = [np.abs(value.array[np.isfinite(value.array)].astype(np.float64)) for value in writer.values]
+    largest = max(float(np.max(magnitudes, initial=1.0)) for magnitudes in finite)
+    return Program(
+        text, [value.array for value in inputs], [value.array for value in results], element, largest
+    )
 
 
 def build(program: Program, numerics: str) -> Kernel:
@@ -171,8 +173,8 @@ def build(program: Program, numerics: str) -> Kernel:
     return Kernel(lower_module(program.text, len(program.inputs), target, options, lambda _: None))
 
 
-def agree(program: Program, found: tuple[np.ndarray, ...]) -> None:
-    for wanted, got in zip(program.outputs, found, strict=True):
+def agree(program: Program, results: tuple[np.ndarray, ...]) -> None:
+    for wanted, got in zip(program.outputs, results, strict=True):
         if program.element not in FLOATS:
             np.testing.assert_array_equal(got, wanted)
             continue
@@ -186,15 +188,15 @@ def agree(program: Program, found: tuple[np.ndarray, ...]) -> None:
 
 def same_numbers(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> None:
     """As ``same_bits``, but for the bits of NaN: a sum of two NaNs is either."""
-    for one, other in zip(a, b, strict=True):
-        none, neither = one != one, other != other
+    for left, other in zip(a, b, strict=True):
+        none, neither = left != left, other != other
         np.testing.assert_array_equal(none, neither)
-        same_bits((one[~none],), (other[~neither],))
+        same_bits((left[~none],), (other[~neither],))
 
 
 def same_bits(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> None:
-    for one, other in zip(a, b, strict=True):
-        assert one.tobytes() == other.tobytes()
+    for left, other in zip(a, b, strict=True):
+        assert left.tobytes() == other.tobytes()
 
 
 def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ X, MAXIMUM, SHIFTED, SUM, OUT = range(5)
 
 
 def strides(sizes: tuple[Formula, ...]) -> list[Formula]:
-    found: list[Formula] = []
+    steps: list[Formula] = []
     step: Formula = 1
     for size in reversed(sizes):
-        found.insert(0, step)
+        steps.insert(0, step)
         step = mul(step, size)
-    return found
+    return steps
 
 
 def touch(

@@ -46,17 +46,17 @@ def extreme(
     shape: tuple[int | str, ...], axis: int, element: str = "f32", least: bool = False, region: str = JAX
 ) -> str:
     kept = tuple(size for place, size in enumerate(shape) if place != axis)
-    given, places = shape_text(shape, element), shape_text(shape, "i32")
-    value, index, bit = (shape_text((), one) for one in (element, "i32", "i1"))
+    operand, places = shape_text(shape, element), shape_text(shape, "i32")
+    value, index, bit = (shape_text((), dtype) for dtype in (element, "i32", "i1"))
     results = f"{shape_text(kept, element)}, {shape_text(kept, 'i32')}"
     body = region.format(s=value, n=index, b=bit, way="LT" if least else "GT")
     return f"""
-func.func @main(%x: {given}) -> ({results}) {{
+func.func @main(%x: {operand}) -> ({results}) {{
   %places = stablehlo.iota dim = {axis} : {places}
   %low = stablehlo.constant dense<{(HIGH if least else LOW)[element]}> : {value}
   %zero = stablehlo.constant dense<0> : {index}
   %found:2 = stablehlo.reduce(%x init: %low), (%places init: %zero) across dimensions = [{axis}]
-    : ({given}, {places}, {value}, {index}) -> ({results})
+    : ({operand}, {places}, {value}, {index}) -> ({results})
   reducer(%v: {value}, %w: {value}) (%i: {index}, %j: {index}) {{
 {body}
   stablehlo.return %r, %k : {value}, {index}

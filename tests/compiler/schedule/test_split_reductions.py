@@ -39,12 +39,12 @@ def reduction(
     shape: tuple[int | str, ...], dims: tuple[int, ...], combiner: str = "add", element: str = "f32"
 ) -> str:
     kept = tuple(size for axis, size in enumerate(shape) if axis not in dims)
-    given, result, scalar = (shape_text(one, element) for one in (shape, kept, ()))
+    operand, result, scalar = (shape_text(sizes, element) for sizes in (shape, kept, ()))
     return f"""
-func.func @main(%x: {given}) -> {result} {{
+func.func @main(%x: {operand}) -> {result} {{
   %start = stablehlo.constant dense<{start_of(combiner, element)}> : {scalar}
   %sum = stablehlo.reduce(%x init: %start) applies stablehlo.{combiner} across dimensions = {list(dims)}
-    : ({given}, {scalar}) -> {result}
+    : ({operand}, {scalar}) -> {result}
   return %sum : {result}
 }}"""
 
@@ -53,7 +53,7 @@ def scan(
     shape: tuple[int, ...], axis: int, combiner: str = "add", element: str = "f32", backward: bool = False
 ) -> str:
     kind, scalar = shape_text(shape, element), shape_text((), element)
-    window = ", ".join(str(size if one == axis else 1) for one, size in enumerate(shape))
+    window = ", ".join(str(size if position == axis else 1) for position, size in enumerate(shape))
     pads = [[0, 0] for _ in shape]
     pads[axis] = [0, shape[axis] - 1] if backward else [shape[axis] - 1, 0]
     rank = len(shape)
@@ -80,7 +80,7 @@ def on_threads(kernel: Kernel, *arrays: Any) -> tuple[np.ndarray, ...]:
     for workers in (2, 3, 4):
         for order in (list[int], lambda starts: starts[::-1]):
             again = kernel(*arrays, host=threaded_host(workers, order))
-            assert [one.tobytes() for one in again] == [one.tobytes() for one in alone]
+            assert [array.tobytes() for array in again] == [array.tobytes() for array in alone]
     return alone
 
 
@@ -97,16 +97,16 @@ def is_split(kernel: Kernel) -> bool:
 
 
 def random(shape: tuple[int, ...], element: str = "f32", seed: int = 0) -> np.ndarray:
-    made = np.random.default_rng(seed).standard_normal(shape)
-    return (made if element.startswith(("f", "b")) else made * 40).astype(NUMPY[element])
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return (values if element.startswith(("f", "b")) else values * 40).astype(NUMPY[element])
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_of_one_row_at_the_edges_of_chunks(length: int) -> None:
     x = random((length,))
-    (found,) = on_threads(compiled(reduction((length,), (0,))), x)
+    (total,) = on_threads(compiled(reduction((length,), (0,))), x)
     bound = (4096 + length / 4096) * 2.0**-24 * np.abs(x, dtype=np.float64).sum()
-    assert abs(float(found) - x.sum(dtype=np.float64)) <= bound
+    assert abs(float(total) - x.sum(dtype=np.float64)) <= bound
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_few_results_of_many_elements(
     x = random(shape, element)
     kernel = compiled(reduction(shape, dims, combiner, element))
     assert is_split(kernel)
-    (found,) = on_threads(kernel, x)
+    (result,) = on_threads(kernel, x)
     expected = COMBINERS[combiner][2].reduce(x, dims, np.float64)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-2)
 
 
 ELEMENTS = ("f16", "bf16", "f32", "f64", "i8", "i32", "i64", "ui16")
@@ -140,7 +140,7 @@ ELEMENTS = ("f16", "bf16", "f32", "f64", "i8", "i32", "i64", "ui16")
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_every_combiner_of_every_type(element: str) -> None:
     count = SHORT + 5
-    given, scalar = shape_text((count,), element), shape_text((), element)
+    operand, scalar = shape_text((count,), element), shape_text((), element)
     left = {"ui16": "maximum", "f16": "add", "bf16": "add"}.get(
         element
     )  # a negative start; sums that stop growing
@@ -148,22 +148,22 @@ def test_every_combiner_of_every_type(element: str) -> None:
     lines = [
         f"""%s{name} = stablehlo.constant dense<{start_of(name, element)}> : {scalar}
   %{name} = stablehlo.reduce(%x init: %s{name}) applies stablehlo.{name} across dimensions = [0]
-    : ({given}, {scalar}) -> {scalar}"""
+    : ({operand}, {scalar}) -> {scalar}"""
         for name in names
     ]
     results = ", ".join([scalar] * len(names))
     text = "\n  ".join(
-        [f"func.func @main(%x: {given}) -> ({results}) {{", *lines]
+        [f"func.func @main(%x: {operand}) -> ({results}) {{", *lines]
         + [f"return {', '.join(f'%{name}' for name in names)} : {results}\n}}"]
     )
     kernel = compiled(text)
     assert is_split(kernel)
     x = np.ones(count, NUMPY[element])
     x[::20011] = 2
-    for name, found in zip(names, on_threads(kernel, x), strict=True):
+    for name, result in zip(names, on_threads(kernel, x), strict=True):
         wide = x.astype(np.float64) if element.startswith(("f", "b")) else x
         np.testing.assert_allclose(
-            float(found), float(COMBINERS[name][2].reduce(wide, dtype=wide.dtype)), rtol=1e-4
+            float(result), float(COMBINERS[name][2].reduce(wide, dtype=wide.dtype)), rtol=1e-4
         )
 
 
@@ -172,8 +172,8 @@ def test_specials_come_through() -> None:
         for place in (0, CHUNK - 1, CHUNK, SHORT):
             x = np.full(SHORT + 1, -0.0 if value == 0 else 1, np.float32)
             x[place] = value
-            (found,) = compiled_once(combiner)(x, host=threaded_host(3))
-            np.testing.assert_array_equal(found, COMBINERS[combiner][2].reduce(x))
+            (result,) = compiled_once(combiner)(x, host=threaded_host(3))
+            np.testing.assert_array_equal(result, COMBINERS[combiner][2].reduce(x))
 
 
 _compiled: dict[str, Kernel] = {}
@@ -207,8 +207,8 @@ def test_short_ones_and_many_results_have_no_chunks() -> None:
 def test_open_sizes(length: int) -> None:
     kernel = opened("?", 0)
     x = random((length,))
-    (found,) = on_threads(kernel, x)
-    np.testing.assert_allclose(found, x.sum(dtype=np.float64), rtol=1e-5, atol=1e-3)
+    (result,) = on_threads(kernel, x)
+    np.testing.assert_allclose(result, x.sum(dtype=np.float64), rtol=1e-5, atol=1e-3)
     y = random((3, length), seed=1)
     np.testing.assert_allclose(on_threads(opened("3", 1), y)[0], y.sum(1, np.float64), rtol=1e-5, atol=1e-3)
 
@@ -242,9 +242,9 @@ func.func @main(%x: tensor<1x70001xf32>) -> tensor<1x70001xf32> {
 def test_what_surrounds_a_long_reduction_shares_its_chunks() -> None:
     kernel = compiled(SOFTMAX)
     x = random((1, 70001))
-    (found,) = on_threads(kernel, x)
+    (result,) = on_threads(kernel, x)
     e = np.exp(x.astype(np.float64) - x.max())
-    np.testing.assert_allclose(found, e / e.sum(), rtol=2e-6)
+    np.testing.assert_allclose(result, e / e.sum(), rtol=2e-6)
     # chunks of the maximum, of exponentials with their sum, and the quotients
     assert chunks_of(kernel) == [5, 5, 70001]
 
@@ -257,11 +257,11 @@ def test_long_scans(shape: tuple[int, ...], axis: int, backward: bool) -> None:
     x = random(shape)
     kernel = compiled(scan(shape, axis, backward=backward))
     assert len([extent for extent in chunks_of(kernel) if extent > 3]) == 2
-    (found,) = on_threads(kernel, x)
+    (result,) = on_threads(kernel, x)
     turned = np.flip(x, axis) if backward else x
     expected = turned.cumsum(axis, np.float64)
     expected = np.flip(expected, axis) if backward else expected
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-3)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_strict_scans_that_do_not_round_are_split_and_exact(combiner: str, eleme
         x[0, 30000], x[1, 20000:20003] = np.nan, -0.0
     kernel = compiled(scan((2, 40001), 1, combiner, element), "strict")
     assert len(chunks_of(kernel)) >= 2
-    (found,) = on_threads(kernel, x)
-    np.testing.assert_array_equal(found, COMBINERS[combiner][2].accumulate(x, 1, dtype=x.dtype))
+    (result,) = on_threads(kernel, x)
+    np.testing.assert_array_equal(result, COMBINERS[combiner][2].accumulate(x, 1, dtype=x.dtype))
 
 
 def test_strict_scans_that_round_keep_their_order() -> None:

@@ -29,7 +29,7 @@ def cross_entropy(rows: int | str, classes: int | str, extra: str = "", kept: st
   %a1 = stablehlo.reshape %a : (tensor<i32>) -> tensor<1xi32>
   %b1 = stablehlo.reshape %b : (tensor<i32>) -> tensor<1xi32>
   %sizes = stablehlo.concatenate %a1, %b1, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>"""
-    names, kinds = "".join(f", {one}" for one in kept.split()), f", {flat}" * len(kept.split())
+    names, kinds = "".join(f", {name}" for name in kept.split()), f", {flat}" * len(kept.split())
     return f"""
 func.func @main(%x: {flat}) -> (tensor<f32>{kinds}) {{
   %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
@@ -65,10 +65,10 @@ def logarithms(x: np.ndarray) -> np.ndarray:
     return wide - np.log(np.exp(wide).sum(1, keepdims=True))
 
 
-def near(found: Any, terms: np.ndarray) -> None:
+def near(result: Any, terms: np.ndarray) -> None:
     """Within the bound of docs/guide/numerics.md and some units for every element."""
     bound = (4096 + terms.size / 4096 + 64) * 2.0**-24 * np.abs(terms).sum()
-    assert abs(float(found) - terms.sum()) <= bound
+    assert abs(float(result) - terms.sum()) <= bound
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
@@ -79,8 +79,8 @@ def test_a_sum_over_all_rows_shares_their_loops(rows: int, classes: int, target:
     assert is_split(kernel)
     # the start of the sum, the rows in chunks, the sum of their totals: nothing is stored between them
     assert [launch.extent for launch in kernel.interface.launches] == ["1", str(chunks_of(kernel)[0]), "1"]
-    (found,) = on_threads(kernel, x)
-    near(found, logarithms(x) * x)
+    (result,) = on_threads(kernel, x)
+    near(result, logarithms(x) * x)
 
 
 _opened: dict[str, Kernel] = {}
@@ -95,8 +95,8 @@ def test_open_sizes(rows: int, classes: int) -> None:
     kernel = _opened.setdefault(text, compiled(text))
     assert len(kernel.interface.launches) == 3
     x = drawn(rows, classes)
-    (found,) = on_threads(kernel, x)
-    near(found, logarithms(x) * x)
+    (result,) = on_threads(kernel, x)
+    near(result, logarithms(x) * x)
 
 
 def test_what_needs_the_sum_comes_after_all_chunks() -> None:
@@ -125,7 +125,7 @@ class Rows(groups.Writer):
     axes: tuple[int, ...] = ()
 
     def step(self) -> None:
-        whole = [one for one in self.values if one.axes == self.all_axes][-4:]
+        whole = [candidate for candidate in self.values if candidate.axes == self.all_axes][-4:]
         value = self.rng.choice(whole)
         if self.rng.random() < 0.3 or not value.axes:
             super().step()
@@ -153,11 +153,11 @@ def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(split, "CHUNK", rng.choice((4, 32, 256)))
         default, strict = (groups.build(program, numerics) for numerics in ("default", "strict"))
         for kernel in (default, strict):
-            found = kernel(*program.inputs)
+            results = kernel(*program.inputs)
             if kernel is default or element not in ("f16", "bf16"):  # a strict sum of 16 bits stops growing
-                groups.agree(program, found)
+                groups.agree(program, results)
             for workers in (2, 5):
-                groups.same_bits(found, kernel(*program.inputs, host=threaded_host(workers)))
+                groups.same_bits(results, kernel(*program.inputs, host=threaded_host(workers)))
         patch.setattr(runs, "partition", apart)
         groups.same_numbers(strict(*program.inputs), groups.build(program, "strict")(*program.inputs))
 

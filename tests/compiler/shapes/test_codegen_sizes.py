@@ -82,9 +82,9 @@ _ROWS = f"%size = stablehlo.get_dimension_size %b, dim = 0 : ({V}) -> tensor<i32
 def test_a_broadcast_expands_what_turns_out_to_have_size_one(size: int) -> None:
     line = f"%r = stablehlo.dynamic_broadcast_in_dim %a, %shape, dims = [0] : ({V}, tensor<1xi32>) -> {V}"
     kernel = _kernel([V, V], V, _ROWS, line)
-    like, one = _floats(size), np.array([3], "f4")
+    like, single = _floats(size), np.array([3], "f4")
     np.testing.assert_array_equal(kernel(like, like)[0], like)
-    np.testing.assert_array_equal(kernel(one, like)[0], np.full(size, 3, "f4"))
+    np.testing.assert_array_equal(kernel(single, like)[0], np.full(size, 3, "f4"))
     if size != 4:
         _refuses(kernel, _floats(4), like)
 

@@ -23,9 +23,9 @@ def _sum(left: str, right: str, result: str, places: str = "") -> bytes:
 
 
 def _kernel(text: bytes) -> Kernel:
-    found = canonicalize(text, "stablehlo")
+    form = canonicalize(text, "stablehlo")
     options = CompileOptions(opt_level=1)
-    return Kernel(compile_spec(found.spec_text, found.arg_spec, "x86-64-v2", options, lambda _: None))
+    return Kernel(compile_spec(form.spec_text, form.arg_spec, "x86-64-v2", options, lambda _: None))
 
 
 @pytest.mark.parametrize("right", ["2x3", "3", "?x3"])

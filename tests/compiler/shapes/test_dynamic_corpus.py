@@ -42,12 +42,12 @@ def _agree(case: Case, count: int) -> None:
     for seed, sizes in enumerate(islice(case.sizes(0), count)):
         arguments = case.arguments(sizes, seed)
         wanted = evaluate(case.name, arguments)
-        found = largest_share(case.kernel(*arguments, *case.constants), wanted)
-        if found > 1:
-            found /= 4 * _pytorch_in_f32(case, arguments, wanted)
+        share = largest_share(case.kernel(*arguments, *case.constants), wanted)
+        if share > 1:
+            share /= 4 * _pytorch_in_f32(case, arguments, wanted)
             magnified += 1
-        assert found <= 1, f"{case.name} at {sizes}, seed {seed}: {found} of what is allowed"
-        largest = max(largest, found)
+        assert share <= 1, f"{case.name} at {sizes}, seed {seed}: {share} of what is allowed"
+        largest = max(largest, share)
     print(f"{case.name}: {count} tuples, error {largest:.3f} of what is allowed, {magnified} magnified")
 
 
@@ -59,7 +59,7 @@ def _pytorch_in_f32(case: Case, arguments: list[Array], wanted: list[Array]) -> 
         return np.nextafter(array, generator.choice(ends, array.shape)) if array.dtype.kind == "f" else array
 
     near = [list(map(moved, arguments)) for _ in range(8)]
-    return max(largest_share(evaluate(case.name, one, np.float32), wanted) for one in near)
+    return max(largest_share(evaluate(case.name, inputs, np.float32), wanted) for inputs in near)
 
 
 @pytest.mark.sampled(2)
@@ -87,10 +87,10 @@ def test_a_kernel_of_all_sizes_agrees_with_pytorch_at_a_thousand(name: str, nume
 @pytest.mark.parametrize("name", QUICK)
 def test_a_spec_evaluated_with_numpy_agrees_with_pytorch(name: str) -> None:
     """Where kernels disagree, this tells erased sizes from code."""
-    made = case(name)
-    for seed, sizes in enumerate(islice(made.sizes(0), 40)):
-        arguments = made.arguments(sizes, seed)
-        results = evaluate_graph(made.graph, sizes, [*arguments, *made.constants])
+    dynamic = case(name)
+    for seed, sizes in enumerate(islice(dynamic.sizes(0), 40)):
+        arguments = dynamic.arguments(sizes, seed)
+        results = evaluate_graph(dynamic.graph, sizes, [*arguments, *dynamic.constants])
         assert largest_share(results, evaluate(name, arguments)) <= 1, f"{name} at {sizes}, seed {seed}"
 
 
@@ -111,8 +111,8 @@ def _same_bits_in_part(case: Case, count: int) -> None:
     """Compare with kernels some of whose sizes are given, at four sizes of the others."""
     generator = random.Random(case.name)
     for sizes in islice(case.sizes(2), count):
-        given = generator.sample(sorted(sizes), generator.randrange(1, len(sizes)))
-        fixed = {symbol: sizes[symbol] or 1 for symbol in given}
+        subset = generator.sample(sorted(sizes), generator.randrange(1, len(sizes)))
+        fixed = {symbol: sizes[symbol] or 1 for symbol in subset}
         kernel = case.kernel_at(fixed)
         for seed, others in enumerate(islice(case.sizes(3), 4)):
             _same_bits_at(case, kernel, others | fixed, seed)

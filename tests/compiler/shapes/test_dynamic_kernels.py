@@ -57,12 +57,12 @@ def _tuples(program: OpenProgram, count: int) -> list[tuple[int, ...]]:
     drawn = [[least[0]] * len(free), [1] * len(free), [8] * len(free)]
     drawn += [generator.choices(least[:2], k=len(free)) for _ in range(3)]
     drawn += [generator.choices(least, k=len(free)) for _ in range(count)]
-    found = [program.sizes]
-    found += [
+    tuples = [program.sizes]
+    tuples += [
         tuple(size if open_ else own for size, open_, own in zip(sizes, free, program.sizes, strict=True))
         for sizes in drawn
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(tuples))
 
 
 def _agree(program: OpenProgram, count: int) -> None:
@@ -250,9 +250,9 @@ def test_sizes_are_followed_through_long_programs() -> None:
     others = [value, np.zeros((3, 8, 8), np.float32), np.zeros(8, np.int32), np.int32(0), np.int32(1)]
     canonical = canonicalize(chain("dynamic_broadcast_in_dim ?", 400).encode(), "stablehlo", "strict")
     kernel = Kernel(_compile(canonical.spec_text, canonical.arg_spec.args))
-    found = kernel(value, *others)[0]
-    assert found.shape == (5, 8)
-    assert not found.any()
+    result = kernel(value, *others)[0]
+    assert result.shape == (5, 8)
+    assert not result.any()
 
 
 def test_a_tensor_of_open_size_that_repeats_a_complex_number_is_filled() -> None:

@@ -60,8 +60,8 @@ def _agree(seed: int, tuples: int) -> int:
             for kind in args
         ]
         arrays += [
-            np.frombuffer(one.content, NUMPY[one.type.dtype]).reshape(_shape(one.type))
-            for one in canonical.constants
+            np.frombuffer(constant.content, NUMPY[constant.type.dtype]).reshape(_shape(constant.type))
+            for constant in canonical.constants
         ]
         for got, expected in zip(of_all(*arrays), static(*arrays), strict=True):
             assert got.shape == expected.shape

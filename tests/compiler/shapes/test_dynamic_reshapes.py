@@ -32,9 +32,9 @@ def test_elements_that_do_not_fill_computed_sizes_are_refused_by_the_kernel() ->
   %r = stablehlo.dynamic_reshape %w, %s : (tensor<15xf32>, tensor<2xi32>) -> tensor<?x?xf32>
   return %r : tensor<?x?xf32>
 }"""
-    found = canonicalize(text.encode(), "stablehlo")
+    form = canonicalize(text.encode(), "stablehlo")
     options = CompileOptions(opt_level=1)
-    compiled = compile_spec(found.spec_text, found.arg_spec, "x86-64-v2", options, lambda _: None)
+    compiled = compile_spec(form.spec_text, form.arg_spec, "x86-64-v2", options, lambda _: None)
     kernel, numbers = Kernel(compiled), np.arange(15, dtype=np.float32)
     (got,) = kernel(np.zeros((3, 5), np.float32), numbers)
     np.testing.assert_array_equal(got, numbers.reshape(3, 5))

@@ -58,15 +58,15 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str, each: 
     random = np.random.default_rng(7)
     count = each * MORE
     short, long = (Kernel(_compiled(_chain(kind, number))) for number in (count // 2, count))
-    assert [_calls(one) for one in (short, long)] == [0, count]
+    assert [_calls(kernel) for kernel in (short, long)] == [0, count]
     others = _others(random)
     for size in (*SIZES, LARGE):
         x = random.uniform(0, 1, (size, 8))
         expected = short(short(x, *others)[0], *others)[0]
-        found = long(x, *others)[0]
-        assert np.isfinite(found).all()
-        assert size == 0 or found.any()
-        assert found.tobytes() == expected.tobytes(), size
+        result = long(x, *others)[0]
+        assert np.isfinite(result).all()
+        assert size == 0 or result.any()
+        assert result.tobytes() == expected.tobytes(), size
         host = threaded_host(3)
         assert long(x, *others, host=host)[0].tobytes() == expected.tobytes(), size
         assert host.calls or size < LARGE
@@ -122,9 +122,9 @@ def test_parts_of_two_symbols_between_neighbours(sizes: tuple[int, int]) -> None
     kernel = _turned(count)
     assert _calls(kernel) == count
     x = np.random.default_rng(8).normal(size=sizes).astype(np.float32)
-    found = kernel(x)[0]
-    assert found.tobytes() == _numpy_turned(x, count).tobytes()
-    assert kernel(x, host=threaded_host(3))[0].tobytes() == found.tobytes()
+    result = kernel(x)[0]
+    assert result.tobytes() == _numpy_turned(x, count).tobytes()
+    assert kernel(x, host=threaded_host(3))[0].tobytes() == result.tobytes()
 
 
 def _bits(kernel: Kernel, times: int, x: Array) -> bytes | str:
@@ -156,7 +156,7 @@ def _windows(count: int) -> str:
 def test_results_of_other_sizes_than_what_is_given() -> None:
     """Fewer rows than a window are refused as they are without parts."""
     short, long = (Kernel(_compiled(_windows(count))) for count in (MORE // 2, MORE))
-    assert [_calls(one) for one in (short, long)] == [0, MORE]
+    assert [_calls(kernel) for kernel in (short, long)] == [0, MORE]
     for size in (0, 1, 2, 3, 4, 31, 1009):
         x = np.random.default_rng(size).uniform(0, 1, (size, 8))
         expected = _bits(short, 2, x)
@@ -199,7 +199,7 @@ func.func private @run(%a: tensor<f64>, %b: tensor<f64>) -> tensor<f64> {{
 @pytest.mark.long
 def test_parts_whose_attributes_are_sizes() -> None:
     short, long = (Kernel(_compiled(_running(count))) for count in (MORE // 2, MORE))
-    assert [_calls(one) for one in (short, long)] == [0, MORE]
+    assert [_calls(kernel) for kernel in (short, long)] == [0, MORE]
     for size in (0, 1, 2, 3, 50, 1009, 70001):
         x = np.random.default_rng(size).normal(size=size)
         expected = _bits(short, 2, x)
@@ -224,7 +224,7 @@ def _complex_windows(count: int) -> str:
 @pytest.mark.long
 def test_parts_of_complex_numbers() -> None:
     short, long = (Kernel(_compiled(_complex_windows(count))) for count in (MORE // 2, MORE))
-    assert [_calls(one) for one in (short, long)] == [0, MORE]
+    assert [_calls(kernel) for kernel in (short, long)] == [0, MORE]
     for size in (0, 1, 2, 3, 64, 1009):
         x = np.random.default_rng(size).normal(size=(size, 2)).view(np.complex128)[:, 0]
         expected = _bits(short, 2, x)
@@ -260,8 +260,8 @@ def test_parts_inside_of_a_loop() -> None:
             expected = x
             for _ in range(turns * (MORE + 1)):
                 expected = -np.sort(expected, axis=0)
-            found, counted = kernel(x, np.uint32(turns))
-            assert found.tobytes() == expected.tobytes()
+            result, counted = kernel(x, np.uint32(turns))
+            assert result.tobytes() == expected.tobytes()
             assert counted == turns
 
 

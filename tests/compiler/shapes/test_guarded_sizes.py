@@ -29,7 +29,7 @@ class _Program:
         for number in (left, right):
             if number.isdigit() and f"%c{number} =" not in "\n".join(self.lines):
                 self.lines.append(f"%c{number} = stablehlo.constant dense<{number}> : {_I}")
-        left, right = (f"c{one}" if one.isdigit() else one for one in (left, right))
+        left, right = (f"c{side}" if side.isdigit() else side for side in (left, right))
         self.lines.append(f"%{name} = stablehlo.{op} %{left}, %{right} : {_I}")
 
     def shape(self, name: str) -> str:
@@ -52,12 +52,12 @@ class _Program:
         self.lines.append(f"%{name} = stablehlo.dynamic_pad {operands} : {kinds}")
 
     def kernel(self, *results: str) -> Kernel:
-        kinds, names = ", ".join([_V] * len(results)), ", ".join(f"%{one}" for one in results)
+        kinds, names = ", ".join([_V] * len(results)), ", ".join(f"%{name}" for name in results)
         body = "\n".join(self.lines)
         text = f"func.func @main({self.arguments}) -> ({kinds}) {{\n{body}\nreturn {names} : {kinds}\n}}"
-        found = canonicalize(text.encode(), "stablehlo")
+        form = canonicalize(text.encode(), "stablehlo")
         options = CompileOptions(opt_level=1)
-        return Kernel(compile_spec(found.spec_text, found.arg_spec, "x86-64-v2", options, lambda _: None))
+        return Kernel(compile_spec(form.spec_text, form.arg_spec, "x86-64-v2", options, lambda _: None))
 
 
 def _count(size: int) -> np.ndarray:
@@ -130,7 +130,7 @@ def test_sizes_that_agree_at_samples_only_are_told_apart() -> None:
     except UnsupportedOp:
         return
     for size in (0, 1, 127, 128, 129, 256):
-        assert [len(one) for one in kernel(_count(size))[:2]] == [size // 128 + 1, -(-size // 128)]
+        assert [len(array) for array in kernel(_count(size))[:2]] == [size // 128 + 1, -(-size // 128)]
 
 
 def test_the_range_of_a_product_of_numbers_below_zero() -> None:

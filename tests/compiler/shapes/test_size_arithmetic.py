@@ -28,14 +28,16 @@ class Table:
         self.symbols = SymbolTable(2, least, exact)
         self.required: list[tuple[Formula, Formula]] = []
         self.symbols.require_nonnegative = lambda formula: self.required.append((0, formula))
-        self.arithmetic = Arithmetic(self.symbols, lambda made, least: self.required.append((least, made)))
+        self.arithmetic = Arithmetic(self.symbols, lambda size, least: self.required.append((least, size)))
         self.pairs = [
             {"s0": a, "s1": b}
             for a in _SIZES
             for b in _SIZES
             if a >= least.get("s0", 0)
             and b >= least.get("s1", 0)
-            and all(one.check(f"s{index}").met({"s0": a, "s1": b}) for index, one in exact.items())
+            and all(
+                expression.check(f"s{index}").met({"s0": a, "s1": b}) for index, expression in exact.items()
+            )
         ]
         self.values: list[Value] = [
             (self.symbols.expansions[index] or f"s{index}", [pair[f"s{index}"] for pair in self.pairs], False)
@@ -49,15 +51,15 @@ class Table:
         """The result of an operation; none where it is not followed."""
         truth = op in _TRUTHS or op == "compare"
         try:
-            made = self.arithmetic.compute(
-                op, order, "i1" if truth else "i64", [[one[0]] for one in operands]
+            computed = self.arithmetic.compute(
+                op, order, "i1" if truth else "i64", [[operand[0]] for operand in operands]
             )
         except UnresolvedSize:
             return
-        if made is None:
+        if computed is None:
             return
-        rows = zip(*(one[1] for one in operands), strict=True)
-        self.values.append((made[0], [_value(op, order, row) for row in rows], truth))
+        rows = zip(*(operand[1] for operand in operands), strict=True)
+        self.values.append((computed[0], [_value(op, order, row) for row in rows], truth))
 
     def check(self) -> None:
         """Every value is right wherever all that is required holds."""
@@ -68,10 +70,10 @@ class Table:
                 wanted = expected[place]
                 if wanted is None:
                     continue
-                for one in (formula, self.symbols.without_remainders(formula)):
-                    assert self._at(one, pair) == wanted, (pair, self.symbols.expand(one))
-                    low, high = self.symbols.range(one)
-                    assert low <= wanted <= (wanted if high is None else high), (pair, one)
+                for expression in (formula, self.symbols.without_remainders(formula)):
+                    assert self._at(expression, pair) == wanted, (pair, self.symbols.expand(expression))
+                    low, high = self.symbols.range(expression)
+                    assert low <= wanted <= (wanted if high is None else high), (pair, expression)
 
     def _at(self, formula: Formula, pair: dict[str, int]) -> int:
         return evaluate(self.symbols.expand(formula), pair)
@@ -81,7 +83,7 @@ def _value(op: str, order: str, row: tuple[int | None, ...]) -> int | None:
     """What StableHLO says; None where something is divided by 0."""
     if None in row:
         return None
-    x = [one for one in row if one is not None]
+    x = [value for value in row if value is not None]
     if op in ("divide", "remainder") and x[1] == 0:
         return None
     match op:
@@ -136,7 +138,7 @@ def test_sizes_are_what_the_program_computes(data: st.DataObject) -> None:
     for number in draw(st.lists(st.integers(-6, 20), min_size=3, max_size=3)):
         table.number(number)
     for _ in range(draw(st.integers(1, 8))):
-        integers, truths = ([one for one in table.values if one[2] is truth] for truth in (False, True))
+        integers, truths = ([value for value in table.values if value[2] is truth] for truth in (False, True))
         names: list[str] = [*_INTEGERS, "divide"] + ([*_TRUTHS, "select"] if truths else [])
         op = draw(st.sampled_from(names))
         if op == "select":

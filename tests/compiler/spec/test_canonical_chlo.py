@@ -152,9 +152,9 @@ def test_implicit_broadcasts_are_views(broadcasting: str, plain: str) -> None:
 def test_comparisons_broadcast_too() -> None:
     arguments = f"%x: {T}, %v: tensor<7xf32>"
     result = "tensor<2x7xi1>"
-    one = f'%r = "chlo.broadcast_compare"(%x, %v) {{comparison_direction = #chlo<comparison_direction GT>}} : ({T}, tensor<7xf32>) -> {result}'
+    short = f'%r = "chlo.broadcast_compare"(%x, %v) {{comparison_direction = #chlo<comparison_direction GT>}} : ({T}, tensor<7xf32>) -> {result}'
     two = f"%b = stablehlo.broadcast_in_dim %v, dims = [1] : (tensor<7xf32>) -> {T}\n%r = stablehlo.compare LT, %b, %x : ({T}, {T}) -> {result}"
-    assert spec(one, arguments, result) == spec(two, arguments, result)
+    assert spec(short, arguments, result) == spec(two, arguments, result)
 
 
 def test_legalized_programs_compute_the_same() -> None:

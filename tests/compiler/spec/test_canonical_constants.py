@@ -33,16 +33,16 @@ FORMS = [
 
 @pytest.mark.parametrize(("format", "op", "make"), FORMS)
 def test_resources_are_their_content(format: str, op: str, make: type[bytes]) -> None:
-    one = canonicalize(make(ONE_TWO, op), format)  # pyright: ignore
+    form = canonicalize(make(ONE_TWO, op), format)  # pyright: ignore
     other = canonicalize(make(ONE_THREE, op), format)  # pyright: ignore
     renamed = canonicalize(make(ONE_TWO, op, "weights"), format)  # pyright: ignore
     written = canonicalize(
         make("", op.replace("VALUE", "dense<[1.0, 2.0]>")).partition(b"{-#")[0],  # pyright: ignore
         format,
     )
-    assert one.spec_digest != other.spec_digest
-    assert one.spec_text == renamed.spec_text == written.spec_text
-    assert canonicalize(render(one.spec_text, one.arg_spec).encode(), format).spec_text == one.spec_text
+    assert form.spec_digest != other.spec_digest
+    assert form.spec_text == renamed.spec_text == written.spec_text
+    assert canonicalize(render(form.spec_text, form.arg_spec).encode(), format).spec_text == form.spec_text
 
 
 def test_a_constant_is_one_whatever_dialect_writes_it() -> None:

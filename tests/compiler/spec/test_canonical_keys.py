@@ -188,16 +188,18 @@ def test_a_symmetric_value_is_its_transpose_but_a_difference_is_not() -> None:
 )
 def test_views_written_differently_meet(first: str, second: str) -> None:
     end = "\nreturn %r : tensor<3x4xf32>"
-    one, other = pair(first + end, second + end, "%x: tensor<3x4xf32>, %v: tensor<4xf32>", "tensor<3x4xf32>")
-    assert one == other
+    plain, other = pair(
+        first + end, second + end, "%x: tensor<3x4xf32>, %v: tensor<4xf32>", "tensor<3x4xf32>"
+    )
+    assert plain == other
 
 
 def test_broadcasting_along_another_axis_is_another_program() -> None:
     end = "\n%r = stablehlo.add %x, %b : tensor<4x4xf32>\nreturn %r : tensor<4x4xf32>"
     make = "%b = stablehlo.broadcast_in_dim %v, dims = [{}] : (tensor<4xf32>) -> tensor<4x4xf32>"
     arguments = "%x: tensor<4x4xf32>, %v: tensor<4xf32>"
-    one, other = pair(make.format(0) + end, make.format(1) + end, arguments, "tensor<4x4xf32>")
-    assert one != other
+    first, other = pair(make.format(0) + end, make.format(1) + end, arguments, "tensor<4x4xf32>")
+    assert first != other
 
 
 def test_annotations_are_not_part_of_the_key() -> None:
@@ -205,8 +207,8 @@ def test_annotations_are_not_part_of_the_key() -> None:
     annotated = """%s = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "{replicated}"} : (tensor<4xf32>) -> tensor<4xf32>
       %r = stablehlo.tanh %s {mhlo.frontend_attributes = {a = "b"}} : tensor<4xf32>
       return %r : tensor<4xf32>"""
-    one, other = pair(plain, annotated, "%x: tensor<4xf32>", "tensor<4xf32>")
-    assert one == other
+    first, other = pair(plain, annotated, "%x: tensor<4xf32>", "tensor<4xf32>")
+    assert first == other
 
 
 def test_random_draws_stay_two() -> None:
@@ -217,8 +219,8 @@ def test_random_draws_stay_two() -> None:
       %b = stablehlo.rng %l, %h, %n, distribution = UNIFORM : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
       """
     two = body + "%r = stablehlo.subtract %a, %b : tensor<4xf32>\nreturn %r : tensor<4xf32>"
-    one = body + "%r = stablehlo.subtract %a, %a : tensor<4xf32>\nreturn %r : tensor<4xf32>"
-    first, second = pair(one, two, "", "tensor<4xf32>")
+    shared = body + "%r = stablehlo.subtract %a, %a : tensor<4xf32>\nreturn %r : tensor<4xf32>"
+    first, second = pair(shared, two, "", "tensor<4xf32>")
     assert first != second
 
 

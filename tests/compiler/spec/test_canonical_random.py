@@ -23,7 +23,7 @@ _OPERANDS = re.compile(r'"\((%[\w#]+), (%[\w#]+)\)  :')
 
 def mutants(text: str, rng: random.Random, count: int) -> list[str]:
     """Programs that differ from ``text`` in one place, and may mean something else."""
-    found: list[str] = []
+    texts: list[str] = []
     for _ in range(count):
         pattern = rng.choice([_OP, _OP, _DIRECTION, _PERMUTATION, _NUMBER, _OPERANDS])
         places = list(pattern.finditer(text))
@@ -39,8 +39,8 @@ def mutants(text: str, rng: random.Random, count: int) -> list[str]:
             changed = whole.replace(first, str(int(first) ^ 1))
         else:
             changed = whole.replace(first, "?").replace(match[2], first).replace("?", match[2])
-        found.append(text[: match.start()] + changed + text[match.end() :])
-    return found
+        texts.append(text[: match.start()] + changed + text[match.end() :])
+    return texts
 
 
 def _digest(text: str) -> bytes | None:

@@ -34,9 +34,9 @@ def both_ways(text: str, arguments: list[str]) -> list[str]:
     form = canonicalize(text.encode(), "stablehlo")
     again = render(form.spec_text, form.arg_spec)
     assert canonicalize(again.encode(), "stablehlo").spec_text == form.spec_text
-    one, other = evaluate([(text, arguments), (again, arguments)])
-    assert one == other
-    return one
+    before, after = evaluate([(text, arguments), (again, arguments)])
+    assert before == after
+    return before
 
 
 def test_a_region_that_does_not_commute_sees_the_order_of_the_dims() -> None:
@@ -121,8 +121,8 @@ def test_each_row_of_a_reduction_of_reductions_has_a_start(
     form = canonicalize(text(start), "stablehlo", numerics)
     again = render(form.spec_text, form.arg_spec)
     x = [f"dense<{zero}> : tensor<3x4x{element}>"]
-    one, other = evaluate([(text(start).decode(), x), (again, x)])
-    assert one == other
+    before, after = evaluate([(text(start).decode(), x), (again, x)])
+    assert before == after
     merged = canonicalize(text(zero), "stablehlo", numerics).spec_text.count(" = reduce ") == 1
     assert merged == (op == "xor" or numerics == "default")
 
@@ -153,8 +153,8 @@ def test_an_integer_that_wraps_is_not_the_number_of_elements(
     text = divided(size, element, count)
     form = canonicalize(text.encode(), "stablehlo")
     x = [f"dense<1.0> : tensor<{size}xf32>"]
-    one, other = evaluate([(text, x), (render(form.spec_text, form.arg_spec), x)])
-    assert one == other
+    before, after = evaluate([(text, x), (render(form.spec_text, form.arg_spec), x)])
+    assert before == after
     assert (" = extent" in form.spec_text) == known
 
 
@@ -184,8 +184,8 @@ def test_more_elements_than_f16_counts(size: int, divisor: str, known: bool) -> 
     text = of_halves(size, divisor)
     form = canonicalize(text.encode(), "stablehlo")
     x = [f"dense<1.0> : tensor<{size}xf16>"]
-    one, other = evaluate([(text, x), (render(form.spec_text, form.arg_spec), x)])
-    assert one == other
+    before, after = evaluate([(text, x), (render(form.spec_text, form.arg_spec), x)])
+    assert before == after
     assert (" = extent" in form.spec_text) == known
 
 
@@ -199,5 +199,5 @@ def test_where_a_reduction_starts_is_not_what_it_repeats() -> None:
     return %r : tensor<5x4xi8> }"""
     form = canonicalize(text.encode(), "stablehlo")
     arguments = ["dense<3> : tensor<5x4xi8>", "dense<7> : tensor<i8>"]
-    one, other = evaluate([(text, arguments), (render(form.spec_text, form.arg_spec), arguments)])
-    assert one == other
+    before, after = evaluate([(text, arguments), (render(form.spec_text, form.arg_spec), arguments)])
+    assert before == after

@@ -424,8 +424,8 @@ def answers(pairs: list[tuple[str, str]]) -> list[bool]:
         types = canonicalize(pair[0].encode(), "stablehlo").arg_spec.args
         arguments = [special(t, 10 * i + k) for k, t in enumerate(types)]
         jobs += [(text, arguments) for text in pair]
-    found = evaluate(jobs)
-    return [found[2 * i] == found[2 * i + 1] for i in range(len(pairs))]
+    results = evaluate(jobs)
+    return [results[2 * i] == results[2 * i + 1] for i in range(len(pairs))]
 
 
 @pytest.mark.sampled(4)

@@ -431,12 +431,12 @@ def test_rendered_programs_compute_the_same_bits() -> None:
 
 
 def test_weights_are_not_part_of_the_spec_but_of_the_binding() -> None:
-    one = canonical(CASES["lifted constants"])
+    first = canonical(CASES["lifted constants"])
     other = canonical(CASES["lifted constants"].replace("299.0", "298.5"))
-    assert one.spec_text == other.spec_text
-    assert {c.digest for c in one.constants} != {c.digest for c in other.constants}
-    assert [c.position for c in one.constants] == [0, 1]
-    assert [len(c.content) for c in one.constants] == [1200, 1200]
+    assert first.spec_text == other.spec_text
+    assert {c.digest for c in first.constants} != {c.digest for c in other.constants}
+    assert [c.position for c in first.constants] == [0, 1]
+    assert [len(c.content) for c in first.constants] == [1200, 1200]
 
 
 def test_small_constants_are_part_of_the_spec_exactly() -> None:

@@ -96,8 +96,8 @@ def test_another_element_type_is_a_matter_of_the_arguments_only():
 
 
 def test_under_other_arguments_a_differing_operation_is_found_all_the_same():
-    found = sentences(spec(BODY), spec(BODY.replace("tanh", "logistic"), "f64"))
-    assert any("tanh" in sentence and "logistic" in sentence for sentence in found)
+    differences = sentences(spec(BODY), spec(BODY.replace("tanh", "logistic"), "f64"))
+    assert any("tanh" in sentence and "logistic" in sentence for sentence in differences)
 
 
 def test_the_numerics_class_is_named():
@@ -222,10 +222,10 @@ def test_the_nearest_come_first():
         spec(BODY.replace("tanh", "logistic")),
         spec(BODY, numerics="strict"),
     ]
-    found = nearest_specs(yours, candidates, 4)
-    assert [each.index for each in found] == [4, 2, 3, 1]
-    assert [each.distance for each in found] == sorted(each.distance for each in found)
-    assert all(each.differences for each in found)
+    ranked = nearest_specs(yours, candidates, 4)
+    assert [each.index for each in ranked] == [4, 2, 3, 1]
+    assert [each.distance for each in ranked] == sorted(each.distance for each in ranked)
+    assert all(each.differences for each in ranked)
     assert distance(yours, yours) == 0
     assert distance(yours, yours.replace("family=stablehlo", "family=linalg")) == 1000
 

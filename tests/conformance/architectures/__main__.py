@@ -26,17 +26,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.architectures")
     parser.add_argument("names", nargs="*", default=list(MODELS))
     parser.add_argument("--in-process", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     counts: Counter[str] = Counter()
     sys.stdout.write("| model | parameters | result | difference | export s | compile s |\n")
     sys.stdout.write("| --- | --- | --- | --- | --- | --- |\n")
-    with contextlib.nullcontext(InProcess()) if given.in_process else _served() as client:
-        for name in given.names:
-            found = outcome(client, name)
-            counts[found.how] += 1
+    with contextlib.nullcontext(InProcess()) if options.in_process else _served() as client:
+        for name in options.names:
+            result = outcome(client, name)
+            counts[result.how] += 1
             sys.stdout.write(
-                f"| {name} | {found.parameters} | {found.how} {found.why[:300]} | {found.apart:.1e} | "
-                f"{found.export_s:.1f} | {found.compile_s:.1f} |\n"
+                f"| {name} | {result.parameters} | {result.how} {result.why[:300]} | {result.apart:.1e} | "
+                f"{result.export_s:.1f} | {result.compile_s:.1f} |\n"
             )
             sys.stdout.flush()
     sys.stdout.write(f"\n{dict(counts)}\n")

@@ -56,7 +56,7 @@ MODELS: dict[str, Callable[[], Made]] = {
 }
 
 
-def made(name: str) -> Made:
+def instantiate(name: str) -> Made:
     """The model in inference mode, and its inputs."""
     with torch.random.fork_rng():
         torch.manual_seed(zlib.crc32(name.encode()))

@@ -11,10 +11,10 @@ from torch.nn import functional
 
 def norm(channels: int) -> nn.BatchNorm2d:
     """Batch norm of inference with statistics that are not 0 and 1."""
-    made = nn.BatchNorm2d(channels)
-    made.running_mean = torch.randn(channels) * 0.1
-    made.running_var = torch.rand(channels) + 0.5
-    return made
+    norm_layer = nn.BatchNorm2d(channels)
+    norm_layer.running_mean = torch.randn(channels) * 0.1
+    norm_layer.running_var = torch.rand(channels) + 0.5
+    return norm_layer
 
 
 def block(channels: int, out: int, size: int = 3, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -107,8 +107,8 @@ class Inverted(nn.Module):
         self.residual = stride == 1 and channels == out
 
     def forward(self, x: Any) -> Any:
-        made = self.parts(x)
-        return x + made if self.residual else made
+        branch = self.parts(x)
+        return x + branch if self.residual else branch
 
 
 class Mobile(nn.Module):
@@ -256,6 +256,6 @@ class Autoencoder(nn.Module):
     def forward(self, x: Any, noise: Any) -> Any:
         features = self.encoder(x)
         mean, logs = self.mean(features), self.deviation(features)
-        made = self.decoder(mean + noise * torch.exp(0.5 * logs))
+        image = self.decoder(mean + noise * torch.exp(0.5 * logs))
         divergence = -0.5 * torch.sum(1 + logs - mean.pow(2) - logs.exp(), 1)
-        return torch.sigmoid(made), functional.binary_cross_entropy_with_logits(made, x), divergence
+        return torch.sigmoid(image), functional.binary_cross_entropy_with_logits(image, x), divergence

@@ -85,7 +85,7 @@ class Recommender(nn.Module):
 
     def forward(self, dense: Any, first: Any, second: Any) -> Any:
         x = self.bottom(dense)
-        parts = [x, *(bag(given) for bag, given in zip(self.bags, (first, second), strict=True))]
+        parts = [x, *(bag(tokens) for bag, tokens in zip(self.bags, (first, second), strict=True))]
         stacked = torch.stack(parts, 1)
         products = torch.bmm(stacked, stacked.transpose(1, 2))
         chosen = products[:, self.pairs[0], self.pairs[1]]

@@ -23,19 +23,22 @@ _TABLE = re.compile(r"\| model \| parameters .*?(?=\n\n)", re.DOTALL)
 
 def table(texts: Iterable[str]) -> str:
     """The page's table. Raises ``SystemExit`` where a model is missing or not right."""
-    found = {match[1]: match for text in texts for match in _ROW.finditer(text)}
-    missing = [name for name in MODELS if name not in found]
+    rows_by_name = {match[1]: match for text in texts for match in _ROW.finditer(text)}
+    missing = [name for name in MODELS if name not in rows_by_name]
     if missing:
         raise SystemExit(f"not right, or not there: {', '.join(missing)}")
-    rows = (f"| {name} | {int(found[name][2]):,} | {found[name][3]} | {found[name][4]} |" for name in MODELS)
+    rows = (
+        f"| {name} | {int(rows_by_name[name][2]):,} | {rows_by_name[name][3]} | {rows_by_name[name][4]} |"
+        for name in MODELS
+    )
     return _HEAD + "\n".join(rows)
 
 
 def main() -> None:
-    made = table(Path(name).read_text() for name in sys.argv[1:])
+    new_table = table(Path(name).read_text() for name in sys.argv[1:])
     text = PAGE.read_text()
     assert _TABLE.search(text) is not None
-    PAGE.write_text(_TABLE.sub(lambda _: made, text, count=1))
+    PAGE.write_text(_TABLE.sub(lambda _: new_table, text, count=1))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import torch
 
 from kcache_compiler.errors import CompilerError
 from kcache_grpc.errors import KcacheError
-from tests.conformance.architectures.corpus import made
+from tests.conformance.architectures.corpus import instantiate
 from tests.conformance.torch_ops.harness.judge import kernel_of
 
 #: Largest difference, relative to the largest number of the result, that counts as right for f32.
@@ -42,7 +42,7 @@ class InProcess:
 
 def outcome(client: Any, name: str) -> Outcome:
     """What becomes of a model; ``client`` is a ``kcache_grpc.Client`` or an ``InProcess``."""
-    module, inputs = made(name)
+    module, inputs = instantiate(name)
     count = sum(p.numel() for p in module.parameters())
     started = time.perf_counter()
     with torch.no_grad():
@@ -55,7 +55,7 @@ def outcome(client: Any, name: str) -> Outcome:
         return Outcome(name, "refused", str(error), 0.0, count, between - started, 0.0)
     compiled = time.perf_counter()
     expected = expected if isinstance(expected, tuple) else (expected,)
-    if any(one.numel() > 1 and float(one.double().std()) == 0 for one in expected):
+    if any(result.numel() > 1 and float(result.double().std()) == 0 for result in expected):
         return Outcome(name, "constant", "", 0.0, count, between - started, compiled - between)
     with torch.no_grad():
         results = kernel(*inputs)

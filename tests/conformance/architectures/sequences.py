@@ -71,9 +71,9 @@ class Mamba(nn.Module):
         decay = torch.exp(step.unsqueeze(-1) * -torch.exp(self.logs))
         pushed = step.unsqueeze(-1) * into.unsqueeze(2) * inner.unsqueeze(-1)
         state = torch.zeros_like(pushed[:, 0])
-        made: list[Any] = []
+        outputs: list[Any] = []
         for t in range(length):
             state = decay[:, t] * state + pushed[:, t]
-            made.append(torch.einsum("bds,bs->bd", state, outof[:, t]))
-        y = torch.stack(made, 1) + inner * self.skip
+            outputs.append(torch.einsum("bds,bs->bd", state, outof[:, t]))
+        y = torch.stack(outputs, 1) + inner * self.skip
         return self.out(y * functional.silu(gate))

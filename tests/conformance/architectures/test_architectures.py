@@ -18,13 +18,13 @@ SAMPLE = ("Llama", "graph convolution", "DLRM")
 @pytest.mark.long
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_few(client: kcache.Client, name: str) -> None:
-    found = outcome(client, name)
-    assert found.how == "right", found
+    result = outcome(client, name)
+    assert result.how == "right", result
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in SAMPLE])
 def test_the_others(client: kcache.Client, name: str) -> None:
-    found = outcome(client, name)
-    assert found.how == "right", found
+    result = outcome(client, name)
+    assert result.how == "right", result

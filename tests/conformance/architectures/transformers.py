@@ -200,11 +200,11 @@ class T5Attention(nn.Module):
     def buckets(self, length: int) -> Any:
         places = torch.arange(length)
         apart = places[None, :] - places[:, None]
-        found = (apart > 0).long() * 8
+        bucket = (apart > 0).long() * 8
         apart = apart.abs()
         far = 4 + (torch.log(apart.float() / 4) / math.log(32 / 4) * 4).long()
         far = torch.min(far, torch.full_like(far, 7))
-        return found + torch.where(apart < 4, apart, far)
+        return bucket + torch.where(apart < 4, apart, far)
 
     def forward(self, x: Any) -> Any:
         query, key, value = (split_heads(f(x)) for f in (self.query, self.key, self.value))
@@ -303,8 +303,8 @@ class Experts(nn.Module):
         weights = weights / weights.sum(-1, keepdim=True)
         routes = (functional.one_hot(chosen, 4) * weights.unsqueeze(-1)).sum(-2)
         inner = functional.silu(torch.einsum("btd,edf->btef", y, self.up))
-        made = torch.einsum("btef,efd->bted", inner, self.down)
-        return x + (made * routes.unsqueeze(-1)).sum(2), chosen
+        expert = torch.einsum("btef,efd->bted", inner, self.down)
+        return x + (expert * routes.unsqueeze(-1)).sum(2), chosen
 
 
 class Translator(nn.Module):

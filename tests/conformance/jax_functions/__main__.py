@@ -30,23 +30,25 @@ def main() -> int:
     parser.add_argument("--record", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("names", nargs="*")
-    given = parser.parse_args()
-    part, of = map(int, given.part.split("/"))
-    names: list[str] = given.names or list(FUNCTIONS)[part - 1 :: of]
-    record = Record(given.record)
-    left = [name for name in names if (given.mode, name) not in record.outcomes]
-    end = time.monotonic() + given.seconds
-    for found in driven(left, given.mode):
-        record.add(given.mode, found)
-        for one in found:
-            if one.how in BAD:
-                sys.stdout.write(f"| {one.name} | {one.what} | {one.how} | {one.why[:300]} |\n")
+    options = parser.parse_args()
+    part, of = map(int, options.part.split("/"))
+    names: list[str] = options.names or list(FUNCTIONS)[part - 1 :: of]
+    record = Record(options.record)
+    left = [name for name in names if (options.mode, name) not in record.outcomes]
+    end = time.monotonic() + options.seconds
+    for outcomes in driven(left, options.mode):
+        record.add(options.mode, outcomes)
+        for outcome in outcomes:
+            if outcome.how in BAD:
+                sys.stdout.write(
+                    f"| {outcome.name} | {outcome.what} | {outcome.how} | {outcome.why[:300]} |\n"
+                )
                 sys.stdout.flush()
         if time.monotonic() > end:
             break
-    summary = record.summary(given.mode, names)
+    summary = record.summary(options.mode, names)
     sys.stdout.write(summary.text() + "\n")
-    return int(any(one.how != "refused" for one in summary.bad))
+    return int(any(item.how != "refused" for item in summary.bad))
 
 
 if __name__ == "__main__":

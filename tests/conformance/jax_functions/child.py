@@ -29,13 +29,13 @@ def main() -> None:
 
 def _judged(name: str, mode: str) -> list[tuple[str, str, str]]:
     """What, how and why; an exception of JAX or of ours is an ``error``."""
-    found: list[tuple[str, str, str]] = []
+    judgements: list[tuple[str, str, str]] = []
     try:
-        found.extend((one.what, one.how, one.why) for one in outcomes([name], mode))
+        judgements.extend((outcome.what, outcome.how, outcome.why) for outcome in outcomes([name], mode))
     except Exception as error:
-        what = "gradient" if found else "forward"
-        found.append((what, "error", f"{type(error).__name__}: {str(error)[:300]}"))
-    return found
+        what = "gradient" if judgements else "forward"
+        judgements.append((what, "error", f"{type(error).__name__}: {str(error)[:300]}"))
+    return judgements
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Compiled(NamedTuple):
 
 def compiled(exported: Any) -> Compiled:
     """As the client takes it. Raises what the compiler raises."""
-    found = canonicalize(lifted_artifact(exported)[0], "stablehlo")
-    made = compile_spec(found.spec_text, found.arg_spec, TARGET, CompileOptions(), lambda _: None)
-    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
-    return Compiled(Kernel(made), exported.module_kept_var_idx, constants)
+    form = canonicalize(lifted_artifact(exported)[0], "stablehlo")
+    compiled_kernel = compile_spec(form.spec_text, form.arg_spec, TARGET, CompileOptions(), lambda _: None)
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in form.constants]
+    return Compiled(Kernel(compiled_kernel), exported.module_kept_var_idx, constants)

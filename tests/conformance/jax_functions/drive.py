@@ -24,7 +24,7 @@ def driven(
             child = child or _child(judge, mode)
             answer = _asked(child, name)
             if answer:
-                yield [Outcome(name, *one) for one in json.loads(answer)]
+                yield [Outcome(name, *fields) for fields in json.loads(answer)]
                 continue
             child.kill()
             child.communicate()

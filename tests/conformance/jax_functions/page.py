@@ -130,15 +130,15 @@ def _shares(record: Record) -> str:
     rows.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for mode in MODES:
         for module in (*_MODULES, ""):
-            found = [one for one in _found(record, mode, module) if one[0].how != "undefined"]
-            if not found:
+            groups = [group for group in _found(record, mode, module) if group[0].how != "undefined"]
+            if not groups:
                 continue
-            bad = sum(any(one.how in BAD for one in outcomes) for outcomes in found)
-            counts = Counter((one.what, one.how) for outcomes in found for one in outcomes)
+            bad = sum(any(outcome.how in BAD for outcome in outcomes) for outcomes in groups)
+            counts = Counter((outcome.what, outcome.how) for outcomes in groups for outcome in outcomes)
             title = f"`{_MODULES[module]}`" if module else "all"
-            right = len(found) - bad
+            right = len(groups) - bad
             rows.append(
-                f"| `{mode}` | {title} | {len(found)} | {right} | {right / len(found):.1%} | "
+                f"| `{mode}` | {title} | {len(groups)} | {right} | {right / len(groups):.1%} | "
                 f"{counts['forward', 'right']} | {counts['gradient', 'right']} | "
                 f"{counts['gradient', 'undefined']} |"
             )
@@ -150,25 +150,28 @@ def _failures(record: Record) -> str:
     for mode in MODES:
         for outcomes in _found(record, mode):
             rows += [
-                f"| `{mode}` | `{one.name}` | {one.what} | {_SHOWN.get(one.how, one.how)} | {_why(one)} |"
-                for one in outcomes
-                if one.how in BAD
+                f"| `{mode}` | `{outcome.name}` | {outcome.what} | {_SHOWN.get(outcome.how, outcome.how)} | {_why(outcome)} |"
+                for outcome in outcomes
+                if outcome.how in BAD
             ]
     return "\n".join(rows) if len(rows) > 2 else "Nothing."
 
 
 def _near(record: Record) -> str:
     """Of the mode ``edges``: right outcomes with a reason."""
-    found = [
-        one for outcomes in _found(record, "edges") for one in outcomes if one.how == "right" and one.why
+    near = [
+        outcome
+        for outcomes in _found(record, "edges")
+        for outcome in outcomes
+        if outcome.how == "right" and outcome.why
     ]
-    rows = [f"| `{one.name}` | {one.what} | {_why(one)} |" for one in found]
+    rows = [f"| `{outcome.name}` | {outcome.what} | {_why(outcome)} |" for outcome in near]
     head = ["| function | what | first value that is further off |", "| --- | --- | --- |"]
     return "\n".join([*head, *rows]) if rows else "Nothing."
 
 
-def _why(one: Outcome) -> str:
-    text = re.sub(r' at "?-"?:\d+:\d+', "", one.why.split("\n")[0])
+def _why(outcome: Outcome) -> str:
+    text = re.sub(r' at "?-"?:\d+:\d+', "", outcome.why.split("\n")[0])
     return text.replace("|", "\\|")[:200]
 
 
@@ -176,10 +179,10 @@ def _undefined(record: Record) -> str:
     parts: list[str] = []
     for mode in MODES:
         reasons = Counter(
-            (one.what, _reason(one))
+            (outcome.what, _reason(outcome))
             for outcomes in _found(record, mode)
-            for one in outcomes
-            if one.how == "undefined"
+            for outcome in outcomes
+            if outcome.how == "undefined"
         )
         parts += [
             f"| `{mode}` | {what} | {reason} | {count} |" for (what, reason), count in reasons.most_common()
@@ -187,10 +190,12 @@ def _undefined(record: Record) -> str:
     return "\n".join(["| mode | what | why | functions |", "| --- | --- | --- | --- |", *parts])
 
 
-def _reason(one: Outcome) -> str:
-    if not one.why.startswith("JAX:"):
-        return one.why
-    return "JAX does not differentiate it" if "ifferentia" in one.why else "JAX does not trace or export it"
+def _reason(outcome: Outcome) -> str:
+    if not outcome.why.startswith("JAX:"):
+        return outcome.why
+    return (
+        "JAX does not differentiate it" if "ifferentia" in outcome.why else "JAX does not trace or export it"
+    )
 
 
 def _names() -> str:

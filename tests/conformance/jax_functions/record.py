@@ -20,16 +20,21 @@ class Record:
         self.outcomes: dict[tuple[str, str], list[Outcome]] = {}
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
-                mode, name, found = json.loads(line)
-                self.outcomes[mode, name] = [Outcome(name, *one) for one in found]
+                mode, name, rows = json.loads(line)
+                self.outcomes[mode, name] = [Outcome(name, *fields) for fields in rows]
 
-    def add(self, mode: str, found: list[Outcome]) -> None:
+    def add(self, mode: str, outcomes: list[Outcome]) -> None:
         """Keep the outcomes of one function."""
-        name = found[0].name
-        self.outcomes[mode, name] = found
+        name = outcomes[0].name
+        self.outcomes[mode, name] = outcomes
         if self._path is not None:
             with self._path.open("a") as file:
-                file.write(json.dumps([mode, name, [[one.what, one.how, one.why] for one in found]]) + "\n")
+                file.write(
+                    json.dumps(
+                        [mode, name, [[outcome.what, outcome.how, outcome.why] for outcome in outcomes]]
+                    )
+                    + "\n"
+                )
 
     def summary(self, mode: str, names: list[str]) -> Summary:
         """What became of those functions of ``names`` that were run."""
@@ -39,12 +44,12 @@ class Record:
 class Summary:
     """Counts over functions."""
 
-    def __init__(self, found: list[list[Outcome]]) -> None:
-        self.functions = len(found)
-        self.bad = [one for outcomes in found for one in outcomes if one.how in BAD]
-        self.failed = len({one.name for one in self.bad})
+    def __init__(self, groups: list[list[Outcome]]) -> None:
+        self.functions = len(groups)
+        self.bad = [outcome for outcomes in groups for outcome in outcomes if outcome.how in BAD]
+        self.failed = len({outcome.name for outcome in self.bad})
         self.counts = {
-            what: Counter(one.how for outcomes in found for one in outcomes if one.what == what)
+            what: Counter(outcome.how for outcomes in groups for outcome in outcomes if outcome.what == what)
             for what in ("forward", "gradient")
         }
 

@@ -17,7 +17,7 @@ from tests.conformance.jax_functions.compare import apart
 from tests.conformance.jax_functions.compiled import compiled
 from tests.conformance.jax_functions.functions import of_lax, of_linalg, of_nn, of_numpy, of_rest
 from tests.conformance.jax_functions.symbolic import NoExport, at_sizes
-from tests.conformance.jax_functions.values import made
+from tests.conformance.jax_functions.values import argument
 from tests.ops.harness.reference import ReferenceError, ReferenceInterpreter
 
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -66,12 +66,12 @@ def outcomes(names: list[str], mode: str = "f32") -> Iterator[Outcome]:
 
 
 def _outcome(name: str, what: str, mode: str) -> tuple[str, str]:
-    function, *given = FUNCTIONS[name]
-    arguments = [made(name, index, one, mode) for index, one in enumerate(given)]
+    function, *specs = FUNCTIONS[name]
+    arguments = [argument(name, index, spec, mode) for index, spec in enumerate(specs)]
     try:
         tried = function if what == "forward" else _gradient(function, arguments)
         if mode == "symbolic":
-            why = at_sizes(name, tried, given)
+            why = at_sizes(name, tried, specs)
         elif mode == "edges":
             return _among_edges(tried, arguments)
         else:
@@ -89,8 +89,8 @@ def _gradient(function: Callable[..., Any], arguments: list[Any]) -> Callable[..
     if not over:
         raise Undefined("no argument of floats")
 
-    def total(*given: Any) -> Any:
-        parts = [x for x in jax.tree.leaves(function(*given)) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    def total(*arrays: Any) -> Any:
+        parts = [x for x in jax.tree.leaves(function(*arrays)) if jnp.issubdtype(x.dtype, jnp.inexact)]
         if not parts:
             raise Undefined("no result of floats")
         return sum(jnp.sum(jnp.real(x) * _weights(x.shape)) for x in parts)
@@ -121,7 +121,7 @@ def _weights(shape: tuple[Any, ...]) -> Any:
 
 
 def _differs(function: Callable[..., Any], arguments: list[Any]) -> str:
-    jitted = jax.jit(lambda *given: jax.tree.leaves(function(*given)))
+    jitted = jax.jit(lambda *arrays: jax.tree.leaves(function(*arrays)))
     exported = jax.export.export(jitted)(*arguments)
     got = compiled(exported)(arguments)
     widest = 4 if _ROUNDS.search(exported.mlir_module()) else 8
@@ -130,7 +130,7 @@ def _differs(function: Callable[..., Any], arguments: list[Any]) -> str:
 
 def _among_edges(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, str]:
     """How and why. Right with a reason: numbers of the size of the largest agree, smaller ones not all."""
-    jitted = jax.jit(lambda *given: jax.tree.leaves(function(*given)))
+    jitted = jax.jit(lambda *arrays: jax.tree.leaves(function(*arrays)))
     exported = jax.export.export(jitted)(*arguments)
     if re.search("@lapack_|stablehlo.fft", exported.mlir_module()):
         raise Undefined("LAPACK or an FFT: where NaN and infinities spread is their algorithm's")
@@ -155,9 +155,9 @@ def _defined(exported: Any, arguments: list[Any], like: list[np.ndarray]) -> lis
     interpreter = ReferenceInterpreter()
     kept = [np.ascontiguousarray(arguments[index]).tobytes() for index in exported.module_kept_var_idx]
     try:
-        found = interpreter.evaluate(exported.mlir_module(), kept)
+        contents = interpreter.evaluate(exported.mlir_module(), kept)
     except ReferenceError:
         return None
     finally:
         interpreter.close()
-    return [np.frombuffer(x, y.dtype).reshape(y.shape) for x, y in zip(found, like, strict=True)]
+    return [np.frombuffer(x, y.dtype).reshape(y.shape) for x, y in zip(contents, like, strict=True)]

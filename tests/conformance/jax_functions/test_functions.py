@@ -18,20 +18,20 @@ SAMPLE = ("jnp.interp", "lax.cumlogsumexp", "nn.softmax")
 _PARTS = 16
 
 
-def bad(found: list[Outcome]) -> list[Outcome]:
-    return [one for one in found if one.how in BAD]
+def bad(results: list[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in results if outcome.how in BAD]
 
 
 def test_a_few() -> None:
-    found = list(outcomes(list(SAMPLE)))
-    assert bad(found) == []
-    assert [one.how for one in found] == ["right"] * 2 * len(SAMPLE)
+    results = list(outcomes(list(SAMPLE)))
+    assert bad(results) == []
+    assert [outcome.how for outcome in results] == ["right"] * 2 * len(SAMPLE)
 
 
 @pytest.mark.parametrize("name", ["nn.relu", "lax.reduce_window max"])
 def test_one_with_sizes_that_are_symbols(name: str) -> None:
-    found = list(outcomes([name], "symbolic"))
-    assert [one.how for one in found] == ["right", "right"]
+    results = list(outcomes([name], "symbolic"))
+    assert [outcome.how for outcome in results] == ["right", "right"]
 
 
 def test_one_among_edges() -> None:
@@ -43,22 +43,22 @@ def test_zeros_between_elements_are_multiplied_as_the_interpreter_does() -> None
 
 
 def test_what_differs_is_seen() -> None:
-    one, nan = np.ones(3, np.float32), np.array([1, np.nan, 1], np.float32)
-    assert apart([one], [one]) == ""
+    ones, nan = np.ones(3, np.float32), np.array([1, np.nan, 1], np.float32)
+    assert apart([ones], [ones]) == ""
     assert apart([nan], [nan]) == ""
-    assert apart([one], [nan]) != ""
-    assert apart([one], [-one]) != ""
-    assert apart([one * np.inf], [-one * np.inf]) != ""
-    assert apart([one], [one * np.float32(1 + 1e-4)]) != ""
-    assert apart([one], [one, one]) != ""
-    assert apart([one], [one.astype(np.float64)]) != ""
-    assert apart([one.astype(np.float64)], [one.astype(np.float64) + 1e-7]) != ""
-    assert apart([one.astype(np.float64)], [one.astype(np.float64) + 1e-7], widest=4) == ""
+    assert apart([ones], [nan]) != ""
+    assert apart([ones], [-ones]) != ""
+    assert apart([ones * np.inf], [-ones * np.inf]) != ""
+    assert apart([ones], [ones * np.float32(1 + 1e-4)]) != ""
+    assert apart([ones], [ones, ones]) != ""
+    assert apart([ones], [ones.astype(np.float64)]) != ""
+    assert apart([ones.astype(np.float64)], [ones.astype(np.float64) + 1e-7]) != ""
+    assert apart([ones.astype(np.float64)], [ones.astype(np.float64) + 1e-7], widest=4) == ""
     assert apart([np.arange(3)], [np.arange(3) + 1]) != ""
-    assert apart([one + 1j * one], [one + 1j * nan]) != ""
-    assert apart([one * np.array([1e30, 1, 1], "f4")], [one * np.array([1e30, 2, 1], "f4")]) == ""
+    assert apart([ones + 1j * ones], [ones + 1j * nan]) != ""
+    assert apart([ones * np.array([1e30, 1, 1], "f4")], [ones * np.array([1e30, 2, 1], "f4")]) == ""
     assert (
-        apart([one * np.array([1e30, 1, 1], "f4")], [one * np.array([1e30, 2, 1], "f4")], singly=True) != ""
+        apart([ones * np.array([1e30, 1, 1], "f4")], [ones * np.array([1e30, 2, 1], "f4")], singly=True) != ""
     )
     assert apart([np.asarray(jnp.ones(3, "bfloat16"))], [np.asarray(jnp.ones(3, "bfloat16") * 1.02)]) != ""
 
@@ -68,8 +68,8 @@ def test_what_differs_is_seen() -> None:
 def test_all(part: int) -> None:
     """None is wrong, and of each part nearly all compile; the list is of more than 600."""
     names = list(FUNCTIONS)[part::_PARTS]
-    found = [one for outcomes in driven(names, "f32") for one in outcomes]
-    assert [one for one in found if one.how in BAD and one.how != "refused"] == []
-    refused = {one.name for one in bad(found)}
-    assert len(refused) <= 0.1 * len(names), bad(found)
+    results = [outcome for outcomes in driven(names, "f32") for outcome in outcomes]
+    assert [outcome for outcome in results if outcome.how in BAD and outcome.how != "refused"] == []
+    refused = {outcome.name for outcome in bad(results)}
+    assert len(refused) <= 0.1 * len(names), bad(results)
     assert len(FUNCTIONS) >= 600

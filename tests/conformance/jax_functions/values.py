@@ -68,14 +68,14 @@ _WIDE = {"float32": "float64", "int32": "int64", "uint32": "uint64", "complex64"
 _EDGES = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 1e-30)
 
 
-def made(name: str, index: int, given: Given, mode: str = "f32") -> Any:
+def argument(name: str, index: int, spec: Given, mode: str = "f32") -> Any:
     """The argument, from a seed that the function's name gives."""
     random = np.random.default_rng([zlib.crc32(name.encode()), index])
-    low, high, shape = given.low, given.high, given.shape
-    dtype = _WIDE.get(given.dtype, given.dtype) if mode == "x64" else given.dtype
-    if given.dtype == "complex64":
+    low, high, shape = spec.low, spec.high, spec.shape
+    dtype = _WIDE.get(spec.dtype, spec.dtype) if mode == "x64" else spec.dtype
+    if spec.dtype == "complex64":
         return (random.uniform(low, high, shape) + 1j * random.uniform(low, high, shape)).astype(dtype)
-    if given.dtype == "float32":
+    if spec.dtype == "float32":
         numbers = random.uniform(low, high, shape).astype(dtype)
         return _with_edges(random, numbers) if mode == "edges" else numbers
     return random.integers(int(low), int(high), shape).astype(dtype)

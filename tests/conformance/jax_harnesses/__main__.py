@@ -33,30 +33,34 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--without", nargs="*", default=[], help="beginnings of names to leave out")
     parser.add_argument("names", nargs="*", help="beginnings of names")
-    given = parser.parse_args()
+    options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     from tests.conformance.jax_harnesses import symbols
     from tests.conformance.jax_harnesses.cases import CASES, batched
 
     lists = {"batched": batched(), "symbols": list(symbols.CASES)}
-    names = lists.get(given.mode, list(CASES))
-    names = [name for name in names if name.startswith(tuple(given.names or [""]))]
-    names = [name for name in names if not name.startswith(tuple(given.without) or ("?",))]
-    part, of = map(int, given.part.split("/"))
+    names = lists.get(options.mode, list(CASES))
+    names = [name for name in names if name.startswith(tuple(options.names or [""]))]
+    names = [name for name in names if not name.startswith(tuple(options.without) or ("?",))]
+    part, of = map(int, options.part.split("/"))
     names = names[part - 1 :: of]
-    record = Record(given.record)
-    end = time.monotonic() + given.seconds
-    left = [name for name in names if (given.mode, name) not in record.outcomes]
-    for found in driven(left, given.mode, "tests.conformance.jax_harnesses.child"):
-        record.add(given.mode, found)
-        for one in found:
-            if one.how in BAD:
-                sys.stdout.write(f"| {one.name} | {one.what} | {one.how} | {one.why[:300]} |\n")
+    record = Record(options.record)
+    end = time.monotonic() + options.seconds
+    left = [name for name in names if (options.mode, name) not in record.outcomes]
+    for outcomes in driven(left, options.mode, "tests.conformance.jax_harnesses.child"):
+        record.add(options.mode, outcomes)
+        for outcome in outcomes:
+            if outcome.how in BAD:
+                sys.stdout.write(
+                    f"| {outcome.name} | {outcome.what} | {outcome.how} | {outcome.why[:300]} |\n"
+                )
                 sys.stdout.flush()
         if time.monotonic() > end:
             break
     seen = [
-        record.outcomes[given.mode, name][0].how for name in names if (given.mode, name) in record.outcomes
+        record.outcomes[options.mode, name][0].how
+        for name in names
+        if (options.mode, name) in record.outcomes
     ]
     counts = Counter(seen)
     sys.stdout.write(f"{len(seen)} of {len(names)}: {dict(counts)}\n")

@@ -17,7 +17,7 @@ from tests.conformance.jax_functions.compare import apart
 Results = Sequence[np.ndarray]
 
 
-def differs(case: Any, got: Results, expected: Results, given: Results, axes: int = 0) -> str:
+def differs(case: Any, got: Results, expected: Results, arguments: Results, axes: int = 0) -> str:
     """What differs; nothing where all agrees. ``given`` are the arguments, ``axes`` how many the batch
     has added in front.
     """
@@ -29,7 +29,7 @@ def differs(case: Any, got: Results, expected: Results, given: Results, axes: in
         keys = case.params["num_keys"]
         return apart(got[:keys], expected[:keys]) or apart(_rows(got, axis), _rows(expected, axis))
     if case.group_name == "approx_top_k":
-        return apart(got[:1], expected[:1]) or _picks(given[0], *got)
+        return apart(got[:1], expected[:1]) or _picks(arguments[0], *got)
     if case.group_name == "svd" and len(got) == 3:
         return apart(got[:1], expected[:1]) or _factors(*_of_svd(got), *_of_svd(expected))
     if case.group_name == "eigh":
@@ -39,9 +39,9 @@ def differs(case: Any, got: Results, expected: Results, given: Results, axes: in
 
 def _picks(numbers: np.ndarray, values: np.ndarray, places: np.ndarray) -> str:
     """Values are at their places, of which no two are one."""
-    found = apart([values], [np.take_along_axis(numbers, places, -1)])
+    difference = apart([values], [np.take_along_axis(numbers, places, -1)])
     alone = all(len(set(row)) == len(row) for row in places.reshape(-1, places.shape[-1]).tolist())
-    return found or ("" if alone else "a place is taken twice")
+    return difference or ("" if alone else "a place is taken twice")
 
 
 def _rows(columns: Results, axis: int) -> list[np.ndarray]:

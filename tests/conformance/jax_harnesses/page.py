@@ -83,7 +83,7 @@ def page(record: Record) -> str:
 
     whole = list(cases.CASES)
     lists = {"static": whole, "held": whole, "batched": cases.batched(), "symbols": list(symbols.CASES)}
-    found = {
+    by_mode = {
         mode: {name: record.outcomes[mode, name][0] for name in names if (mode, name) in record.outcomes}
         for mode, names in lists.items()
     }
@@ -91,20 +91,20 @@ def page(record: Record) -> str:
     return _TEXT.format(
         date=datetime.datetime.now(datetime.UTC).date(),
         versions=", ".join(f"{name} {version(name)}" for name in packages),
-        shares=_shares(found, {mode: len(names) for mode, names in lists.items()}),
-        bad=_reasons(found, ("refused", "wrong", "error", "crash")),
-        undefined=_reasons(found, ("undefined",)),
-        groups=_groups(found, {name: case.group_name for name, case in cases.CASES.items()}),
+        shares=_shares(by_mode, {mode: len(names) for mode, names in lists.items()}),
+        bad=_reasons(by_mode, ("refused", "wrong", "error", "crash")),
+        undefined=_reasons(by_mode, ("undefined",)),
+        groups=_groups(by_mode, {name: case.group_name for name, case in cases.CASES.items()}),
     )
 
 
-def _shares(found: dict[str, dict[str, Outcome]], wholes: dict[str, int]) -> str:
+def _shares(by_mode: dict[str, dict[str, Outcome]], wholes: dict[str, int]) -> str:
     lines = [
         "| mode | cases | run | right | unsupported | wrong | undefined | share right |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for mode, outcomes in found.items():
-        counts = Counter(one.how for one in outcomes.values())
+    for mode, outcomes in by_mode.items():
+        counts = Counter(outcome.how for outcome in outcomes.values())
         wrong = counts["wrong"] + counts["error"] + counts["crash"]
         defined = len(outcomes) - counts["undefined"]
         share = f"{counts['right'] * 1000 // defined / 10}%" if defined else ""
@@ -113,13 +113,13 @@ def _shares(found: dict[str, dict[str, Outcome]], wholes: dict[str, int]) -> str
     return "\n".join(lines)
 
 
-def _reasons(found: dict[str, dict[str, Outcome]], hows: tuple[str, ...]) -> str:
+def _reasons(by_mode: dict[str, dict[str, Outcome]], hows: tuple[str, ...]) -> str:
     """Cases of one reason are a line, which names the first of them."""
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for mode, outcomes in found.items():
-        for name, one in outcomes.items():
-            if one.how in hows:
-                groups.setdefault((mode, one.how, _plain(one.why)), []).append(name)
+    for mode, outcomes in by_mode.items():
+        for name, outcome in outcomes.items():
+            if outcome.how in hows:
+                groups.setdefault((mode, outcome.how, _plain(outcome.why)), []).append(name)
     if not groups:
         return "Nothing."
     lines = ["| mode | cases | first case | outcome | why |", "| --- | --- | --- | --- | --- |"]
@@ -135,11 +135,11 @@ def _plain(why: str) -> str:
     return re.sub(r" at \S*:\d+:\d+", "", why).replace("|", "\\|").split("\n", 1)[0][:200]
 
 
-def _groups(found: dict[str, dict[str, Outcome]], groups: dict[str, str]) -> str:
+def _groups(by_mode: dict[str, dict[str, Outcome]], groups: dict[str, str]) -> str:
     counts: dict[str, Counter[str]] = {}
     for mode in ("static", "batched"):
-        for name, one in found[mode].items():
-            counts.setdefault(groups[name], Counter())[mode] += one.how == "right"
+        for name, outcome in by_mode[mode].items():
+            counts.setdefault(groups[name], Counter())[mode] += outcome.how == "right"
     parts = (f"`{group}` {count['static']} and {count['batched']}" for group, count in sorted(counts.items()))
     return textwrap.fill(", ".join(parts), 140, break_on_hyphens=False)
 

@@ -69,22 +69,22 @@ def _batched(case: Any) -> str:
 
 
 def _symbols(case: symbols.Case) -> str:
-    used = "".join(one.partition(":")[0] for one in case.shapes)
-    least = [f"{name} >= {min(one[i] for one in case.sizes)}" for i, name in enumerate("bc") if name in used]
+    used = "".join(shape_text.partition(":")[0] for shape_text in case.shapes)
+    least = [f"{name} >= {min(row[i] for row in case.sizes)}" for i, name in enumerate("bc") if name in used]
     scope = jax.export.SymbolicScope(least)
-    given = [one.partition(":")[::2] for one in case.shapes]
-    dtypes = [np.dtype(_DTYPES[dtype.strip()]) for _, dtype in given]
-    shapes = [jax.export.symbolic_shape(shape.strip(), scope=scope) for shape, _ in given]
+    pairs = [text.partition(":")[::2] for text in case.shapes]
+    dtypes = [np.dtype(_DTYPES[dtype.strip()]) for _, dtype in pairs]
+    shapes = [jax.export.symbolic_shape(shape.strip(), scope=scope) for shape, _ in pairs]
     function = _flat(case.function)
-    exported = _exported(function, [jax.ShapeDtypeStruct(*one) for one in zip(shapes, dtypes, strict=True)])
+    exported = _exported(function, [jax.ShapeDtypeStruct(*spec) for spec in zip(shapes, dtypes, strict=True)])
     program = compiled(exported)
     rng = np.random.RandomState(0)
     for b, c in case.sizes:
         sizes = [
             jax.export.symbolic_shape(shape.strip().replace("b", str(b)).replace("c", str(c)))
-            for shape, _ in given
+            for shape, _ in pairs
         ]
-        arguments = [_random(rng, *one) for one in zip(sizes, dtypes, strict=True)]
+        arguments = [_random(rng, *spec) for spec in zip(sizes, dtypes, strict=True)]
         why = apart(program(arguments), _expected(function, arguments))
         if why:
             return f"b = {b}, c = {c}: {why}"

@@ -40,19 +40,19 @@ def model(
     domains: Sequence[str] = (),
 ) -> onnx.ModelProto:
     """A checked model. Outputs given by name are f32 of unstated shape."""
-    given = [value(n, d) for n, d in inputs.items()] if isinstance(inputs, Mapping) else list(inputs)
-    made = [helper.make_tensor_value_info(o, F32, None) if isinstance(o, str) else o for o in outputs]
+    input_infos = [value(n, d) for n, d in inputs.items()] if isinstance(inputs, Mapping) else list(inputs)
+    output_infos = [helper.make_tensor_value_info(o, F32, None) if isinstance(o, str) else o for o in outputs]
     tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
-    graph = helper.make_graph(nodes, "graph", given, made, tensors)
+    graph = helper.make_graph(nodes, "graph", input_infos, output_infos, tensors)
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10, functions=functions)
 
 
-def arrays_for(made: onnx.ModelProto, sizes: Mapping[str, int] | None = None, seed: int = 1) -> list[Array]:
+def arrays_for(proto: onnx.ModelProto, sizes: Mapping[str, int] | None = None, seed: int = 1) -> list[Array]:
     """Inputs of a model: normal floats, small non-negative integers, coin flips."""
     rng = np.random.default_rng(seed)
     arrays: list[Array] = []
-    for info in made.graph.input:
+    for info in proto.graph.input:
         tensor = info.type.tensor_type
         dims = [
             d.dim_value if d.HasField("dim_value") else (sizes or {})[d.dim_param] for d in tensor.shape.dim
@@ -65,16 +65,16 @@ def arrays_for(made: onnx.ModelProto, sizes: Mapping[str, int] | None = None, se
     return arrays
 
 
-def reference(made: onnx.ModelProto, arrays: Sequence[Array]) -> list[Array]:
-    names = [info.name for info in made.graph.input]
-    evaluator = ReferenceEvaluator(inliner.inline_local_functions(made))
+def reference(proto: onnx.ModelProto, arrays: Sequence[Array]) -> list[Array]:
+    names = [info.name for info in proto.graph.input]
+    evaluator = ReferenceEvaluator(inliner.inline_local_functions(proto))
     results: Any = evaluator.run(None, dict(zip(names, arrays, strict=True)))
     return [np.asarray(result) for result in results]
 
 
-def reweighted(made: onnx.ModelProto, change: Callable[[Array], Array] | None = None) -> onnx.ModelProto:
+def reweighted(proto: onnx.ModelProto, change: Callable[[Array], Array] | None = None) -> onnx.ModelProto:
     """The same model with other float weights; ``scales`` are sizes, not weights."""
-    other = copy.deepcopy(made)
+    other = copy.deepcopy(proto)
     for tensor in other.graph.initializer:
         array = numpy_helper.to_array(tensor)
         if array.dtype == np.float32 and array.size > 1 and tensor.name != "scales":

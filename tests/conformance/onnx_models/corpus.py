@@ -331,11 +331,11 @@ def function() -> onnx.ModelProto:
         node("Mul", ["r", "half"], ["b"]),
     ]
     body[1].attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
-    made = helper.make_function(
+    local = helper.make_function(
         "local", "Halved", ["a"], ["b"], body, [helper.make_opsetid("", 21)], attributes=["slope"]
     )
     nodes = [node("Halved", ["x"], ["y"], domain="local", slope=0.25)]
-    return model(nodes, {"x": [4, 5]}, ["y"], functions=[made], domains=["local"])
+    return model(nodes, {"x": [4, 5]}, ["y"], functions=[local], domains=["local"])
 
 
 CORPUS: dict[str, Make] = {

@@ -73,34 +73,34 @@ def outcome(case: Any) -> Outcome:
     inputs, outputs = ([_array(x) for x in side] for side in case.data_sets[0])
     if any(x is None for x in (*inputs, *outputs)):
         return Outcome(name, op, domain, "other values", "sequences, optionals or strings")
-    made = _sized(case.model, inputs)
+    proto = _sized(case.model, inputs)
     try:
-        found, inputs = _canonical(made, inputs)
+        form, inputs = _canonical(proto, inputs)
     except CompilerError as error:
         return Outcome(name, op, domain, "refused", str(error))
     try:
         kernel = Kernel(
-            compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
+            compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
         )
     except UnsupportedOp as error:
         return Outcome(name, op, domain, "not compiled", str(error))
-    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in form.constants]
     got = kernel(*map(carried, inputs), *constants)
-    if found.counted_results:
-        got = cut(got, [CountedOutput(*entry) for entry in found.counted_results])
+    if form.counted_results:
+        got = cut(got, [CountedOutput(*entry) for entry in form.counted_results])
     shown = [narrow(a, b) for a, b in zip(got, outputs, strict=True)]
     why = _difference(shown, outputs, case.rtol, case.atol)
-    if why and _is_rounded(made, inputs, shown, outputs):
+    if why and _is_rounded(proto, inputs, shown, outputs):
         return Outcome(name, op, domain, "rounded", why)
     return Outcome(name, op, domain, "wrong" if why else "ok", why)
 
 
-def _array(given: Any) -> np.ndarray | None:
-    if isinstance(given, onnx.TensorProto):
-        given = numpy_helper.to_array(given)
-    if not isinstance(given, np.ndarray | np.generic):
+def _array(value: Any) -> np.ndarray | None:
+    if isinstance(value, onnx.TensorProto):
+        value = numpy_helper.to_array(value)
+    if not isinstance(value, np.ndarray | np.generic):
         return None
-    array = np.asarray(given)
+    array = np.asarray(value)
     return None if array.dtype.kind in "OUS" else array
 
 
@@ -121,33 +121,33 @@ def narrow(got: Any, like: Any) -> Any:
     return got.astype(like.dtype) if fits else got
 
 
-def _sized(made: onnx.ModelProto, inputs: Sequence[Any]) -> onnx.ModelProto:
-    made = copy.deepcopy(made)
-    for info, array in zip(made.graph.input, inputs, strict=True):
+def _sized(proto: onnx.ModelProto, inputs: Sequence[Any]) -> onnx.ModelProto:
+    proto = copy.deepcopy(proto)
+    for info, array in zip(proto.graph.input, inputs, strict=True):
         for dim, size in zip(info.type.tensor_type.shape.dim, np.shape(array), strict=False):
             dim.dim_value = size
-    return made
+    return proto
 
 
-def _canonical(made: onnx.ModelProto, inputs: list[Any]) -> tuple[Canonical, list[Any]]:
+def _canonical(proto: onnx.ModelProto, inputs: list[Any]) -> tuple[Canonical, list[Any]]:
     """The spec; inputs that an operator needs as constants become initializers."""
     try:
-        return canonicalize(made.SerializeToString(), "onnx"), inputs
+        return canonicalize(proto.SerializeToString(), "onnx"), inputs
     except UnsupportedOp as error:
         if "as a constant" not in str(error):
             raise
-    first = 0 if made.graph.node[-1].op_type in _OF_SIZES else 1
+    first = 0 if proto.graph.node[-1].op_type in _OF_SIZES else 1
     kept, rest = [], []
-    for i, (info, array) in enumerate(zip(made.graph.input, inputs, strict=True)):
+    for i, (info, array) in enumerate(zip(proto.graph.input, inputs, strict=True)):
         small = array.size <= _SMALL and (array.dtype.kind in "iubV" or array.size == 1)
         if (i >= first and small) or info.name in ("scales", "roi"):
-            made.graph.initializer.append(numpy_helper.from_array(array, info.name))
+            proto.graph.initializer.append(numpy_helper.from_array(array, info.name))
         else:
             kept.append(info)
             rest.append(array)
-    del made.graph.input[:]
-    made.graph.input.extend(kept)
-    return canonicalize(made.SerializeToString(), "onnx"), rest
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+    return canonicalize(proto.SerializeToString(), "onnx"), rest
 
 
 def _difference(got: Sequence[Any], want: Sequence[Any], rtol: float, atol: float) -> str:
@@ -190,16 +190,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.onnx_models.node_tests")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--within", default="", help="cases with this in their name")
-    given = parser.parse_args()
-    part, of = map(int, given.part.split("/"))
+    options = parser.parse_args()
+    part, of = map(int, options.part.split("/"))
     counts: Counter[str] = Counter()
     own: Counter[str] = Counter()
-    for found in outcomes(part, of, given.within):
-        counts[found.how] += 1
-        if not found.domain and found.how != "other values":
-            own[found.how] += 1
-        if found.how != "ok":
-            sys.stdout.write(f"{found.how}: {found.name} ({found.op}): {found.why[:150]}\n")
+    for result in outcomes(part, of, options.within):
+        counts[result.how] += 1
+        if not result.domain and result.how != "other values":
+            own[result.how] += 1
+        if result.how != "ok":
+            sys.stdout.write(f"{result.how}: {result.name} ({result.op}): {result.why[:150]}\n")
     share = own["ok"] / max(1, own.total())
     sys.stdout.write(f"{dict(counts)}; of numeric tensors in ONNX's own domain {dict(own)}, {share:.1%}\n")
     return 1 if counts["wrong"] else 0

@@ -51,7 +51,7 @@ class Values:
     gradients: Mapping[str, torch.Tensor]
 
 
-def made(name: str, model: Model, train: bool) -> tuple[nn.Module, Calls]:
+def instantiate(name: str, model: Model, train: bool) -> tuple[nn.Module, Calls]:
     """The module and its calls, from a seed of its own."""
     with torch.random.fork_rng():
         torch.manual_seed(zlib.crc32(name.encode()))
@@ -99,7 +99,7 @@ def values_of(module: nn.Module, function: Any, calls: Calls, train: bool) -> Va
 def outcome(name: str, model: Model, train: bool, options: Mapping[str, Any]) -> Outcome:
     """What becomes of a model. Raises what the compile or a call raises: it is strict."""
     begin = time.perf_counter()
-    module, calls = made(name, model, train)
+    module, calls = instantiate(name, model, train)
     reference, compiled = copy.deepcopy(module), copy.deepcopy(module)
     torch.compiler.reset()
     counters.clear()
@@ -120,16 +120,16 @@ def outcome(name: str, model: Model, train: bool, options: Mapping[str, Any]) ->
 
 
 def _with_decisions(error: float, gradient_error: float, seconds: float) -> Outcome:
-    made = decisions.decisions()
-    inside = sum((each.inside for each in made), decisions.Cost())
-    outside = sum((each.outside for each in made), decisions.Cost())
-    left = Counter((each.operator, each.reason) for decision in made for each in decision.left_out)
+    all_decisions = decisions.decisions()
+    inside = sum((each.inside for each in all_decisions), decisions.Cost())
+    outside = sum((each.outside for each in all_decisions), decisions.Cost())
+    left = Counter((each.operator, each.reason) for decision in all_decisions for each in decision.left_out)
     return Outcome(
         error,
         gradient_error,
         "",
         counters["stats"]["unique_graphs"],
-        sum(len(each.kernels) for each in made),
+        sum(len(each.kernels) for each in all_decisions),
         _share(inside.operations, outside.operations),
         _share(inside.bytes, outside.bytes),
         {f"{operator}: {reason}": count for (operator, reason), count in left.most_common()},

@@ -46,42 +46,42 @@ def main() -> int:
     parser.add_argument(
         "--core", action="store_true", help="names the operations of ATen's core set that are right"
     )
-    given = parser.parse_args()
-    part, of = map(int, given.part.split("/"))
+    options = parser.parse_args()
+    part, of = map(int, options.part.split("/"))
     asked = [
         (op, dtype)
-        for op, dtype in KINDS[given.draw]()
-        if (not given.op or op in given.op) and (not given.dtype or dtype in given.dtype)
+        for op, dtype in KINDS[options.draw]()
+        if (not options.op or op in options.op) and (not options.dtype or dtype in options.dtype)
     ][part - 1 :: of]
-    found = _found(given, asked)
-    if given.core:
-        core = sorted({name for case in found for name in case.classes})
+    results = _found(options, asked)
+    if options.core:
+        core = sorted({name for case in results for name in case.classes})
         sys.stdout.write(f"ATen's core set, {len(core)} operations: {' '.join(core)}\n")
-    once = [f"{case.op} {case.dtype}" for case in found if case.outcome == "right" and case.reason == ONCE]
+    once = [f"{case.op} {case.dtype}" for case in results if case.outcome == "right" and case.reason == ONCE]
     if once:
         sys.stdout.write(f"{ONCE}, {len(once)}: {', '.join(once)}\n")
-    counts = Counter(case.outcome for case in found)
+    counts = Counter(case.outcome for case in results)
     words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    sys.stdout.write(f"{len(found)} samples: {words}\n")
-    if len(found) < len(asked):
-        sys.stdout.write(f"{len(asked) - len(found)} are left\n")
-    return int(any(case.outcome in BAD for case in found))
+    sys.stdout.write(f"{len(results)} samples: {words}\n")
+    if len(results) < len(asked):
+        sys.stdout.write(f"{len(asked) - len(results)} are left\n")
+    return int(any(case.outcome in BAD for case in results))
 
 
-def _found(given: argparse.Namespace, asked: Sequence[tuple[str, str]]) -> list[Case]:
+def _found(options: argparse.Namespace, asked: Sequence[tuple[str, str]]) -> list[Case]:
     """What became of each that is asked for, or was before time was over; printed as soon as it is known."""
-    found = list(_recorded(given.record, asked))
-    known = {(case.op, case.dtype) for case in found}
+    results = list(_recorded(options.record, asked))
+    known = {(case.op, case.dtype) for case in results}
     missing = [pair for pair in asked if pair not in known]
-    end = time.monotonic() + given.seconds
-    drawn = cases(missing, len(missing), given.seed, module=f"{CHILD} {given.draw}")
+    end = time.monotonic() + options.seconds
+    drawn = cases(missing, len(missing), options.seed, module=f"{CHILD} {options.draw}")
     for case in itertools.takewhile(lambda _: time.monotonic() < end, drawn):
-        found.append(case)
-        if given.record:
-            with given.record.open("a") as file:
+        results.append(case)
+        if options.record:
+            with options.record.open("a") as file:
                 file.write(json.dumps(asdict(case)) + "\n")
-        _print(case, given.draw in ("mixed", "edges"))
-    return found
+        _print(case, options.draw in ("mixed", "edges"))
+    return results
 
 
 def _recorded(file: Path | None, asked: Sequence[tuple[str, str]]) -> Iterator[Case]:

@@ -40,30 +40,30 @@ python -m tests.conformance.torch_ops.page core.jsonl samples.jsonl
 
 def page(cases: Iterable[dict[str, Any]]) -> str:
     """The text. Raises ``SystemExit`` where a case is missing, or wrong."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    table: dict[str, dict[str, str]] = defaultdict(dict)
     samples: Counter[str] = Counter()
     others: list[dict[str, Any]] = []
     for case in cases:
         if case["outcome"] in BAD:
             raise SystemExit(f"{case['outcome']}: {case['op']} {case['dtype']}: {case['reason']}")
         if case["op"].startswith("aten."):
-            found[case["op"]][case["dtype"]] = case["outcome"]
+            table[case["op"]][case["dtype"]] = case["outcome"]
         else:
             samples.update(case["classes"])
             others.append(case)
-    missing = [pair for pair in core.pairs() if pair[1] not in found[pair[0]]]
+    missing = [pair for pair in core.pairs() if pair[1] not in table[pair[0]]]
     if missing:
         raise SystemExit(f"{len(missing)} are missing: {missing[:5]}")
-    counts = Counter(outcome for outcomes in found.values() for outcome in outcomes.values())
-    right = sum("right" in outcomes.values() for outcomes in found.values())
+    counts = Counter(outcome for outcomes in table.values() for outcome in outcomes.values())
+    right = sum("right" in outcomes.values() for outcomes in table.values())
     lines = [
-        f"Of {len(found)} operations {right} are right in at least one dtype. Of {counts.total()} pairs with "
+        f"Of {len(table)} operations {right} are right in at least one dtype. Of {counts.total()} pairs with "
         f"a dtype {counts['right']} are right, {counts['refused']} unsupported, and "
         f"{counts['no-oracle']} undefined in eager mode.",
         "",
         "| operation | right | unsupported | undefined | samples |",
         "| --- | --- | --- | --- | --- |",
-        *(_row(name, outcomes, samples[name]) for name, outcomes in sorted(found.items())),
+        *(_row(name, outcomes, samples[name]) for name, outcomes in sorted(table.items())),
         "",
         "No kernel has these:",
         "",
@@ -98,9 +98,9 @@ def _refused(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _reason(case: dict[str, Any]) -> str:
-    found = re.search(r"unsupported op torch\.([\w.]+)", case["reason"])
-    if found:
-        return f"`{found[1].removesuffix('.default')}`"
+    match = re.search(r"unsupported op torch\.([\w.]+)", case["reason"])
+    if match:
+        return f"`{match[1].removesuffix('.default')}`"
     changes = "the program changes" in case["reason"]
     return "writes to its arguments" if changes else case["reason"].partition(": ")[2].partition(":")[0]
 

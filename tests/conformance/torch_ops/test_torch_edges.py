@@ -33,9 +33,9 @@ Function = Callable[[Any], Any]
 
 def check(x: Any, **functions: Function) -> None:
     calls = [Call(name, function) for name, function in functions.items()]
-    found = judge_calls(calls, (x,), edges=True)
-    assert found.outcome == "right", found.reason
-    assert found.reason == str(len(calls)), "eager mode refuses some of them"
+    verdict = judge_calls(calls, (x,), edges=True)
+    assert verdict.outcome == "right", verdict.reason
+    assert verdict.reason == str(len(calls)), "eager mode refuses some of them"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -209,8 +209,8 @@ def test_slices_without_elements() -> None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_values_at_the_edges(group: str, dtype: str) -> None:
-    found = judge_calls(*edges.calls(group, dtype, 1), edges=True)
-    assert found.outcome == "right", found.reason
+    verdict = judge_calls(*edges.calls(group, dtype, 1), edges=True)
+    assert verdict.outcome == "right", verdict.reason
 
 
 @pytest.mark.sampled(3)
@@ -225,8 +225,8 @@ def test_values_at_the_edges(group: str, dtype: str) -> None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_mixed_dtypes(family: str, dtypes: str) -> None:
-    found = judge_calls(*mixed.calls(family, dtypes, 1))
-    assert found.outcome == "right", found.reason
+    verdict = judge_calls(*mixed.calls(family, dtypes, 1))
+    assert verdict.outcome == "right", verdict.reason
 
 
 @pytest.mark.long
@@ -250,9 +250,9 @@ def test_a_number_beside_truth_values_changes_no_dtype(dtype: Any) -> None:
         of_numbers = (torch.addcmul(x, b, n, value=2), torch.addcmul(b, b, n, value=2))
         return torch.addcmul(b, b, x, value=2), torch.addcmul(x, b, b, value=3), *of_numbers
 
-    given = (torch.tensor([True, False, True]), torch.tensor([3, -2, 7]).to(dtype), torch.tensor(2))
-    found, _ = judge(Sample(all_of_them, given))
-    assert found.outcome == "right", found.reason
+    tensors = (torch.tensor([True, False, True]), torch.tensor([3, -2, 7]).to(dtype), torch.tensor(2))
+    verdict, _ = judge(Sample(all_of_them, tensors))
+    assert verdict.outcome == "right", verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -265,10 +265,10 @@ def test_a_number_beside_truth_values_changes_no_dtype(dtype: Any) -> None:
 )
 def test_factors_of_other_dtypes_are_of_that_of_the_result(dtypes: tuple[Any, ...]) -> None:
     """100 times 3 is no byte, and a tenth of 3 none of the numbers of halves."""
-    given = tuple(torch.tensor([3, 100, 70]).to(dtype) for dtype in dtypes)
-    value = 0.1 if given[0].is_floating_point() else 3
-    found, _ = judge(Sample(lambda x, y, z: torch.addcmul(x, y, z, value=value), given))
-    assert found.outcome == "right", found.reason
+    tensors = tuple(torch.tensor([3, 100, 70]).to(dtype) for dtype in dtypes)
+    value = 0.1 if tensors[0].is_floating_point() else 3
+    verdict, _ = judge(Sample(lambda x, y, z: torch.addcmul(x, y, z, value=value), tensors))
+    assert verdict.outcome == "right", verdict.reason
     if value == 0.1:
-        found, _ = judge(Sample(lambda x, y, z: torch.addcdiv(x, y, z, value=value), given))
-        assert found.outcome == "right", found.reason
+        verdict, _ = judge(Sample(lambda x, y, z: torch.addcdiv(x, y, z, value=value), tensors))
+        assert verdict.outcome == "right", verdict.reason

@@ -31,8 +31,8 @@ TRUTHS = "!torch.vtensor<[4],i1>"
 
 
 def outcome(function: Callable[..., Any], *tensors: Any) -> str:
-    found, _ = judge(Sample.of(function, tensors, {}))
-    return f"{found.outcome} {found.reason}".strip()
+    verdict, _ = judge(Sample.of(function, tensors, {}))
+    return f"{verdict.outcome} {verdict.reason}".strip()
 
 
 def test_bytes() -> None:
@@ -76,8 +76,8 @@ def test_operands_that_are_broadcast(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
 def test_tensors_of_one_number(dtype: Any) -> None:
     def all_of_them(x: Any) -> tuple[Any, ...]:
-        found = torch.prod(x), torch.prod(x, 0), *torch.max(x, 0), *torch.min(x, 0), torch.isinf(x)
-        return found if dtype == torch.bool else (*found, *torch.kthvalue(x, 1))
+        results = torch.prod(x), torch.prod(x, 0), *torch.max(x, 0), *torch.min(x, 0), torch.isinf(x)
+        return results if dtype == torch.bool else (*results, *torch.kthvalue(x, 1))
 
     assert outcome(all_of_them, torch.tensor(3).to(dtype)) == "right"
 
@@ -94,16 +94,16 @@ def test_elements_of_an_empty_tensor() -> None:
 
 def test_only_the_first_result_of_an_embedding_bag_is_given() -> None:
     bag = torch.ops.aten._embedding_bag.default
-    given = torch.randn(5, 3), torch.tensor([0, 1, 4]), torch.tensor([0, 2])
-    assert outcome(lambda *x: bag(*x)[0], *given) == "right"
-    exported = torch.export.export(Function(lambda *x: bag(*x)[:2]), given)
+    tensors = torch.randn(5, 3), torch.tensor([0, 1, 4]), torch.tensor([0, 2])
+    assert outcome(lambda *x: bag(*x)[0], *tensors) == "right"
+    exported = torch.export.export(Function(lambda *x: bag(*x)[:2]), tensors)
     with pytest.raises(NotImported, match=r"torch\.aten\._embedding_bag.*first result"):
         torch_program(exported)
 
 
 def test_bytes_between_pixels_are_refused() -> None:
-    given = outcome(lambda x: functional.interpolate(x[None, None], scale_factor=2, mode="bilinear"), BYTES)
-    assert given.startswith("refused UnsupportedOp: unsupported op torch.aten.upsample_bilinear2d")
+    verdict = outcome(lambda x: functional.interpolate(x[None, None], scale_factor=2, mode="bilinear"), BYTES)
+    assert verdict.startswith("refused UnsupportedOp: unsupported op torch.aten.upsample_bilinear2d")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_comparisons_in_the_dialect_promote(left: str, right: str) -> None:
     results, types = ", ".join(f"%{name}" for name in COMPARED), ", ".join([TRUTHS] * len(COMPARED))
     text = f"func.func @main(%a: {a}, %b: {b}) -> ({types}) {{\n" + "\n".join(lines)
     got = results_of(f"{text}\nreturn {results} : {types} }}".encode(), (array_of(x), array_of(y)))
-    for name, found in zip(COMPARED, got, strict=True):
-        assert found.tolist() == getattr(torch, name)(x, y).tolist(), name
+    for name, result in zip(COMPARED, got, strict=True):
+        assert result.tolist() == getattr(torch, name)(x, y).tolist(), name
 
 
 def test_truth_of_bytes_in_the_dialect_is_refused() -> None:
@@ -157,5 +157,5 @@ def test_what_torch_mlir_cannot_write_in_stablehlo_is_named_by_its_operation() -
     ],
 )
 def test_samples_of_pytorch(name: str, dtype: str) -> None:
-    found, _ = judge(sample(name, dtype, 1, 0))
-    assert found.outcome == "right", found.reason
+    verdict, _ = judge(sample(name, dtype, 1, 0))
+    assert verdict.outcome == "right", verdict.reason

@@ -24,9 +24,9 @@ Function = Callable[..., Any]
 
 
 def check(tensors: tuple[Any, ...], **functions: Function) -> None:
-    found = judge_calls([Call(name, function) for name, function in functions.items()], tensors)
-    assert found.outcome == "right", found.reason
-    assert found.reason == str(len(functions)), "eager mode refuses some of them"
+    verdict = judge_calls([Call(name, function) for name, function in functions.items()], tensors)
+    assert verdict.outcome == "right", verdict.reason
+    assert verdict.reason == str(len(functions)), "eager mode refuses some of them"
 
 
 @pytest.mark.sampled(2)
@@ -71,8 +71,8 @@ def test_scattered(dtype: Any, reduce: str, include: bool) -> None:
         short = x.scatter_reduce(1, at[:, :3] * 2, x.flip(1), reduce, include_self=include)
         return wide, short, x[0].scatter_reduce(0, at[0], x[1], reduce, include_self=include)
 
-    found, _ = judge(Sample(all_of_them, (x, AT)))
-    assert found.outcome == "right", found.reason
+    verdict, _ = judge(Sample(all_of_them, (x, AT)))
+    assert verdict.outcome == "right", verdict.reason
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -120,8 +120,8 @@ def test_strides_before_a_view_are_refused() -> None:
     def before(x: Any, y: Any) -> Any:
         return torch.as_strided_scatter(x[1:], y, (2,), (2,), 1)
 
-    found, _ = judge(Sample(before, (X.nan_to_num(3, 5), torch.tensor([7.0, 8.0]))))
-    assert found.outcome == "refused", found.reason
+    verdict, _ = judge(Sample(before, (X.nan_to_num(3, 5), torch.tensor([7.0, 8.0]))))
+    assert verdict.outcome == "refused", verdict.reason
 
 
 def test_masked_writes() -> None:
@@ -219,9 +219,9 @@ def test_gamma_and_bessel_functions(dtype: Any) -> None:
             "by number": lambda x: torch.special.zeta(x[:9], 2.5),
             "spherical": torch.special.spherical_bessel_j0,
         }
-    found = judge_calls([Call(name, function) for name, function in functions.items()], (x,), edges=True)
-    assert found.outcome == "right", found.reason
-    assert found.reason == str(len(functions)), "eager mode refuses some of them"
+    verdict = judge_calls([Call(name, function) for name, function in functions.items()], (x,), edges=True)
+    assert verdict.outcome == "right", verdict.reason
+    assert verdict.reason == str(len(functions)), "eager mode refuses some of them"
 
 
 def test_vectors_and_copies() -> None:
@@ -279,8 +279,8 @@ def test_samples_of_grids(align: bool) -> None:
 
     for mode in ("bilinear", "nearest", "bicubic"):
         for padding in ("zeros", "border", "reflection"):
-            found, _ = judge(Sample(sampled(mode, padding), (x, corner, grid)))
-            assert found.outcome == "right", (mode, padding, found.reason)
+            verdict, _ = judge(Sample(sampled(mode, padding), (x, corner, grid)))
+            assert verdict.outcome == "right", (mode, padding, verdict.reason)
 
 
 @pytest.mark.long
@@ -350,9 +350,9 @@ def test_complex_numbers() -> None:
 def test_what_is_not_lowered_of_complex_numbers_is_refused() -> None:
     z = torch.tensor([3 + 4j, -1 + 0.5j], dtype=torch.complex64)
     for function in (torch.exp, lambda x: x == x, lambda x: x.mean(), lambda x: x * 2):
-        found, _ = judge(Sample(function, (z,)))
-        assert found.outcome == "refused", found
-        assert "complex" in found.reason
+        verdict, _ = judge(Sample(function, (z,)))
+        assert verdict.outcome == "refused", verdict
+        assert "complex" in verdict.reason
 
 
 @pytest.mark.long

@@ -122,8 +122,8 @@ def test_what_eager_mode_raises_is_nan() -> None:
 
     good = torch.tensor([[4.0, 2.0], [2.0, 5.0]])
     exported = torch.export.export(Function(both), (torch.stack([good, good]),))
-    found = results(exported, (torch.stack([torch.ones(2, 2) * -1, good]),))
-    for got, wanted in zip(found, both(good), strict=True):
+    outputs = results(exported, (torch.stack([torch.ones(2, 2) * -1, good]),))
+    for got, wanted in zip(outputs, both(good), strict=True):
         assert torch.from_numpy(got[0]).isnan().all()
         torch.testing.assert_close(torch.from_numpy(got[1]), wanted)
 
@@ -140,8 +140,8 @@ def test_least_squares_as_documented(function: Any) -> None:
     """``torch.export`` refuses ``lstsq``; these stand for it, with its results."""
     a, b = torch.stack([_TALL, _TALL * 2 + 1]), _random(2, 5, 2)
     exported = torch.export.export(Function(function), (a, b))
-    (found,) = results(exported, (a, b))
-    torch.testing.assert_close(torch.from_numpy(found), linalg.lstsq(a, b).solution, rtol=1e-4, atol=1e-5)
+    (solution,) = results(exported, (a, b))
+    torch.testing.assert_close(torch.from_numpy(solution), linalg.lstsq(a, b).solution, rtol=1e-4, atol=1e-5)
 
 
 def test_least_squares_itself_are_refused() -> None:

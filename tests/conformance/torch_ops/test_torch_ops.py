@@ -21,8 +21,8 @@ _SHARES = 24
 
 
 def outcome(function: Callable[..., Any], *tensors: Any) -> str:
-    found, _ = judge(Sample.of(function, tensors, {}))
-    return f"{found.outcome} {found.reason}".strip()
+    verdict, _ = judge(Sample.of(function, tensors, {}))
+    return f"{verdict.outcome} {verdict.reason}".strip()
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def outcome(function: Callable[..., Any], *tensors: Any) -> str:
 @pytest.mark.filterwarnings("ignore")
 def test_core_operations(share: int) -> None:
     for name in names()[share::_SHARES]:
-        found, _ = judge(core_sample(name))
-        assert found.outcome == "right", (name, found)
+        verdict, _ = judge(core_sample(name))
+        assert verdict.outcome == "right", (name, verdict)
 
 
 @pytest.mark.long

@@ -22,8 +22,8 @@ _SEED = torch.Generator().manual_seed(5)
 
 
 def outcome(function: Callable[..., Any], *tensors: Any) -> str:
-    found, _ = judge(Sample.of(function, tensors, {}))
-    return f"{found.outcome} {found.reason}".strip()
+    verdict, _ = judge(Sample.of(function, tensors, {}))
+    return f"{verdict.outcome} {verdict.reason}".strip()
 
 
 _POOLS: dict[str, dict[str, Any]] = {

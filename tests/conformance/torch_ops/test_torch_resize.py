@@ -44,8 +44,8 @@ def test_infinities_are_weighted_and_added(mode: str, align: bool, dtype: Any) -
         for size in sizes
     ]
     scaled = Call("2.5", lambda x: functional.interpolate(x, None, 2.5, mode, align))
-    found = judge_calls([*calls, scaled], (image.to(dtype),), edges=True)
-    assert (found.outcome, found.reason) == ("right", str(len(calls) + 1))
+    verdict = judge_calls([*calls, scaled], (image.to(dtype),), edges=True)
+    assert (verdict.outcome, verdict.reason) == ("right", str(len(calls) + 1))
 
 
 @pytest.mark.sampled(2)
@@ -65,8 +65,8 @@ def test_elements_are_copied_by_the_place_of_each_axis(dtype: Any) -> None:
         "line": lambda x: functional.interpolate(x[0], size=11, mode="nearest"),
         "solid": lambda x: functional.interpolate(x[None], size=(5, 2, 9), mode="nearest"),
     }
-    found = judge_calls([Call(*call) for call in calls.items()], (x,))
-    assert (found.outcome, found.reason) == ("right", str(len(calls)))
+    verdict = judge_calls([Call(*call) for call in calls.items()], (x,))
+    assert (verdict.outcome, verdict.reason) == ("right", str(len(calls)))
 
 
 @pytest.mark.long
@@ -76,11 +76,11 @@ def test_cubic_weights(align: bool) -> None:
 
     def all_of_them(x: Any) -> tuple[Any, ...]:
         sizes = ((5, 6), (10, 12), (13, 1), (3, 4))
-        found = [functional.interpolate(x, size, None, "bicubic", align) for size in sizes]
-        return *found, functional.interpolate(x, None, 2.5, "bicubic", align)
+        resized = [functional.interpolate(x, size, None, "bicubic", align) for size in sizes]
+        return *resized, functional.interpolate(x, None, 2.5, "bicubic", align)
 
-    found, _ = judge(Sample(all_of_them, (torch.randn(2, 3, 5, 6),)))
-    assert found.outcome == "right", found.reason
+    verdict, _ = judge(Sample(all_of_them, (torch.randn(2, 3, 5, 6),)))
+    assert verdict.outcome == "right", verdict.reason
 
 
 @pytest.mark.sampled(3)
@@ -93,15 +93,13 @@ def test_open_batches(mode: str) -> None:
 
     batch = {0: torch.export.Dim("batch", min=1, max=64)}
     exported = torch.export.export(Twice(), (torch.randn(3, 2, 4, 5),), dynamic_shapes=(batch,))
-    found = canonicalize(torch_program(exported)[0], "torch", "default")
-    kernel = compile_spec(
-        found.spec_text, found.arg_spec, host_target().isa, CompileOptions(), lambda _: None
-    )
+    form = canonicalize(torch_program(exported)[0], "torch", "default")
+    kernel = compile_spec(form.spec_text, form.arg_spec, host_target().isa, CompileOptions(), lambda _: None)
     for count in (1, 2, 7):
         x = torch.randn(count, 2, 4, 5)
-        (made,) = run(kernel, [x.numpy().tobytes()], [c.content for c in found.constants], (count,))
+        (content,) = run(kernel, [x.numpy().tobytes()], [c.content for c in form.constants], (count,))
         wanted = Twice()(x).numpy()
-        got = np.frombuffer(made, np.float32).reshape(wanted.shape)
+        got = np.frombuffer(content, np.float32).reshape(wanted.shape)
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 

@@ -21,8 +21,8 @@ _DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def verdict(function: Any, *tensors: Any) -> str:
-    found, _ = judge(Sample.of(function, tensors, {}))
-    return f"{found.outcome} {found.reason}"
+    outcome, _ = judge(Sample.of(function, tensors, {}))
+    return f"{outcome.outcome} {outcome.reason}"
 
 
 @pytest.mark.sampled(3)

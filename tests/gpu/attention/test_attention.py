@@ -39,7 +39,7 @@ def _kernel(
     if not deep:
         pairs = zip(arguments.args, arrays, strict=True)
         arguments = ArgSpec(
-            tuple(replace(one, dims=(*one.dims[:-1], array.shape[-1])) for one, array in pairs)
+            tuple(replace(kind, dims=(*kind.dims[:-1], array.shape[-1])) for kind, array in pairs)
         )
     assert not canonical.constants
     return compile_spec(canonical.spec_text, arguments, target, CompileOptions(), lambda _: None)
@@ -54,7 +54,8 @@ def random_arguments(function: forms.Function, sizes: tuple[int, int, int], kind
     rng = np.random.default_rng(sum(sizes))
     arrays = [rng.standard_normal((1, 2, n, depth)).astype(kind) for n in (queries, keys, keys)]
     arrays += [
-        one[:1].astype(kind if one.dtype != bool else bool) for one in forms._extra(function, queries, keys)
+        extra[:1].astype(kind if extra.dtype != bool else bool)
+        for extra in forms._extra(function, queries, keys)
     ]
     if function in (forms.masked, forms.guarded):
         arrays[3] = rng.random((queries, keys)) < 0.6
@@ -75,7 +76,7 @@ def _check(
     if change is not None:
         change(arrays)
     kernel = _kernel(function, arrays, target, opened)
-    ops = [one.ops[0] for one in kernel.interface.gpu_launches]
+    ops = [launch.ops[0] for launch in kernel.interface.gpu_launches]
     assert ops[-1:] == ["attention"]
     assert len(ops) <= 1 + (function is forms.guarded or change is not None)  # masks of rows and keys
     wanted = forms._expected(function, arrays)
@@ -90,7 +91,7 @@ def _check(
 @pytest.mark.parametrize(
     ("function", "sizes", "opened"),
     [(forms.causal, (70, 75, 20), False), (forms.masked, (33, 40, 17), True)],
-    ids=lambda one: getattr(one, "__name__", str(one)),
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_attention_is_one_launch(function: forms.Function, sizes: tuple[int, int, int], opened: bool) -> None:
     _check(function, sizes, opened=opened)
@@ -113,7 +114,7 @@ _FORMS = [
         ("f8", True, (35, 67, 24), "forward"),
     ],
 )
-@pytest.mark.parametrize("function", _FORMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("function", _FORMS, ids=lambda function: function.__name__)
 def test_every_form(
     function: forms.Function, kind: str, opened: bool, sizes: tuple[int, int, int], order: str
 ) -> None:
@@ -151,7 +152,7 @@ def test_grouped_heads_of_dynamic_sizes(element: str, keys: int, depth: int, dee
     """Depths that are not whole pieces, dynamic or static."""
     arrays = _grouped_arguments(element, keys, depth)
     kernel = _kernel(_grouped, arrays, "sm_90", True, deep)
-    assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["attention"]
+    assert [launch.ops[0] for launch in kernel.interface.gpu_launches] == ["attention"]
     assert (b"mma.sync" in kernel.artifacts["ptx"]) == (element in NARROW)
     wanted = forms._expected(_grouped, arrays)
     (got,) = run_gpu(kernel, arrays, order="random")
@@ -188,9 +189,9 @@ def test_grouped_heads_of_a_static_depth_do_not_spill(depth: int, target: str) -
 def _assembles(function: forms.Function, arrays: list[Array], target: str, deep: bool = True) -> None:
     kernel = _kernel(function, arrays, target, True, deep)
     spills = {
-        one.entry: one.resources.spill_bytes
-        for one in kernel.interface.gpu_launches
-        if one.resources is not None
+        launch.entry: launch.resources.spill_bytes
+        for launch in kernel.interface.gpu_launches
+        if launch.resources is not None
     }
     assert set(spills.values()) == {0}, (function, arrays[0].dtype, spills)
 
@@ -272,8 +273,8 @@ def test_narrow_attention(element: str, causal: bool) -> None:
         (1, 1, 40, 70, 200),
         (1, 3, 30, 17, 9),
     ]
-    for one in sizes:
-        _check_narrow(element, one, causal, ORDERS)
+    for shape in sizes:
+        _check_narrow(element, shape, causal, ORDERS)
 
 
 @pytest.mark.parametrize(
@@ -310,10 +311,10 @@ def test_weights_of_an_attention_that_is_no_launch_of_its_own(element: str) -> N
     """They are those of the program, rounded once."""
     rng = np.random.default_rng(8)
     q, k = (2 * rng.standard_normal((1, 2, count, 16)) for count in (8, 16))
-    arrays = [one.astype(NARROW[element]) for one in (q, k, np.broadcast_to(np.eye(16), (1, 2, 16, 16)))]
+    arrays = [array.astype(NARROW[element]) for array in (q, k, np.broadcast_to(np.eye(16), (1, 2, 16, 16)))]
     turns = np.array(1, "i4")
     kernel = _kernel(_in_a_loop, [*arrays, turns], "sm_90", False)
-    assert all(one.ops[0] != "attention" for one in kernel.interface.gpu_launches)
+    assert all(launch.ops[0] != "attention" for launch in kernel.interface.gpu_launches)
     assert b"ex2.approx.ftz.f32" not in kernel.artifacts["ptx"]
     (got,) = run_gpu(kernel, [*arrays, turns], order="random")
     scores = arrays[0].astype("f8") @ arrays[1].astype("f8").swapaxes(-1, -2) * 0.25
@@ -360,9 +361,9 @@ def _check_narrow(
     arrays = [rng.standard_normal(shape).astype(NARROW[element]) for shape in shapes]
     text = narrow_attention(*sizes, element, causal)
     kernel = lower_module(text, 3, target, CompileOptions(), lambda _: None)
-    assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["attention"]
+    assert [launch.ops[0] for launch in kernel.interface.gpu_launches] == ["attention"]
     assert (b"mma.sync" in kernel.artifacts["ptx"]) == (target == "sm_90")
-    q, k, v = (one.astype("f8") for one in arrays)
+    q, k, v = (array.astype("f8") for array in arrays)
     scores = q @ k.swapaxes(-1, -2) * depth**-0.5
     if causal:
         scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)

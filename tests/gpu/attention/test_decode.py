@@ -152,7 +152,10 @@ def test_dynamic_numbers_of_keys_leave_parts_empty(keys: int) -> None:
     for place in (1, 2):
         dims[place][2] = canonical.symbolic_args[1].dims[2]
     types = ArgSpec(
-        tuple(replace(kind, dims=tuple(one)) for kind, one in zip(canonical.arg_spec.args, dims, strict=True))
+        tuple(
+            replace(kind, dims=tuple(shape))
+            for kind, shape in zip(canonical.arg_spec.args, dims, strict=True)
+        )
     )
     kernel = compile_spec(canonical.spec_text, types, "sm_90", CompileOptions(), lambda _: None)
     assert launches(kernel) == ["attention", "points"]
@@ -169,7 +172,7 @@ def _text(function: forms.Function, arrays: list[Array]) -> bytes:
     "function",
     [forms.plain, forms.causal, forms.far, forms.biased, forms.masked, forms.guarded, forms.capped]
     + [forms.late, forms.in_the_middle, forms.grouped],
-    ids=lambda one: one.__name__,
+    ids=lambda function: function.__name__,
 )
 def test_every_form_in_parts(function: forms.Function) -> None:
     from tests.gpu.attention.test_attention import random_arguments
@@ -196,7 +199,9 @@ def test_every_form_in_parts(function: forms.Function) -> None:
 def test_the_number_of_parts(target: str, keys: int, heads: int, parts: int) -> None:
     """Two blocks a multiprocessor, parts of four steps and more, and at most 64."""
     arrays = [
-        np.broadcast_to(one, (1, heads, n, 64)) for one, n in ((np.float16(0), 1),) for n in (1, keys, keys)
+        np.broadcast_to(array, (1, heads, n, 64))
+        for array, n in ((np.float16(0), 1),)
+        for n in (1, keys, keys)
     ]
     kernel = compiled(grouped, arrays, target)
     assert int(kernel.interface.gpu_launches[0].grid[0]) == parts * heads
@@ -235,4 +240,4 @@ def _assembles(target: str, dtype: str, depth: int) -> None:
     kernel = compiled(grouped, arguments((1, 4, 1, 2, 2048, depth), dtype), target)
     assert launches(kernel) == ["attention", "points"]
     _, resources = assemble_ptx(kernel.artifacts["ptx"].decode(), target)
-    assert all(one.spill_bytes == 0 for one in resources.values())
+    assert all(usage.spill_bytes == 0 for usage in resources.values())

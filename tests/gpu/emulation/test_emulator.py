@@ -16,7 +16,7 @@ from tests.gpu.harness.run import run_gpu
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("reference", REFERENCES, ids=lambda one: one.name)
+@pytest.mark.parametrize("reference", REFERENCES, ids=lambda reference: reference.name)
 def test_a_kernel_that_is_right_runs_in_every_order(reference: Reference, order: str) -> None:
     for seed in (1, 2, 3) if order == "random" else (1,):
         arrays = reference.arrays(np.random.default_rng(seed))

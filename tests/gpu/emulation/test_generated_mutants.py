@@ -27,7 +27,7 @@ _GUARD = re.compile(r"icmp slt i64 (%\S+), (\d+)$", re.MULTILINE)
 
 @cache
 def _kernel(name: str, dtype: str, sizes: tuple[int, ...]) -> tuple[Template, CompiledKernel, list[Array]]:
-    (template,) = (one for one in TEMPLATES if one.name == name)
+    (template,) = (candidate for candidate in TEMPLATES if candidate.name == name)
     arguments = template.arguments(dtype, sizes)
     return template, compiled(template.text(dtype, *sizes), len(arguments)), arguments
 

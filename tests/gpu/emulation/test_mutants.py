@@ -194,7 +194,7 @@ def _mutated(mutant: Mutant) -> str:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.reference.name}: {one.name}")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.reference.name}: {mutant.name}")
 def test_a_mutant_is_caught(mutant: Mutant, order: str) -> None:
     arrays = mutant.reference.arrays(np.random.default_rng(1))
     kernel = mutant.reference.kernel(_mutated(mutant))

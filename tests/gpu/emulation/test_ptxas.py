@@ -41,15 +41,17 @@ def _ptx(template: Template, dtype: str, target: str) -> str:
 
 def _check(template: Template, dtype: str, target: str) -> None:
     _, resources = assemble_ptx(_ptx(template, dtype, target), target)
-    for entry, one in resources.items():
-        assert one.spill_bytes == 0, f"{entry} of {template.name} {dtype} spills {one.spill_bytes} bytes"
+    for entry, usage in resources.items():
+        assert usage.spill_bytes == 0, f"{entry} of {template.name} {dtype} spills {usage.spill_bytes} bytes"
         limit = _REGISTERS.get(template.name, _MOST)
-        assert one.registers <= limit, f"{entry} of {template.name} {dtype} takes {one.registers} registers"
-        assert one.static_shared <= 48 << 10
+        assert usage.registers <= limit, (
+            f"{entry} of {template.name} {dtype} takes {usage.registers} registers"
+        )
+        assert usage.static_shared <= 48 << 10
 
 
 @needs_ptxas
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda one: one.name)
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
 def test_a_kernel_spills_nothing(template: Template) -> None:
     _check(template, "f32", "sm_90")
 
@@ -57,7 +59,7 @@ def test_a_kernel_spills_nothing(template: Template) -> None:
 @needs_ptxas
 @pytest.mark.long
 @pytest.mark.parametrize("target", ARCHITECTURES)
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda one: one.name)
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
 def test_no_kernel_spills_on_any_architecture(template: Template, target: str) -> None:
     for dtype in template.dtypes:
         _check(template, dtype, target)
@@ -73,7 +75,7 @@ def test_attention_does_not_spill_on_any_architecture(depth: int, element: str, 
     kernel = compiled(text, 3, target)
     _, resources = assemble_ptx(kernel.artifacts["ptx"].decode(), target)
     assert {*resources} == {launch.entry for launch in kernel.interface.gpu_launches}
-    assert all(one.spill_bytes == 0 for one in resources.values())
+    assert all(usage.spill_bytes == 0 for usage in resources.values())
 
 
 @needs_ptxas
@@ -85,17 +87,17 @@ def test_no_register_is_spilled_for_a_second_block() -> None:
     ptx = kernel.artifacts["ptx"].decode()
     usage = {launch.entry: launch.resources for launch in kernel.interface.gpu_launches}
     assert {each.spill_bytes for each in usage.values() if each is not None} == {0}
-    found = re.findall(r"\.entry (\w+)\([^)]*\)\n\.reqntid [^\n]*\n\.minnctapersm 1\n", ptx)
-    assert found, "ptxas spills none of these registers: choose another program"
-    assert with_all_registers(ptx, found) == ptx
-    others = [name for name in usage if name not in found]
+    entries = re.findall(r"\.entry (\w+)\([^)]*\)\n\.reqntid [^\n]*\n\.minnctapersm 1\n", ptx)
+    assert entries, "ptxas spills none of these registers: choose another program"
+    assert with_all_registers(ptx, entries) == ptx
+    others = [name for name in usage if name not in entries]
     assert with_all_registers(ptx, others).count(".minnctapersm 1\n") == len(usage)
-    assert assemble_ptx(ptx.replace(".minnctapersm 1\n", ""), "sm_90")[1][found[0]].spill_bytes > 0
+    assert assemble_ptx(ptx.replace(".minnctapersm 1\n", ""), "sm_90")[1][entries[0]].spill_bytes > 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["pointwise", "softmax", "row sums"])
 def test_streaming_kernels_load_16_bytes(name: str, dtype: str) -> None:
-    (template,) = (one for one in TEMPLATES if one.name == name)
+    (template,) = (candidate for candidate in TEMPLATES if candidate.name == name)
     ptx = _ptx(template, dtype, "sm_90")
     assert re.search(r"ld\.global\.nc\.v4\.(b32|f32|u32)|ld\.global\.nc\.v2\.(b64|f64|u64)", ptx), ptx

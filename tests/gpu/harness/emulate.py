@@ -89,20 +89,21 @@ def _runtime() -> tuple[Path, Path]:
         with tempfile.TemporaryDirectory(dir=_folder()) as folder:
             objects = _compiled(Path(folder))
             main = objects.pop("main")
-            made = Path(folder) / library.name
-            _linked([*_COMPILER, "-shared", f"-Wl,-soname,{library.name}", *objects.values()], made)
-            made.replace(library)
-            found = f"-L{_folder()}", "-lemulator", "-Wl,-rpath,$ORIGIN", "-ldl"
-            _linked([*_COMPILER, main, *found], made)
-            made.replace(program)
+            output = Path(folder) / library.name
+            _linked([*_COMPILER, "-shared", f"-Wl,-soname,{library.name}", *objects.values()], output)
+            output.replace(library)
+            flags = f"-L{_folder()}", "-lemulator", "-Wl,-rpath,$ORIGIN", "-ldl"
+            _linked([*_COMPILER, main, *flags], output)
+            output.replace(program)
     return program, library
 
 
 def _compiled(folder: Path) -> dict[str, str]:
     """The object files of the emulator's C part by name, compiled side by side."""
-    objects = {one.stem: str(folder / f"{one.stem}.o") for one in SOURCES}
+    objects = {source.stem: str(folder / f"{source.stem}.o") for source in SOURCES}
     running = [
-        subprocess.Popen([*_COMPILER, "-fPIC", "-c", str(one), "-o", objects[one.stem]]) for one in SOURCES
+        subprocess.Popen([*_COMPILER, "-fPIC", "-c", str(source), "-o", objects[source.stem]])
+        for source in SOURCES
     ]
     statuses = [process.wait(timeout=240) for process in running]
     if any(statuses):
@@ -110,8 +111,8 @@ def _compiled(folder: Path) -> dict[str, str]:
     return objects
 
 
-def _linked(command: list[str], made: Path) -> None:
-    linked = subprocess.run([*command, "-lm", "-o", str(made)], capture_output=True, text=True, timeout=240)
+def _linked(command: list[str], output: Path) -> None:
+    linked = subprocess.run([*command, "-lm", "-o", str(output)], capture_output=True, text=True, timeout=240)
     if linked.returncode:
         missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", linked.stderr)))
         raise EmulationError(f"the emulator has no {', '.join(missing)}" if missing else linked.stderr)
@@ -147,7 +148,7 @@ def _object(text: str) -> bytes:
     llvm.initialize_all_asmprinters()
     triple = llvm.get_process_triple()
     features = llvm.get_host_cpu_features() if triple.startswith("x86_64") else {}
-    wanted = [f"+{one}" for one in ("avx2", "fma", "f16c") if features.get(one)]
+    wanted = [f"+{feature}" for feature in ("avx2", "fma", "f16c") if features.get(feature)]
     # Most kernels take longer to compile than to run.
     machine = llvm.Target.from_triple(triple).create_target_machine(
         features=",".join(wanted), opt=0, reloc="pic"
@@ -193,7 +194,7 @@ def launch(
 def _write(path: Path, buffers: Sequence[Buffer], runs: Sequence[Run], order: str, seed: int) -> list[int]:
     """Writes a request; the offsets of the buffers in it."""
     parts = [struct.pack("4Q", len(buffers), len(runs), ORDERS.index(order), seed)]
-    parts += [_packed(one) for one in runs]
+    parts += [_packed(run) for run in runs]
     start = sum(map(len, parts)) + len(buffers) * _BUFFER.size
     places = list[int]()
     for buffer in buffers:
@@ -212,9 +213,9 @@ def _write(path: Path, buffers: Sequence[Buffer], runs: Sequence[Run], order: st
 
 def _packed(run: Run) -> bytes:
     params = list[int]()
-    for one in run.params:
-        pointer = isinstance(one, Pointer)
-        params += [1, one.buffer, one.offset] if pointer else [0, 0, one % (1 << 64)]
+    for parameter in run.params:
+        pointer = isinstance(parameter, Pointer)
+        params += [1, parameter.buffer, parameter.offset] if pointer else [0, 0, parameter % (1 << 64)]
     params += [0] * (192 - len(params))
     sizes = (*run.grid, *run.block, run.shared_bytes, len(run.params), run.blocks.start, len(run.blocks))
     return _LAUNCH.pack(run.entry.encode(), *sizes, *params)

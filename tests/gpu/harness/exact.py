@@ -33,12 +33,12 @@ def exact(whole: OpProgram) -> list[bytes] | None:
 
 
 def _inputs(whole: OpProgram) -> list[bytes]:
-    found = list[bytes]()
+    contents = list[bytes]()
     for kind, content in zip(argument_types(whole.text), whole.inputs, strict=True):
         narrow = _NARROW.search(kind)
         if narrow is None:
-            found.append(content)
+            contents.append(content)
         else:
             bits = np.frombuffer(content, DTYPES[narrow[0]][1])
-            found.append(decode(narrow[0], bits).astype("<f8").tobytes())
-    return found
+            contents.append(decode(narrow[0], bits).astype("<f8").tobytes())
+    return contents

@@ -31,23 +31,23 @@ def run_last(
 ) -> list[Array]:
     """The windows of the outputs, after the last ``blocks`` of each launch. Raises ``EmulationError``."""
     interface = kernel.interface
-    symbols = {one.name: inputs[one.arg].shape[one.axis] for one in interface.symbols}
+    symbols = {symbol.name: inputs[symbol.arg].shape[symbol.axis] for symbol in interface.symbols}
     for check in interface.checks:
         assert holds(check, symbols), check
     assert not interface.constants
-    stated = [tuple(evaluate(str(dim), symbols) for dim in one.dims) for one in interface.outputs]
-    assert stated == [one.shape for one in outputs]
-    buffers = [_buffer("input", INPUT, *one) for one in zip(inputs, interface.inputs, strict=True)]
-    buffers += [_buffer("output", OUTPUT, *one) for one in zip(outputs, interface.outputs, strict=True)]
+    stated = [tuple(evaluate(str(dim), symbols) for dim in output.dims) for output in interface.outputs]
+    assert stated == [output.shape for output in outputs]
+    buffers = [_buffer("input", INPUT, *pair) for pair in zip(inputs, interface.inputs, strict=True)]
+    buffers += [_buffer("output", OUTPUT, *pair) for pair in zip(outputs, interface.outputs, strict=True)]
     workspace = evaluate(interface.workspace, {**symbols, "workers": 1})
     buffers.append(Buffer("the workspace", WORKSPACE, bytearray(), size=workspace))
-    chosen = [one for one in interface.gpu_launches if holds(one.when, symbols)]
-    runs = [_last(one, len(buffers) - 1, symbols, blocks) for one in chosen]
+    chosen = [spec for spec in interface.gpu_launches if holds(spec.when, symbols)]
+    runs = [_last(spec, len(buffers) - 1, symbols, blocks) for spec in chosen]
     launch(kernel.artifacts["llvm"].decode(), buffers, runs, order, 7)
-    found = buffers[len(inputs) : -1]
+    results = buffers[len(inputs) : -1]
     return [
-        np.frombuffer(bytes(one.content), ELEMENTS[kind.dtype])
-        for one, kind in zip(found, interface.outputs, strict=True)
+        np.frombuffer(bytes(buffer.content), ELEMENTS[kind.dtype])
+        for buffer, kind in zip(results, interface.outputs, strict=True)
     ]
 
 
@@ -58,7 +58,7 @@ def _buffer(name: str, kind: int, window: Window, type: Any) -> Buffer:
     return Buffer(name, kind, content, window.first * width, prod(window.shape) * width)
 
 
-def _last(one: GpuLaunch, workspace: int, symbols: Mapping[str, int], blocks: int) -> Run:
-    made = run_of(one, workspace, symbols)
-    total = prod(made.grid)
-    return replace(made, blocks=range(max(0, total - blocks), total))
+def _last(spec: GpuLaunch, workspace: int, symbols: Mapping[str, int], blocks: int) -> Run:
+    run = run_of(spec, workspace, symbols)
+    total = prod(run.grid)
+    return replace(run, blocks=range(max(0, total - blocks), total))

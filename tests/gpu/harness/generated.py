@@ -93,21 +93,21 @@ def difference_of(whole: OpProgram, numerics: str) -> str:
         return compile_spec(canonical.spec_text, canonical.arg_spec, target, options, lambda _: None)
 
     kernel = compiled("sm_90")
-    contents = [one.content for one in canonical.constants]
+    contents = [constant.content for constant in canonical.constants]
     wanted = run(compiled(host_target().isa), whole.inputs, contents)
     inputs = [_array(*pair) for pair in zip(whole.inputs, kernel.interface.inputs, strict=True)]
-    constants = [_array(one.content, one.type) for one in canonical.constants]
+    constants = [_array(constant.content, constant.type) for constant in canonical.constants]
     got = run_gpu(kernel, inputs, constants, order="random")
     outputs = zip(whole.result_dtypes, got, wanted, kernel.interface.outputs, strict=True)
-    for place, (dtype, one, other, kind) in enumerate(outputs):
+    for place, (dtype, result, other, kind) in enumerate(outputs):
         if numerics == "strict":
-            found = difference(dtype, one.tobytes(), other, 0.0)
+            message = difference(dtype, result.tobytes(), other, 0.0)
         else:
             with np.errstate(invalid="ignore"):  # NaN that signals
-                found = _far(dtype, one, _array(other, kind))
-                found = found and _far_from_exact(whole, place, one) if dtype in _NARROW else found
-        if found:
-            return f"result {place} ({dtype}): {found}\n{whole.text}"
+                message = _far(dtype, result, _array(other, kind))
+                message = message and _far_from_exact(whole, place, result) if dtype in _NARROW else message
+        if message:
+            return f"result {place} ({dtype}): {message}\n{whole.text}"
     return ""
 
 
@@ -117,16 +117,16 @@ _NARROW = {"f16": 2**-8, "bf16": 2**-5}
 
 def _far(dtype: str, got: np.ndarray, wanted: np.ndarray) -> str:
     if dtype in ("c64", "c128"):
-        got, wanted = (np.stack([one.real, one.imag]) for one in (got, wanted))
+        got, wanted = (np.stack([array.real, array.imag]) for array in (got, wanted))
     if dtype not in _NARROW:
         share = largest_share([got], [wanted.astype(np.float64) if got.dtype.kind == "f" else wanted])
         return "" if share <= 1 else f"{share:g} times the error that is allowed"
-    one, other = got.astype(np.float64), wanted.astype(np.float64)
+    actual, other = got.astype(np.float64), wanted.astype(np.float64)
     finite = np.isfinite(other)
-    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+    if not np.array_equal(actual[~finite], other[~finite], equal_nan=True):
         return "what is not finite differs"
     largest = float(np.max(np.abs(other[finite]), initial=1.0))
-    error = float(np.max(np.abs(one[finite] - other[finite]), initial=0.0))
+    error = float(np.max(np.abs(actual[finite] - other[finite]), initial=0.0))
     return "" if error <= _NARROW[dtype] * largest else f"{error:g} off, the largest value is {largest:g}"
 
 

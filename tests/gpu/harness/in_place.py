@@ -45,18 +45,18 @@ def judged(
     number: int, seed: int, reference: ReferenceInterpreter, numerics: str = "strict", opened: bool = False
 ) -> Case:
     """The program of a number, at its sizes or at all."""
-    one = program(DTYPES[number % len(DTYPES)], seed, number)
+    drawn = program(DTYPES[number % len(DTYPES)], seed, number)
     order = ORDERS[number // len(DTYPES) % len(ORDERS)]
     try:
-        return _compared(one, reference, numerics, order, opened)
+        return _compared(drawn, reference, numerics, order, opened)
     except (CompilerError, EmulationError, AssertionError) as error:
-        return Case("error", f"{type(error).__name__}: {error}\n{one.text}")
+        return Case("error", f"{type(error).__name__}: {error}\n{drawn.text}")
 
 
 def _compared(
-    one: OpProgram, reference: ReferenceInterpreter, numerics: str, order: str, opened: bool
+    case: OpProgram, reference: ReferenceInterpreter, numerics: str, order: str, opened: bool
 ) -> Case:
-    canonical = canonicalize(one.text.encode(), "stablehlo", numerics)
+    canonical = canonicalize(case.text.encode(), "stablehlo", numerics)
     contents = [constant.content for constant in canonical.constants]
     try:
         cpu = _kernel(canonical, host_target().isa, numerics, opened)
@@ -65,11 +65,11 @@ def _compared(
     try:
         gpu = _kernel(canonical, TARGET, numerics, opened)
     except UnsupportedOp as error:
-        return Case("refused" if cpu else "refused by both", f"{error.op}: {error}\n{one.text}")
+        return Case("refused" if cpu else "refused by both", f"{error.op}: {error}\n{case.text}")
     assert cpu is not None, "only the CPU refuses"
     arrays = [
         np.frombuffer(content, ELEMENTS[kind.dtype]).reshape([int(dim) for dim in kind.dims])
-        for content, kind in zip(one.inputs, canonical.arg_spec.args, strict=True)
+        for content, kind in zip(case.inputs, canonical.arg_spec.args, strict=True)
     ]
     constants = [
         np.frombuffer(content, ELEMENTS[kind.dtype]).reshape([int(dim) for dim in kind.dims])
@@ -77,15 +77,15 @@ def _compared(
     ]
     dims = tuple(arrays[symbol.arg].shape[symbol.axis] for symbol in cpu.interface.symbols)
     results = {
-        "the CPU's": run(cpu, one.inputs, contents, dims),
+        "the CPU's": run(cpu, case.inputs, contents, dims),
         "the GPU's": [array.tobytes() for array in run_gpu(gpu, arrays, constants, order)],
     }
-    random = "rng_bit_generator" in one.text  # which the interpreter does not have
-    wanted = results["the CPU's"] if random else reference.evaluate(one.text, one.inputs)
+    random = "rng_bit_generator" in case.text  # which the interpreter does not have
+    wanted = results["the CPU's"] if random else reference.evaluate(case.text, case.inputs)
     for whose, got in results.items():
-        for place, (dtype, mine, right) in enumerate(zip(one.result_dtypes, got, wanted, strict=True)):
-            if found := difference(dtype, mine, right, 0.0):
-                return Case("wrong", f"{whose} result {place} ({dtype}, {order}): {found}\n{one.text}")
+        for place, (dtype, mine, right) in enumerate(zip(case.result_dtypes, got, wanted, strict=True)):
+            if message := difference(dtype, mine, right, 0.0):
+                return Case("wrong", f"{whose} result {place} ({dtype}, {order}): {message}\n{case.text}")
     return Case("right", "", len(gpu.interface.gpu_launches))
 
 
@@ -106,11 +106,11 @@ def main() -> int:
     options = parser.parse_args()
     reference, counts, launches = ReferenceInterpreter(), Counter[str](), 0
     for number in range(options.first, options.first + options.programs):
-        found = judged(number, options.seed, reference, options.numerics, options.open)
-        counts[found.outcome] += 1
-        launches += found.launches
-        if found.outcome not in FINE:
-            print(f"{found.outcome}: program {number} of seed {options.seed}\n{found.reason}", flush=True)
+        case = judged(number, options.seed, reference, options.numerics, options.open)
+        counts[case.outcome] += 1
+        launches += case.launches
+        if case.outcome not in FINE:
+            print(f"{case.outcome}: program {number} of seed {options.seed}\n{case.reason}", flush=True)
     reference.close()
     print(", ".join(f"{number} {outcome}" for outcome, number in counts.items()), f"in {launches} launches")
     return int(not FINE.issuperset(counts))

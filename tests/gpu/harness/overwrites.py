@@ -36,14 +36,14 @@ class _Writer(Steps):
         where, kinds = self.one(scope), f"{self.kind(self.draft.dtype)}, {self.kind(INDEX)}"
         regions = list[str]()
         for _ in range(self.draft.number(2, 3)):
-            lines, one, other = self.block(scope, depth)
-            regions.append(f"{{\n{lines}\nstablehlo.return {one}, {other} : {kinds}\n}}")
-        made = self.name()
+            lines, first, other = self.block(scope, depth)
+            regions.append(f"{{\n{lines}\nstablehlo.return {first}, {other} : {kinds}\n}}")
+        result = self.name()
         scope.lines.append(
-            f'{made}:2 = "stablehlo.case"({where}) ({", ".join(regions)}) : ({NUMBER}) -> ({kinds})'
+            f'{result}:2 = "stablehlo.case"({where}) ({", ".join(regions)}) : ({NUMBER}) -> ({kinds})'
         )
-        scope.numbers.append(f"{made}#0")
-        scope.places.append(f"{made}#1")
+        scope.numbers.append(f"{result}#0")
+        scope.places.append(f"{result}#1")
 
     def _loop(self, scope: Scope, depth: int) -> None:
         """``while`` of a few turns, whose number is given, or depends on what the loop carries."""
@@ -55,24 +55,24 @@ class _Writer(Steps):
         inside.numbers += [x, y]
         inside.places.append(k)
         inside.ones.append(i)
-        lines, one, other = self.block(inside, depth)
+        lines, own, other = self.block(inside, depth)
         condition, flag = self._condition(inside, i, k, scope.ones)
         step = Scope()
         turn = self.line(step, f"stablehlo.add {i}, {self.constant(step, '1', NUMBER)} : {NUMBER}")
         kept = self.draft.pick((x, y))
         kinds = f"{NUMBER}, {whole}, {whole}, {places}"
         carried = f"{i}: {NUMBER}, {x}: {whole}, {y}: {whole}, {k}: {places}"
-        made, first, second = self.name(), *starts[0]
+        result, first, second = self.name(), *starts[0]
         scope.lines.append(
-            f'{made}:4 = "stablehlo.while"({zero}, {first}, {second}, {starts[1]}) ({{\n^bb0({carried}):\n'
+            f'{result}:4 = "stablehlo.while"({zero}, {first}, {second}, {starts[1]}) ({{\n^bb0({carried}):\n'
             + condition
             + f"\nstablehlo.return {flag} : {FLAG}\n}}, {{\n^bb0({carried}):\n{lines}\n"
             + "\n".join(step.lines)
-            + f"\nstablehlo.return {turn}, {one}, {kept}, {other} : {kinds}\n}}) : ({kinds}) -> ({kinds})"
+            + f"\nstablehlo.return {turn}, {own}, {kept}, {other} : {kinds}\n}}) : ({kinds}) -> ({kinds})"
         )
-        scope.numbers += [f"{made}#1", f"{made}#2"]
-        scope.places.append(f"{made}#3")
-        scope.ones.append(f"{made}#0")
+        scope.numbers += [f"{result}#1", f"{result}#2"]
+        scope.places.append(f"{result}#3")
+        scope.ones.append(f"{result}#0")
 
     def _condition(self, inside: Scope, i: str, k: str, ones: list[str]) -> tuple[str, str]:
         """Lines and the flag that says whether a loop of counter ``i`` and places ``k`` goes on."""
@@ -105,18 +105,18 @@ def program(dtype: str, seed: int, number: int) -> OpProgram:
 
 def _results(writer: _Writer, scope: Scope) -> list[Value]:
     """Some of all values: arguments, constants and one twice among them; now and then one of no elements."""
-    draft, found = writer.draft, list[Value]()
+    draft, results = writer.draft, list[Value]()
     for _ in range(draft.number(2, 6)):
         dtype = writer.dtype()
-        found.append(Value(writer.some(scope, dtype), dtype, writer.shape))
+        results.append(Value(writer.some(scope, dtype), dtype, writer.shape))
     if draft.chance(0.3):
-        found.append(Value(draft.pick(scope.ones), INDEX, ()))
+        results.append(Value(draft.pick(scope.ones), INDEX, ()))
     if draft.chance(0.2):
         empty = (0, *writer.shape[1:])
         ranges = "".join(f", 0:{size}" for size in writer.shape[1:])
-        text = f"stablehlo.slice {found[0].name} [1:1{ranges}] : ({found[0].type}) -> "
-        text += tensor(found[0].dtype, empty)
+        text = f"stablehlo.slice {results[0].name} [1:1{ranges}] : ({results[0].type}) -> "
+        text += tensor(results[0].dtype, empty)
         scope.lines.append(f"%empty = {text}")
         draft.lines.append(scope.lines[-1])
-        found.append(Value("%empty", found[0].dtype, empty))
-    return [*found, found[0]] if draft.chance(0.3) else found
+        results.append(Value("%empty", results[0].dtype, empty))
+    return [*results, results[0]] if draft.chance(0.3) else results

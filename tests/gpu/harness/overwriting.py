@@ -80,16 +80,16 @@ class Steps:
 
     def add(self, scope: Scope, dtype: str, text: str) -> str:
         """The value of a line, for later steps."""
-        made = self.name()
-        scope.lines.append(f"{made} = {text}")
-        (scope.places if dtype == INDEX else scope.numbers).append(made)
-        return made
+        value = self.name()
+        scope.lines.append(f"{value} = {text}")
+        (scope.places if dtype == INDEX else scope.numbers).append(value)
+        return value
 
     def line(self, scope: Scope, text: str) -> str:
         """The value of a line, for this step alone."""
-        made = self.name()
-        scope.lines.append(f"{made} = {text}")
-        return made
+        value = self.name()
+        scope.lines.append(f"{value} = {text}")
+        return value
 
     def constant(self, scope: Scope, text: str, kind: str) -> str:
         return self.line(scope, f"stablehlo.constant dense<{text}> : {kind}")
@@ -154,10 +154,10 @@ class Steps:
         total = ", TOTALORDER" if dtypes[by] in FLOATS else ""
         way = self.draft.pick(("LT", "GT"))
         kinds = ", ".join(map(self.kind, dtypes))
-        made = self.name()
+        result = self.name()
         many = f":{len(dtypes)}" if len(dtypes) > 1 else ""
         scope.lines.append(
-            f'{made}{many} = "stablehlo.sort"({", ".join(values)}) '
+            f'{result}{many} = "stablehlo.sort"({", ".join(values)}) '
             f"<{{dimension = {self.draft.number(0, len(self.shape) - 1)} : i64, is_stable = true}}> ({{\n"
             f"^bb0({', '.join(named)}):\n%s = stablehlo.compare {way}, %p{by}, %q{by}{total} : "
             f"({scalars[by]}, {scalars[by]}) -> {FLAG}\nstablehlo.return %s : {FLAG}\n"
@@ -165,7 +165,7 @@ class Steps:
         )
         for number, dtype in enumerate(dtypes):
             into = scope.places if dtype == INDEX else scope.numbers
-            into.append(f"{made}#{number}" if many else made)
+            into.append(f"{result}#{number}" if many else result)
 
     def _replaced(self, scope: Scope) -> None:
         """A part of one value into another, or into itself elsewhere."""
@@ -204,20 +204,20 @@ class Steps:
 
     def _mixed(self, scope: Scope) -> None:
         dtype = self.dtype()
-        one, other = self.some(scope, dtype), self.some(scope, dtype)
+        left, other = self.some(scope, dtype), self.some(scope, dtype)
         ops = ("and", "or", "xor") if dtype == "i1" else ("maximum", "minimum")
         if dtype not in ("i1", *FLOATS):
             ops = (*ops, "add", "subtract", "xor")
         elif dtype in ("f32", "f64"):
             ops = (*ops, "add")
-        self.add(scope, dtype, f"stablehlo.{self.draft.pick(ops)} {one}, {other} : {self.kind(dtype)}")
+        self.add(scope, dtype, f"stablehlo.{self.draft.pick(ops)} {left}, {other} : {self.kind(dtype)}")
 
     def _chosen(self, scope: Scope) -> None:
         dtype = self.dtype()
-        one, other = self.some(scope, INDEX), self.some(scope, INDEX)
+        left, other = self.some(scope, INDEX), self.some(scope, INDEX)
         flags, whole = self.kind("i1"), self.kind(INDEX)
         way = self.draft.pick(("LT", "EQ", "GE"))
-        known = self.line(scope, f"stablehlo.compare {way}, {one}, {other} : ({whole}, {whole}) -> {flags}")
+        known = self.line(scope, f"stablehlo.compare {way}, {left}, {other} : ({whole}, {whole}) -> {flags}")
         pair = f"{self.some(scope, dtype)}, {self.some(scope, dtype)}"
         self.add(scope, dtype, f"stablehlo.select {known}, {pair} : {flags}, {self.kind(dtype)}")
 
@@ -269,16 +269,16 @@ class Steps:
     def _states(self, scope: Scope) -> None:
         """Random bits: a state that the program itself stores, element by element."""
         state = self.constant(scope, f"[{self.draft.number(0, 9)}, 7]", "tensor<2xui64>")
-        made, bits = self.name(), tensor("ui32", self.shape)
+        result, bits = self.name(), tensor("ui32", self.shape)
         scope.lines.append(
-            f"{made}:2 = stablehlo.rng_bit_generator {state}, algorithm = THREE_FRY : "
+            f"{result}:2 = stablehlo.rng_bit_generator {state}, algorithm = THREE_FRY : "
             f"(tensor<2xui64>) -> (tensor<2xui64>, {bits})"
         )
-        cut = self.line(scope, f"stablehlo.slice {made}#0 [1:2] : (tensor<2xui64>) -> tensor<1xui64>")
+        cut = self.line(scope, f"stablehlo.slice {result}#0 [1:2] : (tensor<2xui64>) -> tensor<1xui64>")
         flat = self.line(scope, f"stablehlo.reshape {cut} : (tensor<1xui64>) -> tensor<ui64>")
         number = self.line(scope, f"stablehlo.convert {flat} : (tensor<ui64>) -> {NUMBER}")
         scope.ones.append(number)
         whole = self.kind(INDEX)
-        some = self.line(scope, f"stablehlo.convert {made}#1 : ({bits}) -> {whole}")
+        some = self.line(scope, f"stablehlo.convert {result}#1 : ({bits}) -> {whole}")
         last = self.constant(scope, "15", whole)
         self.add(scope, INDEX, f"stablehlo.and {some}, {last} : {whole}")

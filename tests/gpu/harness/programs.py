@@ -32,9 +32,9 @@ class Template:
         return [rng.standard_normal(shape).astype(NUMPY[dtype]) for shape in self.shapes(*sizes)]
 
     def check(self, dtype: str, arguments: list[Array], got: Array) -> None:
-        wanted = self.expected(*(one.astype("f8") for one in arguments))
+        wanted = self.expected(*(argument.astype("f8") for argument in arguments))
         assert got.shape == wanted.shape
-        magnitudes = self.expected(*(np.abs(one.astype("f8")) for one in arguments))
+        magnitudes = self.expected(*(np.abs(argument.astype("f8")) for argument in arguments))
         scale = float(np.max(np.abs(magnitudes), initial=1.0))
         error = float(np.max(np.abs(got.astype("f8") - wanted), initial=0.0))
         assert error <= TOLERANCE[dtype] * scale, (

@@ -29,7 +29,7 @@ class Promise:
         padded = (*self.block, 1, 1)[:3]
         if self.exact and block != padded:
             return f"blocks of {block} for a kernel of blocks of {padded}"
-        if self.block and any(one > most for one, most in zip(block, padded, strict=True)):
+        if self.block and any(size > most for size, most in zip(block, padded, strict=True)):
             return f"blocks of {block} for a kernel of blocks of at most {padded}"
         if not 1 <= prod(block) <= 1024:
             return f"blocks of {prod(block)} threads; a block has 1 to 1024"
@@ -50,7 +50,7 @@ class Promise:
 def promises(ir: str) -> dict[str, Promise]:
     """Of each kernel of a module."""
     groups = dict(_GROUP.findall(ir))
-    found = dict[str, Promise]()
+    by_entry = dict[str, Promise]()
     for entry in _ENTRY.finditer(ir):
         end = closing(ir, entry.end() - 1)
         tail = ir[end : ir.index("{", end)]
@@ -58,5 +58,5 @@ def promises(ir: str) -> dict[str, Promise]:
         block = _BLOCK.search(facts)
         sizes = tuple(map(int, block[2].split(","))) if block else ()
         params = tuple(split(ir[entry.end() : end]))
-        found[entry[1]] = Promise(params, sizes, block is not None and block[1] == "reqntid")
-    return found
+        by_entry[entry[1]] = Promise(params, sizes, block is not None and block[1] == "reqntid")
+    return by_entry

@@ -41,34 +41,34 @@ def run_gpu(
 ) -> list[np.ndarray[Any, Any]]:
     """The outputs of ``kernel``. Raises ``EmulationError`` where it does what it must not."""
     interface = kernel.interface
-    symbols = {one.name: arrays[one.arg].shape[one.axis] for one in interface.symbols}
+    symbols = {symbol.name: arrays[symbol.arg].shape[symbol.axis] for symbol in interface.symbols}
     for check in interface.checks:
         assert holds(check, symbols), f"the kernel is not for these sizes: {check} with {symbols}"
-    shapes = [_shape(one, symbols) for one in interface.outputs]
+    shapes = [_shape(output, symbols) for output in interface.outputs]
     buffers = _buffers(interface, [*arrays], [*constants], shapes, symbols)
-    chosen = [one for one in interface.gpu_launches if holds(one.when, symbols)]
-    runs = [(one, run) for one in chosen if all((run := run_of(one, len(buffers) - 1, symbols)).grid)]
+    chosen = [spec for spec in interface.gpu_launches if holds(spec.when, symbols)]
+    runs = [(spec, run) for spec in chosen if all((run := run_of(spec, len(buffers) - 1, symbols)).grid)]
     ir = kernel.artifacts["llvm"].decode()
     _check_promises(ir, runs, empty=0 in symbols.values())
     launch(ir, buffers, [run for _, run in runs], order, seed, timeout)
     first = len(arrays) + len(constants)
     return [
-        np.frombuffer(bytes(buffer.content), ELEMENTS[one.dtype]).reshape(shape)
-        for buffer, one, shape in zip(buffers[first:-1], interface.outputs, shapes, strict=True)
+        np.frombuffer(bytes(buffer.content), ELEMENTS[kind.dtype]).reshape(shape)
+        for buffer, kind, shape in zip(buffers[first:-1], interface.outputs, shapes, strict=True)
     ]
 
 
 def _check_promises(ir: str, runs: Sequence[tuple[GpuLaunch, Run]], empty: bool) -> None:
     """Where a size is 0, what follows a buffer without elements may begin where that does."""
     said = promises(ir)
-    for one, run in runs:
-        broken = said[run.entry].broken(run.block, one.params if empty else run.params)
+    for spec, run in runs:
+        broken = said[run.entry].broken(run.block, spec.params if empty else run.params)
         if broken:
             raise EmulationError(f"{run.entry}: {broken}")
 
 
-def _shape(one: TensorType, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(evaluate(str(dim), symbols) for dim in one.dims)
+def _shape(tensor: TensorType, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate(str(dim), symbols) for dim in tensor.dims)
 
 
 def _buffers(
@@ -84,24 +84,26 @@ def _buffers(
         ("constant", CONSTANT, interface.constants, constants),
     ]
     buffers = list[Buffer]()
-    for name, kind, types, given in kinds:
-        for i, (one, array) in enumerate(zip(types, given, strict=True)):
-            assert array.shape == _shape(one, symbols), f"{name} {i} has shape {array.shape}, not {one}"
-            content = np.ascontiguousarray(array, ELEMENTS[one.dtype]).tobytes()
+    for name, kind, types, values in kinds:
+        for i, (tensor, array) in enumerate(zip(types, values, strict=True)):
+            assert array.shape == _shape(tensor, symbols), f"{name} {i} has shape {array.shape}, not {tensor}"
+            content = np.ascontiguousarray(array, ELEMENTS[tensor.dtype]).tobytes()
             buffers.append(Buffer(f"{name} {i}", kind, bytearray(content)))
-    for i, (one, shape) in enumerate(zip(interface.outputs, shapes, strict=True)):
-        size = prod(shape) * np.dtype(ELEMENTS[one.dtype]).itemsize
+    for i, (output, shape) in enumerate(zip(interface.outputs, shapes, strict=True)):
+        size = prod(shape) * np.dtype(ELEMENTS[output.dtype]).itemsize
         buffers.append(Buffer(f"output {i}", OUTPUT, bytearray(_POISON * size)))
     workspace = evaluate(interface.workspace, {**symbols, "workers": 1})
     return [*buffers, Buffer("the workspace", WORKSPACE, bytearray(_POISON * workspace))]
 
 
-def run_of(one: GpuLaunch, workspace: int, symbols: Mapping[str, int]) -> Run:
+def run_of(spec: GpuLaunch, workspace: int, symbols: Mapping[str, int]) -> Run:
     """A launch at given sizes; buffer ``workspace`` is the workspace."""
-    grid = tuple(evaluate(text, symbols) for text in one.grid)
-    assert max(grid[0] >> 15, *grid[1:]) < 1 << 16, f"{one.name}: no GPU has a grid of {grid}"
-    params = tuple(_param(text, workspace, symbols) for text in one.params)
-    return Run(one.entry, (grid[0], grid[1], grid[2]), one.block, evaluate(one.shared_bytes, symbols), params)
+    grid = tuple(evaluate(text, symbols) for text in spec.grid)
+    assert max(grid[0] >> 15, *grid[1:]) < 1 << 16, f"{spec.name}: no GPU has a grid of {grid}"
+    params = tuple(_param(text, workspace, symbols) for text in spec.params)
+    return Run(
+        spec.entry, (grid[0], grid[1], grid[2]), spec.block, evaluate(spec.shared_bytes, symbols), params
+    )
 
 
 def _param(text: str, workspace: int, symbols: Mapping[str, int]) -> Pointer | int:

@@ -60,19 +60,19 @@ class _Translation:
 
     def module(self, text: str) -> Translated:
         lines = [_hosted(line) for line in text.splitlines()]
-        for line in sorted(lines, key=lambda one: not one.startswith("declare ")):
+        for line in sorted(lines, key=lambda declaration: not declaration.startswith("declare ")):
             self.line(line)
         self.lines += [*self.heads, *self._tables(), *_RUNTIME.splitlines()]
         return Translated("\n".join(self.lines) + "\n", self.sites)
 
     def line(self, line: str) -> None:
-        found = _GLOBAL.match(line)
+        match = _GLOBAL.match(line)
         if line.startswith("declare "):
             self._declare(line)
         elif line.startswith("define "):
             self._define(line)
-        elif found:
-            self._global(line, found)
+        elif match:
+            self._global(line, match)
         elif line[:1] in (" ", "\t"):
             self._instruction(line)
         elif not line.startswith(("target ", "source_filename")):
@@ -83,36 +83,38 @@ class _Translation:
         return len(self.sites) - 1
 
     def _declare(self, line: str) -> None:
-        found = _DECLARE.match(line)
-        if found:
-            result, name, arguments = found.groups()
-            self._intrinsic(name, last_type(result), [one[: type_at(one)[0]] for one in split(arguments)])
+        match = _DECLARE.match(line)
+        if match:
+            result, name, arguments = match.groups()
+            self._intrinsic(
+                name, last_type(result), [argument[: type_at(argument)[0]] for argument in split(arguments)]
+            )
         elif not re.search(r"@llvm\.mem(cpy|move|set)", line):
             self.lines.append(line)
 
     def _intrinsic(self, name: str, result: str, types: list[str]) -> None:
         """Scalars go as C passes them; vectors and structs go through memory, laid out as C lays them out."""
         symbol = _symbol(name)
-        scalar = result[0] not in "{<[" and all(one[0] not in "{<[" for one in types)
+        scalar = result[0] not in "{<[" and all(kind[0] not in "{<[" for kind in types)
         if scalar:
             self.heads.append(f"declare {result} @{symbol}({', '.join(['i32', *types])})")
             return
         packed = f"{{ {', '.join(types)} }}"
         body = [f"  %in = alloca {packed}, align 16", "  %out = alloca [64 x i8], align 16"]
-        for i, one in enumerate(types):
+        for i, argument_type in enumerate(types):
             body.append(f"  %p{i} = getelementptr {packed}, ptr %in, i32 0, i32 {i}")
-            body.append(f"  store {one} %a{i}, ptr %p{i}")
+            body.append(f"  store {argument_type} %a{i}, ptr %p{i}")
         body += [f"  call void @{symbol}(i32 %site, ptr %in, ptr %out)"]
         body += (
             ["  ret void"] if result == "void" else [f"  %r = load {result}, ptr %out", f"  ret {result} %r"]
         )
-        arguments = ", ".join(["i32 %site", *(f"{one} %a{i}" for i, one in enumerate(types))])
+        arguments = ", ".join(["i32 %site", *(f"{kind} %a{i}" for i, kind in enumerate(types))])
         self.heads.append(f"declare void @{symbol}(i32, ptr, ptr)")
         self.heads += [f"define internal {result} @by_memory_{symbol}({arguments}) {{", *body, "}"]
         self.by_memory.add(symbol)
 
-    def _global(self, line: str, found: re.Match[str]) -> None:
-        name, linkage, kind, rest = found.groups()
+    def _global(self, line: str, match: re.Match[str]) -> None:
+        name, linkage, kind, rest = match.groups()
         end, size, align = type_at(rest)
         if "SHARED" not in linkage:
             if kind != "constant":
@@ -130,20 +132,20 @@ class _Translation:
             self.static += size + _GAP
 
     def _define(self, line: str) -> None:
-        found = _DEFINE.match(line)
-        if found is None:
+        match = _DEFINE.match(line)
+        if match is None:
             raise ValueError(f"no function: {line}")
-        end = closing(line, found.end() - 1)
-        arguments = split(line[found.end() : end])
+        end = closing(line, match.end() - 1)
+        arguments = split(line[match.end() : end])
         self.invariant = {
-            one.split()[-1]
-            for one in arguments
-            if one.startswith("ptr") and "noalias" in one and "readonly" in one
+            argument.split()[-1]
+            for argument in arguments
+            if argument.startswith("ptr") and "noalias" in argument and "readonly" in argument
         }
-        if "ptx_kernel" in found[1]:
-            self.kernels.append((found[2], [one[: type_at(one)[0]] for one in arguments]))
-        head = _CONTROL_KIND.sub("", line[: found.end()])
-        self.lines.append(head + _ARGUMENT_FACTS.sub("", line[found.end() : end]) + line[end:])
+        if "ptx_kernel" in match[1]:
+            self.kernels.append((match[2], [argument[: type_at(argument)[0]] for argument in arguments]))
+        head = _CONTROL_KIND.sub("", line[: match.end()])
+        self.lines.append(head + _ARGUMENT_FACTS.sub("", line[match.end() : end]) + line[end:])
 
     def _instruction(self, line: str) -> None:
         result = _RESULT.match(line)
@@ -166,34 +168,36 @@ class _Translation:
         if base and base[1] in self.invariant:
             self.invariant.add(name)
 
-    def _copy(self, line: str, found: re.Match[str]) -> str:
-        kind = "memset" if found[1] == "memset" else "memcpy"
-        arguments = [re.sub(r"^(ptr|i\d+) .*?([%@\w.\"-]+)$", r"\1 \2", one) for one in split(found[2])[:3]]
+    def _copy(self, line: str, match: re.Match[str]) -> str:
+        kind = "memset" if match[1] == "memset" else "memcpy"
+        arguments = [
+            re.sub(r"^(ptr|i\d+) .*?([%@\w.\"-]+)$", r"\1 \2", argument) for argument in split(match[2])[:3]
+        ]
         return f"  call void @emu_{kind}(i32 {self._site(line)}, {', '.join(arguments)})"
 
     def _calls(self, line: str) -> str:
         assembly = _ASM.search(line)
         if assembly:
             return self._assembly(line, assembly)
-        found = _INTRINSIC.search(line)
-        if found is None:
+        match = _INTRINSIC.search(line)
+        if match is None:
             return line
-        symbol = _symbol(found[1])
+        symbol = _symbol(match[1])
         called = f"by_memory_{symbol}" if symbol in self.by_memory else symbol
-        rest = line[found.end() :]
+        rest = line[match.end() :]
         comma = "" if rest.startswith(")") else ", "
-        return f"{line[: found.start()]}@{called}(i32 {self._site(line)}{comma}{rest}"
+        return f"{line[: match.start()]}@{called}(i32 {self._site(line)}{comma}{rest}"
 
-    def _assembly(self, line: str, found: re.Match[str]) -> str:
-        symbol = _ASSEMBLY.get(found[2])
+    def _assembly(self, line: str, match: re.Match[str]) -> str:
+        symbol = _ASSEMBLY.get(match[2])
         if symbol is None:
-            raise ValueError(f"assembly that the emulator does not know: {found[2]!r}")
-        types = [one[: type_at(one)[0]] for one in split(found[3])]
-        declared = f"declare {found[1]} @{symbol}({', '.join(['i32', *types])})"
+            raise ValueError(f"assembly that the emulator does not know: {match[2]!r}")
+        types = [argument[: type_at(argument)[0]] for argument in split(match[3])]
+        declared = f"declare {match[1]} @{symbol}({', '.join(['i32', *types])})"
         if declared not in self.heads:
             self.heads.append(declared)
-        call = f"call {found[1]} @{symbol}(i32 {self._site(line)}, {found[3]})"
-        return line[: found.start()] + call + line[found.end() :]
+        call = f"call {match[1]} @{symbol}(i32 {self._site(line)}, {match[3]})"
+        return line[: match.start()] + call + line[match.end() :]
 
     def _tables(self) -> list[str]:
         lines = [f"@emu_static = internal global [{self.static + _GAP} x i8] zeroinitializer, align 128"]
@@ -264,10 +268,10 @@ def _value_end(text: str, at: int) -> int:
 def _thunk(index: int, name: str, types: list[str]) -> list[str]:
     """Calls a kernel with parameters of 8 bytes each."""
     lines = [f"define void @emu_call{index}(ptr %params) {{"]
-    for i, one in enumerate(types):
+    for i, kind in enumerate(types):
         lines.append(f"  %p{i} = getelementptr i64, ptr %params, i64 {i}")
-        lines.append(f"  %v{i} = load {one}, ptr %p{i}")
-    arguments = ", ".join(f"{one} %v{i}" for i, one in enumerate(types))
+        lines.append(f"  %v{i} = load {kind}, ptr %p{i}")
+    arguments = ", ".join(f"{type_text} %v{i}" for i, type_text in enumerate(types))
     return [*lines, f"  call void {name}({arguments})", "  ret void", "}"]
 
 

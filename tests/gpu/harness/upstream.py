@@ -94,7 +94,9 @@ def product(el: str, acc: str, m: int, k: int, shared: bool) -> str:
         module = ir.Module.parse(printed)
         passmanager.PassManager.parse(_LOWER).run(module.operation)
         assert "unrealized_conversion_cast" not in str(module), "translating these ends the process"
-        (kernels,) = (one for one in module.body.operations if one.operation.name == "gpu.module")
+        (kernels,) = (
+            operation for operation in module.body.operations if operation.operation.name == "gpu.module"
+        )
         return downgrade(llvm.translate_module_to_llvmir(kernels.operation))
 
 

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         packing.main([str(options.pack), "--targets", options.targets, "--ir", *sample])
     pack = Pack(options.pack)
     results = replayed(options.pack, options.work, options.minutes, options.jobs)
-    said = [_judged(pack, target, found, options.work) for target, found in results.items()]
+    said = [_judged(pack, target, cases, options.work) for target, cases in results.items()]
     return int(not all(said))
 
 
@@ -82,13 +82,13 @@ def replayed(pack: Path, work: int, minutes: float, jobs: int) -> dict[str, list
 
 def results_of(pack: Path, target: str) -> list[Result]:
     """The last result of each case that was executed with this pack."""
-    found = dict[str, Result]()
+    by_case = dict[str, Result]()
     digest = Pack(pack).digest
     for file in sorted((pack / RESULTS).glob(f"{target}-*.jsonl")):
         for session, line in read(file):
             if "result" in line and session["pack"] == digest:
-                found[line["result"]["case"]] = line["result"]
-    return [*found.values()]
+                by_case[line["result"]["case"]] = line["result"]
+    return [*by_case.values()]
 
 
 def _run(pack: Path, target: str, work: int, minutes: float, jobs: int, folder: str) -> None:

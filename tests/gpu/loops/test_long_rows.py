@@ -187,8 +187,8 @@ def test_a_sum_that_starts_elsewhere_and_maxima_that_others_read() -> None:
     kernel = compiled(both, [x])
     top = x.max(-1)
     wanted = (np.exp(x.astype("f8") - top[:, None]).sum(-1), top, x - top[:, None])
-    for got, one in zip(run_gpu(kernel, [x], order="random"), wanted, strict=True):
-        np.testing.assert_allclose(got, one, rtol=2e-6)
+    for got, total in zip(run_gpu(kernel, [x], order="random"), wanted, strict=True):
+        np.testing.assert_allclose(got, total, rtol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -240,4 +240,4 @@ def test_kernels_of_parts_do_not_spill(target: str) -> None:
     for function, dtype, shapes, _ in CASES:
         ptx = compiled(function, arguments(dtype, shapes), target).artifacts["ptx"].decode()
         _, resources = assemble_ptx(ptx, target)
-        assert all(one.spill_bytes == 0 for one in resources.values()), function
+        assert all(usage.spill_bytes == 0 for usage in resources.values()), function

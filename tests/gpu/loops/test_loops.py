@@ -158,15 +158,18 @@ def _compiled(name: str, target: str, opened: bool = False) -> tuple[CompiledKer
     arguments = ArgSpec(canonical.symbolic_args) if opened else canonical.arg_spec
     options = CompileOptions(numerics="strict")
     kernel = compile_spec(canonical.spec_text, arguments, target, options, lambda _: None)
-    shapes = [[int(dim) for dim in one.type.dims] for one in canonical.constants]
-    found = zip(canonical.constants, shapes, strict=True)
-    return kernel, [np.frombuffer(one.content, NUMPY[one.type.dtype]).reshape(shape) for one, shape in found]
+    shapes = [[int(dim) for dim in constant.type.dims] for constant in canonical.constants]
+    pairs = zip(canonical.constants, shapes, strict=True)
+    return kernel, [
+        np.frombuffer(constant.content, NUMPY[constant.type.dtype]).reshape(shape)
+        for constant, shape in pairs
+    ]
 
 
 def _check(name: str, orders: tuple[str, ...], opened: bool = False) -> None:
     kernel, constants = _compiled(name, TARGET, opened)
     cpu = Kernel(_compiled(name, host_target().isa)[0])
-    assert "while" in [one.ops[0] for one in kernel.interface.gpu_launches]
+    assert "while" in [launch.ops[0] for launch in kernel.interface.gpu_launches]
     for arrays in CASES[name][1]:
         wanted = cpu(*arrays, *constants)
         for order in orders:

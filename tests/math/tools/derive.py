@@ -223,10 +223,10 @@ def _w_of(x: float) -> mpf:
 
 def _erfcx_f32() -> tuple[tuple[float, ...], float]:
     """The first coefficient as a sum of two."""
-    found, error = remez(_erfcx_above, _w_of(10.2), _w_of(0.4998), 9, lambda w: 1 / _erfcx_above(w))
-    first = rounded(found[0], "f32")
-    below = rounded(found[0] - mpf(first), "f32")
-    return (first, below, *(rounded(c, "f32") for c in found[1:])), float(mp.log(error, 2))
+    coefficients, error = remez(_erfcx_above, _w_of(10.2), _w_of(0.4998), 9, lambda w: 1 / _erfcx_above(w))
+    first = rounded(coefficients[0], "f32")
+    below = rounded(coefficients[0] - mpf(first), "f32")
+    return (first, below, *(rounded(c, "f32") for c in coefficients[1:])), float(mp.log(error, 2))
 
 
 #: Powers are taken from here: over so long a range they must not grow large and cancel.

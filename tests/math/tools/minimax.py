@@ -66,8 +66,8 @@ def remez(
         worst = max(abs(e) for e in errors)
         if worst < least:
             best, least = trial, worst
-        found = _extremes(grid, errors, degree + 2)
-        if len(found) < degree + 2 or found == chosen:
+        extremes = _extremes(grid, errors, degree + 2)
+        if len(extremes) < degree + 2 or extremes == chosen:
             break
-        chosen = found
+        chosen = extremes
     return best, least

@@ -75,8 +75,8 @@ def _outcome(compute: Callable[[], Any]) -> tuple[int, Any]:
     except FormulaOverflow:
         return in_c.OVERFLOW, None
     except IntegrityError as error:
-        found = [code for part, code in _ERRORS.items() if part in error.message]
-        return (found or [in_c.BAD_TEXT])[0], None
+        codes = [code for part, code in _ERRORS.items() if part in error.message]
+        return (codes or [in_c.BAD_TEXT])[0], None
 
 
 _ERRORS = {
@@ -115,14 +115,14 @@ def test_both_find_the_same_launch(formulas: list[str], sign: str, sizes: dict[s
     when = f"{formulas[0]} {sign} {formulas[1]}" if sign in ("==", "<=") else ""
     grid = (formulas[2], "s0", "1")
     launch = dataclasses.replace(LAUNCH, when=when, grid=grid, shared_bytes=formulas[3], params=("i64:1",))
-    found, numbers = in_c.launch(when, grid, formulas[3], sizes)
-    code, made = _outcome(lambda: calls((launch,), sizes))
-    assert found == (code or len(made))
-    assert not made or (*made[0].grid, made[0].shared_bytes) == numbers
+    status, numbers = in_c.launch(when, grid, formulas[3], sizes)
+    code, launches = _outcome(lambda: calls((launch,), sizes))
+    assert status == (code or len(launches))
+    assert not launches or (*launches[0].grid, launches[0].shared_bytes) == numbers
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("buffer:0", ("b", 0)),
         ("buffer:12", ("b", 12)),
@@ -138,15 +138,15 @@ def test_both_find_the_same_launch(formulas: list[str], sign: str, sizes: dict[s
         ("i64:s9", ("", in_c.UNKNOWN_SYMBOL)),
     ],
 )
-def test_both_read_a_parameter_alike(text: str, found: tuple[str, int]) -> None:
-    assert in_c.param(text, {"s0": 5}) == found
+def test_both_read_a_parameter_alike(text: str, expected: tuple[str, int]) -> None:
+    assert in_c.param(text, {"s0": 5}) == expected
     kinds = {"buffer": "b", "workspace": "w", "i64": "i"}
     launch = dataclasses.replace(LAUNCH, when="", grid=("1", "1", "1"), shared_bytes="0", params=(text,))
-    if found[0]:
+    if expected[0]:
         require_valid((launch,), {"s0"}, 20)
         [call] = calls((launch,), {"s0": 5})
-        assert call.params == (Param(next(k for k, v in kinds.items() if v == found[0]), found[1]),)
-    elif found[1] == in_c.NEGATIVE:
+        assert call.params == (Param(next(k for k, v in kinds.items() if v == expected[0]), expected[1]),)
+    elif expected[1] == in_c.NEGATIVE:
         with pytest.raises(IntegrityError, match="workspace offset is -5 at these sizes"):
             calls((launch,), {"s0": 5})
     else:
@@ -157,8 +157,8 @@ def test_both_read_a_parameter_alike(text: str, found: tuple[str, int]) -> None:
 def test_a_launch_at_given_sizes() -> None:
     require_valid((LAUNCH,), {"s0", "s1"}, 3)
     params = (Param("buffer", 0), Param("buffer", 2), Param("workspace", 16384), Param("i64", 1021))
-    made = GpuCall("add", "kernel_0", (1, 3, 1), (256, 1, 1), 4096, params)
-    assert calls((LAUNCH,), {"s0": 1024, "s1": 3}) == (made,)
+    call = GpuCall("add", "kernel_0", (1, 3, 1), (256, 1, 1), 4096, params)
+    assert calls((LAUNCH,), {"s0": 1024, "s1": 3}) == (call,)
     assert calls((LAUNCH,), {"s0": 1023, "s1": 3}) == ()
     assert calls((LAUNCH,), {"s0": 1024, "s1": 0}) == ()
     with pytest.raises(TooLarge, match="65536 blocks in y"):

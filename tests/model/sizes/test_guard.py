@@ -60,10 +60,10 @@ def test_a_guard_means_what_its_text_says(text: str) -> None:
 
 
 @given(texts, texts)
-def test_texts_are_equal_exactly_when_the_guards_are(one: str, two: str) -> None:
+def test_texts_are_equal_exactly_when_the_guards_are(left: str, right: str) -> None:
     """Over sizes up to 11, which are all tried: there the sets decide, whatever the texts were."""
     bounds = " & ".join(f"{symbol} <= 11" for symbol in SYMBOLS)
-    first, second = (parsed(f"{text} & {bounds}" if text else bounds) for text in (one, two))
+    first, second = (parsed(f"{text} & {bounds}" if text else bounds) for text in (left, right))
     box: list[dict[str, int]] = [
         dict(zip(SYMBOLS, point, strict=True)) for point in itertools.product(range(12), repeat=3)
     ]

@@ -177,8 +177,8 @@ def test_windows_as_long_as_their_open_axis_are_running_sums(numerics: str) -> N
     _, kernel = _compiled(SUMS, numerics)
     for n in (1, 2, 7, 16, 37):
         x = _floats(n)
-        (made,) = run(kernel, [x.tobytes()], [], (n,))
-        assert np.frombuffer(made, np.float32).tolist() == np.cumsum(x).tolist()
+        (content,) = run(kernel, [x.tobytes()], [], (n,))
+        assert np.frombuffer(content, np.float32).tolist() == np.cumsum(x).tolist()
     with pytest.raises(RuntimeError, match="returned 1"):
         run(kernel, [b""], [], (0,))
 
@@ -186,15 +186,15 @@ def test_windows_as_long_as_their_open_axis_are_running_sums(numerics: str) -> N
 def test_a_division_that_never_leaves_a_rest_is_one_of_sizes() -> None:
     _, kernel = _compiled(TRIANGLE)
     for n in (1, 2, 3, 4, 13):
-        (made,) = run(kernel, [bytes(4 * n)], [], (n,))
+        (content,) = run(kernel, [bytes(4 * n)], [], (n,))
         expected = np.cumsum(np.arange(n * (n + 1) // 2, dtype=np.float32))
-        assert np.frombuffer(made, np.float32).tolist() == expected.tolist()
+        assert np.frombuffer(content, np.float32).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(("text", "size"), [(SUMS, 3001), (LARGEST, 70_001)], ids=["sums", "largest"])
 def test_several_threads_give_what_one_does(text: str, size: int) -> None:
     canonical, kernel = _compiled(text)
-    constants = [one.content for one in canonical.constants]
+    constants = [constant.content for constant in canonical.constants]
     x = _floats(size).tobytes()
     alone = run(kernel, [x], constants, (size,))
     assert run(kernel, [x], constants, (size,), workers=3) == alone
@@ -202,12 +202,12 @@ def test_several_threads_give_what_one_does(text: str, size: int) -> None:
 
 def test_a_program_of_open_sizes_compiles_for_given_ones() -> None:
     canonical = canonicalize(SUMS.encode(), "stablehlo", "strict")
-    given = replace(canonical.arg_spec, args=(TensorType("f32", (7,)),))
+    static = replace(canonical.arg_spec, args=(TensorType("f32", (7,)),))
     isa, options = host_target().isa, CompileOptions(numerics="strict")
-    kernel = compile_spec(canonical.spec_text, given, isa, options, lambda _: None)
+    kernel = compile_spec(canonical.spec_text, static, isa, options, lambda _: None)
     x = _floats(7)
-    (made,) = run(kernel, [x.tobytes()], [])
-    assert np.frombuffer(made, np.float32).tolist() == np.cumsum(x).tolist()
+    (content,) = run(kernel, [x.tobytes()], [])
+    assert np.frombuffer(content, np.float32).tolist() == np.cumsum(x).tolist()
 
 
 def test_the_largest_of_an_open_axis_are_as_many_as_the_program_computes() -> None:
@@ -225,8 +225,8 @@ def test_factors_of_matrices_of_open_size() -> None:
     for n in (1, 2, 5, 8, 17):
         half = np.random.default_rng(n).standard_normal((n, n)).astype(np.float32)
         matrix = half @ half.T + n * np.eye(n, dtype=np.float32)
-        made, bad = run(kernel, [matrix.tobytes()], [], (n, n))
-        factor = np.tril(np.frombuffer(made, np.float32).reshape(n, n))
+        content, bad = run(kernel, [matrix.tobytes()], [], (n, n))
+        factor = np.tril(np.frombuffer(content, np.float32).reshape(n, n))
         np.testing.assert_allclose(factor @ factor.T, matrix, rtol=1e-4, atol=1e-4)
         assert np.frombuffer(bad, np.int32).tolist() == [0]
     with pytest.raises(RuntimeError, match="returned 1"):
@@ -239,8 +239,8 @@ def test_a_part_of_open_size_is_moved_inside_of_a_fixed_axis() -> None:
     for n in (0, 1, 3, 5):
         for at in (-3, 0, 1, 2, 4, 9):
             x, first = _floats(n), min(max(at, 0), 5 - n)
-            (made,) = run(kernel, [x.tobytes(), y.tobytes(), np.int32(at).tobytes()], [], (n,))
-            assert np.frombuffer(made, np.float32).tolist() == (y[first : first + n] + x).tolist()
+            (content,) = run(kernel, [x.tobytes(), y.tobytes(), np.int32(at).tobytes()], [], (n,))
+            assert np.frombuffer(content, np.float32).tolist() == (y[first : first + n] + x).tolist()
     with pytest.raises(RuntimeError, match="returned 1"):
         run(kernel, [_floats(6).tobytes(), y.tobytes(), np.int32(0).tobytes()], [], (6,))
 
@@ -252,8 +252,8 @@ def test_a_part_of_open_size_is_put_into_a_fixed_axis() -> None:
         for at in (-3, 0, 1, 2, 4, 9):
             x, first, wanted = _floats(n), min(max(at, 0), 5 - n), y.copy()
             wanted[first : first + n] = x
-            (made,) = run(kernel, [x.tobytes(), y.tobytes(), np.int32(at).tobytes()], [], (n,))
-            assert np.frombuffer(made, np.float32).tolist() == wanted.tolist()
+            (content,) = run(kernel, [x.tobytes(), y.tobytes(), np.int32(at).tobytes()], [], (n,))
+            assert np.frombuffer(content, np.float32).tolist() == wanted.tolist()
     with pytest.raises(RuntimeError, match="returned 1"):
         run(kernel, [_floats(6).tobytes(), y.tobytes(), np.int32(0).tobytes()], [], (6,))
 
@@ -262,8 +262,8 @@ def test_a_result_of_fixed_size_is_checked_when_several_sizes_give_it() -> None:
     _, kernel = _compiled(FIXED)
     for n in (3, 4):
         x = _floats(n)
-        (made,) = run(kernel, [x.tobytes()], [], (n,))
-        assert np.frombuffer(made, np.float32).tolist() == [x[:3].sum()]
+        (content,) = run(kernel, [x.tobytes()], [], (n,))
+        assert np.frombuffer(content, np.float32).tolist() == [x[:3].sum()]
     for n in (0, 2, 5, 6):
         with pytest.raises(RuntimeError, match="returned 1"):
             run(kernel, [_floats(n).tobytes()], [], (n,))
@@ -272,13 +272,13 @@ def test_a_result_of_fixed_size_is_checked_when_several_sizes_give_it() -> None:
 def test_division_of_what_is_below_zero_rounds_as_the_program_says() -> None:
     _, kernel = _compiled(CEILED)
     for n in (1, 2, 3, 4, 7, 9, 100):
-        (made,) = run(kernel, [_floats(n).tobytes()], [], (n,))
-        assert len(made) == 4 * -(-n // 3)
+        (content,) = run(kernel, [_floats(n).tobytes()], [], (n,))
+        assert len(content) == 4 * -(-n // 3)
 
 
 @pytest.mark.parametrize("op", ["reduce_precision", "bitcast_convert", "gather"])
 def test_what_the_toolchain_does_not_survive_at_unknown_sizes_goes_another_way(op: str) -> None:
-    made = {
+    texts = {
         "reduce_precision": "%y = stablehlo.reduce_precision %x, format = e5m10 : tensor<?xf32>",
         "bitcast_convert": """
   %z = stablehlo.bitcast_convert %x : (tensor<?xf32>) -> tensor<?xi32>
@@ -292,12 +292,12 @@ def test_what_the_toolchain_does_not_survive_at_unknown_sizes_goes_another_way(o
   %b = stablehlo.dynamic_broadcast_in_dim %s, %n1, dims = [0] : (tensor<1xf32>, tensor<1xi32>) -> tensor<?xf32>
   %y = stablehlo.maximum %b, %x : tensor<?xf32>""",
     }[op]
-    one = "%one = stablehlo.constant dense<1.0> : tensor<f32>"
+    constant = "%one = stablehlo.constant dense<1.0> : tensor<f32>"
     more = "%more = stablehlo.dynamic_broadcast_in_dim %one, %n1, dims = []"
     text = f"""
 func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {{{_SIZE}
-  {made}
-  {one}
+  {texts}
+  {constant}
   {more} : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
   %r = stablehlo.add %y, %more : tensor<?xf32>
   return %r : tensor<?xf32>

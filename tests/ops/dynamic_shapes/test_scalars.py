@@ -40,8 +40,10 @@ def test_a_quotient_below_0_is_rounded_down() -> None:
   %more = arith.addi %n, %half : i64
   %r = arith.addi %more, %ten : i64""")
     for size in (0, 1, 2, 40):
-        (made,) = run(kernel, [bytes(size)], [one.content for one in canonical.constants], (size,))
-        assert len(made) == size - 4 + 10
+        (content,) = run(
+            kernel, [bytes(size)], [constant.content for constant in canonical.constants], (size,)
+        )
+        assert len(content) == size - 4 + 10
 
 
 def test_a_quotient_of_what_is_taken_from_0_is_rounded_down_or_refused() -> None:
@@ -56,8 +58,10 @@ def test_a_quotient_of_what_is_taken_from_0_is_rounded_down_or_refused() -> None
     except UnsupportedOp:
         return
     for size in (0, 1, 2, 3, 40, 41):
-        (made,) = run(kernel, [bytes(size)], [one.content for one in canonical.constants], (size,))
-        assert len(made) == (size + 1) // 2
+        (content,) = run(
+            kernel, [bytes(size)], [constant.content for constant in canonical.constants], (size,)
+        )
+        assert len(content) == (size + 1) // 2
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,14 @@ return %r : tensor<?x?xf32>
 def _expected(
     x: np.ndarray, source: np.ndarray, strides: tuple[int, ...], window: tuple[int, ...], padding: Pairs
 ) -> np.ndarray:
-    made = np.zeros_like(x)
+    sums = np.zeros_like(x)
     for place in np.ndindex(source.shape):
         corner = [p * s - low for p, s, (low, _) in zip(place, strides, padding, strict=True)]
         seen = [tuple(c + w for c, w in zip(corner, at, strict=True)) for at in np.ndindex(window)]
         inside = [at for at in seen if all(0 <= p < size for p, size in zip(at, x.shape, strict=True))]
         if inside:
-            made[max(inside, key=lambda at: x[at])] += source[place]
-    return made
+            sums[max(inside, key=lambda at: x[at])] += source[place]
+    return sums
 
 
 @pytest.mark.parametrize(

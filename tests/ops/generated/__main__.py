@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--aim", nargs="*", type=Path, help="programs that hit what these summaries lack")
     parser.add_argument("--relaxed", action="store_true", help="numerics default, within its bounds")
     options = parser.parse_args()
-    found: list[Case] = []
+    results: list[Case] = []
     table: dict[tuple[str, str], Counter[str]] = {}
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
     module = f"tests.ops.generated.{'relaxed' if options.relaxed else 'child'}"
@@ -53,44 +53,44 @@ def main() -> int:
         for file in options.aim:
             hits = coverage.add(hits, json.loads(file.read_text())["classes"])
         asked = coverage.aimed(hits, options.programs, options.seed, options.op)
-        made = these(asked, options.level, progress=_progress, module=module)
+        stream = these(asked, options.level, progress=_progress, module=module)
     else:
-        made = cases(chosen, options.programs, options.seed, options.level, _progress, module=module)
+        stream = cases(chosen, options.programs, options.seed, options.level, _progress, module=module)
     end = time.monotonic() + options.seconds
-    for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
-        found.append(case)
+    for case in itertools.takewhile(lambda _: time.monotonic() < end, stream):
+        results.append(case)
         table.setdefault((case.op, case.dtype), Counter())[case.outcome] += 1
         if case.outcome in _BAD:
             name = f"{case.op} {case.dtype} number {case.number} {case.wish}".rstrip()
             print(f"\n{case.outcome}: {name}\n{case.reason}", flush=True)
-    _print(table, found)
+    _print(table, results)
     if options.json is not None:
-        options.json.write_text(json.dumps(_summary(options.seed, options.level, table, found), indent=1))
-    return int(any(case.outcome in _BAD for case in found))
+        options.json.write_text(json.dumps(_summary(options.seed, options.level, table, results), indent=1))
+    return int(any(case.outcome in _BAD for case in results))
 
 
 def _progress(done: int) -> None:
     print(f"\r{done}", end="", file=sys.stderr, flush=True)
 
 
-def _print(table: dict[tuple[str, str], Counter[str]], found: list[Case]) -> None:
+def _print(table: dict[tuple[str, str], Counter[str]], results: list[Case]) -> None:
     print()
     for (op, dtype), counts in table.items():
         if set(counts) != {"right"}:
             print(
                 f"{op:32} {dtype:5} {' '.join(f'{name}={counts[name]}' for name in OUTCOMES if counts[name])}"
             )
-    whole = Counter(case.outcome for case in found)
-    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
+    whole = Counter(case.outcome for case in results)
+    print(f"{len(results)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
     reasons = Counter(
-        (case.op, case.reason.split("\n")[0][:110]) for case in found if case.outcome == "refused"
+        (case.op, case.reason.split("\n")[0][:110]) for case in results if case.outcome == "refused"
     )
     for (op, reason), count in reasons.most_common(60):
         print(f"{count:6} {op}: {reason}")
 
 
 def _summary(
-    seed: int, level: int, table: dict[tuple[str, str], Counter[str]], found: list[Case]
+    seed: int, level: int, table: dict[tuple[str, str], Counter[str]], results: list[Case]
 ) -> dict[str, object]:
     return {
         "seed": seed,
@@ -99,21 +99,23 @@ def _summary(
         "code": CODE_VERSION,
         "canonicalizer": CANONICALIZER_VERSION,
         "math": int(MATH_VERSION),
-        "programs": len(found),
-        "outcomes": dict(Counter(case.outcome for case in found)),
+        "programs": len(results),
+        "outcomes": dict(Counter(case.outcome for case in results)),
         "table": [{"op": op, "dtype": dtype, **counts} for (op, dtype), counts in table.items()],
-        "others": [vars(case) for case in found if case.outcome != "right"],
-        "classes": _classes(found),
+        "others": [vars(case) for case in results if case.outcome != "right"],
+        "classes": _classes(results),
     }
 
 
-def _classes(found: list[Case]) -> dict[str, dict[str, list[str]]]:
+def _classes(results: list[Case]) -> dict[str, dict[str, list[str]]]:
     """Operation -> class -> dtypes of the programs that were right."""
-    made: dict[str, dict[str, set[str]]] = {}
-    for case in found:
+    dtypes_by_class: dict[str, dict[str, set[str]]] = {}
+    for case in results:
         for kind in case.classes if case.outcome == "right" else ():
-            made.setdefault(case.op, {}).setdefault(kind, set()).add(case.dtype)
-    return {op: {kind: sorted(dtypes) for kind, dtypes in rows.items()} for op, rows in made.items()}
+            dtypes_by_class.setdefault(case.op, {}).setdefault(kind, set()).add(case.dtype)
+    return {
+        op: {kind: sorted(dtypes) for kind, dtypes in rows.items()} for op, rows in dtypes_by_class.items()
+    }
 
 
 if __name__ == "__main__":

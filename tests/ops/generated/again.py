@@ -22,27 +22,27 @@ _AGAIN = (*_BAD, "refused")
 
 def again(summary: dict[str, Any]) -> dict[str, Any]:
     """The summary as it is now."""
-    bad = [one for one in summary["others"] if one["outcome"] in _AGAIN]
-    kept = [one for one in bad if not forbidden(one["op"], one.get("wish", ""), one["dtype"])]
-    asked = [_asked(one, summary["seed"]) for one in kept]
-    found = list(these(sorted(asked, key=lambda one: one[0]), summary["level"]))
+    bad = [record for record in summary["others"] if record["outcome"] in _AGAIN]
+    kept = [record for record in bad if not forbidden(record["op"], record.get("wish", ""), record["dtype"])]
+    asked = [_asked(record, summary["seed"]) for record in kept]
+    results = list(these(sorted(asked, key=lambda request: request[0]), summary["level"]))
     outcomes = Counter[str](summary["outcomes"])
-    outcomes.subtract(one["outcome"] for one in bad)
-    outcomes.update(case.outcome for case in found)
+    outcomes.subtract(record["outcome"] for record in bad)
+    outcomes.update(case.outcome for case in results)
     classes: dict[str, dict[str, list[str]]] = summary["classes"]
-    for case in found:
+    for case in results:
         for kind in case.classes if case.outcome == "right" else ():
             row = classes.setdefault(case.op, {})
             row[kind] = sorted({*row.get(kind, ()), case.dtype})
-    others = [one for one in summary["others"] if one["outcome"] not in _AGAIN]
-    others += [vars(case) for case in found if case.outcome != "right"]
+    others = [record for record in summary["others"] if record["outcome"] not in _AGAIN]
+    others += [vars(case) for case in results if case.outcome != "right"]
     counted = {name: count for name, count in outcomes.items() if count}
     return summary | {"programs": sum(counted.values()), "outcomes": counted, "others": others}
 
 
-def _asked(one: dict[str, Any], seed: int) -> Asked | Wished:
-    name = one["op"], one["dtype"], seed, one["number"]
-    return (*name, one["wish"]) if one.get("wish") else name
+def _asked(record: dict[str, Any], seed: int) -> Asked | Wished:
+    name = record["op"], record["dtype"], seed, record["number"]
+    return (*name, record["wish"]) if record.get("wish") else name
 
 
 def main(files: list[str]) -> int:
@@ -52,10 +52,10 @@ def main(files: list[str]) -> int:
         summary = again(json.loads(Path(name).read_text()))
         Path(name).write_text(json.dumps(summary, indent=1))
         print(name, summary["outcomes"])
-        for one in summary["others"]:
-            if one["outcome"] in _BAD:
+        for case in summary["others"]:
+            if case["outcome"] in _BAD:
                 bad += 1
-                print(f"{one['outcome']}: {one['op']} {one['dtype']} {one['number']} {one['reason']}")
+                print(f"{case['outcome']}: {case['op']} {case['dtype']} {case['number']} {case['reason']}")
     return int(bad > 0)
 
 

@@ -22,10 +22,11 @@ def main() -> None:
     try:
         for line in sys.stdin:
             level, target, asked = json.loads(line)
-            programs = [program(*one) for one in asked]
+            programs = [program(*request) for request in asked]
             judged = compiled(programs, target, level) if target else judge(programs, reference, level)
             said = [
-                [one.outcome, one.reason, *classes(made)] for one, made in zip(judged, programs, strict=True)
+                [verdict.outcome, verdict.reason, *classes(judged_program)]
+                for verdict, judged_program in zip(judged, programs, strict=True)
             ]
             print(json.dumps(said), flush=True)
     finally:

@@ -32,17 +32,17 @@ _SKIPPED = (
 
 def classes(program: OpProgram) -> list[str]:
     """The classes of a program, each once."""
-    found = {*_shapes(program), *_values(program)}
+    names = {*_shapes(program), *_values(program)}
     name = program.op if "." in program.op else f"stablehlo.{program.op}"
     for match in re.finditer(rf"\b{re.escape(name)}\b", program.text):
         end = program.text.find("\n", match.end())
         line = program.text[match.end() : end]
         for key, value in _attributes(line):
-            found |= {f"{key} {one}" for one in _attribute(key, value)}
+            names |= {f"{key} {label}" for label in _attribute(key, value)}
         if program.op in _WITH_BODY and line.endswith("({"):
             body = program.text[end : program.text.find("\n  })", end)]
-            found |= {f"body {one}" for one in _IN_REGION.findall(body)} - {"body return"}
-    return sorted(re.sub(r"^\w*dimension_numbers ", "", one) for one in found)
+            names |= {f"body {label}" for label in _IN_REGION.findall(body)} - {"body return"}
+    return sorted(re.sub(r"^\w*dimension_numbers ", "", label) for label in names)
 
 
 def _attributes(line: str) -> list[tuple[str, str]]:
@@ -87,14 +87,14 @@ def _attribute(key: str, value: str) -> list[str]:
         return ["batch and feature first" if usual else "any order"]
     if value.startswith("#"):
         inner = re.findall(r"(\w+) = (\[[^\]]*\]|\d+)", value)
-        return [f"{name} {one}" for name, text in inner for one in _numbers(name, text)]
+        return [f"{name} {label}" for name, text in inner for label in _numbers(name, text)]
     return _numbers(key, re.sub(r" : .*|^array<i64:?|^dense<", "", value))
 
 
 def _forms(config: str) -> list[str]:
     """What becomes of the letters of an ``einsum``."""
-    given, _, result = config.partition("->")
-    terms = given.split(",")
+    operands, _, result = config.partition("->")
+    terms = operands.split(",")
     letters = dict.fromkeys("".join(terms))
     shared = (
         {letter for letter in letters if all(letter in term for term in terms)} if len(terms) > 1 else set()
@@ -110,7 +110,7 @@ def _forms(config: str) -> list[str]:
 
 
 def _numbers(name: str, text: str) -> list[str]:
-    numbers = [int(one) for one in _NUMBER.findall(text)]
+    numbers = [int(match) for match in _NUMBER.findall(text)]
     if not numbers:
         return ["none"]
     if _AXES.search(name) and name not in ("window_dimensions", "batch_dims"):
@@ -131,19 +131,19 @@ def _shapes(program: OpProgram) -> set[str]:
     assert head is not None
     seen = _RESULTS.findall(program.text)[0] if program.op in MAKING else head[1]
     shapes = [tuple(int(size) for size in sizes.split("x") if size) for sizes, _ in _TENSOR.findall(seen)]
-    found = {f"rank {max((len(shape) for shape in shapes), default=0)}"}
+    labels = {f"rank {max((len(shape) for shape in shapes), default=0)}"}
     if program.op in _BY_INDEX:
         kinds = [kind for _, kind in _TENSOR.findall(head[1])]
         index = kinds[(len(kinds) - 1) // 2 if program.op == "scatter" else -1]
         if len(kinds) > (2 if program.op == "dynamic_update_slice" else 1):
-            found.add(f"index {index}")
+            labels.add(f"index {index}")
     if program.op == "convert":
-        found |= {f"to {dtype}" for dtype in program.result_dtypes}
+        labels |= {f"to {dtype}" for dtype in program.result_dtypes}
     if any(math.prod(shape) == 0 for shape in shapes):
-        found.add("empty")
+        labels.add("empty")
     if any(shape and math.prod(shape) == 1 for shape in shapes):
-        found.add("one element")
-    return found
+        labels.add("one element")
+    return labels
 
 
 def _values(program: OpProgram) -> set[str]:
@@ -153,7 +153,7 @@ def _values(program: OpProgram) -> set[str]:
     head = _HEAD.search(program.text)
     element = DTYPES[program.dtype][0]
     kinds = [kind for _, kind in _TENSOR.findall(head[1] if head else "")]
-    data = b"".join(one for one, kind in zip(program.inputs, kinds, strict=False) if kind == element)
+    data = b"".join(content for content, kind in zip(program.inputs, kinds, strict=False) if kind == element)
     part = {"c64": "f32", "c128": "f64"}.get(program.dtype, program.dtype)
     if part in INTEGERS:
         numbers = np.frombuffer(data, DTYPES[part][1])

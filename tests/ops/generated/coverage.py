@@ -72,13 +72,13 @@ Pairs that are ruled out, and why:
 """
 
 
-def add(found: Hits, more: Mapping[str, Mapping[str, list[str]]]) -> Hits:
+def add(hits: Hits, more: Mapping[str, Mapping[str, list[str]]]) -> Hits:
     """``found`` with what another run hit."""
     for op, rows in more.items():
         for kind, dtypes in rows.items():
-            row = found.setdefault(op, {})
+            row = hits.setdefault(op, {})
             row[kind] = sorted({*row.get(kind, ()), *dtypes})
-    return found
+    return hits
 
 
 def pairs(op: str, rows: Mapping[str, list[str]]) -> dict[tuple[str, str], bool]:
@@ -94,13 +94,13 @@ def built(op: str, dtype: str, seed: int, kind: str) -> tuple[Wished, set[str]] 
     """The first program that is drawn for the class and has it, with its classes; None where none has."""
     for turn in range(_TRIES):
         number = turn // 2 + (catalog.EDGES if turn % 2 else 0)
-        found = set(classes(catalog.program(op, dtype, seed, number, kind)))
-        if kind in found:
-            return (op, dtype, seed, number, kind), found
+        labels = set(classes(catalog.program(op, dtype, seed, number, kind)))
+        if kind in labels:
+            return (op, dtype, seed, number, kind), labels
     return None
 
 
-def aimed(found: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> list[Wished]:
+def aimed(hits: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> list[Wished]:
     """About ``count`` programs, of all or of ``chosen`` operations, each of which hits a pair that ``found``
     has not; those for attributes first, and those of an operation are neighbours.
     """
@@ -110,18 +110,18 @@ def aimed(found: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> lis
     order = [ops[int(place)] for place in rng.permutation(len(ops))]
     missing = {(op, dtype): list[str]() for op in order for dtype in FAMILIES[op].dtypes}
     for op in order:
-        for (kind, dtype), hit in pairs(op, found.get(op, {})).items():
+        for (kind, dtype), hit in pairs(op, hits.get(op, {})).items():
             if not hit:
                 missing[op, dtype].append(kind)
     for attributes in (True, False):
         for (op, dtype), kinds in missing.items():
             wanted = [kind for kind in kinds if of_attribute(kind) or not attributes]
             while wanted and len(asked) < count:
-                made = built(op, dtype, seed, wanted.pop(int(rng.integers(len(wanted)))))
-                if made is not None:
-                    asked.append(made[0])
-                    wanted = [kind for kind in wanted if kind not in made[1]]
-                    kinds[:] = [kind for kind in kinds if kind not in made[1]]
+                request = built(op, dtype, seed, wanted.pop(int(rng.integers(len(wanted)))))
+                if request is not None:
+                    asked.append(request[0])
+                    wanted = [kind for kind in wanted if kind not in request[1]]
+                    kinds[:] = [kind for kind in kinds if kind not in request[1]]
     return asked
 
 
@@ -132,32 +132,32 @@ def runs_of(summaries: Sequence[Mapping[str, Any]]) -> str:
     return f"{outcomes.total():,} programs in {len(summaries)} runs: {counts}."
 
 
-def page(found: Hits, runs: str, date: str) -> str:
+def page(hits: Hits, runs: str, date: str) -> str:
     """The page for what all runs hit, the sentence about the runs, and their date."""
-    hit_of = {op: pairs(op, found.get(op, {})) for op in sorted(FAMILIES)}
+    hit_of = {op: pairs(op, hits.get(op, {})) for op in sorted(FAMILIES)}
     attributes = {
-        op: {pair: hit for pair, hit in one.items() if of_attribute(pair[0])} for op, one in hit_of.items()
+        op: {pair: hit for pair, hit in row.items() if of_attribute(pair[0])} for op, row in hit_of.items()
     }
     missing = [
-        f"- `{op}`: " + "; ".join(_missing(one)) for op, one in attributes.items() if not all(one.values())
+        f"- `{op}`: " + "; ".join(_missing(row)) for op, row in attributes.items() if not all(row.values())
     ]
     others = {
-        op: {pair: hit for pair, hit in one.items() if not of_attribute(pair[0])}
-        for op, one in hit_of.items()
+        op: {pair: hit for pair, hit in row.items() if not of_attribute(pair[0])}
+        for op, row in hit_of.items()
     }
-    absent = [f"- `{op}`: " + "; ".join(_missing(one)) for op, one in others.items() if not all(one.values())]
+    absent = [f"- `{op}`: " + "; ".join(_missing(row)) for op, row in others.items() if not all(row.values())]
     rows = [
-        f"| `{op}` | {_names(found.get(op, {}))} | {_count(attributes[op])} | {_count(one, attributes[op])} |"
-        for op, one in hit_of.items()
+        f"| `{op}` | {_names(hits.get(op, {}))} | {_count(attributes[op])} | {_count(row, attributes[op])} |"
+        for op, row in hit_of.items()
     ]
-    met = {(op, dtype) for op, kinds in found.items() for dtypes in kinds.values() for dtype in dtypes}
+    met = {(op, dtype) for op, kinds in hits.items() for dtypes in kinds.values() for dtype in dtypes}
     return _TEXT.format(
         date=date,
         runs=runs,
         met=f"{sum(pair in met for pair in catalog.pairs()):,} of {len(catalog.pairs()):,}",
-        attributes=_share([hit for one in attributes.values() for hit in one.values()]),
+        attributes=_share([hit for row in attributes.values() for hit in row.values()]),
         others=_share(
-            [hit for one in hit_of.values() for (kind, _), hit in one.items() if not of_attribute(kind)]
+            [hit for row in hit_of.values() for (kind, _), hit in row.items() if not of_attribute(kind)]
         ),
         missing="\n".join(missing) or "None.",
         absent="\n".join(absent) or "None.",
@@ -174,10 +174,10 @@ def _reasons() -> list[str]:
             if why:
                 counts.setdefault(why, []).append((op, kind))
     rows: list[str] = []
-    for why, found in sorted(counts.items()):
-        ops, kinds = sorted({op for op, _ in found}), sorted({kind for _, kind in found})
+    for why, members in sorted(counts.items()):
+        ops, kinds = sorted({op for op, _ in members}), sorted({kind for _, kind in members})
         where = ", ".join(f"`{op}`" for op in ops) if len(ops) < 25 else f"{len(ops)} operations"
-        rows.append(f"| {len(found):,} | {why} | {', '.join(kinds)} of {where} |")
+        rows.append(f"| {len(members):,} | {why} | {', '.join(kinds)} of {where} |")
     return rows
 
 
@@ -185,14 +185,16 @@ def _share(hits_of: list[bool]) -> str:
     return f"{sum(hits_of):,} of {len(hits_of):,} ({100 * sum(hits_of) / max(len(hits_of), 1):.1f} %)"
 
 
-def _count(one: Mapping[tuple[str, str], bool], without: Mapping[tuple[str, str], bool] | None = None) -> str:
-    kept = [hit for pair, hit in one.items() if pair not in (without or {})]
+def _count(
+    hits: Mapping[tuple[str, str], bool], without: Mapping[tuple[str, str], bool] | None = None
+) -> str:
+    kept = [hit for pair, hit in hits.items() if pair not in (without or {})]
     return f"{sum(kept)} of {len(kept)}" if kept else "-"
 
 
-def _missing(one: Mapping[tuple[str, str], bool]) -> list[str]:
+def _missing(hits: Mapping[tuple[str, str], bool]) -> list[str]:
     absent: dict[str, list[str]] = {}
-    for (kind, dtype), hit in one.items():
+    for (kind, dtype), hit in hits.items():
         if not hit:
             absent.setdefault(kind, []).append(dtype)
     return [f"{kind} ({', '.join(dtypes)})" for kind, dtypes in absent.items()]
@@ -213,11 +215,11 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 2
     summaries = [json.loads(Path(name).read_text()) for name in arguments]
-    found: Hits = {}
+    hits: Hits = {}
     for summary in summaries:
-        add(found, summary.get("classes", {}))
+        add(hits, summary.get("classes", {}))
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    PAGE.write_text(page(found, runs_of(summaries), today))
+    PAGE.write_text(page(hits, runs_of(summaries), today))
     return 0
 
 

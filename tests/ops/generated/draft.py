@@ -79,7 +79,7 @@ class Draft:
         """One of them: of an attribute the wished one."""
         chosen = among[int(self.rng.integers(len(among)))]
         wished = self.wished(name)
-        return next((one for one in among if str(one) == wished), chosen) if wished else chosen
+        return next((choice for choice in among if str(choice) == wished), chosen) if wished else chosen
 
     def number(self, low: int, high: int, name: str = "") -> int:
         """A number from ``low`` to ``high``, both included, of the class that is wished of an attribute."""
@@ -94,10 +94,10 @@ class Draft:
         wished = self.wished(name)
         least = {"in order": 1, "out of order": 2}.get(wished, 0)
         count = self.number(min(max(low, least), rank), rank) if wished != "none" else low
-        found = [int(axis) for axis in self.rng.permutation(rank)[:count]]
+        chosen = [int(axis) for axis in self.rng.permutation(rank)[:count]]
         if wished == "in order":
-            return sorted(found)
-        return found[::-1] if wished == "out of order" and found == sorted(found) else found
+            return sorted(chosen)
+        return chosen[::-1] if wished == "out of order" and chosen == sorted(chosen) else chosen
 
     def rank(self, low: int, high: int) -> int:
         """How many dimensions: from ``low`` to ``high``, or as is wished."""
@@ -178,13 +178,13 @@ class Draft:
         name = name if "." in name else f"stablehlo.{name}"
         self.count += 1
         names = ", ".join(operand.name for operand in operands)
-        given = ", ".join(operand.type for operand in operands)
+        operand_types = ", ".join(operand.type for operand in operands)
         types = ", ".join(tensor(*result) for result in results)
         inherent = f" <{{{attributes}}}>" if attributes else ""
         inside = f" ({', '.join(regions)})" if regions else ""
         many = f":{len(results)}" if len(results) != 1 else ""
         self.lines.append(
-            f'%v{self.count}{many} = "{name}"({names}){inherent}{inside} : ({given}) -> ({types})'
+            f'%v{self.count}{many} = "{name}"({names}){inherent}{inside} : ({operand_types}) -> ({types})'
         )
         if len(results) == 1:
             return [Value(f"%v{self.count}", *results[0])]

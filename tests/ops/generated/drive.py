@@ -69,7 +69,7 @@ def these(
     child = _Child(level, target, module)
     done = 0
     try:
-        for _, group in itertools.groupby(asked, lambda one: one[0]):
+        for _, group in itertools.groupby(asked, lambda request: request[0]):
             for batch in _batches(list(group)):
                 yield from _batch(child, batch)
                 done += len(batch)

@@ -28,12 +28,12 @@ class Indices:
 
     def rows(self) -> npt.NDArray[np.int64] | None:
         """A row an index, in the order of the operand's axes; None where other axes count too."""
-        found = dict(_NUMBERS.findall(self.numbers))
-        order = [int(axis) for axis in re.findall(r"\d+", found[self.maps])]
-        if found.get(self.batches, "[]") != "[]" or not order:
+        fields = dict(_NUMBERS.findall(self.numbers))
+        order = [int(axis) for axis in re.findall(r"\d+", fields[self.maps])]
+        if fields.get(self.batches, "[]") != "[]" or not order:
             return None
         values = np.frombuffer(self.content, DTYPES[self.dtype][1]).astype(np.int64)
-        vector = int(found["index_vector_dim"])
+        vector = int(fields["index_vector_dim"])
         shape = self.shape if vector < len(self.shape) else (*self.shape, 1)
         rows = np.moveaxis(values.reshape(shape), vector, -1).reshape(-1, len(order))
         return rows[:, np.argsort(order)]

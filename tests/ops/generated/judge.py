@@ -43,8 +43,8 @@ def together(programs: Sequence[OpProgram]) -> OpProgram:
         names = [f"%in{len(arguments) + place}" for place in range(len(types))]
         arguments += [f"{name}: {type}" for name, type in zip(names, types, strict=True)]
         count = len(program.result_dtypes)
-        made = [f"%out{number}"] if count == 1 else [f"%out{number}#{place}" for place in range(count)]
-        results += list(zip(made, re.findall(r"tensor<(?:[^<>]|<[^<>]*>)*>", match.group(2)), strict=True))
+        outputs = [f"%out{number}"] if count == 1 else [f"%out{number}#{place}" for place in range(count)]
+        results += list(zip(outputs, re.findall(r"tensor<(?:[^<>]|<[^<>]*>)*>", match.group(2)), strict=True))
         many = f":{count}" if count != 1 else ""
         calls.append(
             f"%out{number}{many} = func.call @part{number}({', '.join(names)}) : "
@@ -140,14 +140,14 @@ def expected_of(programs: Sequence[OpProgram], reference: ReferenceInterpreter) 
     if asked:
         whole = together(asked) if len(asked) > 1 else asked[0]
         answers = reference.evaluate(whole.text, whole.inputs)
-    found: list[bytes] = []
+    outputs: list[bytes] = []
     for program in programs:
         if program.expected is not None:
-            found += program.expected
+            outputs += program.expected
         else:
             count = len(program.result_dtypes)
-            found, answers = found + answers[:count], answers[count:]
-    return found
+            outputs, answers = outputs + answers[:count], answers[count:]
+    return outputs
 
 
 def _compare(program: OpProgram, got: list[bytes], expected: list[bytes]) -> Verdict:

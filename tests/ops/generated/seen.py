@@ -37,10 +37,10 @@ def measure(target: str, ops: Sequence[str] = ()) -> list[Case]:
     return list(cases(chosen, PROGRAMS * len(chosen), SEED, progress=_progress, target=target))
 
 
-def summary(found: list[Case]) -> dict[str, dict[str, str]]:
+def summary(results: list[Case]) -> dict[str, dict[str, str]]:
     """Operation -> dtype -> what its programs did."""
     outcomes: dict[tuple[str, str], set[str]] = {}
-    for case in found:
+    for case in results:
         outcome = "right" if case.outcome == "right" else "unseen"
         outcomes.setdefault((case.op, case.dtype), set()).add(outcome)
     table: dict[str, dict[str, str]] = {}

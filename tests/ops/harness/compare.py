@@ -56,7 +56,7 @@ def _near_by_length(
     dtype: str, left: npt.NDArray[np.generic], right: npt.NDArray[np.generic], ulps: float
 ) -> npt.NDArray[np.bool_]:
     """Both parts of each complex number: whether it is off by so many units of its length."""
-    a, b = (decode(dtype, one).reshape(-1, 2).astype(np.longdouble) for one in (left, right))
+    a, b = (decode(dtype, data).reshape(-1, 2).astype(np.longdouble) for data in (left, right))
     unit = 2.0**-23 if dtype == "f32" else 2.0**-52
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.hypot(*(a - b).T) <= ulps * unit * np.hypot(*b.T)

@@ -26,24 +26,26 @@ def called(
     letters: str = "",
 ) -> tuple[np.ndarray, ...]:
     """The results of ``lapack_<letter><routine>_ffi``; ``letters`` as ``uplo=L side=R``."""
-    given = ", ".join(f"%a{place}: {_type(dtype, one.shape)}" for place, one in enumerate(arrays))
+    parameters = ", ".join(f"%a{place}: {_type(dtype, array.shape)}" for place, array in enumerate(arrays))
     names = ", ".join(f"%a{place}" for place in range(len(arrays)))
-    kinds = ", ".join(_type(dtype, one.shape) for one in arrays)
-    made = ", ".join(_type(*one) for one in results)
+    kinds = ", ".join(_type(dtype, array.shape) for array in arrays)
+    result_types = ", ".join(_type(*result) for result in results)
     out = ", ".join(f"%r#{place}" for place in range(len(results))) if len(results) > 1 else "%r"
     config = ", ".join(
         f"{name} = {ord(letter)} : ui8" for name, letter in (pair.split("=") for pair in letters.split())
     )
     count = f":{len(results)}" if len(results) > 1 else ""
-    text = f"""func.func @main({given}) -> ({made}) {{
+    text = f"""func.func @main({parameters}) -> ({result_types}) {{
   %r{count} = stablehlo.custom_call @lapack_{LETTERS[dtype]}{routine}_ffi({names}) {{
-    mhlo.backend_config = {{{config}}}}} : ({kinds}) -> ({made})
-  return {out} : {made}
+    mhlo.backend_config = {{{config}}}}} : ({kinds}) -> ({result_types})
+  return {out} : {result_types}
 }}"""
-    found = canonicalize(text.encode(), "stablehlo")
+    form = canonicalize(text.encode(), "stablehlo")
     options = CompileOptions(opt_level=1)
-    compiled = compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", options, lambda _: None)
-    assert [NUMPY[kind.dtype] for kind in compiled.interface.outputs] == [NUMPY[one] for one, _ in results]
+    compiled = compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", options, lambda _: None)
+    assert [NUMPY[kind.dtype] for kind in compiled.interface.outputs] == [
+        NUMPY[element] for element, _ in results
+    ]
     return Kernel(compiled)(*arrays)
 
 

@@ -53,11 +53,11 @@ def call(
         DTYPE_BYTES[output.dtype] * math.prod(evaluate(str(dim), symbols) for dim in output.dims)
         for output in interface.outputs
     ]
-    given = [_Buffer(len(data), data) for data in arguments]
+    inputs = [_Buffer(len(data), data) for data in arguments]
     outputs = [_Buffer(size) for size in sizes]
     workspace = _Buffer(evaluate(interface.workspace, symbols))
-    pointers = (ctypes.c_void_p * (len(given) + len(outputs)))(
-        *[buffer.address for buffer in given + outputs]
+    pointers = (ctypes.c_void_p * (len(inputs) + len(outputs)))(
+        *[buffer.address for buffer in inputs + outputs]
     )
     sizes_array = (ctypes.c_int64 * len(dims))(*dims) if dims else None
     host = None if workers == 1 else ctypes.byref(host_of(workers))
@@ -66,7 +66,7 @@ def call(
         raise RuntimeError(
             f"kcache_run returned {code}: {interface.error_codes.get(code, 'an unlisted code')}"
         )
-    for buffer in [*given, *outputs, workspace]:
+    for buffer in [*inputs, *outputs, workspace]:
         buffer.check_canaries()
     return [buffer.content() for buffer in outputs]
 

@@ -38,7 +38,7 @@ def _types() -> list[Violation]:
         broken("uniform_dequantize", "C7 finite scale", "scale", _type("i8:f16, 100000.0"), "", "tensor<4xf16>"),
     ]
     return [
-        *(replace(one, op="quant.uniform") for one in parsed),
+        *(replace(element, op="quant.uniform") for element in parsed),
         broken("uniform_dequantize", "C8 zero point", "must be", _type("i8:f32, 0.5:200"), "", "tensor<4xf32>"),
         broken("uniform_dequantize", "C8 zero point in bounds", "must be", _type("i8<-3:5>:f32, 0.5:9"), "", "tensor<4xf32>"),
         broken("uniform_dequantize", "C12 dimension", "must be", _rows(4), "", "tensor<2x2xf32>"),

@@ -82,10 +82,10 @@ def _wrapped(ir: Any, module: Any) -> tuple[str, list[str]]:
     names = [f"%r{index}" for index in range(len(results))]
     call = f"func.call @program({', '.join(name for name, _ in arguments)})"
     lines.append(f"{', '.join(names)} = {call} : ({', '.join(inputs)}) -> ({', '.join(results)})")
-    given = [part for name, type in zip(names, results, strict=True) for part in _split(lines, name, type)]
+    returned = [part for name, type in zip(names, results, strict=True) for part in _split(lines, name, type)]
     taken = ", ".join(f"{name}: {type}" for _, parts in arguments for name, type in parts)
-    types = ", ".join(type for _, type in given)
-    lines.append(f"func.return {', '.join(name for name, _ in given)} : {types}")
+    types = ", ".join(type for _, type in returned)
+    lines.append(f"func.return {', '.join(name for name, _ in returned)} : {types}")
     body = "\n".join(lines)
     text = str(module).rstrip()
     return f"{text[: text.rindex('}')]}func.func @main({taken}) -> ({types}) {{\n{body}\n}}\n}}", results

@@ -32,10 +32,10 @@ def host_of(workers: int) -> Host:
         codes: list[int] = []
         run = _TASK(task)
 
-        def one(worker: int) -> None:
+        def run_part(worker: int) -> None:
             codes.append(run(closure, worker * part, min((worker + 1) * part, count), worker))
 
-        threads = [threading.Thread(target=one, args=(n,)) for n in range(workers) if n * part < count]
+        threads = [threading.Thread(target=run_part, args=(n,)) for n in range(workers) if n * part < count]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -39,19 +39,19 @@ def broken(
     op: str, constraint: str, words: str, operands: str, attributes: str, results: str, regions: str = ""
 ) -> Violation:
     """One of ``op``, with the types of its operands and results separated by ``;``."""
-    types = [one.strip() for one in operands.split(";") if one.strip()]
-    made = [one.strip() for one in results.split(";")]
+    types = [word.strip() for word in operands.split(";") if word.strip()]
+    result_types = [word.strip() for word in results.split(";")]
     arguments = ", ".join(f"%a{number}: {type}" for number, type in enumerate(types))
     names = ", ".join(f"%a{number}" for number in range(len(types)))
     name = op if "." in op else f"stablehlo.{op}"
-    many = f":{len(made)}" if len(made) > 1 else ""
-    given = [f"%r#{number}" for number in range(len(made))] if len(made) > 1 else ["%r"]
+    many = f":{len(result_types)}" if len(result_types) > 1 else ""
+    result_names = [f"%r#{number}" for number in range(len(result_types))] if len(result_types) > 1 else ["%r"]
     inherent = f" <{{{attributes}}}>" if attributes else ""
     inside = f" {regions}" if regions else ""
     text = (
-        f"func.func @main({arguments}) -> ({', '.join(made)}) {{\n"
-        f'%r{many} = "{name}"({names}){inherent}{inside} : ({", ".join(types)}) -> ({", ".join(made)})\n'
-        f"return {', '.join(given)} : {', '.join(made)}\n}}\n"
+        f"func.func @main({arguments}) -> ({', '.join(result_types)}) {{\n"
+        f'%r{many} = "{name}"({names}){inherent}{inside} : ({", ".join(types)}) -> ({", ".join(result_types)})\n'
+        f"return {', '.join(result_names)} : {', '.join(result_types)}\n}}\n"
     )
     return Violation(op, constraint, tuple(words.split("|")), text)
 

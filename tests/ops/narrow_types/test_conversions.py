@@ -27,14 +27,15 @@ SHORT = ("f16", "f64")
 def convert(sources: Sequence[str], values: list[Array], targets: Sequence[str]) -> list[Array]:
     """All values as each of ``targets``, by one program."""
     arguments = [
-        f"%a{i}: tensor<{len(one)}x{name}>" for i, (name, one) in enumerate(zip(sources, values, strict=True))
+        f"%a{i}: tensor<{len(array)}x{name}>"
+        for i, (name, array) in enumerate(zip(sources, values, strict=True))
     ]
     lines: list[str] = []
     types: list[str] = []
-    for i, (name, one) in enumerate(zip(sources, values, strict=True)):
+    for i, (name, numbers) in enumerate(zip(sources, values, strict=True)):
         for target in targets:
-            types.append(f"tensor<{len(one)}x{target}>")
-            source = f"tensor<{len(one)}x{name}>"
+            types.append(f"tensor<{len(numbers)}x{target}>")
+            source = f"tensor<{len(numbers)}x{name}>"
             lines.append(f"%{len(lines)} = stablehlo.convert %a{i} : ({source}) -> {types[-1]}")
     results = ", ".join(f"%{i}" for i in range(len(lines)))
     body = "\n".join([*lines, f"return {results} : {', '.join(types)}"])
@@ -42,21 +43,21 @@ def convert(sources: Sequence[str], values: list[Array], targets: Sequence[str])
     spec = canonicalize(text.encode(), "stablehlo", "strict")
     options = CompileOptions(numerics="strict", opt_level=1)
     kernel = compile_spec(spec.spec_text, spec.arg_spec, "x86-64-v3", options, lambda _: None)
-    made = native.run(kernel, [one.tobytes() for one in values], [])
+    contents = native.run(kernel, [array.tobytes() for array in values], [])
     kinds = [numpy_dtype(target) for _ in sources for target in targets]
-    return [np.frombuffer(data, kind) for data, kind in zip(made, kinds, strict=True)]
+    return [np.frombuffer(data, kind) for data, kind in zip(contents, kinds, strict=True)]
 
 
 @functools.cache
 def halfway() -> Array:
     """All finite numbers of the small floats, what is halfway between two, and what is next to those."""
-    found: list[Array] = []
+    points: list[Array] = []
     for name in SMALL_FLOATS:
         numbers = codes_of(name).astype(np.float64)
         numbers = np.unique(numbers[np.isfinite(numbers)])
-        found += [numbers, (numbers[1:] + numbers[:-1]) / 2]
-        found.append(numbers[-1] * np.array([1.03125, 1.0625, 1.125, 1.25, 1.5, 2.0]))
-    exact = np.concatenate(found)
+        points += [numbers, (numbers[1:] + numbers[:-1]) / 2]
+        points.append(numbers[-1] * np.array([1.03125, 1.0625, 1.125, 1.25, 1.5, 2.0]))
+    exact = np.concatenate(points)
     with np.errstate(over="ignore"):
         single = exact.astype(np.float32)
     near = [np.nextafter(single, np.float32(end)).astype(np.float64) for end in (-np.inf, np.inf)]
@@ -136,14 +137,14 @@ def expected(source: str, values: Array, target: str) -> Array:
 
 def check(sources: Sequence[str], targets: Sequence[str]) -> None:
     values = [values_of(source) for source in sources]
-    made = iter(convert(sources, values, targets))
-    for source, one in zip(sources, values, strict=True):
+    results = iter(convert(sources, values, targets))
+    for source, array in zip(sources, values, strict=True):
         for target in targets:
-            got, want = next(made), expected(source, one, target)
+            got, want = next(results), expected(source, array, target)
             same = got.view(f"u{got.itemsize}") == want.view(f"u{want.itemsize}")
             if target in FLOATS:  # which NaN it is says nothing
                 same = same | (np.isnan(got) & np.isnan(want))
-            assert same.all(), (source, target, one[~same][:5], got[~same][:5], want[~same][:5])
+            assert same.all(), (source, target, array[~same][:5], got[~same][:5], want[~same][:5])
 
 
 @pytest.mark.parametrize("source", SHORT)

@@ -12,8 +12,8 @@ _EVERY = np.arange(255, dtype=np.uint8)  # 255 is NaN
 
 
 def _run(text: str, *operands: np.ndarray) -> np.ndarray:
-    (found,) = native.run(compile_text(text), [one.tobytes() for one in operands], [])
-    return np.frombuffer(found, np.uint8)
+    (content,) = native.run(compile_text(text), [array.tobytes() for array in operands], [])
+    return np.frombuffer(content, np.uint8)
 
 
 @pytest.mark.parametrize(("op", "sign"), [("multiply", 1), ("divide", -1)])
@@ -26,9 +26,9 @@ def test_what_is_below_all_powers_is_the_least(op: str, sign: int) -> None:
     )
     a, b = np.repeat(_EVERY, 255), np.tile(_EVERY, 255)
     power = (a.astype(np.int64) - 127) + sign * (b.astype(np.int64) - 127)
-    found = _run(text, a, b)
+    result = _run(text, a, b)
     wanted = np.where(power > 127, 0xFF, np.maximum(power, -127) + 127).astype(np.uint8)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(result, wanted)
 
 
 def test_products_in_bodies_too() -> None:
@@ -38,5 +38,5 @@ def test_products_in_bodies_too() -> None:
         "(tensor<3xf8E8M0FNU>, tensor<f8E8M0FNU>) -> tensor<f8E8M0FNU>\n"
         "  return %0 : tensor<f8E8M0FNU>\n}\n"
     )
-    found = _run(text, np.array([10, 10, 10], np.uint8), np.array(127, np.uint8))
-    assert found.item() == 0
+    result = _run(text, np.array([10, 10, 10], np.uint8), np.array(127, np.uint8))
+    assert result.item() == 0

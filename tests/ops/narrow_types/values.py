@@ -35,12 +35,12 @@ def codes(rng: np.random.Generator, dtype: str, count: int, kind: str) -> Array:
     near = encode(
         dtype, np.abs(rng.standard_normal(count)) * 3 * (1 if dtype == POWERS else _sign(rng, count))
     )
-    found = np.where(rng.random(count) < 0.5, whole, near)
+    drawn = np.where(rng.random(count) < 0.5, whole, near)
     if kind == "any":
-        return found
-    numbers = decode(dtype, found)
+        return drawn
+    numbers = decode(dtype, drawn)
     bad = ~np.isfinite(numbers) | ((numbers <= 0) if kind == "positive" else False)
-    return np.where(bad, encode(dtype, np.ones(count)), found)
+    return np.where(bad, encode(dtype, np.ones(count)), drawn)
 
 
 def _sign(rng: np.random.Generator, count: int) -> Array:

@@ -49,7 +49,7 @@ class Sort:
 
 def sorts() -> list[Sort]:
     """Every dtype; lengths around those of runs and merges; ties, pairs, two keys."""
-    found = [
+    programs = [
         Sort(dtype, (3, 37), 1, way)
         for dtype, way in (
             ("i1", "LT"),
@@ -67,11 +67,13 @@ def sorts() -> list[Sort]:
             ("f64", "GT"),
         )
     ]
-    found += [Sort("ui8", (length,), 0, "LT", pairs=True) for length in (1, 2, 15, 16, 17, 33, 64, 65, 200)]
-    found += [Sort("f32", (3, 20, 2), axis, "GT", pairs=True) for axis in range(3)]
-    found += [
+    programs += [
+        Sort("ui8", (length,), 0, "LT", pairs=True) for length in (1, 2, 15, 16, 17, 33, 64, 65, 200)
+    ]
+    programs += [Sort("f32", (3, 20, 2), axis, "GT", pairs=True) for axis in range(3)]
+    programs += [
         Sort("ui8", (2, 40), 1, "LT", pairs=True, keys=2),
         Sort("i8", (40, 2), 0, "GT", pairs=True, keys=2),
     ]
-    found += [Sort("f32", shape, 0) for shape in ((0,), (0, 3), (3, 0), (1, 5))]
-    return found
+    programs += [Sort("f32", shape, 0) for shape in ((0,), (0, 3), (3, 0), (1, 5))]
+    return programs

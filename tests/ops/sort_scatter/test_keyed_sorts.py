@@ -26,9 +26,9 @@ def _program(dtype: str, length: int, way: str, first: int, counts: bool) -> str
     """Rows sorted by ``way``, cut to ``first``; the second operand counts, or is given."""
     scalar, x, y = tensor(dtype, ()), tensor(dtype, (3, length)), tensor("i32", (3, length))
     cut_x, cut_y = tensor(dtype, (3, first)), tensor("i32", (3, first))
-    made = f"  %y = stablehlo.iota dim = 1 : {y}\n" if counts else ""
+    iota = f"  %y = stablehlo.iota dim = 1 : {y}\n" if counts else ""
     return (
-        f"func.func @main(%x: {x}{'' if counts else f', %y: {y}'}) -> ({cut_x}, {cut_y}) {{\n{made}"
+        f"func.func @main(%x: {x}{'' if counts else f', %y: {y}'}) -> ({cut_x}, {cut_y}) {{\n{iota}"
         f'  %v:2 = "stablehlo.sort"(%x, %y) <{{dimension = 1 : i64, is_stable = true}}> ({{\n'
         f"  ^bb0(%a: {scalar}, %b: {scalar}, %c: tensor<i32>, %d: tensor<i32>):\n"
         f"    %s = stablehlo.compare {way}, %a, %b : ({scalar}, {scalar}) -> tensor<i1>\n"
@@ -48,8 +48,8 @@ def _order(values: np.ndarray, way: str) -> np.ndarray:
 
 def _check(kernel: Kernel, values: np.ndarray, way: str, first: int, counts: bool, threads: bool) -> None:
     places = np.broadcast_to(np.arange(values.shape[1], dtype=np.int32), values.shape)
-    given = [values] if counts else [values, np.ascontiguousarray(places)]
-    ordered, moved = kernel(*given, host=threaded_host() if threads else None)
+    inputs = [values] if counts else [values, np.ascontiguousarray(places)]
+    ordered, moved = kernel(*inputs, host=threaded_host() if threads else None)
     order = _order(values, way)[:, :first]
     np.testing.assert_array_equal(moved, order)
     taken = np.take_along_axis(values, order, 1)
@@ -188,7 +188,7 @@ def test_comparators_of_a_computed_key(kind: str) -> None:
         values[:, 2::13] = np.nan
     keys = np.abs(values) if kind == "absolute" else values
     with lower_until(text, 1, "x86-64-v3", "fuse") as module:
-        kinds = [found[0] for op in mlir.named(module, "linalg.generic") if (found := marked(op))]
+        kinds = [key[0] for op in mlir.named(module, "linalg.generic") if (key := marked(op))]
     assert kinds == ["sort" if kind == "mixed" else "keyed"]
     (ordered,) = _kernel(text, 1)(values)
     assert ordered.tobytes() == np.take_along_axis(values, _order(keys, "LT"), 1).tobytes()

@@ -39,11 +39,11 @@ def rows(dtype: str, length: int) -> list[np.ndarray]:
     """Any bits, few different values, one value, what is special."""
     rng = np.random.default_rng(length)
     drawn = np.frombuffer(random_bytes(rng, dtype, length, "any"), NUMPY[dtype])
-    found = [drawn, drawn[rng.integers(0, 3, length)], np.full(length, drawn[0])]
+    row_list = [drawn, drawn[rng.integers(0, 3, length)], np.full(length, drawn[0])]
     if dtype in FLOATS:
         special = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1, -1]).astype(NUMPY[dtype])
-        found.append(special[rng.integers(0, len(special), length)])
-    return found
+        row_list.append(special[rng.integers(0, len(special), length)])
+    return row_list
 
 
 def order_of(values: np.ndarray, way: str) -> np.ndarray:

@@ -28,7 +28,9 @@ def reference() -> Iterator[ReferenceInterpreter]:
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
-    "program", sorts(), ids=lambda one: f"{one.dtype}-{one.shape}-{one.axis}-{one.keys}-{one.pairs}"
+    "program",
+    sorts(),
+    ids=lambda program: f"{program.dtype}-{program.shape}-{program.axis}-{program.keys}-{program.pairs}",
 )
 def test_sorts_agree_with_the_reference_interpreter(program: Sort, reference: ReferenceInterpreter) -> None:
     rng = generator("sort", program.dtype, program.shape)

@@ -15,7 +15,7 @@ Array = Any
 
 def largest_share(got: Sequence[Array], wanted: Sequence[Array]) -> float:
     """The largest error of all results."""
-    return max(_share(one, other) for one, other in zip(got, wanted, strict=True))
+    return max(_share(result, other) for result, other in zip(got, wanted, strict=True))
 
 
 def _share(got: Array, wanted: Array) -> float:

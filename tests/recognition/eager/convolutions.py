@@ -56,8 +56,8 @@ def _filters(width: int) -> tuple[Tensor, Tensor]:
     """The weights that the exporter drew."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        one, two = (torch.nn.Conv2d(width, width, 3, bias=False).weight.detach() for _ in "12")
-    return one, two
+        spatial, pointwise = (torch.nn.Conv2d(width, width, 3, bias=False).weight.detach() for _ in "12")
+    return spatial, pointwise
 
 
 def resnet_block(x: Tensor) -> Tensor:

@@ -29,9 +29,9 @@ def rms_norm(x: Tensor, gain: Tensor, epsilon: float = 1e-6) -> Tensor:
 
 
 def layer_norm_gradient(x: Tensor, gain: Tensor, bias: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
-    given = [argument.clone().requires_grad_() for argument in (x, gain, bias)]
-    value = layer_norm(*given)
-    return value, *torch.autograd.grad(value, given, cotangent)
+    arguments = [argument.clone().requires_grad_() for argument in (x, gain, bias)]
+    value = layer_norm(*arguments)
+    return value, *torch.autograd.grad(value, arguments, cotangent)
 
 
 def batch_norm_training(
@@ -43,7 +43,7 @@ def batch_norm_training(
 
 
 def batch_norm_inference(x: Tensor, gain: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    mean, variance, gain, bias = (one[:, None, None] for one in (mean, variance, gain, bias))
+    mean, variance, gain, bias = (vector[:, None, None] for vector in (mean, variance, gain, bias))
     return f.relu((x - mean) / (variance + 1e-5).sqrt() * gain + bias)
 
 

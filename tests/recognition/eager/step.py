@@ -10,6 +10,6 @@ from torch import Tensor
 
 def value_and_gradients(function: Callable[..., Tensor], *arguments: Tensor) -> tuple[Tensor, ...]:
     """The value, and the gradients of its sum."""
-    given = [argument.clone().requires_grad_() for argument in arguments]
-    value = function(*given)
-    return value, *torch.autograd.grad(value.sum(), given)
+    variables = [argument.clone().requires_grad_() for argument in arguments]
+    value = function(*variables)
+    return value, *torch.autograd.grad(value.sum(), variables)

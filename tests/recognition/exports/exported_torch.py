@@ -27,10 +27,10 @@ def text_of(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> str:
     module = function if isinstance(function, torch.nn.Module) else Function(function)
     arguments = [torch.rand(shape) for shape in shapes]
     # Without a table: torch's own decompositions compute variances in f64 and merge batch dims in matmuls.
-    made = fx.export_and_import(
+    imported = fx.export_and_import(
         module.eval(), *arguments, output_type="stablehlo", func_name="main", decomposition_table={}
     )
-    return made.operation.get_asm(large_elements_limit=None)
+    return imported.operation.get_asm(large_elements_limit=None)
 
 
 def multi_head_attention(s: Sizes) -> str:

@@ -35,8 +35,8 @@ _ORDERED = {
 } | {"stablehlo.dot_general", "stablehlo.concatenate", "func.call", "stablehlo.pad"}
 
 
-def _replace(op: Any, made: Any) -> bool:
-    op.results[0].replace_all_uses_with(made)
+def _replace(op: Any, value: Any) -> bool:
+    op.results[0].replace_all_uses_with(value)
     return True
 
 
@@ -129,12 +129,12 @@ def rewired(op: Any, rng: random.Random) -> bool:
 
 def _visible(op: Any) -> list[Any]:
     """Return the values of the block that stand before an operation."""
-    found = list(op.block.arguments)
+    values = list(op.block.arguments)
     for view in op.block.operations:
         if view.operation == op:
             break
-        found.extend(view.operation.results)
-    return found
+        values.extend(view.operation.results)
+    return values
 
 
 def dropped(op: Any, rng: random.Random) -> bool:
@@ -158,14 +158,14 @@ def inserted(op: Any, rng: random.Random) -> bool:
         i, j = rng.choice(pairs)
         order = list(range(len(dims)))
         order[i], order[j] = j, i
-        made = edit.transpose(value, order, point)
+        result = edit.transpose(value, order, point)
     elif dims and max(dims) > 1 and rng.random() < 0.4:
         along = {"dimensions": edit.ints([dims.index(max(dims))])}
-        made = edit.make("stablehlo.reverse", [value], value.type, point, along)
+        result = edit.make("stablehlo.reverse", [value], value.type, point, along)
     else:
         name = rng.choice([n for n in _FLOAT_UNARY if n not in ("sign", "ceil", "floor")])
-        made = edit.make(f"stablehlo.{name}", [value], value.type, point)
-    op.operands[number] = made
+        result = edit.make(f"stablehlo.{name}", [value], value.type, point)
+    op.operands[number] = result
     return True
 
 
@@ -254,8 +254,8 @@ def _change(module: Any, change: Change, rng: random.Random) -> str | None:
 
 def _reached(module: Any) -> list[Any]:
     """Return the operations that a result may depend on: those with readers."""
-    found = edit.everywhere(module)
-    read = [op for op in found if any(edit.uses(result) for result in op.results)]
+    operations = edit.everywhere(module)
+    read = [op for op in operations if any(edit.uses(result) for result in op.results)]
     return read or [edit.operations(edit.body(edit.main_of(module)))[-1]]
 
 

@@ -36,13 +36,13 @@ def other_attribute(op: Any, rng: random.Random) -> bool:
     if not places:
         return False
     place = rng.choice(places)
-    found = place[0]
-    if found in _DIRECTIONS:
-        new = rng.choice([d for d in _DIRECTIONS if d != found])
-    elif found in ("true", "false"):
-        new = "true" if found == "false" else "false"
+    current = place[0]
+    if current in _DIRECTIONS:
+        new = rng.choice([d for d in _DIRECTIONS if d != current])
+    elif current in ("true", "false"):
+        new = "true" if current == "false" else "false"
     else:
-        new = str(int(found) + rng.choice([-2, -1, 1, 2]))
+        new = str(int(current) + rng.choice([-2, -1, 1, 2]))
     changed = text[: place.start()] + new + text[place.end() :]
     if rng.random() < 0.5 and len(places) > 1:
         changed = _exchanged(text, places, rng)
@@ -66,10 +66,10 @@ def other_axis(op: Any, rng: random.Random) -> bool:
     name, candidates = _AXES[op.name]
     old = tuple(op.attributes[name])
     operand, result = edit.shape(op.operands[0]), edit.shape(op.results[0])
-    found = [new for new in candidates(len(old), operand, result) if new != old]
-    if not found:
+    axes = [new for new in candidates(len(old), operand, result) if new != old]
+    if not axes:
         return False
-    op.attributes[name] = ir.Attribute.parse(edit.ints(rng.choice(found)))
+    op.attributes[name] = ir.Attribute.parse(edit.ints(rng.choice(axes)))
     return True
 
 
@@ -136,13 +136,13 @@ def other_constant(op: Any, rng: random.Random) -> bool:
         new = rng.choice(
             [number * 1.5 + 0.25, -number if number else 1.0, number + 1.0, number * 0.5 + 0.125]
         )
-        made = ir.FloatAttr.get(type.element_type, new)
+        replacement = ir.FloatAttr.get(type.element_type, new)
     else:
         number = int(str(value).partition(" : ")[0].replace("true", "1").replace("false", "0"))
-        made = ir.IntegerAttr.get(
+        replacement = ir.IntegerAttr.get(
             type.element_type, number ^ 1 if type.element_type.width == 1 else number + rng.choice([-1, 1, 2])
         )
-    op.attributes["value"] = ir.DenseElementsAttr.get_splat(type, made)
+    op.attributes["value"] = ir.DenseElementsAttr.get_splat(type, replacement)
     return True
 
 

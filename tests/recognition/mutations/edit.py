@@ -95,15 +95,15 @@ def body(function: Any) -> Any:
 
 def blocks(module: Any) -> list[Any]:
     """Return all blocks that hold operations of programs: of functions, and of regions inside."""
-    found: list[Any] = []
+    all_blocks: list[Any] = []
 
     def visit(operation: Any) -> Any:
         if operation.name != "builtin.module":
-            found.extend(block for region in operation.regions for block in region.blocks)
+            all_blocks.extend(block for region in operation.regions for block in region.blocks)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return all_blocks
 
 
 def operations(block: Any) -> list[Any]:
@@ -125,14 +125,14 @@ def producers(operation: Any) -> Iterator[Any]:
 
 def reads(operation: Any) -> list[Any]:
     """Return all values that an operation and its regions read."""
-    found: list[Any] = []
+    operands: list[Any] = []
 
     def visit(inner: Any) -> Any:
-        found.extend(inner.operands)
+        operands.extend(inner.operands)
         return ir.WalkResult.ADVANCE
 
     operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operands
 
 
 def is_tensor(value: Any) -> bool:
@@ -157,10 +157,10 @@ def tensor(dims: Sequence[int], like: Any) -> Any:
 
 def values(block: Any) -> list[Any]:
     """Return the static tensors of a block: its arguments and results of its operations."""
-    found = list(block.arguments)
+    all_values = list(block.arguments)
     for operation in operations(block):
-        found.extend(operation.results)
-    return [value for value in found if is_tensor(value)]
+        all_values.extend(operation.results)
+    return [value for value in all_values if is_tensor(value)]
 
 
 def after(value: Any, block: Any) -> Any:
@@ -176,8 +176,10 @@ def make(
 ) -> Any:
     """Create an operation of one result and return the result; attributes are given as text."""
     parsed = {key: ir.Attribute.parse(text) for key, text in (attributes or {}).items()}
-    made = ir.Operation.create(name, results=[result], operands=list(operands), attributes=parsed, ip=where)
-    return made.results[0]
+    operation = ir.Operation.create(
+        name, results=[result], operands=list(operands), attributes=parsed, ip=where
+    )
+    return operation.results[0]
 
 
 def ints(numbers: Sequence[int]) -> str:
@@ -208,13 +210,13 @@ def uses(value: Any) -> list[tuple[Any, int]]:
     return [(use.owner.operation, use.operand_number) for use in value.uses]
 
 
-def redirect(found: Sequence[tuple[Any, int]], value: Any) -> None:
+def redirect(sites: Sequence[tuple[Any, int]], value: Any) -> None:
     """Make these uses read ``value``."""
-    for operation, number in found:
+    for operation, number in sites:
         operation.operands[number] = value
 
 
-def some(rng: random.Random, found: Sequence[Any], chance: float = 0.6) -> list[Any]:
+def some(rng: random.Random, items: Sequence[Any], chance: float = 0.6) -> list[Any]:
     """Return a random part of a sequence, not empty unless it is."""
-    chosen = [one for one in found if rng.random() < chance]
-    return chosen or ([rng.choice(found)] if found else [])
+    chosen = [item for item in items if rng.random() < chance]
+    return chosen or ([rng.choice(items)] if items else [])

@@ -58,7 +58,7 @@ def _outline(module: Any, function: Any, part: Sequence[Any], name: str) -> None
         if any(_in_block(owner, op) not in chosen for owner, _ in edit.uses(result))
     ]
     type = ir.FunctionType.get([v.type for v in inputs], [v.type for v in outputs])
-    made = ir.Operation.create(
+    operation = ir.Operation.create(
         "func.func",
         attributes={
             "sym_name": ir.StringAttr.get(name),
@@ -68,7 +68,7 @@ def _outline(module: Any, function: Any, part: Sequence[Any], name: str) -> None
         regions=1,
         ip=ir.InsertionPoint(function),
     )
-    block = made.regions[0].blocks.append(*type.inputs, arg_locs=[ir.Location.unknown()] * len(inputs))
+    block = operation.regions[0].blocks.append(*type.inputs, arg_locs=[ir.Location.unknown()] * len(inputs))
     known = dict(zip(inputs, block.arguments, strict=True))
     point = ir.InsertionPoint(block)
     _clone_all(part, known, point)
@@ -133,15 +133,15 @@ def resigned(module: Any, rng: random.Random) -> None:
     name = rng.choice(calls).attributes["callee"].value
     function = next(f for f in edit.functions(module) if edit.name_of(f) == name)
     block = edit.body(function)
-    given, (*_, end) = list(block.arguments), edit.operations(block)
-    order = rng.sample(range(len(given)), len(given))
+    arguments, (*_, end) = list(block.arguments), edit.operations(block)
+    order = rng.sample(range(len(arguments)), len(arguments))
     order += rng.sample(order, min(1, len(order)))
     shown = rng.sample(range(len(end.operands)), len(end.operands))
     for old in order:
-        made = block.add_argument(given[old].type, ir.Location.unknown())
-        if rng.random() < 0.5 or old not in order[: len(block.arguments) - len(given) - 1]:
-            given[old].replace_all_uses_with(made)
-    for _ in given:
+        replacement = block.add_argument(arguments[old].type, ir.Location.unknown())
+        if rng.random() < 0.5 or old not in order[: len(block.arguments) - len(arguments) - 1]:
+            arguments[old].replace_all_uses_with(replacement)
+    for _ in arguments:
         block.erase_argument(0)
     returned = list(end.operands)
     _create("func.return", [returned[i] for i in shown], [], {}, ir.InsertionPoint(end))
@@ -156,7 +156,7 @@ def resigned(module: Any, rng: random.Random) -> None:
             continue
         operands = [call.operands[i] for i in order]
         callee = {"callee": call.attributes["callee"]}
-        made = _create("func.call", operands, list(type.results), callee, ir.InsertionPoint(call))
+        replacement = _create("func.call", operands, list(type.results), callee, ir.InsertionPoint(call))
         for place, i in enumerate(shown):
-            call.results[i].replace_all_uses_with(made.results[place])
+            call.results[i].replace_all_uses_with(replacement.results[place])
         call.erase()

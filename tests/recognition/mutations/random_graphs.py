@@ -79,10 +79,10 @@ def _pick(template: Template, rng: random.Random) -> int:
 
 
 def _binary(template: Template, rng: random.Random) -> None:
-    one = _pick(template, rng)
-    same = [v for v in template.values() if template.dims(v) == template.dims(one)]
-    pair = (one, rng.choice(same)) if rng.random() < 0.8 else (rng.choice(same), one)
-    template.add("binary", pair, template.dims(one), rng.choice(BINARY))
+    left = _pick(template, rng)
+    same = [v for v in template.values() if template.dims(v) == template.dims(left)]
+    pair = (left, rng.choice(same)) if rng.random() < 0.8 else (rng.choice(same), left)
+    template.add("binary", pair, template.dims(left), rng.choice(BINARY))
 
 
 def _unary(template: Template, rng: random.Random) -> None:
@@ -106,10 +106,10 @@ def _spread(template: Template, rng: random.Random) -> None:
     at = rng.randint(0, len(dims))
     dims.insert(at, (rng.choice([name for shape in template.arguments for (name,) in shape]),))
     kept = tuple(d for d in range(len(dims)) if d != at)
-    made = template.add("broadcast", (value,), tuple(dims), kept)
-    same = [v for v in template.values() if template.dims(v) == tuple(dims) and v != made]
+    broadcast = template.add("broadcast", (value,), tuple(dims), kept)
+    same = [v for v in template.values() if template.dims(v) == tuple(dims) and v != broadcast]
     if same:
-        template.add("binary", (made, rng.choice(same)), tuple(dims), rng.choice(BINARY))
+        template.add("binary", (broadcast, rng.choice(same)), tuple(dims), rng.choice(BINARY))
 
 
 def _fold(template: Template, rng: random.Random) -> None:
@@ -120,12 +120,12 @@ def _fold(template: Template, rng: random.Random) -> None:
         return
     axes = tuple(sorted(rng.sample(range(len(dims)), rng.randint(1, len(dims)))))
     kept = tuple(d for i, d in enumerate(dims) if i not in axes)
-    made = template.add("reduce", (value,), kept, rng.choice(["add", "add", "maximum"]), axes)
+    reduced = template.add("reduce", (value,), kept, rng.choice(["add", "add", "maximum"]), axes)
     if rng.random() < 0.5:
         count: object = tuple(name for i in axes for name in dims[i])
         if rng.random() < 0.3:
             count = rng.choice([2, 3, 5, 6])
-        template.add("over", (made,), kept, rng.choice(["divide", "multiply", "add"]), count)
+        template.add("over", (reduced,), kept, rng.choice(["divide", "multiply", "add"]), count)
 
 
 def _number(template: Template, rng: random.Random) -> None:
@@ -137,14 +137,14 @@ def _number(template: Template, rng: random.Random) -> None:
 
 def _product(template: Template, rng: random.Random) -> None:
     """Contract one axis of two values."""
-    one, other = _pick(template, rng), _pick(template, rng)
-    left, right = template.dims(one), template.dims(other)
+    left_operand, other = _pick(template, rng), _pick(template, rng)
+    left, right = template.dims(left_operand), template.dims(other)
     pairs = [(i, j) for i, a in enumerate(left) for j, b in enumerate(right) if a == b]
     if not pairs or len(left) + len(right) > 5:
         return
     i, j = rng.choice(pairs)
     dims = tuple(d for k, d in enumerate(left) if k != i) + tuple(d for k, d in enumerate(right) if k != j)
-    template.add("dot", (one, other), dims, i, j)
+    template.add("dot", (left_operand, other), dims, i, j)
 
 
 def _merge(template: Template, rng: random.Random) -> None:
@@ -155,10 +155,10 @@ def _merge(template: Template, rng: random.Random) -> None:
         return
     at = rng.randrange(len(dims) - 1)
     merged = (*dims[:at], dims[at] + dims[at + 1], *dims[at + 2 :])
-    made = template.add("reshape", (value,), merged)
-    made = template.add("unary", (made,), merged, rng.choice(UNARY))
+    merged_value = template.add("reshape", (value,), merged)
+    merged_value = template.add("unary", (merged_value,), merged, rng.choice(UNARY))
     if rng.random() < 0.7:
-        template.add("reshape", (made,), dims)
+        template.add("reshape", (merged_value,), dims)
 
 
 def _count(template: Template, rng: random.Random) -> None:
@@ -166,16 +166,16 @@ def _count(template: Template, rng: random.Random) -> None:
     value = _pick(template, rng)
     dims = template.dims(value)
     if dims:
-        made = template.add("iota", (), dims, rng.randrange(len(dims)))
-        template.add("binary", (value, made), dims, rng.choice(BINARY))
+        iota = template.add("iota", (), dims, rng.randrange(len(dims)))
+        template.add("binary", (value, iota), dims, rng.choice(BINARY))
 
 
 def _choose(template: Template, rng: random.Random) -> None:
     """Select where one value is less than another."""
-    one = _pick(template, rng)
-    same = [v for v in template.values() if template.dims(v) == template.dims(one)]
-    operands = (one, rng.choice(same), rng.choice(same))
-    template.add("select", operands, template.dims(one), rng.choice(["LT", "LE", "GT", "EQ"]))
+    value = _pick(template, rng)
+    same = [v for v in template.values() if template.dims(v) == template.dims(value)]
+    operands = (value, rng.choice(same), rng.choice(same))
+    template.add("select", operands, template.dims(value), rng.choice(["LT", "LE", "GT", "EQ"]))
 
 
 def _reverse(template: Template, rng: random.Random) -> None:
@@ -191,15 +191,15 @@ _WAYS += [_count, _choose, _reverse]
 
 def neighbour(template: Template, rng: random.Random) -> Template:
     """Change one step: its operation, axes, operands or number, where the sizes allow it."""
-    made = Template(list(template.arguments), list(template.steps), list(template.results))
+    result = Template(list(template.arguments), list(template.steps), list(template.results))
     for _ in range(20):
-        index = rng.randrange(len(made.steps))
-        step = made.steps[index]
+        index = rng.randrange(len(result.steps))
+        step = result.steps[index]
         changed = _changed(template, step, index, rng)
         if changed is not None and changed != step:
-            made.steps[index] = changed
-            return made
-    return made
+            result.steps[index] = changed
+            return result
+    return result
 
 
 def _changed(template: Template, step: Step, index: int, rng: random.Random) -> Step | None:

@@ -52,9 +52,9 @@ def commuted(module: Any, rng: random.Random) -> None:
         elif op.name == "stablehlo.compare":
             op.operands[0], op.operands[1] = op.operands[1], op.operands[0]
             direction = str(op.attributes["comparison_direction"])
-            for one, other in (("GT", "LT"), ("LT", "GT"), ("GE", "LE"), ("LE", "GE")):
-                if f" {one}>" in direction:
-                    turned = direction.replace(f" {one}>", f" {other}>")
+            for old, other in (("GT", "LT"), ("LT", "GT"), ("GE", "LE"), ("LE", "GE")):
+                if f" {old}>" in direction:
+                    turned = direction.replace(f" {old}>", f" {other}>")
                     op.attributes["comparison_direction"] = ir.Attribute.parse(turned)
                     break
 
@@ -94,8 +94,8 @@ def dead(module: Any, rng: random.Random) -> None:
         floats = [v for v in edit.values(block) if edit.is_float(v)]
         for value in edit.some(rng, floats, 0.1):
             name = rng.choice(["tanh", "exponential", "sqrt", "negate", "log", "rsqrt"])
-            made = edit.make(f"stablehlo.{name}", [value], value.type, ir.InsertionPoint(end))
-            edit.make("stablehlo.add", [made, value], value.type, ir.InsertionPoint(end))
+            result = edit.make(f"stablehlo.{name}", [value], value.type, ir.InsertionPoint(end))
+            edit.make("stablehlo.add", [result, value], value.type, ir.InsertionPoint(end))
     source = rng.choice(list(edit.functions(module)))
     copy = source.clone(ir.InsertionPoint(source))
     copy.attributes["sym_name"] = ir.StringAttr.get(f"unused{rng.randrange(10**9)}")
@@ -104,7 +104,7 @@ def dead(module: Any, rng: random.Random) -> None:
 
 def other_weights(module: Any, rng: random.Random) -> None:
     """Give the constants that are lifted other values: equal ones equal values."""
-    made: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
     for op in edit.everywhere(module):
         if op.name != "stablehlo.constant" or not edit.is_float(op.results[0]):
             continue
@@ -114,10 +114,10 @@ def other_weights(module: Any, rng: random.Random) -> None:
         if size <= INLINE_CONSTANT_BYTES or getattr(attribute, "is_splat", False):
             continue
         key = str(attribute)
-        if key not in made:
+        if key not in weights:
             numbers = np.random.default_rng(rng.randrange(2**32)).standard_normal(type.shape)
-            made[key] = ir.DenseElementsAttr.get(numbers.astype(np.float32), type=type)
-        op.attributes["value"] = made[key]
+            weights[key] = ir.DenseElementsAttr.get(numbers.astype(np.float32), type=type)
+        op.attributes["value"] = weights[key]
 
 
 def annotated(module: Any, rng: random.Random) -> None:

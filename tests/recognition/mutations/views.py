@@ -13,8 +13,8 @@ from tests.recognition.mutations.edit import ir
 def _pick_value(module: Any, rng: random.Random, rank: int = 0) -> tuple[Any, Any] | None:
     """Return a block and a value in it that is read, of at least ``rank`` dims."""
     block = rng.choice([edit.body(f) for f in edit.functions(module)])
-    found = [v for v in edit.values(block) if len(v.type.shape) >= rank and edit.uses(v)]
-    return (block, rng.choice(found)) if found else None
+    candidates = [v for v in edit.values(block) if len(v.type.shape) >= rank and edit.uses(v)]
+    return (block, rng.choice(candidates)) if candidates else None
 
 
 def transposed_twice(module: Any, rng: random.Random) -> None:
@@ -32,12 +32,12 @@ def transposed_twice(module: Any, rng: random.Random) -> None:
 
 def computed_transposed(module: Any, rng: random.Random) -> None:
     """Compute elementwise operations in another layout."""
-    found = [
+    candidates = [
         op
         for op in edit.everywhere(module)
         if op.name in edit.ELEMENTWISE and len(op.results[0].type.shape) > 1
     ]
-    for op in edit.some(rng, found, 0.2):
+    for op in edit.some(rng, candidates, 0.2):
         rank = len(op.results[0].type.shape)
         order = rng.sample(range(rank), rank)
         point = ir.InsertionPoint(op)
@@ -48,8 +48,8 @@ def computed_transposed(module: Any, rng: random.Random) -> None:
             edit.transpose(v, order, ir.InsertionPoint(copy)) if v.type.shape else v for v in op.operands
         ]
         attributes = {name: str(op.attributes[name]) for name in op.attributes}
-        made = edit.make(op.name, operands, type, point, attributes)
-        back = edit.transpose(made, [order.index(d) for d in range(rank)], point)
+        result = edit.make(op.name, operands, type, point, attributes)
+        back = edit.transpose(result, [order.index(d) for d in range(rank)], point)
         op.results[0].replace_all_uses_with(back)
         copy.erase()
 
@@ -69,14 +69,14 @@ def reshaped_twice(module: Any, rng: random.Random) -> None:
         else:
             at = rng.randrange(len(other) - 1)
             other[at : at + 2] = [other[at] * other[at + 1]]
-    made = edit.reshape(value, other, edit.after(value, block))
-    edit.redirect(edit.some(rng, before), edit.reshape(made, dims, edit.after(made, block)))
+    reshaped = edit.reshape(value, other, edit.after(value, block))
+    edit.redirect(edit.some(rng, before), edit.reshape(reshaped, dims, edit.after(reshaped, block)))
 
 
 def broadcast_in_steps(module: Any, rng: random.Random) -> None:
     """Split broadcasts: through unit dims, or some dims first."""
-    found = [op for op in edit.everywhere(module) if op.name == "stablehlo.broadcast_in_dim"]
-    for op in edit.some(rng, found, 0.3):
+    candidates = [op for op in edit.everywhere(module) if op.name == "stablehlo.broadcast_in_dim"]
+    for op in edit.some(rng, candidates, 0.3):
         (value,), (result,) = list(op.operands), list(op.results)
         dims = list(op.attributes["broadcast_dimensions"])
         wanted = edit.shape(result)
@@ -85,14 +85,14 @@ def broadcast_in_steps(module: Any, rng: random.Random) -> None:
             units = [1] * len(wanted)
             for size, dim in zip(edit.shape(value), dims, strict=True):
                 units[dim] = size
-            made = edit.reshape(value, units, point)
-            made = edit.broadcast(made, range(len(wanted)), result.type, point)
+            reshaped = edit.reshape(value, units, point)
+            reshaped = edit.broadcast(reshaped, range(len(wanted)), result.type, point)
         else:
             first = sorted({*dims, *(d for d in range(len(wanted)) if rng.random() < 0.5)})
             sizes = [wanted[d] for d in first]
-            made = edit.broadcast(value, [first.index(d) for d in dims], edit.tensor(sizes, value), point)
-            made = edit.broadcast(made, first, result.type, point)
-        result.replace_all_uses_with(made)
+            reshaped = edit.broadcast(value, [first.index(d) for d in dims], edit.tensor(sizes, value), point)
+            reshaped = edit.broadcast(reshaped, first, result.type, point)
+        result.replace_all_uses_with(reshaped)
 
 
 def constants_respelled(module: Any, rng: random.Random) -> None:
@@ -105,8 +105,8 @@ def constants_respelled(module: Any, rng: random.Random) -> None:
             if not result.type.shape or not getattr(attribute, "is_splat", False):
                 continue
             scalar = ir.DenseElementsAttr.get_splat(edit.tensor([], result), attribute.get_splat_value())
-            made = _constant(scalar, op)
-            result.replace_all_uses_with(edit.broadcast(made, [], result.type, ir.InsertionPoint(op)))
+            constant = _constant(scalar, op)
+            result.replace_all_uses_with(edit.broadcast(constant, [], result.type, ir.InsertionPoint(op)))
         elif op.name == "stablehlo.broadcast_in_dim":
             owner, result = op.operands[0].owner, op.results[0]
             if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
@@ -119,10 +119,10 @@ def constants_respelled(module: Any, rng: random.Random) -> None:
 
 def _constant(attribute: Any, before: Any) -> Any:
     where = ir.InsertionPoint(before)
-    made = ir.Operation.create(
+    constant = ir.Operation.create(
         "stablehlo.constant", results=[attribute.type], attributes={"value": attribute}, ip=where
     )
-    return made.results[0]
+    return constant.results[0]
 
 
 def passed_through(module: Any, rng: random.Random) -> None:
@@ -136,16 +136,16 @@ def passed_through(module: Any, rng: random.Random) -> None:
         name = rng.choice(["optimization_barrier", "convert", "negate"])
         if name == "negate" and not edit.is_float(value):
             name = "convert"
-        made = edit.make(f"stablehlo.{name}", [value], value.type, where)
+        result = edit.make(f"stablehlo.{name}", [value], value.type, where)
         if name == "negate":
-            made = edit.make("stablehlo.negate", [made], value.type, edit.after(made, block))
-        edit.redirect(edit.some(rng, before), made)
+            result = edit.make("stablehlo.negate", [result], value.type, edit.after(result, block))
+        edit.redirect(edit.some(rng, before), result)
 
 
 def contracted_the_other_way(module: Any, rng: random.Random) -> None:
     """Swap the sides of matrix products, and transpose what comes out."""
-    found = [op for op in edit.everywhere(module) if op.name == "stablehlo.dot_general"]
-    for op in edit.some(rng, found, 0.4):
+    candidates = [op for op in edit.everywhere(module) if op.name == "stablehlo.dot_general"]
+    for op in edit.some(rng, candidates, 0.4):
         batch, left, right, turned = _turned_numbers(str(op.attributes["dot_dimension_numbers"]))
         free = [len(v.type.shape) - batch - n for v, n in zip(op.operands, (left, right), strict=True)]
         dims = edit.shape(op.results[0])
@@ -155,8 +155,8 @@ def contracted_the_other_way(module: Any, rng: random.Random) -> None:
             "dot_dimension_numbers": turned
         }
         point = ir.InsertionPoint(op)
-        made = edit.make(op.name, [op.operands[1], op.operands[0]], type, point, attributes)
-        back = edit.transpose(made, [order.index(d) for d in range(len(order))], point)
+        result = edit.make(op.name, [op.operands[1], op.operands[0]], type, point, attributes)
+        back = edit.transpose(result, [order.index(d) for d in range(len(order))], point)
         op.results[0].replace_all_uses_with(back)
 
 

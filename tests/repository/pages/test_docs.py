@@ -63,8 +63,8 @@ def settings_of_the_code() -> set[str]:
 
 
 def flags_of(command: str) -> set[str]:
-    found = typer.main.get_command(application()).commands[command]
-    return {flag for option in found.params for flag in option.opts if flag.startswith("--")}
+    parser = typer.main.get_command(application()).commands[command]
+    return {flag for option in parser.params for flag in option.opts if flag.startswith("--")}
 
 
 def test_every_flag_of_serve_reads_its_variable(tmp_path):

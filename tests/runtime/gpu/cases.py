@@ -118,9 +118,9 @@ def error_of(call: Callable[[], object]) -> list[str]:
 
 
 def two_calls() -> Any:
-    made, x = kernel(), array(256)
-    first = made(x)
-    second = made(x)
+    loaded, x = kernel(), array(256)
+    first = loaded(x)
+    second = loaded(x)
     assert type(first[0]).__name__ == "DeviceArray"
     return {
         "x": x.pointer,
@@ -132,28 +132,28 @@ def two_calls() -> Any:
 
 
 def other_sizes() -> Any:
-    made = kernel()
-    return [made(array(size))[0].shape for size in (8, 7, 0, 1024, 2048, 1024)]
+    loaded = kernel()
+    return [loaded(array(size))[0].shape for size in (8, 7, 0, 1024, 2048, 1024)]
 
 
 def errors() -> Any:
     import numpy as np
 
-    made = kernel()
-    made(array(8))
+    loaded = kernel()
+    loaded(array(8))
     return {
-        "numpy": error_of(lambda: made(np.zeros(8, np.float32))),
-        "list": error_of(lambda: made([1.0])),
-        "count": error_of(lambda: made()),
-        "cpu": error_of(lambda: made(_OnCpu())),
-        "tracer": error_of(lambda: made(_Tracer())),
+        "numpy": error_of(lambda: loaded(np.zeros(8, np.float32))),
+        "list": error_of(lambda: loaded([1.0])),
+        "count": error_of(lambda: loaded()),
+        "cpu": error_of(lambda: loaded(_OnCpu())),
+        "tracer": error_of(lambda: loaded(_Tracer())),
         "abi": error_of(lambda: kernel(abi=3)(array(8))),
         "guard": error_of(lambda: kernel(guard="s0 <= 4")(array(8))),
-        "dtype": error_of(lambda: made(array(8, dtype="f64"))),
-        "rank": error_of(lambda: made(array(8, 2))),
-        "view": error_of(lambda: made(View(array(8), 4))),
-        "check": error_of(lambda: made(array(1000001))),
-        "shared": error_of(lambda: made(array(4000))),
+        "dtype": error_of(lambda: loaded(array(8, dtype="f64"))),
+        "rank": error_of(lambda: loaded(array(8, 2))),
+        "view": error_of(lambda: loaded(View(array(8), 4))),
+        "check": error_of(lambda: loaded(array(1000001))),
+        "shared": error_of(lambda: loaded(array(4000))),
         "grid": error_of(lambda: kernel(gpu_launches=(_grid("1", "s0", "1"),))(array(70000))),
         "large": error_of(
             lambda: kernel(gpu_launches=(_grid("s0 * 4611686018427387904", "1", "1"),))(array(8))
@@ -167,8 +167,8 @@ def errors() -> Any:
 
 
 def _damaged() -> Kernel:
-    made = kernel()
-    return kernel(artifacts=(dataclasses.replace(made.manifest.artifacts[0], sha256=b"x" * 32),))
+    loaded = kernel()
+    return kernel(artifacts=(dataclasses.replace(loaded.manifest.artifacts[0], sha256=b"x" * 32),))
 
 
 def _grid(x: str, y: str, z: str) -> GpuLaunchSpec:
@@ -203,9 +203,11 @@ class View:
 
 
 def two_devices() -> Any:
-    made = kernel(inputs=(TensorSpec("f32", ("s0",)), TensorSpec("f32", ("s0",))), arg_spec="f32[s0];f32[s0]")
-    mixed = error_of(lambda: made(array(8), array(8, device=1)))
-    (there,) = made(array(8, device=1), array(8, device=1))
+    loaded = kernel(
+        inputs=(TensorSpec("f32", ("s0",)), TensorSpec("f32", ("s0",))), arg_spec="f32[s0];f32[s0]"
+    )
+    mixed = error_of(lambda: loaded(array(8), array(8, device=1)))
+    (there,) = loaded(array(8, device=1), array(8, device=1))
     return {"mixed": mixed, "there": there.__dlpack_device__()}
 
 
@@ -216,10 +218,10 @@ def torch_short_way() -> Any:
     from kcache_grpc.runtime.gpu.device import device_numbered
     from kcache_grpc.runtime.gpu.repeated_call import for_torch
 
-    made, x = kernel(), torch.zeros(256)
-    made(array(256))
-    assert made._gpu is not None
-    (plan,) = made._gpu._plans.values()
+    loaded, x = kernel(), torch.zeros(256)
+    loaded(array(256))
+    assert loaded._gpu is not None
+    (plan,) = loaded._gpu._plans.values()
     run = for_torch(plan, torch.device("cpu"), lambda: 77)
     assert run((x,)) is None, "no context is current"
     device = device_numbered(0)
@@ -236,9 +238,9 @@ def torch_short_way() -> Any:
             "subclass": (torch.nn.Parameter(x, requires_grad=False),),
         }
         refused = [name for name, arguments in other.items() if run(arguments) is None]
-        found = run((x,))
-        assert found is not None
-        (y,) = found
+        outputs = run((x,))
+        assert outputs is not None
+        (y,) = outputs
     return {"refused": refused, "all": list(other), "x": x.data_ptr(), "y": y.data_ptr(), "like": y.shape}
 
 
@@ -293,9 +295,9 @@ def calls() -> Any:
 
 
 def capture_of_a_loaded_kernel() -> Any:
-    made = kernel()
-    made.load()
-    return error_of(lambda: made(array(8)))
+    loaded = kernel()
+    loaded.load()
+    return error_of(lambda: loaded(array(8)))
 
 
 def another_stream() -> Any:
@@ -307,18 +309,18 @@ def another_stream() -> Any:
 
 
 def threads() -> Any:
-    made, arrays = kernel(), [array(64) for _ in range(8)]
-    found: list[int] = []
+    loaded, arrays = kernel(), [array(64) for _ in range(8)]
+    pointers: list[int] = []
 
     def work(x: Any) -> None:
-        found.extend(made(x)[0].pointer for _ in range(20))
+        pointers.extend(loaded(x)[0].pointer for _ in range(20))
 
     running = [threading.Thread(target=work, args=(x,)) for x in arrays]
     for thread in running:
         thread.start()
     for thread in running:
         thread.join()
-    return len(found)
+    return len(pointers)
 
 
 if __name__ == "__main__":

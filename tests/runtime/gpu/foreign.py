@@ -56,10 +56,10 @@ def device_context() -> Any:
 
 def cupy_short_way() -> Any:
     _play()
-    made, x = kernel(), Played((256,))
+    instance, x = kernel(), Played((256,))
     with device_context():
-        made(x)
-        short: Any = made._short  # pyright: ignore[reportPrivateUsage]
+        instance(x)
+        short: Any = instance._short  # pyright: ignore[reportPrivateUsage]
         (y,) = short((x,))
         others = {
             "count": (x, x),
@@ -70,24 +70,24 @@ def cupy_short_way() -> Any:
             "device": (_changed(data=SimpleNamespace(ptr=x.data.ptr, device_id=1)),),
             "view": (_changed(data=SimpleNamespace(ptr=x.data.ptr + 4, device_id=0)),),
         }
-        refused = [name for name, given in others.items() if short(given) is None]
-        (plan,) = made._gpu._plans.values()  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
+        refused = [name for name, value in others.items() if short(value) is None]
+        (plan,) = instance._gpu._plans.values()  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
         assert for_cupy(plan) is not None
     outside = short((x,))  # no context is current: the long way makes one
     return {"x": x.data.ptr, "y": y.data.ptr, "refused": refused, "all": [*others], "outside": outside}
 
 
 def _changed(**attributes: Any) -> Played:
-    made = Played((256,))
-    vars(made).update(attributes)
-    return made
+    changed = Played((256,))
+    vars(changed).update(attributes)
+    return changed
 
 
 def exported_short_way() -> Any:
-    made, x = kernel(), array(256)
+    instance, x = kernel(), array(256)
     view = View(x, 0)
-    made(view)
-    short: Any = made._short  # pyright: ignore[reportPrivateUsage]
+    instance(view)
+    short: Any = instance._short  # pyright: ignore[reportPrivateUsage]
     (y,) = short((view,))
     others: dict[str, tuple[Any, ...]] = {
         "count": (view, view),
@@ -100,15 +100,15 @@ def exported_short_way() -> Any:
         "silent": (Silent(x, 0),),
     }
     silent = Silent(x, 0)
-    made(Loud(x, 0))
-    refused = [name for name, given in others.items() if short(given) is None]
+    instance(Loud(x, 0))
+    refused = [name for name, value in others.items() if short(value) is None]
     return {
         "x": x.pointer,
         "y": y.pointer,
         "refused": refused,
         "all": [*others],
-        "why": error_of(lambda: made(silent))[1],
-        "view": error_of(lambda: made(View(x, 4)))[1],
+        "why": error_of(lambda: instance(silent))[1],
+        "view": error_of(lambda: instance(View(x, 4)))[1],
     }
 
 
@@ -128,15 +128,15 @@ class Strided(View):
 
 def odd_arrays() -> Any:
     """Views that no kernel takes, the first time and once the short way is known."""
-    found: list[str] = []
-    made, x = kernel(), array(256)
+    errors: list[str] = []
+    instance, x = kernel(), array(256)
     strided = Strided(x, 0, 2)
-    found.append(error_of(lambda: made(strided))[1])
-    made(x)
-    made(Strided(x, 0, 1))
-    found.append(error_of(lambda: made(strided))[1])
-    found.append(error_of(lambda: made(Strided(x, 8, 1)))[1])
-    return found
+    errors.append(error_of(lambda: instance(strided))[1])
+    instance(x)
+    instance(Strided(x, 0, 1))
+    errors.append(error_of(lambda: instance(strided))[1])
+    errors.append(error_of(lambda: instance(Strided(x, 8, 1)))[1])
+    return errors
 
 
 class Loud(View):

@@ -65,13 +65,13 @@ def torch(device: Any) -> Any:
 
 def uploaded(device: Any, array: np.ndarray[Any, Any], dtype: str) -> DeviceArray:
     with device.driver.within(device.context):
-        made = DeviceArray(device.driver, device.ordinal, 0, dtype, array.shape)
+        buffer = DeviceArray(device.driver, device.ordinal, 0, dtype, array.shape)
         cuda: Any = importlib.import_module("cuda.bindings.driver")
         content = np.ascontiguousarray(array).tobytes()
         if content:
-            (result,) = cuda.cuMemcpyHtoD(made.pointer, content, len(content))
+            (result,) = cuda.cuMemcpyHtoD(buffer.pointer, content, len(content))
             assert int(result) == 0
-        return made
+        return buffer
 
 
 def downloaded(device: Any, array: DeviceArray) -> np.ndarray[Any, Any]:
@@ -86,7 +86,7 @@ def downloaded(device: Any, array: DeviceArray) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("dynamic", [False, "assume"], ids=["static", "dynamic"])
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda one: one.name)
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
 def test_the_emulators_cases(
     template: Template, dtype: str, dynamic: Any, client: kcache.Client, device: Any, target: str
 ) -> None:

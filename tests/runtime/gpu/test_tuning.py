@@ -38,8 +38,8 @@ def test_the_fastest_schedule_by_the_clock_of_the_gpu_is_kept_and_taken(tmp_path
         ["s0=65536", "gpu_threads:512", 32000],
     ]
     assert calls.count("cuStreamBeginCapture mode=1") == calls.count("cuStreamEndCapture")
-    assert calls.count("cuStreamDestroy") == sum(one.startswith("cuStreamCreate") for one in calls)
-    assert calls.count("cuGraphExecDestroy") == sum(one.startswith("cuGraphInst") for one in calls)
+    assert calls.count("cuStreamDestroy") == sum(name.startswith("cuStreamCreate") for name in calls)
+    assert calls.count("cuGraphExecDestroy") == sum(name.startswith("cuGraphInst") for name in calls)
     assert calls.count("cuEventDestroy") == 2 * calls.count("cuGraphLaunch")
 
 

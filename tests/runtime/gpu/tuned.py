@@ -35,12 +35,12 @@ def tunes() -> Any:
     return {
         "schedule": tuning.schedule,
         "device": tuning.device,
-        "timings": {one.schedule: one.nanoseconds for one in tuning.timings},
+        "timings": {timing.schedule: timing.nanoseconds for timing in tuning.timings},
         "recorded": recorded.manifest.options.schedule,
         "blocks": recorded.manifest.gpu_launches[0].grid[0],
         "new": [tuning.recorded, again.recorded],
         "rejected": dict(tuning.rejected),
-        "opened": sorted([one.sizes, one.schedule, one.nanoseconds] for one in opened.timings),
+        "opened": sorted([timing.sizes, timing.schedule, timing.nanoseconds] for timing in opened.timings),
     }
 
 

@@ -72,8 +72,8 @@ class Proxy:
                 continue
             with self._lock:
                 self._sockets |= {client, server}
-            self._start(lambda one=client, two=server: _pass(one, two))
-            self._start(lambda one=server, two=client: _pass(one, two))
+            self._start(lambda source=client, target=server: _pass(source, target))
+            self._start(lambda source=server, target=client: _pass(source, target))
 
     def _start(self, work: object) -> None:
         thread = threading.Thread(target=work, name="test-proxy")  # type: ignore[arg-type]

@@ -75,16 +75,16 @@ def run(
         addresses: list[str] = [address for _, address in running]
         alone = addresses.pop()
         meter = Meter([child.pid for child, _ in running], postgres.pid)
-        found: list[Herd] = []
+        herds: list[Herd] = []
         for number in range(rounds + 1):
             first = 1000 * (number + 1)
             # The first round warms everything that a client meets for the first time.
             size = kernels if number else 2
-            one = ask([alone], 1, first, size, meter, asking)
+            single = ask([alone], 1, first, size, meter, asking)
             many = ask(addresses, clients, first, size, meter, asking)
             if number:
-                found.append(_herd(herd_url, one, many))
-        return found
+                herds.append(_herd(herd_url, single, many))
+        return herds
 
 
 def _named(urls: Sequence[str]) -> list[tuple[str, str]]:

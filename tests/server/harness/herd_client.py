@@ -76,8 +76,8 @@ async def _client(
         case "side-by-side":
             return list(await asyncio.gather(*(_kernel(stub, number, requests[number]) for number in order)))
         case "at-once":
-            found = await asyncio.gather(*(_kernels(stub, some, requests) for some in groups(order)))
-            return [each for some in found for each in some]
+            replies = await asyncio.gather(*(_kernels(stub, some, requests) for some in groups(order)))
+            return [each for some in replies for each in some]
         case other:
             raise ValueError(other)
 

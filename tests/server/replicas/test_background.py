@@ -126,11 +126,11 @@ class Replica:
 @contextmanager
 def replica(config: ServerConfig, worker: WorkerSettings | None = None) -> Iterator[Replica]:
     key = Signer.from_file(config.signing_key).public_key
-    made = Replica(config.db, key, worker)
+    instance = Replica(config.db, key, worker)
     try:
-        yield made
+        yield instance
     finally:
-        made.close()
+        instance.close()
 
 
 def compile_rows(config: ServerConfig, *numbers: int) -> list[bytes]:
@@ -179,23 +179,23 @@ def test_what_is_no_rate(tmp_path: Path, text: str) -> None:
 def test_a_round_verifies_every_kernel_once(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     compile_rows(config, *ROWS)
-    with replica(config) as one:
-        checked = [one.step() for _ in ROWS]
+    with replica(config) as server:
+        checked = [server.step() for _ in ROWS]
         assert all(each is not None and each.faults == () for each in checked)
         assert len({each.kernel_digest for each in checked if each is not None}) == len(ROWS)
-        assert one.step() is not None  # of the next round
-        found = events(one.store)
-        assert [event.outcome for event in found] == ["ok"] * 4
-        assert all(event.kernel_digest and event.toolchain and event.duration_us for event in found)
-        assert json.loads(found[0].detail) == {"background": True, "faults": []}
-        assert (one.verification.verified, one.verification.faulty) == (4, 0)
+        assert server.step() is not None  # of the next round
+        records = events(server.store)
+        assert [event.outcome for event in records] == ["ok"] * 4
+        assert all(event.kernel_digest and event.toolchain and event.duration_us for event in records)
+        assert json.loads(records[0].detail) == {"background": True, "faults": []}
+        assert (server.verification.verified, server.verification.faulty) == (4, 0)
 
 
 def test_an_empty_store_has_nothing_to_verify(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     compile_rows(config)
-    with replica(config) as one:
-        assert one.step() is None
+    with replica(config) as server:
+        assert server.step() is None
 
 
 def test_other_bytes_are_found_quarantined_told_and_made_anew(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_other_bytes_are_found_quarantined_told_and_made_anew(tmp_path: Path) ->
     assert fault["digest"] == event.kernel_digest.hex()
     assert "the same toolchain makes other bytes of so" in fault["problem"]
     assert fault["action"].startswith("quarantined")
-    with replica(honest) as one:
-        checked = one.step()
+    with replica(honest) as instance:
+        checked = instance.step()
         assert checked is not None
         assert checked.faults == ()
 
@@ -230,11 +230,11 @@ def test_other_bytes_are_found_quarantined_told_and_made_anew(tmp_path: Path) ->
 @pytest.mark.long
 def test_too_many_faults_are_told_and_left(tmp_path: Path) -> None:
     compile_rows(config_in(tmp_path, worker=lying_jobs.settings()), 61, 62, 63, 64, 65)
-    with replica(config_in(tmp_path)) as one:
-        actions = [one.step().faults[0].action.split(";")[0].split(",")[0] for _ in range(5)]  # type: ignore[union-attr]
+    with replica(config_in(tmp_path)) as server:
+        actions = [server.step().faults[0].action.split(";")[0].split(",")[0] for _ in range(5)]  # type: ignore[union-attr]
         assert actions == ["quarantined"] * 3 + ["left"] * 2
         assert rows(tmp_path / "kcache.sqlite", "SELECT count(*) FROM kernels") == [(2,)]
-        outcomes = Counter(event.outcome for event in events(one.store))
+        outcomes = Counter(event.outcome for event in events(server.store))
         assert outcomes == {"faulty": 5, "quarantined": 3}
 
 
@@ -242,23 +242,23 @@ def test_too_many_faults_are_told_and_left(tmp_path: Path) -> None:
 def test_the_rate_is_kept_and_a_busy_server_is_left_alone(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     compile_rows(config, *ROWS)
-    with replica(config) as one:
-        verification, clock = one.at_rate(60.0)
-        one.call(start(verification))
+    with replica(config) as server:
+        verification, clock = server.at_rate(60.0)
+        server.call(start(verification))
         for seconds, expected in ((59.0, 0), (1.0, 1), (59.0, 1), (1.0, 2), (60.0, 3), (30.0, 3)):
-            one.call(clock.advance(seconds))
+            server.call(clock.advance(seconds))
             assert verification.verified == expected
         busy: list[Any] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(one.pool), "idle", property(lambda pool: not busy))
+            patch.setattr(type(server.pool), "idle", property(lambda pool: not busy))
             busy.append("a client's job")
             for _ in range(5):
-                one.call(clock.advance(60.0))
+                server.call(clock.advance(60.0))
             assert verification.verified == 3
             busy.clear()
-            one.call(clock.advance(IDLE_LOOK))
+            server.call(clock.advance(IDLE_LOOK))
             assert verification.verified == 4
-        one.call(verification.close())
+        server.call(verification.close())
 
 
 async def start(verification: BackgroundVerification) -> None:
@@ -280,25 +280,25 @@ def test_a_job_of_a_client_ends_it(tmp_path: Path, gate: Path, monkeypatch: pyte
     monkeypatch.setattr(pool, "_LOWEST", 19)
     config = config_in(tmp_path)
     compile_rows(config, 61)
-    with replica(config, gated_jobs.write_module(gate)) as one:
-        verifying = one.begin(one.verification.step())
+    with replica(config, gated_jobs.write_module(gate)) as server:
+        verifying = server.begin(server.verification.step())
         until(lambda: compiles(gate) == 1)
-        assert one.pool.idle  # for clients
+        assert server.pool.idle  # for clients
         assert 19 in {os.getpriority(os.PRIO_PROCESS, pid) for pid in workers(os.getpid())}
-        asked = one.begin(one.pool.compile(job_of(one.store), 240.0, lambda stage: None))
+        asked = server.begin(server.pool.compile(job_of(server.store), 240.0, lambda stage: None))
         with pytest.raises(Preempted):
             verifying.result(240)
-        assert (one.verification.preempted, one.verification.verified) == (1, 0)
+        assert (server.verification.preempted, server.verification.verified) == (1, 0)
         until(lambda: compiles(gate) == 2)
         with pytest.raises(Preempted):  # while the client's job runs
-            one.step()
+            server.step()
         (gate / "open").touch()
         asked.result(240)
-        until(lambda: one.pool.idle)
-        checked = one.step()
+        until(lambda: server.pool.idle)
+        checked = server.step()
         assert checked is not None
         assert checked.faults == ()
-        assert [event.outcome for event in events(one.store)] == ["ok"]
+        assert [event.outcome for event in events(server.store)] == ["ok"]
 
 
 def job_of(store: Store) -> Any:
@@ -320,15 +320,15 @@ def job_of(store: Store) -> Any:
 def test_closing_ends_it(tmp_path: Path, gate: Path) -> None:
     config = config_in(tmp_path)
     compile_rows(config, 61)
-    with replica(config, gated_jobs.write_module(gate)) as one:
-        verification, clock = one.at_rate(60.0)
-        one.call(start(verification))
-        advancing = one.begin(clock.advance(60.0))
+    with replica(config, gated_jobs.write_module(gate)) as server:
+        verification, clock = server.at_rate(60.0)
+        server.call(start(verification))
+        advancing = server.begin(clock.advance(60.0))
         until(lambda: compiles(gate) == 1)
-        one.call(verification.close())
+        server.call(verification.close())
         advancing.cancel()
         assert verification.verified == 0
-        assert events(one.store) == []
+        assert events(server.store) == []
 
 
 @pytest.mark.long
@@ -336,8 +336,8 @@ def test_two_replicas_verify_no_kernel_at_once(tmp_path: Path, url: str, gate: P
     config = config_in(tmp_path, db=url)
     compile_rows(config, 61)
     held = gated_jobs.write_module(gate)
-    with replica(config, held) as one, replica(config, held) as two:
-        verifying = one.begin(one.verification.step())
+    with replica(config, held) as first, replica(config, held) as two:
+        verifying = first.begin(first.verification.step())
         until(lambda: compiles(gate) == 1)
         assert two.step() is None
         assert compiles(gate) == 1
@@ -352,17 +352,18 @@ def test_two_replicas_verify_no_kernel_at_once(tmp_path: Path, url: str, gate: P
 def test_kernels_of_other_replicas_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_in(tmp_path)
     compile_rows(config, *ROWS)
-    with replica(config) as one:
-        space = one.store.get_or_create_namespace("default")
-        digests = [stored.kernel.kernel_digest for stored in one.store.page_kernels(space, 0, 10)]
+    with replica(config) as server:
+        space = server.store.get_or_create_namespace("default")
+        digests = [stored.kernel.kernel_digest for stored in server.store.page_kernels(space, 0, 10)]
         # From the first kernel on, so that all are in one page.
         monkeypatch.setattr(
             "kcache_grpc.service.lifecycle.background_verification.random.randrange", lambda _: 0
         )
         for own in digests:
-            one.verification._is_own = own.__eq__
+            server.verification._is_own = own.__eq__
             orders = [
-                [kernel.kernel.kernel_digest for _, kernel in one.verification._kernels()] for _ in range(5)
+                [kernel.kernel.kernel_digest for _, kernel in server.verification._kernels()]
+                for _ in range(5)
             ]
             assert [order[-1] for order in orders] == [own] * 5
             assert all(sorted(order) == sorted(digests) for order in orders)

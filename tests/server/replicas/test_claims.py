@@ -51,9 +51,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
 
 def test_two_servers_parse_a_program_once(tmp_path, url, gate, waits):
     config = config_in(tmp_path, db=url, worker=gated_jobs.write_module(gate), lease_ttl=600.0)
-    with running(config) as one, running(config) as two:
+    with running(config) as first, running(config) as two:
         request = compile_request(inline(add(80)))
-        calls = [one.stub.CompileKernel(request), two.stub.CompileKernel(request)]
+        calls = [first.stub.CompileKernel(request), two.stub.CompileKernel(request)]
         until(lambda: parses(gate) and waits)
         (gate / "parse").touch()
         results = [result_of(call) for call in calls]
@@ -65,9 +65,9 @@ def test_two_servers_parse_a_program_once(tmp_path, url, gate, waits):
 
 def test_who_waits_for_a_program_that_cannot_be_read_is_told_why(tmp_path, url, gate, waits):
     config = config_in(tmp_path, db=url, worker=gated_jobs.write_module(gate), lease_ttl=600.0)
-    with running(config) as one, running(config) as two:
+    with running(config) as first, running(config) as two:
         request = pb.StoreGraphRequest(header=header(), graph=inline(b"module { nonsense"))
-        calls = [server.stub.StoreGraph.future(request) for server in (one, two)]
+        calls = [server.stub.StoreGraph.future(request) for server in (first, two)]
         until(lambda: parses(gate) and waits)
         (gate / "parse").touch()
         for call in calls:
@@ -76,8 +76,8 @@ def test_who_waits_for_a_program_that_cannot_be_read_is_told_why(tmp_path, url, 
 
 def test_a_claimer_that_is_killed_is_passed_over(tmp_path, url, gate):
     held = {"TEST_HELD_JOBS": str(gate)}
-    with replicas(tmp_path, url, url, **held) as [(claimer, one), (_, two)]:
-        lost = compiled(one, 81)
+    with replicas(tmp_path, url, url, **held) as [(claimer, first), (_, two)]:
+        lost = compiled(first, 81)
         until(lambda: parses(gate) == 1)
         waiter = compiled(two, 81)
         claimer.send_signal(signal.SIGKILL)
@@ -92,8 +92,8 @@ def test_a_claimer_that_is_killed_is_passed_over(tmp_path, url, gate):
 @pytest.mark.long
 def test_a_claimer_that_is_frozen_is_passed_over_and_finds_the_winners_kernel(tmp_path, url, gate):
     held = {"TEST_HELD_JOBS": str(gate)}
-    with replicas(tmp_path, url, url, **held) as [(claimer, one), (_, two)]:
-        frozen = compiled(one, 82)
+    with replicas(tmp_path, url, url, **held) as [(claimer, first), (_, two)]:
+        frozen = compiled(first, 82)
         until(lambda: parses(gate) == 1)
         claimer.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, claimer.pid, os.WSTOPPED)
@@ -106,5 +106,5 @@ def test_a_claimer_that_is_frozen_is_passed_over_and_finds_the_winners_kernel(tm
         late = result_of(frozen)
         assert late.origin in (JOINED, STORED)
         assert late.manifest == winner.manifest
-        assert stub(one).CountSpecs(pb.CountSpecsRequest(header=header())).count == 1
+        assert stub(first).CountSpecs(pb.CountSpecsRequest(header=header())).count == 1
     assert published(url) == 1

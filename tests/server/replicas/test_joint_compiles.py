@@ -170,8 +170,8 @@ def test_compiles_go_on_when_their_caller_goes_away(tmp_path: Path) -> None:
         replies, failures = told(other, 2)
         assert not failures
         assert all(result_of(some) for some in replies)
-        (found,) = server.stub.GetKernels(kernels_request(bodies))
-        assert {result.status for result in found.results} == {pb.KERNEL_STATUS_FOUND}
+        (reply,) = server.stub.GetKernels(kernels_request(bodies))
+        assert {result.status for result in reply.results} == {pb.KERNEL_STATUS_FOUND}
 
 
 @pytest.mark.parametrize("budget", [0, 3 << 20])
@@ -182,15 +182,17 @@ def test_large_artifacts_come_in_parts(tmp_path: Path, budget: int) -> None:
     assert not failures
     for some in replies:
         result = result_of(some)
-        found = {artifact.ref.sha256: artifact.data for artifact in result.artifacts}
-        assert bool(found) == bool(budget)
+        contents = {artifact.ref.sha256: artifact.data for artifact in result.artifacts}
+        assert bool(contents) == bool(budget)
         for reply in some[some.index(next(each for each in some if each.HasField("result"))) + 1 :]:
-            content = found.setdefault(reply.chunk.ref.sha256, b"")
+            content = contents.setdefault(reply.chunk.ref.sha256, b"")
             assert reply.chunk.offset == len(content)
-            found[reply.chunk.ref.sha256] = content + reply.chunk.data
-        assert {hashlib.sha256(content).digest() for content in found.values()} == set(found)
+            contents[reply.chunk.ref.sha256] = content + reply.chunk.data
+        assert {hashlib.sha256(content).digest() for content in contents.values()} == set(contents)
         manifest = Manifest.from_bytes(result.manifest.payload)
-        assert set(found) == {ref.sha256 for ref in manifest.artifacts if ref.kind in ("so", "mlir", "llvm")}
+        assert set(contents) == {
+            ref.sha256 for ref in manifest.artifacts if ref.kind in ("so", "mlir", "llvm")
+        }
 
 
 # The outbox, without a server.

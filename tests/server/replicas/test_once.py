@@ -105,7 +105,7 @@ def test_a_compile_that_failed_since_somebody_looked_is_not_made_again(
 
 def test_64_requests_of_8_processes_over_2_servers_are_one_compile(tmp_path: Path) -> None:
     client = Path(__file__).parents[1] / "harness" / "client_for_test.py"
-    with process(tmp_path) as (_, one), process(tmp_path) as (_, two):
+    with process(tmp_path) as (_, first), process(tmp_path) as (_, two):
         clients = [
             subprocess.Popen(
                 [sys.executable, str(client), address, "8"],
@@ -113,7 +113,7 @@ def test_64_requests_of_8_processes_over_2_servers_are_one_compile(tmp_path: Pat
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for address in (one, two) * 4
+            for address in (first, two) * 4
         ]
         for child in clients:  # all are connected before the first asks
             assert child.stdout is not None
@@ -135,8 +135,8 @@ def test_waiters_of_another_server_see_the_stages_and_the_result(tmp_path: Path)
     gate = tmp_path / "gate"
     gated_jobs.write_module(gate)
     held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": LONG}
-    with process(tmp_path, **held) as (_, one), process(tmp_path, **held) as (_, two):
-        holder = stub(one).CompileKernel(compile_request(inline(add(41))))
+    with process(tmp_path, **held) as (_, first), process(tmp_path, **held) as (_, two):
+        holder = stub(first).CompileKernel(compile_request(inline(add(41))))
         until(lambda: started(gate))
         waiter = stub(two).CompileKernel(compile_request(inline(add(41))))
         (gate / "slow").touch()
@@ -154,10 +154,10 @@ def test_a_killed_holder_is_taken_over(tmp_path: Path) -> None:
     gated_jobs.write_module(gate)
     held = {"TEST_HELD_JOBS": str(gate)}
     with (
-        process(tmp_path, KCACHE_LEASE_TTL=SHORT, **held) as (holder, one),
+        process(tmp_path, KCACHE_LEASE_TTL=SHORT, **held) as (holder, first),
         process(tmp_path, KCACHE_LEASE_TTL=LONG, **held) as (_, two),
     ):
-        lost = stub(one).CompileKernel(compile_request(inline(add(42))))
+        lost = stub(first).CompileKernel(compile_request(inline(add(42))))
         until(lambda: started(gate))
         waiter = stub(two).CompileKernel(compile_request(inline(add(42))))
         while next(waiter).stage.stage != "waiting":
@@ -177,10 +177,10 @@ def test_a_frozen_holder_that_wakes_up_publishes_nothing(tmp_path: Path) -> None
     gated_jobs.write_module(gate)
     held = {"TEST_HELD_JOBS": str(gate)}
     with (
-        process(tmp_path, KCACHE_LEASE_TTL=SHORT, **held) as (holder, one),
+        process(tmp_path, KCACHE_LEASE_TTL=SHORT, **held) as (holder, first),
         process(tmp_path, KCACHE_LEASE_TTL=LONG, **held) as (_, two),
     ):
-        frozen = stub(one).CompileKernel(compile_request(inline(add(43))))
+        frozen = stub(first).CompileKernel(compile_request(inline(add(43))))
         until(lambda: started(gate))
         freeze(holder, tmp_path / "kcache.sqlite")
         (gate / "open").touch()
@@ -201,11 +201,11 @@ def test_a_compile_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None:
         call.cancel()
         (tmp_path / "gate" / "open").touch()
 
-        def found() -> bool:
+        def is_stored() -> bool:
             (reply,) = server.stub.GetKernels(kernels_request([add(44)]))
             return reply.results[0].status == pb.KERNEL_STATUS_FOUND
 
-        until(found)
+        until(is_stored)
         # The rows stand a moment before the flight that wrote them ends: who asks then joins its end.
         repeat = server.stub.CompileKernel(compile_request(inline(add(44))))
         assert result_of(repeat).origin in (STORED, JOINED)

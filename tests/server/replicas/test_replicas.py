@@ -72,8 +72,8 @@ def follow_to(call: Any, stage: str) -> None:
 def test_servers_may_start_at_once_and_what_one_compiled_another_serves(tmp_path, postgres_server):
     url = postgres_server.create()  # they make the tables, too
     with replicas(tmp_path, *[url] * 3) as servers:
-        (_, one), (_, two), (_, three) = servers
-        first = result_of(compiled(one, 40))
+        (_, first_address), (_, two), (_, three) = servers
+        first = result_of(compiled(first_address, 40))
         assert first.origin == COMPILED
         (reply,) = stub(two).GetKernels(kernels_request([add(40)]))
         assert reply.results[0].status == pb.KERNEL_STATUS_FOUND
@@ -85,8 +85,8 @@ def test_servers_may_start_at_once_and_what_one_compiled_another_serves(tmp_path
 @pytest.mark.long
 def test_a_killed_holder_is_taken_over_by_the_one_that_waits(tmp_path, url, gate):
     held = {"TEST_HELD_JOBS": str(gate)}
-    with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, one), (_, two)]:
-        lost = compiled(one, 42)
+    with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, first), (_, two)]:
+        lost = compiled(first, 42)
         until(lambda: started(gate))
         waiter = compiled(two, 42)
         follow_to(waiter, "waiting")
@@ -103,8 +103,8 @@ def test_a_killed_holder_is_taken_over_by_the_one_that_waits(tmp_path, url, gate
 @pytest.mark.long
 def test_a_frozen_holder_is_taken_over_and_publishes_nothing_when_it_wakes_up(tmp_path, url, gate):
     held = {"TEST_HELD_JOBS": str(gate)}
-    with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, one), (_, two)]:
-        frozen = compiled(one, 43)
+    with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, first), (_, two)]:
+        frozen = compiled(first, 43)
         until(lambda: started(gate))
         holder.send_signal(signal.SIGSTOP)
         (gate / "open").touch()
@@ -123,15 +123,15 @@ def test_a_holder_that_is_cut_off_from_the_database_is_taken_over_and_comes_back
     port = free_port()
     with postgres.running(port) as server, Proxy(port) as proxy:
         url = server.create()
-        with replicas(tmp_path, proxy.url(url), url, first_ttl=SHORT, **held) as [(_, one), (_, two)]:
-            cut = compiled(one, 44)
+        with replicas(tmp_path, proxy.url(url), url, first_ttl=SHORT, **held) as [(_, first), (_, two)]:
+            cut = compiled(first, 44)
             until(lambda: started(gate))
             proxy.cut()
             (gate / "open").touch()
             winner = result_of(compiled(two, 44))
             assert winner.origin == COMPILED
             with pytest.raises(grpc.RpcError) as caught:
-                list(stub(one).GetKernels(kernels_request([add(45)])))
+                list(stub(first).GetKernels(kernels_request([add(45)])))
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             proxy.heal()
             late = result_of(cut)
@@ -146,8 +146,8 @@ def test_a_compile_outlives_a_restart_of_the_database(tmp_path, gate, mode):
         url = server.create()
         # Leases outlive any restart: nobody else may compile meanwhile.
         held = {"TEST_HELD_JOBS": str(gate)}
-        with replicas(tmp_path, url, url, **held) as [(_, one), (_, two)]:
-            call = compiled(one, 46)
+        with replicas(tmp_path, url, url, **held) as [(_, first), (_, two)]:
+            call = compiled(first, 46)
             until(lambda: started(gate))
             # Leases are not waited for until they are on disk; this one is there.
             server.execute("CHECKPOINT")
@@ -167,8 +167,8 @@ def test_waiters_of_another_server_are_woken_and_do_not_poll(tmp_path, url, gate
     monkeypatch.setattr(lease_waiter, "_LAST", 3600.0)
     settings = gated_jobs.write_module(gate)
     config = config_in(tmp_path, db=url, worker=settings, lease_ttl=3600.0)
-    with running(config) as one, running(config) as two:
-        holder = one.stub.CompileKernel(compile_request(inline(add(47))))
+    with running(config) as first, running(config) as two:
+        holder = first.stub.CompileKernel(compile_request(inline(add(47))))
         until(lambda: started(gate))
         waiter = two.stub.CompileKernel(compile_request(inline(add(47))))
         (gate / "slow").touch()
@@ -188,8 +188,8 @@ def test_notices_that_nobody_hears_cost_the_polling_delay_only(tmp_path, url, ga
     monkeypatch.setattr(PostgresDatabase, "watch", lambda self, tell: Deaf())
     settings = gated_jobs.write_module(gate)
     config = config_in(tmp_path, db=url, worker=settings, lease_ttl=3600.0)
-    with running(config) as one, running(config) as two:
-        holder = one.stub.CompileKernel(compile_request(inline(add(48))))
+    with running(config) as first, running(config) as two:
+        holder = first.stub.CompileKernel(compile_request(inline(add(48))))
         until(lambda: started(gate))
         waiter = two.stub.CompileKernel(compile_request(inline(add(48))))
         follow_to(waiter, "waiting")

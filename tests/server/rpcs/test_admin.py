@@ -190,11 +190,11 @@ def test_kernels_of_a_disowned_toolchain_are_not_served(server: Running) -> None
 
 
 def test_another_server_notices_a_disowned_toolchain_within_the_window(tmp_path: Path) -> None:
-    with running(on_socket(tmp_path)) as one, running(config_in(tmp_path)) as two:
-        compiled(one, 46, "default")
+    with running(on_socket(tmp_path)) as first, running(config_in(tmp_path)) as two:
+        compiled(first, 46, "default")
         assert status_of(two, 46, "default") == kc.KERNEL_STATUS_FOUND
-        state = one.stub.GetCapabilities(kc.GetCapabilitiesRequest())
-        admin(one).DisownToolchain(pb.DisownToolchainRequest(toolchain_digest=state.toolchain_digest))
+        state = first.stub.GetCapabilities(kc.GetCapabilitiesRequest())
+        admin(first).DisownToolchain(pb.DisownToolchainRequest(toolchain_digest=state.toolchain_digest))
         began = time.monotonic()
         while True:
             asked = time.monotonic()

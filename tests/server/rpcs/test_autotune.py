@@ -45,13 +45,13 @@ def subject(server: Running, rows: int, **changes: Any) -> pb.TuningSubject:
     """Of a sum of its own, stored first."""
     request = cache_pb.StoreGraphRequest(header=header(), graph=inline(add(rows)))
     stored = server.stub.StoreGraph(request)
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "spec_digest": stored.spec_digest,
         "arg_spec": f"f32[{rows},8];f32[{rows},8]",
         "target": common_pb2.Target(cpu=common_pb2.CpuTarget(isa="x86-64-v3")),
         "device": DEVICE,
     }
-    return pb.TuningSubject(**{**given, **changes})
+    return pb.TuningSubject(**{**fields, **changes})
 
 
 def timing(schedule: str, nanoseconds: int, samples: int = 5) -> pb.ScheduleTiming:
@@ -60,11 +60,11 @@ def timing(schedule: str, nanoseconds: int, samples: int = 5) -> pb.ScheduleTimi
 
 def record(tuner: Any, subject: pb.TuningSubject, **timings: int) -> int:
     """``grain_4=9`` for a schedule of nine nanoseconds, ``default`` for the default."""
-    made = [
+    messages = [
         timing("" if name == "default" else name.replace("_", ":"), nanoseconds)
         for name, nanoseconds in timings.items()
     ]
-    return tuner.RecordTimings(pb.RecordTimingsRequest(subject=subject, timings=made)).created_count
+    return tuner.RecordTimings(pb.RecordTimingsRequest(subject=subject, timings=messages)).created_count
 
 
 def listed(tuner: Any, subject: pb.TuningSubject) -> list[tuple[str, int]]:

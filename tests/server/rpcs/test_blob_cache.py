@@ -173,8 +173,8 @@ def test_another_value_is_a_conflict_and_the_first_one_stays(blobs: Blobs, store
 def test_what_is_no_value_is_rejected_and_stores_nothing(
     blobs: Blobs, parts: list[pb.PutBlobPart], code: str, text: str
 ) -> None:
-    found, details = error_of(lambda: blobs.put(part("good", b"g"), *parts))
-    assert found == code
+    status, details = error_of(lambda: blobs.put(part("good", b"g"), *parts))
+    assert status == code
     assert text in details
     assert blobs.get(sha(b"good"), sha(b"a")) == {}
 

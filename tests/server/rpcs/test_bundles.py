@@ -422,12 +422,12 @@ def test_artifacts_above_1_mib_are_streamed_both_ways(
     path, heard = tmp_path / "large.kcb", list[int]()
     with running(config_in(tmp_path / "source", worker=large_jobs.settings())) as source:
         with kcache.Client(source.address, cache_dir=tmp_path / "s", strict=True) as maker:
-            made = maker.compile(program(4)).artifact("so")
+            content = maker.compile(program(4)).artifact("so")
             maker.export_bundle(path, everything=True)
         stub = bundles_pb2_grpc.BundlesStub(source.channel)
         selection = bundles_pb2.BundleSelection(all=True)
         replies = list(stub.ExportBundle(bundles_pb2.ExportBundleRequest(selection=selection)))
-    assert len(made) > large_jobs.MORE
+    assert len(content) > large_jobs.MORE
     assert max(reply.ByteSize() for reply in replies) < 4 << 20
     assert len(replies) >= 3
     uploaded = client.upload_bundle(path, trust=signer_of(path), on_progress=heard.append)
@@ -436,7 +436,7 @@ def test_artifacts_above_1_mib_are_streamed_both_ways(
     assert len(heard) >= 3
     assert heard[-1] == path.stat().st_size
     kernel = client.compile(program(4))
-    assert (kernel.origin, kernel.artifact("so")) == ("preloaded", made)
+    assert (kernel.origin, kernel.artifact("so")) == ("preloaded", content)
 
 
 def test_the_asynchronous_client_exports_uploads_and_imports(

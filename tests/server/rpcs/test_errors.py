@@ -62,11 +62,11 @@ def call(
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                given = tuple((metadata or {}).items())
+                pairs = tuple((metadata or {}).items())
                 if streaming:
-                    replies = channel.unary_stream("/kcache.v1.Test/Stream")(b"", metadata=given)
+                    replies = channel.unary_stream("/kcache.v1.Test/Stream")(b"", metadata=pairs)
                     return [reply async for reply in replies]
-                return await channel.unary_unary("/kcache.v1.Test/Unary")(b"", metadata=given)
+                return await channel.unary_unary("/kcache.v1.Test/Unary")(b"", metadata=pairs)
         finally:
             await server.stop(None)
 

@@ -86,29 +86,37 @@ def space(server: Running, request: pytest.FixtureRequest) -> Space:
     return Space(server, re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:100])
 
 
-def sentences(found: Explanation, neighbour: int = 0) -> list[str]:
-    return [difference.sentence for difference in found.nearest[neighbour].differences]
+def sentences(explanation: Explanation, neighbour: int = 0) -> list[str]:
+    return [difference.sentence for difference in explanation.nearest[neighbour].differences]
 
 
 class TestHits:
     def test_by_the_programs_own_mapping(self, space: Space) -> None:
         space.compile(add(4))
         for graph in (inline(add(4)), by_digest(add(4))):
-            found = space.explain(graph)
-            assert (found.hit, found.step, found.program_known) == (True, "FOUND_BY_PROGRAM", True)
-            assert (found.key, found.program_digest, found.guard) == (1, digest(add(4)), "")
-            assert found.arg_spec == "f32[4,8];f32[4,8]"
-            (mapping,) = found.mappings
+            explanation = space.explain(graph)
+            assert (explanation.hit, explanation.step, explanation.program_known) == (
+                True,
+                "FOUND_BY_PROGRAM",
+                True,
+            )
+            assert (explanation.key, explanation.program_digest, explanation.guard) == (1, digest(add(4)), "")
+            assert explanation.arg_spec == "f32[4,8];f32[4,8]"
+            (mapping,) = explanation.mappings
             assert (mapping.program_digest, mapping.own) == (digest(add(4)), True)
-            assert found.nearest == ()
-        assert str(found).startswith("hit: this program was stored on ")
+            assert explanation.nearest == ()
+        assert str(explanation).startswith("hit: this program was stored on ")
 
     def test_by_another_program_with_the_same_spec(self, space: Space) -> None:
         space.compile(add(4))
         before = space.stats()
-        found = space.explain(add(4, names=("x", "y")))
-        assert (found.hit, found.step, found.program_known) == (True, "FOUND_BY_SPEC", False)
-        (mapping,) = found.mappings
+        explanation = space.explain(add(4, names=("x", "y")))
+        assert (explanation.hit, explanation.step, explanation.program_known) == (
+            True,
+            "FOUND_BY_SPEC",
+            False,
+        )
+        (mapping,) = explanation.mappings
         assert (mapping.program_digest, mapping.own) == (digest(add(4)), False)
         after = space.stats()
         assert (after.specs, after.mappings, after.kernels) == (before.specs, before.mappings, before.kernels)
@@ -117,9 +125,9 @@ class TestHits:
     def test_the_own_mapping_comes_first(self, space: Space) -> None:
         space.compile(add(4))
         space.compile(add(4, names=("x", "y")))
-        found = space.explain(add(4, names=("x", "y")))
-        assert [mapping.own for mapping in found.mappings] == [True, False]
-        assert [mapping.program_digest for mapping in found.mappings] == [
+        explanation = space.explain(add(4, names=("x", "y")))
+        assert [mapping.own for mapping in explanation.mappings] == [True, False]
+        assert [mapping.program_digest for mapping in explanation.mappings] == [
             digest(add(4, names=("x", "y"))),
             digest(add(4)),
         ]
@@ -132,53 +140,58 @@ class TestHits:
         alone = space.explain(add(4), shapes=auto)
         assert (alone.hit, alone.arg_spec) == (False, "f32[4,8];f32[4,8]")
         space.server.stub.StoreGraph(pb.StoreGraphRequest(header=header(space.name), graph=inline(add(6))))
-        found = space.explain(add(4), shapes=auto)
-        assert found.hit
-        assert (found.arg_spec, found.guard) == ("f32[s0,8];f32[s0,8]", "s0 % 4 == 0")
+        explanation = space.explain(add(4), shapes=auto)
+        assert explanation.hit
+        assert (explanation.arg_spec, explanation.guard) == ("f32[s0,8];f32[s0,8]", "s0 % 4 == 0")
 
 
 class TestMisses:
     def test_nothing_was_ever_stored(self, space: Space) -> None:
-        found = space.explain(add(4))
-        assert (found.hit, found.step, found.key, found.nearest) == (False, "NAMESPACE_EMPTY", 0, ())
-        assert space.name in found.summary
+        explanation = space.explain(add(4))
+        assert (explanation.hit, explanation.step, explanation.key, explanation.nearest) == (
+            False,
+            "NAMESPACE_EMPTY",
+            0,
+            (),
+        )
+        assert space.name in explanation.summary
         assert space.stats().specs == 0
 
     def test_a_spec_without_a_kernel(self, space: Space) -> None:
         space.server.stub.StoreGraph(pb.StoreGraphRequest(header=header(space.name), graph=inline(add(4))))
-        found = space.explain(add(4))
-        assert (found.step, found.key, found.nearest) == ("NO_KERNEL", 1, ())
-        assert [mapping.own for mapping in found.mappings] == [True]
+        explanation = space.explain(add(4))
+        assert (explanation.step, explanation.key, explanation.nearest) == ("NO_KERNEL", 1, ())
+        assert [mapping.own for mapping in explanation.mappings] == [True]
 
     def test_another_target(self, space: Space) -> None:
         space.compile(add(4))
-        found = space.explain(add(4), target=OTHER_TARGET)
-        assert found.step == "TARGET"
-        assert sentences(found) == [f"compiled for {ISA}, you asked for x86-64-v2"]
-        assert str(found).startswith("miss: the kernels of its spec are for other targets")
+        explanation = space.explain(add(4), target=OTHER_TARGET)
+        assert explanation.step == "TARGET"
+        assert sentences(explanation) == [f"compiled for {ISA}, you asked for x86-64-v2"]
+        assert str(explanation).startswith("miss: the kernels of its spec are for other targets")
 
     def test_other_options(self, space: Space) -> None:
         space.compile(add(4))
-        found = space.explain(add(4), options=common_pb2.Options(opt_level=1))
-        assert found.step == "OPTIONS"
-        assert sentences(found) == ["compiled with opt_level 3, you asked for opt_level 1"]
-        assert [difference.name for difference in found.nearest[0].differences] == ["options.opt_level"]
+        explanation = space.explain(add(4), options=common_pb2.Options(opt_level=1))
+        assert explanation.step == "OPTIONS"
+        assert sentences(explanation) == ["compiled with opt_level 3, you asked for opt_level 1"]
+        assert [difference.name for difference in explanation.nearest[0].differences] == ["options.opt_level"]
 
     def test_other_sizes(self, space: Space) -> None:
         space.compile(add(4))
-        found = space.explain(add(6))
-        assert (found.step, found.key, found.program_known) == ("SIZES", 1, False)
+        explanation = space.explain(add(6))
+        assert (explanation.step, explanation.key, explanation.program_known) == ("SIZES", 1, False)
         said = (
             "argument 0 is f32[6,8] here and f32[4,8] there, argument 1 is f32[6,8] here and f32[4,8] there"
         )
-        assert sentences(found) == [f"sizes differ: {said}"]
+        assert sentences(explanation) == [f"sizes differ: {said}"]
 
     def test_a_kernel_for_all_sizes_that_was_not_asked_for(self, space: Space) -> None:
         assumed = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, assume=True)
         space.compile(add(4), shapes=assumed)
-        found = space.explain(add(4))
-        assert found.step == "SIZES"
-        (sentence,) = sentences(found)
+        explanation = space.explain(add(4))
+        assert explanation.step == "SIZES"
+        (sentence,) = sentences(explanation)
         assert sentence.startswith(
             "it is one kernel for all sizes of s0, s1, and takes yours; you asked for one"
         )
@@ -188,10 +201,12 @@ class TestMisses:
         axis = common_pb2.SymbolAxis(arg=0, axis=0, multiple_of=4)
         dynamic = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, axes=[axis], assume=True)
         space.compile(add(4), shapes=dynamic)
-        found = space.explain(add(6), shapes=common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_AUTO))
-        assert found.step == "GUARD"
+        explanation = space.explain(
+            add(6), shapes=common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_AUTO)
+        )
+        assert explanation.step == "GUARD"
         assert "its guard does not hold: s0 % 4 == 0, and s0 (axis 0 of argument 0) is 6 here" in sentences(
-            found
+            explanation
         )
 
     def test_another_toolchain_ingredient_by_ingredient(self, space: Space) -> None:
@@ -203,14 +218,16 @@ class TestMisses:
             publish_for_other_toolchain(
                 store, namespace, kernel, {"llvmlite": "0.49.0", "pipeline": "0" * 64}
             )
-        found = space.explain(add(4), target=OTHER_TARGET)
-        assert found.step == "TARGET"
-        assert sentences(found, 1)[0] == f"compiled for {ISA}, you asked for x86-64-v2"
-        assert sentences(found, 1)[1].startswith("the toolchain differs: llvmlite ")
-        assert sentences(found, 1)[1].endswith(" here, 0.49.0 there")
-        assert "the text of its pipeline is another" in sentences(found, 1)[2]
-        assert f"llvmlite {dict(ours)['toolchain.llvmlite']} here" in sentences(found, 1)[1]
-        assert [near.distance for near in found.nearest] == [16, 24], "the kernel of this toolchain is nearer"
+        explanation = space.explain(add(4), target=OTHER_TARGET)
+        assert explanation.step == "TARGET"
+        assert sentences(explanation, 1)[0] == f"compiled for {ISA}, you asked for x86-64-v2"
+        assert sentences(explanation, 1)[1].startswith("the toolchain differs: llvmlite ")
+        assert sentences(explanation, 1)[1].endswith(" here, 0.49.0 there")
+        assert "the text of its pipeline is another" in sentences(explanation, 1)[2]
+        assert f"llvmlite {dict(ours)['toolchain.llvmlite']} here" in sentences(explanation, 1)[1]
+        assert [near.distance for near in explanation.nearest] == [16, 24], (
+            "the kernel of this toolchain is nearer"
+        )
 
     def test_only_another_toolchain(self, space: Space) -> None:
         space.compile(add(4))
@@ -221,21 +238,23 @@ class TestMisses:
                 pb.StoreGraphRequest(header=header(space.name), graph=inline(chain()))
             )
             publish_for_other_toolchain(store, namespace, kernel, {"llvm": "19.1.0"}, key=other.key)
-        found = space.explain(chain())
-        assert (found.step, found.key) == ("TOOLCHAIN", other.key)
-        assert re.fullmatch(r"the toolchain differs: llvm \S+ here, 19\.1\.0 there", sentences(found)[0])
+        explanation = space.explain(chain())
+        assert (explanation.step, explanation.key) == ("TOOLCHAIN", other.key)
+        assert re.fullmatch(
+            r"the toolchain differs: llvm \S+ here, 19\.1\.0 there", sentences(explanation)[0]
+        )
 
     def test_an_earlier_epoch(self, space: Space) -> None:
         space.compile(add(4))
         with space.store() as store:
             store.raise_epoch(space.namespace(store))
-        found = space.explain(add(4))
-        while found.hit:  # the epoch is noticed within a second
-            found = space.explain(add(4))
-        assert (found.step, found.program_known, found.key) == ("EPOCH", False, 1)
+        explanation = space.explain(add(4))
+        while explanation.hit:  # the epoch is noticed within a second
+            explanation = space.explain(add(4))
+        assert (explanation.step, explanation.program_known, explanation.key) == ("EPOCH", False, 1)
         text = "it belongs to epoch 1, which was disowned: the namespace is in epoch 2"
-        assert sentences(found) == [text]
-        assert found.mappings == ()
+        assert sentences(explanation) == [text]
+        assert explanation.mappings == ()
 
     def test_a_compile_that_failed_before(self, space: Space) -> None:
         reply = space.server.stub.StoreGraph(
@@ -246,13 +265,13 @@ class TestMisses:
         with space.store() as store:
             failure = Failure("COMPILE_FAILED", "lower", "no such pattern")
             record = store.record_failure(space.namespace(store), name, failure, 60)
-        found = space.explain(add(4))
-        assert (found.step, found.kernel_digest) == ("FAILED", name)
-        assert found.failure is not None
-        assert (found.failure.reason, found.failure.stage) == ("COMPILE_FAILED", "lower")
-        assert (found.failure.message, found.failure.count) == ("no such pattern", 1)
-        assert round(found.failure.retry.timestamp() * 1e6) == record.expires_at
-        assert "failed once and is not tried again before" in found.summary
+        explanation = space.explain(add(4))
+        assert (explanation.step, explanation.kernel_digest) == ("FAILED", name)
+        assert explanation.failure is not None
+        assert (explanation.failure.reason, explanation.failure.stage) == ("COMPILE_FAILED", "lower")
+        assert (explanation.failure.message, explanation.failure.count) == ("no such pattern", 1)
+        assert round(explanation.failure.retry.timestamp() * 1e6) == record.expires_at
+        assert "failed once and is not tried again before" in explanation.summary
 
     def test_a_compile_that_runs(self, space: Space) -> None:
         space.server.stub.StoreGraph(pb.StoreGraphRequest(header=header(space.name), graph=inline(add(4))))
@@ -276,9 +295,9 @@ class TestMisses:
             assert draft.kernel.kernel_digest == wanted.kernel_digest
             store.publish_kernel(namespace, draft)
             store.quarantine_artifact(namespace, draft.artifacts[0].digest, "test")
-        found = space.explain(add(4))
-        assert (found.step, found.nearest[0].distance) == ("BYTES_LOST", 0)
-        assert found.nearest[0].differences == ()
+        explanation = space.explain(add(4))
+        assert (explanation.step, explanation.nearest[0].distance) == ("BYTES_LOST", 0)
+        assert explanation.nearest[0].differences == ()
 
 
 class TestUnknownSpecs:
@@ -288,35 +307,35 @@ class TestUnknownSpecs:
         space.compile(add(4))
 
     def test_one_operation(self, space: Space) -> None:
-        found = space.explain(chain(op="logistic"))
-        assert (found.step, found.key, found.program_known) == ("SPEC_UNKNOWN", 0, False)
-        assert [near.key for near in found.nearest] == [1, 2]
-        (sentence,) = sentences(found)
+        explanation = space.explain(chain(op="logistic"))
+        assert (explanation.step, explanation.key, explanation.program_known) == ("SPEC_UNKNOWN", 0, False)
+        assert [near.key for near in explanation.nearest] == [1, 2]
+        (sentence,) = sentences(explanation)
         assert re.fullmatch(
             r"operation \d+: yours is logistic of %(\d+), the stored one is tanh of %\1", sentence
         )
-        assert len(found.nearest[0].kernel_digest) == 32
+        assert len(explanation.nearest[0].kernel_digest) == 32
 
     def test_one_constant(self, space: Space) -> None:
-        found = space.explain(chain(constant="0.25"))
-        (sentence,) = sentences(found)
+        explanation = space.explain(chain(constant="0.25"))
+        (sentence,) = sentences(explanation)
         assert re.fullmatch(r"operation \d+, multiply: a constant differs: 0\.25 here, 0\.5 there", sentence)
 
     def test_the_element_type(self, space: Space) -> None:
-        found = space.explain(chain(dtype="f64"))
-        assert [difference.name for difference in found.nearest[0].differences] == [
+        explanation = space.explain(chain(dtype="f64"))
+        assert [difference.name for difference in explanation.nearest[0].differences] == [
             "argument 0",
             "argument 1",
         ]
-        assert sentences(found)[0].startswith("argument 0 is of f64 here and of f32 there")
+        assert sentences(explanation)[0].startswith("argument 0 is of f64 here and of f32 there")
 
     def test_the_numerics_class(self, space: Space) -> None:
-        found = space.explain(chain(), options=common_pb2.Options(numerics=common_pb2.NUMERICS_STRICT))
-        assert sentences(found) == ["the numerics class differs: strict here, default there"]
+        explanation = space.explain(chain(), options=common_pb2.Options(numerics=common_pb2.NUMERICS_STRICT))
+        assert sentences(explanation) == ["the numerics class differs: strict here, default there"]
 
     def test_spec_and_target(self, space: Space) -> None:
-        found = space.explain(chain(op="logistic"), target=OTHER_TARGET)
-        assert sentences(found)[-1] == f"compiled for {ISA}, you asked for x86-64-v2"
+        explanation = space.explain(chain(op="logistic"), target=OTHER_TARGET)
+        assert sentences(explanation)[-1] == f"compiled for {ISA}, you asked for x86-64-v2"
 
     def test_how_many_are_compared(self, space: Space) -> None:
         assert len(space.explain(chain(op="logistic"), max_neighbours=1).nearest) == 1
@@ -343,21 +362,21 @@ class TestCrashes:
         body = add(gated_jobs.SEGFAULT)
         with pytest.raises(grpc.RpcError):
             crashing.compile(body)
-        found = crashing.explain(body)
-        assert (found.step, found.key, found.program_known) == ("FAILED", 1, True)
-        assert found.failure is not None
-        assert (found.failure.reason, found.failure.stage) == ("COMPILE_FAILED", "waiting")
-        assert found.failure.retry > found.failure.last
+        explanation = crashing.explain(body)
+        assert (explanation.step, explanation.key, explanation.program_known) == ("FAILED", 1, True)
+        assert explanation.failure is not None
+        assert (explanation.failure.reason, explanation.failure.stage) == ("COMPILE_FAILED", "waiting")
+        assert explanation.failure.retry > explanation.failure.last
 
     def test_a_program_that_breaks_its_parser(self, crashing: Space) -> None:
         body = add(71) + b"// poison\n"
         with pytest.raises(grpc.RpcError):
             crashing.compile(body)
-        found = crashing.explain(body)
-        assert (found.step, found.key, found.spec_digest) == ("FAILED", 0, b"")
-        assert found.program_digest == digest(body)
-        assert found.summary.startswith("reading it failed once")
-        assert found.failure is not None
+        explanation = crashing.explain(body)
+        assert (explanation.step, explanation.key, explanation.spec_digest) == ("FAILED", 0, b"")
+        assert explanation.program_digest == digest(body)
+        assert explanation.summary.startswith("reading it failed once")
+        assert explanation.failure is not None
 
     def test_a_comparison_that_is_killed(self, tmp_path: Path) -> None:
         (tmp_path / "weak_jobs.py").write_text(
@@ -370,9 +389,9 @@ class TestCrashes:
         with running(config_in(tmp_path, worker=settings)) as server:
             space = Space(server, "weak")
             space.compile(add(4))
-            found = space.explain(chain())
-            assert (found.step, found.nearest) == ("SPEC_UNKNOWN", ())
-            assert "was given up" in found.summary
+            explanation = space.explain(chain())
+            assert (explanation.step, explanation.nearest) == ("SPEC_UNKNOWN", ())
+            assert "was given up" in explanation.summary
             assert space.explain(add(4)).hit
 
 

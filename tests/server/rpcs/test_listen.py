@@ -139,8 +139,8 @@ def test_a_server_starts_without_the_default_socket_of_another(tmp_path: Path) -
     logger = logging.getLogger("kcache.server")
     logger.addHandler(handler)
     try:
-        with running(first) as one:
-            assert one.addresses[1] == f"unix:{tmp_path}/run/kcache.sock"
+        with running(first) as first_server:
+            assert first_server.addresses[1] == f"unix:{tmp_path}/run/kcache.sock"
             with running(second) as two:
                 assert [address.split(":")[0] for address in two.addresses] == ["127.0.0.1"]
                 assert two.stub.CountSpecs(pb.CountSpecsRequest()).count == 0

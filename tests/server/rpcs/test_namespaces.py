@@ -199,17 +199,17 @@ def test_the_first_write_creates_it_and_the_limit_is_an_error(server: Running) -
 
 
 def test_many_at_once_do_not_pass_the_limit(own_url: str) -> None:
-    with open_store(own_url) as one, open_store(own_url) as two, ThreadPoolExecutor(8) as threads:
-        most = len(one.list_namespaces()) + 5
+    with open_store(own_url) as first, open_store(own_url) as two, ThreadPoolExecutor(8) as threads:
+        most = len(first.list_namespaces()) + 5
 
         def create(number: int) -> bool:
             try:
-                (one, two)[number % 2].get_or_create_namespace(f"many-{number}", most)
+                (first, two)[number % 2].get_or_create_namespace(f"many-{number}", most)
             except TooManyNamespaces:
                 return False
             return True
 
         assert sum(threads.map(create, range(40))) == 5
-        assert len(one.list_namespaces()) == most
+        assert len(first.list_namespaces()) == most
         # Without a limit, as for the commands of operators on the store itself.
         assert two.get_or_create_namespace("many-more").is_stored

@@ -118,9 +118,9 @@ def test_lookup_finds_what_is_stored_and_nothing_else(server: Running) -> None:
     assert not server.stub.LookupGraph(request).HasField("spec")
     stored = server.stub.StoreGraph(pb.StoreGraphRequest(header=header("look"), graph=inline(add(4))))
     renamed = pb.LookupGraphRequest(header=header("look"), graph=inline(add(4, names=("x", "y"))))
-    for found in (server.stub.LookupGraph(request), server.stub.LookupGraph(renamed)):
-        assert (found.spec.key, found.spec.spec_digest) == (stored.key, stored.spec_digest)
-        assert found.spec.create_time.seconds > 1_700_000_000
+    for reply in (server.stub.LookupGraph(request), server.stub.LookupGraph(renamed)):
+        assert (reply.spec.key, reply.spec.spec_digest) == (stored.key, stored.spec_digest)
+        assert reply.spec.create_time.seconds > 1_700_000_000
     assert server.stub.CountSpecs(pb.CountSpecsRequest(header=header("look"))).count == 1
 
 
@@ -211,9 +211,9 @@ def test_get_kernels_answers_every_query_once_and_says_what_is_missing(server: R
         3: pb.KERNEL_STATUS_DUPLICATE,
     }
     assert len(results) == 4
-    found = next(result for result in results if result.index == 0)
-    assert found.key == 2
-    assert not found.artifacts
+    hit = next(result for result in results if result.index == 0)
+    assert hit.key == 2
+    assert not hit.artifacts
 
 
 def test_get_kernels_answers_a_call_without_queries_with_one_empty_message(server: Running) -> None:
@@ -367,9 +367,9 @@ def test_get_kernels_answers_a_repeated_query_once(server: Running) -> None:
     assert sum(reply.ByteSize() for reply in replies) < 64 << 10
     results = sorted((each for reply in replies for each in reply.results), key=lambda each: each.index)
     assert [each.index for each in results] == list(range(1004))
-    found, missing, *rest = results
-    assert found.status == pb.KERNEL_STATUS_FOUND
-    assert found.artifacts
+    hit, missing, *rest = results
+    assert hit.status == pb.KERNEL_STATUS_FOUND
+    assert hit.artifacts
     assert missing.status == pb.KERNEL_STATUS_NEED_PROGRAM
     assert {each.status for each in rest} == {pb.KERNEL_STATUS_DUPLICATE}
     assert [each.first_index for each in rest] == [1] * 2 + [0] * 1000

@@ -70,11 +70,11 @@ def test_who_uploaded_is_not_told_what_an_earlier_request_found(
         return flight, ours
 
     def slow(self: Uploads, namespace: str, digest: bytes) -> Program | None:
-        found = find(self, namespace, digest)
+        upload = find(self, namespace, digest)
         if not looked.is_set():
             looked.set()
             assert joined.wait(60)
-        return found
+        return upload
 
     monkeypatch.setattr(Uploads, "find", slow)
     monkeypatch.setattr(Answers, "join", joining)

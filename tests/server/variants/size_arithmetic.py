@@ -156,17 +156,17 @@ def function_of(rng: random.Random) -> Function:
 def sizes_of(rng: random.Random) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     """Of two exports, and of a call: in one axis or in both."""
     while True:
-        one = rng.randint(2, 9), rng.randint(2, 9)
+        lengths = rng.randint(2, 9), rng.randint(2, 9)
         two = (
-            one[0] if rng.random() < 0.25 else rng.randint(2, 9),
-            one[1] if rng.random() < 0.4 else rng.randint(2, 9),
+            lengths[0] if rng.random() < 0.25 else rng.randint(2, 9),
+            lengths[1] if rng.random() < 0.4 else rng.randint(2, 9),
         )
         call = (
-            rng.choice((one[0], two[0], rng.randint(2, 12))),
-            rng.choice((one[1], two[1], rng.randint(2, 12))),
+            rng.choice((lengths[0], two[0], rng.randint(2, 12))),
+            rng.choice((lengths[1], two[1], rng.randint(2, 12))),
         )
-        if one != two and call not in (one, two):
-            return one, two, call
+        if lengths != two and call not in (lengths, two):
+            return lengths, two, call
 
 
 def wishes(rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -209,13 +209,13 @@ class Checker:
         for index, each in enumerate(sizes):
             x = np.random.default_rng(each).uniform(0.5, 1.5, each).astype(np.float32)
             try:
-                (found,) = kernel(x)
+                (result,) = kernel(x)
             except kcache.ArgumentError:
                 assert index != own, f"{where}: refuses the sizes {each} of its program"
                 self.counts["refused calls"] += 1
                 continue
             wanted = function(Numpy(), x.astype(np.float64))
-            close = np.allclose(found, wanted, rtol=2e-4, atol=2e-4 * max(1.0, float(np.abs(wanted).max())))
+            close = np.allclose(result, wanted, rtol=2e-4, atol=2e-4 * max(1.0, float(np.abs(wanted).max())))
             steps = [name for name, _ in function.steps]
             assert close, f"{where}: wrong numbers at {each}, exports at {sizes[:2]}, steps {steps}"
             self.counts["calls" if index == own else "calls at other sizes"] += 1

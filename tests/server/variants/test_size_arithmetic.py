@@ -13,8 +13,8 @@ pytestmark = pytest.mark.issue(number=19, point=2)
 
 @pytest.fixture(scope="module")
 def checks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checker]:
-    with checker(tmp_path_factory.mktemp("server")) as found:
-        yield found
+    with checker(tmp_path_factory.mktemp("server")) as instance:
+        yield instance
 
 
 def test_exports_of_jax_functions_give_no_wrong_number(checks: Checker) -> None:

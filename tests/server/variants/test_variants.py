@@ -67,12 +67,12 @@ def test_one_dynamic_kernel_takes_all_sizes_without_another_request(
 
 
 def test_other_sizes_of_the_program_are_served_by_the_same_kernel(client: kcache.Client) -> None:
-    one = client.compile(matmul(2, 8, 64), dynamic="assume")
+    first = client.compile(matmul(2, 8, 64), dynamic="assume")
     two = client.compile(matmul(5, 6, 7), dynamic="assume")
-    assert (one.origin, two.origin) == ("compiled", "remote")
-    assert two.manifest.kernel_digest == one.manifest.kernel_digest
-    assert two.key == one.key
-    assert two.binding.program_digest != one.binding.program_digest
+    assert (first.origin, two.origin) == ("compiled", "remote")
+    assert two.manifest.kernel_digest == first.manifest.kernel_digest
+    assert two.key == first.key
+    assert two.binding.program_digest != first.binding.program_digest
     assert (two.binding.symbol_values, two.binding.arg_spec) == ((5, 6, 7), "f32[5,6];f32[6,7]")
     assert agrees(two, 9, 2, 4)
 
@@ -290,12 +290,12 @@ def test_dynamic_kernels_come_from_memory_and_from_disk(tmp_path: Path) -> None:
             with kcache.Client(server.address, **settings) as client:
                 if asked:
                     client.store(matmul(5, 3, 2))
-                found = [client.compile(matmul(4, 3, 2), **wish) for _ in range(2)]
-                found.append(client.compile(matmul(4, 3, 2), dynamic="auto"))
-            assert all(agrees(kernel, 7, 3, 2) for kernel in found[:2])
-            assert agrees(found[2], 4, 3, 2)
-            assert {shape(kernel) for kernel in found} == {("f32[s0,3];f32[3,2]", "1 <= s0 & s0 <= 9")}
-            return [kernel.origin for kernel in found]
+                kernels = [client.compile(matmul(4, 3, 2), **wish) for _ in range(2)]
+                kernels.append(client.compile(matmul(4, 3, 2), dynamic="auto"))
+            assert all(agrees(kernel, 7, 3, 2) for kernel in kernels[:2])
+            assert agrees(kernels[2], 4, 3, 2)
+            assert {shape(kernel) for kernel in kernels} == {("f32[s0,3];f32[3,2]", "1 <= s0 & s0 <= 9")}
+            return [kernel.origin for kernel in kernels]
 
         assert origins() == ["compiled", "memory", "remote"]
         assert origins() == ["disk", "memory", "disk"]
@@ -318,13 +318,16 @@ def test_stubs_get_the_kernel_whose_guard_holds(server: Running) -> None:
     def look(shapes: Any) -> list[tuple[int, str | bytes]]:
         replies = server.stub.GetKernels(kernels_request(bodies, "stubs", shapes=shapes))
         results = {result.index: result for reply in replies for result in reply.results}
-        found = [results[index] for index in range(len(bodies))]
-        return [(one.status, one.manifest.payload and guard_in(one.manifest.payload)) for one in found]
+        answers = [results[index] for index in range(len(bodies))]
+        return [
+            (result.status, result.manifest.payload and guard_in(result.manifest.payload))
+            for result in answers
+        ]
 
-    found, missing = pb.KERNEL_STATUS_FOUND, pb.KERNEL_STATUS_NEED_COMPILE
+    hit, missing = pb.KERNEL_STATUS_FOUND, pb.KERNEL_STATUS_NEED_COMPILE
     guard = "8 <= s0 & s0 % 8 == 0"
-    assert look(AUTO) == [(found, guard), (found, guard), (found, "")]
-    assert look(DYNAMIC) == [(found, "")] * 3
+    assert look(AUTO) == [(hit, guard), (hit, guard), (hit, "")]
+    assert look(DYNAMIC) == [(hit, "")] * 3
     assert look(None) == [(missing, b"")] * 3
     assert look(common_pb2.DynamicShapes()) == [(missing, b"")] * 3
 

@@ -27,9 +27,9 @@ def append(store: Store, count: int, *, first: int = 0, at: int = 1000) -> None:
 
 
 def sealer(store: Store, signer: Signer, at: int = 5000) -> Sealer:
-    made = Sealer(store, signer, clock=lambda: at)
-    made.begin()
-    return made
+    instance = Sealer(store, signer, clock=lambda: at)
+    instance.begin()
+    return instance
 
 
 def prove(store: Store, heads: tuple[KeptHead, ...] = (), keys: tuple[bytes, ...] = ()) -> list[Chain]:
@@ -41,8 +41,8 @@ def findings(store: Store, heads: tuple[KeptHead, ...] = (), keys: tuple[bytes, 
 
 
 def kept_heads(store: Store) -> tuple[KeptHead, ...]:
-    found = [(writer.writer, store.last_seal(writer.writer)) for writer in store.list_writers()]
-    return tuple(KeptHead(name, seal.sequence, seal.root) for name, seal in found if seal is not None)
+    last_seals = [(writer.writer, store.last_seal(writer.writer)) for writer in store.list_writers()]
+    return tuple(KeptHead(name, seal.sequence, seal.root) for name, seal in last_seals if seal is not None)
 
 
 @contextmanager

@@ -124,8 +124,8 @@ def test_any_row_that_is_changed_removed_inserted_or_moved_is_found(
         leftover.unlink()
     with meddling(path) as connection:
         meddled = meddle(connection, row, other)
-    found = proven(path)
-    assert meddled <= {number for _, number in found}
+    faults = proven(path)
+    assert meddled <= {number for _, number in faults}
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_an_end_that_was_cut_off_shows_by_an_exported_head(sealed: Path) -> None
 def test_a_log_that_another_key_sealed_is_not_believed(sealed: Path) -> None:
     with open_store(f"sqlite:///{sealed}") as store:
         assert not findings(store, keys=(SIGNER.public_key,))
-        found = findings(store, keys=(Signer.generate().public_key,))
-        assert [finding.sequence for finding in found] == [1, 2, 3]
+        reported = findings(store, keys=(Signer.generate().public_key,))
+        assert [finding.sequence for finding in reported] == [1, 2, 3]
 
 
 def test_a_row_that_is_changed_before_it_is_sealed_is_found(store: Store) -> None:

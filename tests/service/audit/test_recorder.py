@@ -248,9 +248,9 @@ def test_what_hits_saved_is_summed_by_caller(store: Store, threads: StoreThreads
     async def body() -> None:
         ledger = Ledger(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
-        found = [Found(GRAPH, kernel("k")), Missing(None), Found(GRAPH, kernel("l"))]
+        outcomes = [Found(GRAPH, kernel("k")), Missing(None), Found(GRAPH, kernel("l"))]
         ada = Caller(actor="ada", job="j")
-        ledger.looked_up(namespace, ada, CpuTarget("x86-64-v3"), [GRAPH.program_digest] * 3, found)
+        ledger.looked_up(namespace, ada, CpuTarget("x86-64-v3"), [GRAPH.program_digest] * 3, outcomes)
         ledger.looked_up(namespace, Caller(), CpuTarget("x86-64-v3"), [name("p")], [Missing(None)])
         ledger.served(namespace, ada, GRAPH, kernel("k"), "stored")
         ledger.served(namespace, Caller(actor="bob"), GRAPH, kernel("k"), "joined")

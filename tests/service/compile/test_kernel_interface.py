@@ -33,20 +33,20 @@ def interface(inputs: str, outputs: str, symbols: list[tuple[str, int, int]], **
 
 
 def test_names_that_are_the_arg_specs_stay() -> None:
-    made = interface("f32[s0,8]", "f32[s0,8]", [("s0", 0, 0)], workspace="s0*4")
-    assert interface_of(made, "f32[s0,8]") is made
+    original = interface("f32[s0,8]", "f32[s0,8]", [("s0", 0, 0)], workspace="s0*4")
+    assert interface_of(original, "f32[s0,8]") is original
 
 
 def test_every_size_that_is_read_gets_the_name_of_its_axis() -> None:
     """The compiler numbers what it reads; s10 and s1 must not be taken for each other."""
-    made = interface(
+    original = interface(
         "f32[s0,s1];f32[s2,s10]",
         "f32[s0,s10];f32[s1*s2+s10]",
         [("s0", 0, 0), ("s1", 0, 1), ("s2", 1, 0), ("s10", 1, 1)],
         workspace="roundup(s0*s10,64)",
         extent="ceildiv(s1,8)",
     )
-    named = interface_of(made, "f32[s0,s1];f32[s1,3*s4]")
+    named = interface_of(original, "f32[s0,s1];f32[s1,3*s4]")
     assert [(s.name, s.arg, s.axis) for s in named.symbols] == [
         ("s0", 0, 0),
         ("s1", 0, 1),
@@ -58,8 +58,8 @@ def test_every_size_that_is_read_gets_the_name_of_its_axis() -> None:
 
 
 def test_names_are_swapped_all_at_once() -> None:
-    made = interface("f32[s0];f32[s1]", "f32[s0];f32[s1]", [("s0", 0, 0), ("s1", 1, 0)])
-    named = interface_of(made, "f32[s1];f32[s0]")
+    original = interface("f32[s0];f32[s1]", "f32[s0];f32[s1]", [("s0", 0, 0), ("s1", 1, 0)])
+    named = interface_of(original, "f32[s1];f32[s0]")
     assert [t.dims for t in named.outputs] == [("s1",), ("s0",)]
 
 
@@ -74,19 +74,19 @@ def test_launches_of_a_gpu_and_checks_are_renamed_too() -> None:
         "min(s0,s1)",
         ("buffer:0", "workspace:s0*4", "i64:s1"),
     )
-    made = interface("f32[s0];f32[s1]", "f32[s0]", [("s0", 0, 0), ("s1", 1, 0)])
-    made = replace(made, launches=(), gpu_launches=(launch,), checks=("s0 <= s1",))
-    named = interface_of(made, "f32[s1];f32[s0]")
+    original = interface("f32[s0];f32[s1]", "f32[s0]", [("s0", 0, 0), ("s1", 1, 0)])
+    original = replace(original, launches=(), gpu_launches=(launch,), checks=("s0 <= s1",))
+    named = interface_of(original, "f32[s1];f32[s0]")
     assert named.checks == ("s1 <= s0",)
-    [one] = named.gpu_launches
-    assert (one.entry, one.when, one.shared_bytes) == ("s0", "s1 % 4 == s0", "min(s1,s0)")
-    assert one.grid == ("ceildiv(s1,32)", "s0", "1")
-    assert one.params == ("buffer:0", "workspace:s1*4", "i64:s0")
+    [renamed] = named.gpu_launches
+    assert (renamed.entry, renamed.when, renamed.shared_bytes) == ("s0", "s1 % 4 == s0", "min(s1,s0)")
+    assert renamed.grid == ("ceildiv(s1,32)", "s0", "1")
+    assert renamed.params == ("buffer:0", "workspace:s1*4", "i64:s0")
 
 
 def test_a_size_that_is_fixed_may_be_read() -> None:
-    made = interface("f32[s0]", "f32[s0]", [("s0", 0, 0)])
-    named = interface_of(made, "f32[5]")
+    original = interface("f32[s0]", "f32[s0]", [("s0", 0, 0)])
+    named = interface_of(original, "f32[5]")
     assert [s.name for s in named.symbols] == ["d0"]
 
 

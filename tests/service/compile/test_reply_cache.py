@@ -37,21 +37,21 @@ def answer() -> Answer:
 
 def test_equal_requests_are_one_and_remembered_until_something_is_removed() -> None:
     async def body() -> None:
-        answers, gate, made = Answers(), asyncio.Event(), answer()
+        answers, gate, reply = Answers(), asyncio.Event(), answer()
         runs: list[int] = []
 
         async def work(_: Flight[Answer]) -> Answer:
             runs.append(1)
             await gate.wait()
-            return made
+            return reply
 
         joined = [answers.join(HERE, program(), WISH, False, work) for _ in range(3)]
         assert [ours for _, ours in joined] == [True, False, False]
         assert answers.remembered(HERE, program(), WISH) is None
         gate.set()
-        assert [await flight.result() for flight, _ in joined] == [made] * 3
+        assert [await flight.result() for flight, _ in joined] == [reply] * 3
         assert len(runs) == 1
-        assert answers.remembered(HERE, program(), WISH) is made
+        assert answers.remembered(HERE, program(), WISH) is reply
         assert answers.remembered(replace(HERE, removals=1), program(), WISH) is None
         assert answers.remembered(replace(HERE, epoch=2), program(), WISH) is None
         assert answers.remembered(replace(HERE, name="other"), program(), WISH) is None

@@ -58,7 +58,7 @@ def compiler() -> Iterator[Compiler]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A server compiled three kernels here, and ended."""
     folder = tmp_path_factory.mktemp("made")
     compile_all(folder)
@@ -66,10 +66,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(template: Path, tmp_path: Path) -> Path:
     """A copy of that."""
     ignore = shutil.ignore_patterns("*.sock*")
-    return shutil.copytree(made, tmp_path / "copy", ignore=ignore)
+    return shutil.copytree(template, tmp_path / "copy", ignore=ignore)
 
 
 def compile_all(folder: Path) -> list[int]:
@@ -94,9 +94,9 @@ def verify(
 
 
 def namespace_of(store: Store) -> Namespace:
-    found = store.find_namespace("default")
-    assert found is not None
-    return found
+    namespace = store.find_namespace("default")
+    assert namespace is not None
+    return namespace
 
 
 def test_the_same_toolchain_makes_the_same_bytes(folder, compiler):
@@ -119,12 +119,12 @@ def test_a_sample_is_no_more_than_asked_for(folder):
 
 
 def other_bytes(recompile: Compile) -> Compile:
-    def made(job: Frame) -> Frame:
+    def damage(job: Frame) -> Frame:
         kernel = codec.decode_kernel(recompile(job))
         kernel.artifacts["so"] += b"!"  # type: ignore[index]
         return codec.encode_kernel(kernel)
 
-    return made
+    return damage
 
 
 def test_other_bytes_of_the_same_toolchain_are_quarantined_with_their_kernel(folder, compiler):

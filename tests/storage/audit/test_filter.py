@@ -83,7 +83,7 @@ def filled(
         yield opened, ns
 
 
-def found(filled: tuple[Store, Namespace], text: str) -> list[int]:
+def query(filled: tuple[Store, Namespace], text: str) -> list[int]:
     store, ns = filled
     page = store.find_events(ns, parse_filter(text), limit=1000)
     assert page.cursor is None
@@ -131,17 +131,17 @@ def test_every_store_finds_what_the_definition_says(filled: tuple[Store, Namespa
     store, ns = filled
     condition = parse_filter(text)
     records = store.find_events(ns, EVERYTHING, limit=1000).records
-    assert found(filled, text) == [record.id for record in records if matches(condition, record)]
+    assert query(filled, text) == [record.id for record in records if matches(condition, record)]
 
 
 @pytest.mark.issue(number=19, point=24)
 @pytest.mark.parametrize("relation", ["=", "!=", ":"])
 @pytest.mark.parametrize("text", ["serve", "SERVE", "Serve"])
 def test_the_case_of_words_does_not_count(filled: tuple[Store, Namespace], relation: str, text: str) -> None:
-    assert found(filled, f"kind{relation}{text}") == found(filled, f"kind{relation}serve") != []
-    assert found(filled, "outcome=TRAIN-7") == found(filled, "outcome=train-7") != []
-    assert found(filled, "actor=TRAIN-7") == []
-    assert found(filled, "actor=train-7") != []
+    assert query(filled, f"kind{relation}{text}") == query(filled, f"kind{relation}serve") != []
+    assert query(filled, "outcome=TRAIN-7") == query(filled, "outcome=train-7") != []
+    assert query(filled, "actor=TRAIN-7") == []
+    assert query(filled, "actor=train-7") != []
 
 
 @settings(max_examples=300, deadline=None)
@@ -156,28 +156,28 @@ def test_any_text_can_be_asked_for(filled: tuple[Store, Namespace], text: str) -
     store, ns = filled
     wanted = [r.id for r in store.find_events(ns, EVERYTHING, limit=1000).records if r.event.job == text]
     assert wanted
-    assert found(filled, f"job = {quoted(text)}") == wanted
+    assert query(filled, f"job = {quoted(text)}") == wanted
 
 
 def test_or_binds_more_closely_than_and(filled: tuple[Store, Namespace]) -> None:
     texts = ("kind = serve AND key = 1 OR key = 2", "kind = serve AND (key = 1 OR key = 2)")
-    assert found(filled, texts[0]) == found(filled, texts[1])
-    assert found(filled, texts[0]) != found(filled, "(kind = serve AND key = 1) OR key = 2")
-    assert found(filled, "kind = serve key = 3") == found(filled, "kind = serve AND key = 3")
+    assert query(filled, texts[0]) == query(filled, texts[1])
+    assert query(filled, texts[0]) != query(filled, "(kind = serve AND key = 1) OR key = 2")
+    assert query(filled, "kind = serve key = 3") == query(filled, "kind = serve AND key = 3")
 
 
 def test_what_is_not_set_equals_nothing(filled: tuple[Store, Namespace]) -> None:
-    assert set(found(filled, "key != 3")) | set(found(filled, "key = 3")) == set(found(filled, ""))
-    assert found(filled, "NOT key = 3") == found(filled, "key != 3")
-    assert set(found(filled, "-key:*")) < set(found(filled, "key != 3"))
-    assert not found(filled, "spec_digest:*")
+    assert set(query(filled, "key != 3")) | set(query(filled, "key = 3")) == set(query(filled, ""))
+    assert query(filled, "NOT key = 3") == query(filled, "key != 3")
+    assert set(query(filled, "-key:*")) < set(query(filled, "key != 3"))
+    assert not query(filled, "spec_digest:*")
 
 
 def test_digests_are_found_by_their_beginning(filled: tuple[Store, Namespace]) -> None:
     whole = digest(3).hex()
     for length in (7, 8, 63, 64):
-        assert found(filled, f"kernel_digest:{whole[:length]}") == found(filled, f"kernel_digest={whole}")
-    assert found(filled, f"kernel_digest={whole.upper()}") == found(filled, f"kernel_digest={whole}")
+        assert query(filled, f"kernel_digest:{whole[:length]}") == query(filled, f"kernel_digest={whole}")
+    assert query(filled, f"kernel_digest={whole.upper()}") == query(filled, f"kernel_digest={whole}")
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ def test_what_is_no_filter_is_refused_with_a_reason(text: str, says: str) -> Non
 
 def test_the_largest_filters_run(filled: tuple[Store, Namespace]) -> None:
     most = " OR ".join(f"key = {number}" for number in range(MAX_TERMS))
-    assert found(filled, most) == found(filled, "key:*")
+    assert query(filled, most) == query(filled, "key:*")
     deep = "NOT (" * MAX_DEPTH + "key = 1" + ")" * MAX_DEPTH
-    assert found(filled, deep) == found(filled, "key = 1")
+    assert query(filled, deep) == query(filled, "key = 1")
 
 
 def test_pages_neither_repeat_nor_skip_while_events_come_in(store: Store, ns: Namespace) -> None:

@@ -32,10 +32,10 @@ def store(
         opened.put_spec(ns, spec(0))
         common = {"key": 1, "target": "x86-64-v3", "toolchain": TOOLCHAIN, "peer": "ipv4:10.0.0.1:1"}
         first = {**common, "kernel_digest": kernel(1).kernel.kernel_digest, "program_digest": program(1)}
-        made = AuditEvent(
+        event = AuditEvent(
             "publish", "ok", actor="ada", job="train-7", duration_us=2_000_000, at=START, **first
         )
-        opened.publish_kernel(ns, kernel(1), event=made)
+        opened.publish_kernel(ns, kernel(1), event=event)
         opened.publish_kernel(ns, kernel(2))
         served = {**first, "saved_us": 2_000_000, "byte_count": 100}
         opened.append_audit(
@@ -102,11 +102,11 @@ def test_what_did_a_job_run(store: SqlStore) -> None:
 def test_which_artifacts_came_from_a_toolchain_and_who_still_uses_them(store: SqlStore) -> None:
     query = "SELECT kernel_digest, kind, actor, job, requests FROM v_toolchain_artifacts"
     rows = ask(store, f"{query} WHERE toolchain = '{TOOLCHAIN.hex()}' AND kind = 'so' ORDER BY last_at")
-    one, two = (kernel(number).kernel.kernel_digest.hex() for number in (1, 2))
+    first, two = (kernel(number).kernel.kernel_digest.hex() for number in (1, 2))
     assert sorted(rows, key=str) == sorted(
         [
-            (one, "so", "ada", "train-7", 2),
-            (one, "so", "bob", "serve-1", 11),
+            (first, "so", "ada", "train-7", 2),
+            (first, "so", "bob", "serve-1", 11),
             (two, "so", None, None, None),
         ],
         key=str,

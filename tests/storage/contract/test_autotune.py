@@ -67,8 +67,8 @@ def test_all_shapes_of_a_subject(store, ns):
     store.add_timings(ns, [timing("a", 20, shape="s0=8"), timing("b", 10, shape="s0=8")])
     store.add_timings(ns, [timing("a", 30, shape="s0=16"), timing("a", 1, device="x1")])
     store.add_timings(ns, [timing("a", 1, subject=sha256("another"))])
-    found = store.list_shapes(ns, SUBJECT, WHERE[2])
-    assert [(each.timing.shape, each.timing.config, each.timing.nanoseconds) for each in found] == [
+    timings = store.list_shapes(ns, SUBJECT, WHERE[2])
+    assert [(each.timing.shape, each.timing.config, each.timing.nanoseconds) for each in timings] == [
         ("s0=16", "a", 30),
         ("s0=8", "b", 10),
         ("s0=8", "a", 20),

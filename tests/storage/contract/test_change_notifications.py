@@ -49,15 +49,15 @@ class Heard:
 
 
 @pytest.fixture
-def ns(one: Store) -> Namespace:
-    return one.get_or_create_namespace("default")
+def ns(first_store: Store) -> Namespace:
+    return first_store.get_or_create_namespace("default")
 
 
 @pytest.fixture
-def heard(two: Store, ns: Namespace) -> Iterator[Heard]:
+def heard(second_store: Store, ns: Namespace) -> Iterator[Heard]:
     """What another replica hears, from the moment that it listens."""
     heard = Heard()
-    watch = two.watch(heard)
+    watch = second_store.watch(heard)
     assert watch is not None
     assert heard.next() == Missed()
     yield heard
@@ -78,64 +78,64 @@ def many_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.issue(number=19, point=29)
-def test_a_process_with_more_than_1024_descriptors_hears_too(many_descriptors, one, ns, heard):
-    one.release_lease(one.acquire_lease(ns, KERNEL, "a", ttl=10))
+def test_a_process_with_more_than_1024_descriptors_hears_too(many_descriptors, first_store, ns, heard):
+    first_store.release_lease(first_store.acquire_lease(ns, KERNEL, "a", ttl=10))
     assert heard.until(LeaseChanged(ns.id, KERNEL)) == []
 
 
-def test_waiters_hear_of_stages_and_of_the_end_but_not_of_heartbeats(one, ns, heard):
+def test_waiters_hear_of_stages_and_of_the_end_but_not_of_heartbeats(first_store, ns, heard):
     changed = LeaseChanged(ns.id, KERNEL)
-    lease = one.acquire_lease(ns, KERNEL, "a", ttl=10)
-    one.heartbeat_lease(lease, 10)
-    one.report_stage(lease, "lower")
+    lease = first_store.acquire_lease(ns, KERNEL, "a", ttl=10)
+    first_store.heartbeat_lease(lease, 10)
+    first_store.report_stage(lease, "lower")
     assert heard.until(changed) == []
-    one.heartbeat_lease(lease, 10)
-    one.release_lease(lease)
+    first_store.heartbeat_lease(lease, 10)
+    first_store.release_lease(lease)
     assert heard.until(changed) == []
-    lease = one.acquire_lease(ns, KERNEL, "b", ttl=10)
+    lease = first_store.acquire_lease(ns, KERNEL, "b", ttl=10)
     assert heard.until(changed) == []
-    one.record_failure(ns, KERNEL, Failure("COMPILE_FAILED", "", ""), 10, lease)
+    first_store.record_failure(ns, KERNEL, Failure("COMPILE_FAILED", "", ""), 10, lease)
     assert heard.until(changed) == []
 
 
-def test_a_published_kernel_is_told_under_its_key_and_ends_its_lease(one, ns, heard):
-    one.put_spec(ns, spec(0))
-    lease = one.acquire_lease(ns, KERNEL, "a", ttl=10)
-    one.publish_kernel(ns, kernel(1), lease)
+def test_a_published_kernel_is_told_under_its_key_and_ends_its_lease(first_store, ns, heard):
+    first_store.put_spec(ns, spec(0))
+    lease = first_store.acquire_lease(ns, KERNEL, "a", ttl=10)
+    first_store.publish_kernel(ns, kernel(1), lease)
     told = {heard.next(), heard.next()}
     assert told == {KernelPublished(ns.id, 1), LeaseChanged(ns.id, KERNEL)}
 
 
-def test_what_makes_memories_stale_is_told(one, ns, heard):
+def test_what_makes_memories_stale_is_told(first_store, ns, heard):
     changed = NamespaceChanged(ns.id)
-    one.raise_epoch(ns)
+    first_store.raise_epoch(ns)
     assert heard.until(changed) == []
-    one.disown_toolchain(ns, sha256("toolchain"))
+    first_store.disown_toolchain(ns, sha256("toolchain"))
     assert heard.until(changed) == []
-    one.readmit_toolchain(ns, sha256("toolchain"))
+    first_store.readmit_toolchain(ns, sha256("toolchain"))
     assert heard.until(changed) == []
 
 
-def test_nothing_is_told_of_what_is_undone(one, ns, heard):
-    one.put_spec(ns, spec(0))
-    lost = one.acquire_lease(ns, KERNEL, "a", ttl=10)
-    one.release_lease(lost)
+def test_nothing_is_told_of_what_is_undone(first_store, ns, heard):
+    first_store.put_spec(ns, spec(0))
+    lost = first_store.acquire_lease(ns, KERNEL, "a", ttl=10)
+    first_store.release_lease(lost)
     heard.until(LeaseChanged(ns.id, KERNEL))
     with pytest.raises(Exception, match="no longer holds"):
-        one.publish_kernel(ns, kernel(1), lost)
-    one.raise_epoch(ns)
+        first_store.publish_kernel(ns, kernel(1), lost)
+    first_store.raise_epoch(ns)
     assert heard.until(NamespaceChanged(ns.id)) == []
 
 
-def test_the_end_of_a_claim_is_told_to_who_waits_for_it(one, two, ns, heard):
-    claim = one.claim(KERNEL)
-    assert two.claim(KERNEL) is None
+def test_the_end_of_a_claim_is_told_to_who_waits_for_it(first_store, second_store, ns, heard):
+    claim = first_store.claim(KERNEL)
+    assert second_store.claim(KERNEL) is None
     claim.release()
     assert heard.until(ClaimEnded(KERNEL)) == []
-    assert two.claim(KERNEL) is not None
+    assert second_store.claim(KERNEL) is not None
 
 
-def test_a_listener_that_was_cut_off_says_so_and_hears_again(postgres_url, one, ns, heard):
+def test_a_listener_that_was_cut_off_says_so_and_hears_again(postgres_url, first_store, ns, heard):
     with psycopg.connect(postgres_url, autocommit=True) as administrator:
         query = (
             b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -143,16 +143,16 @@ def test_a_listener_that_was_cut_off_says_so_and_hears_again(postgres_url, one, 
         )
         assert administrator.execute(query).fetchall() == [(True,)]
     assert heard.until(Missed()) == []
-    one.raise_epoch(ns)
+    first_store.raise_epoch(ns)
     heard.until(NamespaceChanged(ns.id))
 
 
-def test_a_closed_store_tells_nothing_more(postgres_url, one, ns):
+def test_a_closed_store_tells_nothing_more(postgres_url, first_store, ns):
     heard = Heard()
     with open_store(postgres_url) as other:
         other.watch(heard)
         assert heard.next() == Missed()
-    one.raise_epoch(ns)
+    first_store.raise_epoch(ns)
     with pytest.raises(queue.Empty):
         heard._notices.get_nowait()
 

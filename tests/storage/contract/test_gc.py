@@ -296,8 +296,8 @@ class TestToolchains:
         for toolchain in (*toolchains[:3], sha256("nobody has kernels of this one")):
             store.disown_toolchain(filled, toolchain)
         for limit in (100, 2):
-            found = everything(store, filled, before=0, limit=limit, dry_run=True)
-            assert found == {What.DISOWNED_KERNELS: 9}
+            counts = everything(store, filled, before=0, limit=limit, dry_run=True)
+            assert counts == {What.DISOWNED_KERNELS: 9}
         assert everything(store, filled, before=0, limit=2) == {What.DISOWNED_KERNELS: 9}
         assert store.stats(filled).kernels == 6
 
@@ -383,9 +383,9 @@ class TestSteps:
         first = store.page_kernels(filled, 0, 2)
         rest = store.page_kernels(filled, first[-1].id, 2)
         assert [k.kernel.kernel_digest for k in (*first, *rest)] == [digest(n) for n in range(3)]
-        one = store.page_mappings(filled, None, 1)
-        others = store.page_mappings(filled, (one[0].program_digest, one[0].numerics), 5)
-        assert sorted(m.program_digest for m in (*one, *others)) == sorted(program(n) for n in range(3))
+        page = store.page_mappings(filled, None, 1)
+        others = store.page_mappings(filled, (page[0].program_digest, page[0].numerics), 5)
+        assert sorted(m.program_digest for m in (*page, *others)) == sorted(program(n) for n in range(3))
         assert store.page_mappings(filled, (b"\xff" * 32, "z"), 5) == ()
 
 
@@ -396,7 +396,7 @@ class TestQuarantinedRows:
     EVENT = AuditEvent("verify", outcome="quarantined", detail="why")
 
     def test_rows_come_back_with_their_bytes(self, store, filled, time):
-        found = store.find_kernel(filled, digest(0))
+        stored = store.find_kernel(filled, digest(0))
         mapped = store.find_mapping(filled, program(0), "default")
         usage = store.find_usage(filled, "kernel", [digest(0)])
         assert store.discard(filled, [digest(0)], [(program(0), "default")], self.EVENT) == 2
@@ -412,9 +412,9 @@ class TestQuarantinedRows:
         back = store.restore_quarantined(filled, [row.id for row in kept])
         assert [row.subject for row in back] == ["kernel", "mapping"]
         assert store.list_quarantined(filled) == ()
-        assert store.find_kernel(filled, digest(0)) == found
+        assert store.find_kernel(filled, digest(0)) == stored
         assert store.find_mapping(filled, program(0), "default") == mapped
-        assert all(store.read_artifact(filled, ref.digest) is not None for ref in found.artifacts)
+        assert all(store.read_artifact(filled, ref.digest) is not None for ref in stored.artifacts)
         assert set(store.find_usage(filled, "kernel", [digest(0)])) <= set(usage)
         assert store.restore_quarantined(filled, [row.id for row in kept]) == ()
 

@@ -218,13 +218,13 @@ class TestPublish:
         for number, guard in ((3, "s0 % 8 == 0"), (1, ""), (2, "s0 == 16")):
             store.publish_kernel(ns, kernel(number, guard=guard))
         target, options, toolchain = "x86-64-v3", "numerics=default", sha256("toolchain")
-        found = store.find_variants(ns, 1, target, options, toolchain)
-        assert [stored.kernel.guard for stored in found] == ["s0 % 8 == 0", "", "s0 == 16"]
-        assert store.list_kernels(ns, 1) == found[::-1]
-        assert store.list_kernels(ns, 1, limit=1) == (found[-1],)
-        assert store.list_kernels(ns, 1, before=found[-1].id) == found[1::-1]
-        assert store.list_kernels(ns, 1, limit=1, before=found[1].id) == (found[0],)
-        assert store.list_kernels(ns, 1, before=found[0].id) == ()
+        variants = store.find_variants(ns, 1, target, options, toolchain)
+        assert [stored.kernel.guard for stored in variants] == ["s0 % 8 == 0", "", "s0 == 16"]
+        assert store.list_kernels(ns, 1) == variants[::-1]
+        assert store.list_kernels(ns, 1, limit=1) == (variants[-1],)
+        assert store.list_kernels(ns, 1, before=variants[-1].id) == variants[1::-1]
+        assert store.list_kernels(ns, 1, limit=1, before=variants[1].id) == (variants[0],)
+        assert store.list_kernels(ns, 1, before=variants[0].id) == ()
         for other in (
             (2, target, options, toolchain),
             (1, "x86-64-v4", options, toolchain),

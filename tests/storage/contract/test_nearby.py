@@ -25,10 +25,10 @@ class TestMappings:
             time.advance(1)
             store.put_mapping(ns, mapping(number, key=1))
         store.put_graph(ns, graph(1))
-        found = store.list_mappings(ns, 1)
-        assert [record.program_digest for record in found] == [program(number) for number in (0, 7, 5, 6)]
-        assert found[1] == store.find_mapping(ns, program(7), "default")
-        assert store.list_mappings(ns, 1, limit=2) == found[:2]
+        mappings = store.list_mappings(ns, 1)
+        assert [record.program_digest for record in mappings] == [program(number) for number in (0, 7, 5, 6)]
+        assert mappings[1] == store.find_mapping(ns, program(7), "default")
+        assert store.list_mappings(ns, 1, limit=2) == mappings[:2]
         assert store.list_mappings(ns, 1, limit=0) == store.list_mappings(ns, 9) == ()
 
     def test_those_of_an_epoch_and_namespace_only(self, store, ns):
@@ -51,8 +51,8 @@ class TestSpecSizes:
         sizes = [10, 20, 20, 30, 40, 16, 24]
         for number, size in enumerate(sizes):
             store.put_spec(ns, sized(size, number))
-        found = store.list_spec_sizes(ns, 20, limit=5)
-        assert found == tuple(SpecSize(key, sizes[key - 1]) for key in (3, 2, 7, 6, 4))
+        specs = store.list_spec_sizes(ns, 20, limit=5)
+        assert specs == tuple(SpecSize(key, sizes[key - 1]) for key in (3, 2, 7, 6, 4))
         assert [each.key for each in store.list_spec_sizes(ns, 0, limit=2)] == [1, 6]
         assert [each.key for each in store.list_spec_sizes(ns, 2**62, limit=9)][:2] == [5, 4]
         assert len(store.list_spec_sizes(ns, 20, limit=100)) == len(sizes)
@@ -92,11 +92,11 @@ class TestNearKernels:
         for number, change in enumerate(reversed(changes.values()), start=1):
             store.publish_kernel(ns, variant(number, **change))
         store.publish_kernel(ns, variant(6, options="numerics=fast", target="aarch64"))
-        found = store.list_near_kernels(ns, self.WANTED, limit=10)
+        kernels = store.list_near_kernels(ns, self.WANTED, limit=10)
         expected = [WEIGHTS[name] for name in changes]
-        assert [each.distance for each in found] == sorted([*expected, 20])
-        assert [each.kernel.kernel_digest for each in found][:2] == [sha256("kernel 5"), sha256("kernel 4")]
-        assert store.list_near_kernels(ns, self.WANTED, limit=2) == found[:2]
+        assert [each.distance for each in kernels] == sorted([*expected, 20])
+        assert [each.kernel.kernel_digest for each in kernels][:2] == [sha256("kernel 5"), sha256("kernel 4")]
+        assert store.list_near_kernels(ns, self.WANTED, limit=2) == kernels[:2]
 
     def test_weights_are_such_that_no_sum_hides_a_heavier_difference(self):
         weights = list(WEIGHTS.values())
@@ -113,8 +113,8 @@ class TestNearKernels:
     def test_of_equals_the_youngest_comes_first(self, store, ns):
         for number in (1, 2, 3):
             store.publish_kernel(ns, kernel(number))
-        found = store.list_near_kernels(ns, self.WANTED, limit=2)
-        assert [each.kernel.kernel_digest for each in found] == [sha256("kernel 3"), sha256("kernel 2")]
+        kernels = store.list_near_kernels(ns, self.WANTED, limit=2)
+        assert [each.kernel.kernel_digest for each in kernels] == [sha256("kernel 3"), sha256("kernel 2")]
 
     def test_earlier_epochs_are_seen_and_far(self, store, ns):
         store.publish_kernel(ns, kernel(1))

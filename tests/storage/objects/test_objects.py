@@ -90,8 +90,8 @@ class TestPlaces:
         assert file.name.startswith(f"{digest}-")
         assert file.read_bytes() == BIG
         named = "SELECT seq, size, content FROM artifact_chunks WHERE location = ? ORDER BY seq"
-        found = rows(path_of(store), named, [str(file.relative_to(beside.objects))])
-        assert found == [(seq, CHUNK_BYTES if seq < 3 else 100, None) for seq in range(4)]
+        chunks = rows(path_of(store), named, [str(file.relative_to(beside.objects))])
+        assert chunks == [(seq, CHUNK_BYTES if seq < 3 else 100, None) for seq in range(4)]
 
     def test_equal_bytes_of_two_kernels_are_one_object(self, store, ns, beside):
         store.publish_kernel(ns, kernel(1, so=BIG))

@@ -53,7 +53,7 @@ def test_the_loop_gets_what_a_thread_gets(store: Store):
     count = 5 * MOST
     ns = _filled(store, count)
     expected = [store.load_graph(ns, program(n), "default", _wanted(n)) for n in range(1, count + 3)]
-    assert all(found is not None and found.only is not None for found in expected[:count])
+    assert all(answer is not None and answer.only is not None for answer in expected[:count])
     assert expected[count:] == [None, None]
 
     async def run() -> None:

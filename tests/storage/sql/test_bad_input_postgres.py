@@ -41,14 +41,14 @@ def ns(store: Store) -> Namespace:
 def tamper(store: Store, statement: str) -> None:
     """As somebody does who takes the triggers away: even replication does not pass them."""
     with psycopg.connect(store.url) as connection:
-        found = connection.execute(
+        triggers = connection.execute(
             "SELECT tgrelid::regclass::text, tgname FROM pg_trigger "
             "WHERE NOT tgisinternal AND tgenabled = 'A'"
         ).fetchall()
-        for table, name in found:
+        for table, name in triggers:
             connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER {name}".encode())
         assert connection.execute(statement.encode()).rowcount > 0
-        for table, name in found:
+        for table, name in triggers:
             connection.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}".encode())
 
 

@@ -32,50 +32,50 @@ def cut_sessions_of_claims(url: str) -> int:
         return len(administrator.execute(query).fetchall())
 
 
-def test_one_has_it_until_it_is_given_back(one, two):
-    claim = one.claim(WORK)
+def test_one_has_it_until_it_is_given_back(first_store, second_store):
+    claim = first_store.claim(WORK)
     assert claim is not None
-    assert (one.claim(WORK), two.claim(WORK)) == (None, None)
-    assert two.claim(OTHER) is not None
+    assert (first_store.claim(WORK), second_store.claim(WORK)) == (None, None)
+    assert second_store.claim(OTHER) is not None
     claim.release()
     claim.release()
-    again = two.claim(WORK)
+    again = second_store.claim(WORK)
     assert again is not None
     claim.release()
-    assert one.claim(WORK) is None, "a claim that was given back gives nothing back"
+    assert first_store.claim(WORK) is None, "a claim that was given back gives nothing back"
 
 
-def test_it_ends_with_its_store(postgres_url, one):
+def test_it_ends_with_its_store(postgres_url, first_store):
     with open_store(postgres_url) as other:
         assert other.claim(WORK) is not None
-        assert one.claim(WORK) is None
-    until(lambda: one.claim(WORK))  # the database hears of it a moment later
+        assert first_store.claim(WORK) is None
+    until(lambda: first_store.claim(WORK))  # the database hears of it a moment later
     with pytest.raises(StoreUnavailable):
         other.claim(WORK)
 
 
-def test_it_ends_with_its_session_and_the_next_one_goes_on(postgres_url, one, two):
-    lost = one.claim(WORK)
+def test_it_ends_with_its_session_and_the_next_one_goes_on(postgres_url, first_store, second_store):
+    lost = first_store.claim(WORK)
     assert lost is not None
     assert cut_sessions_of_claims(postgres_url) == 1
-    taken = two.claim(WORK)
+    taken = second_store.claim(WORK)
     assert taken is not None
     with pytest.raises(StoreUnavailable):
-        one.claim(OTHER)  # the first to notice
-    assert one.claim(OTHER) is not None
-    assert one.claim(WORK) is None
+        first_store.claim(OTHER)  # the first to notice
+    assert first_store.claim(OTHER) is not None
+    assert first_store.claim(WORK) is None
     lost.release()
-    assert one.claim(WORK) is None, "what was lost is not given back in another's place"
+    assert first_store.claim(WORK) is None, "what was lost is not given back in another's place"
 
 
-def test_to_give_back_what_was_lost_says_so_once(postgres_url, one, two):
-    lost = one.claim(WORK)
+def test_to_give_back_what_was_lost_says_so_once(postgres_url, first_store, second_store):
+    lost = first_store.claim(WORK)
     assert lost is not None
     assert cut_sessions_of_claims(postgres_url) == 1
     with pytest.raises(StoreUnavailable):
         lost.release()
     lost.release()
-    assert two.claim(WORK) is not None
+    assert second_store.claim(WORK) is not None
 
 
 def test_none_is_given_while_the_database_is_away():
@@ -89,9 +89,9 @@ def test_none_is_given_while_the_database_is_away():
         assert store.claim(WORK) is not None
 
 
-def test_a_name_is_a_digest(one):
+def test_a_name_is_a_digest(first_store):
     with pytest.raises(InvalidValue):
-        one.claim(b"short")
+        first_store.claim(b"short")
 
 
 @pytest.mark.parametrize("opened", ["memory:", "sqlite://"])

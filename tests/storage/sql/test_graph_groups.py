@@ -45,8 +45,8 @@ class Item:
     @property
     def draft(self) -> GraphDraft:
         assert self.program is not None
-        made = graph(self.spec, self.constants)
-        return replace(made, program_digest=program(self.program), bind=refuse if self.bad else made.bind)
+        plan = graph(self.spec, self.constants)
+        return replace(plan, program_digest=program(self.program), bind=refuse if self.bad else plan.bind)
 
     @property
     def event(self) -> AuditEvent | None:
@@ -210,8 +210,8 @@ def test_a_group_whose_specs_another_writer_stored_meanwhile_leaves_no_gap(store
 @databases
 def test_one_blob_of_many_graphs_is_stored_once(store, ns):
     entries = [
-        Entry(made.spec, made, None, Placing(None, store._clock))
-        for made in (graph(number, [b"weights", str(number).encode()]) for number in range(6))
+        Entry(draft.spec, draft, None, Placing(None, store._clock))
+        for draft in (graph(number, [b"weights", str(number).encode()]) for number in range(6))
     ]
     assert all(isinstance(each, Written) for each in store._writes._outcomes(ns, entries))
     assert store.stats(ns).artifacts == 7

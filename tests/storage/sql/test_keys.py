@@ -102,9 +102,9 @@ def test_keys_have_64_bits(opened, ns):
     opened._db.transact(lambda connection: connection.exec_driver_sql(advance).rowcount)
     stored = opened.put_graph(ns, graph(5))
     assert stored.spec.key == last + 1
-    found = opened.get_spec(ns, last + 1)
-    assert found is not None
-    assert found.text == spec(5).text
+    record = opened.get_spec(ns, last + 1)
+    assert record is not None
+    assert record.text == spec(5).text
     assert opened.put_spec(ns, spec(6)).key == last + 2
 
 
@@ -168,9 +168,9 @@ def rest(racer: subprocess.Popen[str]) -> dict[int, int]:
 def assert_kept(store: Store, told: dict[int, int]) -> None:
     ns = store.get_or_create_namespace("default")
     for number, key in told.items():
-        found = store.get_spec(ns, key)
-        assert found is not None, f"key {key} was acknowledged and is lost"
-        assert found.spec_digest == spec(number).spec_digest
+        record = store.get_spec(ns, key)
+        assert record is not None, f"key {key} was acknowledged and is lost"
+        assert record.spec_digest == spec(number).spec_digest
     assert_no_gap(store)
 
 

@@ -88,8 +88,8 @@ def rows(url: str, query: str) -> list[Any]:
 
 
 def schema_of(url: str) -> set[Any]:
-    found = {row for row in rows(url, SCHEMA) if row[1] != "alembic_version"}
-    return {tuple(" ".join(str(part).split()) for part in row) for row in found}
+    schema = {row for row in rows(url, SCHEMA) if row[1] != "alembic_version"}
+    return {tuple(" ".join(str(part).split()) for part in row) for row in schema}
 
 
 def contents(url: str) -> dict[str, Any]:
@@ -301,11 +301,11 @@ class TestImmutability:
                 "SELECT kcache_collect('kernel_ingredients', 'kernel_id', '{1}', 1, 1, 'w', 7, 'a \"test\"')"
             )
             assert connection.execute(call).fetchall() == [(2,)]
-            found = connection.execute(
+            events = connection.execute(
                 "SELECT kind, writer, at, detail::json->>'rows', detail::json->>'reason' FROM audit_events"
                 " ORDER BY id DESC LIMIT 1"
             ).fetchall()
-            assert found == [("collect", "w", 7, "2", 'a "test"')]
+            assert events == [("collect", "w", 7, "2", 'a "test"')]
             connection.rollback()
 
     def test_the_collector_cannot_be_pointed_at_another_table(self, filled):
@@ -458,9 +458,9 @@ class TestOpening:
 
     def test_the_url_of_a_store_has_no_password_and_two_stores_agree_on_the_id(self, url):
         with_password = make_url(url).set(password="hunter2").render_as_string(hide_password=False)
-        with open_store(with_password) as one, open_store(url) as other:
-            assert "hunter2" not in one.url
-            assert one.id == other.id
+        with open_store(with_password) as first, open_store(url) as other:
+            assert "hunter2" not in first.url
+            assert first.id == other.id
 
     def test_a_read_only_database_says_so(self, url, postgres_server):
         name = database_name(url)
@@ -490,9 +490,9 @@ def test_what_is_not_durable_leaves_a_session_that_is(url):
 class TestTime:
     def test_leases_are_dated_by_the_database_whatever_the_servers_clocks_say(self, url):
         late, early = Time(), Time(wall=1, steady=1)
-        with open_store(url, clock=late.clock) as one, open_store(url, clock=early.clock) as other:
-            ns = one.get_or_create_namespace("default")
-            taken = one.acquire_lease(ns, sha256("k"), "one", 30)
+        with open_store(url, clock=late.clock) as first, open_store(url, clock=early.clock) as other:
+            ns = first.get_or_create_namespace("default")
+            taken = first.acquire_lease(ns, sha256("k"), "one", 30)
             assert isinstance(taken, Lease)
             state = other.acquire_lease(ns, sha256("k"), "other", 30)
             assert not isinstance(state, Lease)

@@ -135,10 +135,10 @@ class Plans:
         for node in _FOR_SMALL if self._small else ():
             cursor.execute(f"SET enable_{node} = off")
         cursor.execute(explain, parameters)
-        found = cursor.fetchall()[0][0]
+        plan_json = cursor.fetchall()[0][0]
         for node in _FOR_SMALL if self._small else ():
             cursor.execute(f"SET enable_{node} = on")
-        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+        plan = (json.loads(plan_json) if isinstance(plan_json, str) else plan_json)[0]["Plan"]
         return [node for node in _nodes(plan) if self._is_bad(node)]
 
     def _is_bad(self, node: dict[str, Any]) -> bool:
@@ -195,13 +195,13 @@ def _steps(folder, count: int) -> dict[str, int]:
 
         for connection in (writer(store), *map(driver, database(store)._readers)):
             connection.set_progress_handler(tick, 100)
-        found = dict[str, int]()
+        counts = dict[str, int]()
         for name, question in asked.items():
             taken[0] = 0
             for number in range(3):
                 question.ask(number)
-            found[name] = taken[0]
-        return found
+            counts[name] = taken[0]
+        return counts
 
 
 @pytest.mark.parametrize("count", SIZES)

@@ -72,8 +72,8 @@ def plain(sql: str) -> str:
 def schema_of(path: Path, kinds: tuple[str, ...]) -> dict[str, str]:
     marks = ", ".join("?" for _ in kinds)
     query = f"SELECT name, sql FROM sqlite_master WHERE type IN ({marks}) AND sql IS NOT NULL"
-    found = dict(rows(path, query, kinds))
-    return {name: plain(sql) for name, sql in found.items() if name != "alembic_version"}
+    tables = dict(rows(path, query, kinds))
+    return {name: plain(sql) for name, sql in tables.items() if name != "alembic_version"}
 
 
 # What SQLAlchemy does not read back on SQLite is compared as text by the next test.
@@ -84,8 +84,8 @@ def test_alembic_finds_no_difference_between_models_and_migrations(template):
     with engine.connect() as connection:
         options = {"compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
-        found = compare_metadata(context, METADATA)
-    assert found == []
+        differences = compare_metadata(context, METADATA)
+    assert differences == []
 
 
 def test_models_and_migrations_make_the_same_statements(template, tmp_path):
@@ -109,8 +109,8 @@ def test_the_revision_in_the_code_is_the_head_of_one_line():
 def test_a_new_store_is_marked_and_guarded(template):
     assert rows(template, "PRAGMA application_id") == [(APPLICATION_ID,)]
     assert rows(template, "PRAGMA journal_mode") == [("wal",)]
-    found = rows(template, "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'")
-    assert set(found) == triggers("sqlite")
+    names = rows(template, "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'")
+    assert set(names) == triggers("sqlite")
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.sql")), ids=lambda path: path.stem)
@@ -126,9 +126,9 @@ def test_every_released_schema_reaches_the_present_one_with_its_data(path, tmp_p
         ns = opened.find_namespace("default")
         assert ns is not None
         assert opened.count_specs(ns) == 2
-        found = opened.get_spec(ns, 1)
-        assert found is not None
-        assert found.text == spec(0).text
+        entry = opened.get_spec(ns, 1)
+        assert entry is not None
+        assert entry.text == spec(0).text
         mapped = opened.find_mapping(ns, program(7), "default")
         assert mapped is not None
         assert mapped.binding == mapping(7, key=2).binding

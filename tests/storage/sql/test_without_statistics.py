@@ -31,13 +31,13 @@ VALUES = {
 
 @pytest.fixture
 def url(postgres_server: PostgresServer):
-    made = postgres_server.create_migrated()
-    with open_store(made) as store:
+    address = postgres_server.create_migrated()
+    with open_store(address) as store:
         ns = store.get_or_create_namespace("default")
         store.put_graph(ns, graph(0))
         store.publish_kernel(ns, kernel(0))
-    yield made
-    postgres_server.drop(made)
+    yield address
+    postgres_server.drop(address)
 
 
 def test_variants_are_not_searched_by_toolchain(url):

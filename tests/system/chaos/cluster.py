@@ -157,11 +157,13 @@ def cluster(folder: Path, setup: Setup) -> Iterator[Cluster]:
                 "KCACHE_OBJECTS": f"s3://{s3.bucket()}/artifacts",
                 "KCACHE_OBJECTS_INLINE_BYTES": "0",
             }
-        made: list[Server] = []
+        servers: list[Server] = []
         for number in range(setup.servers):
             switches = Switches(shim, folder / f"server-{number}.switches")
             key = folder / "signing.key"
-            made.append(Server(folder / f"server-{number}", setup.module, store.url, key, switches, settings))
-            made[-1].start()
-            stack.callback(made[-1].kill)
-        yield Cluster(setup, store, made, line, settings)
+            servers.append(
+                Server(folder / f"server-{number}", setup.module, store.url, key, switches, settings)
+            )
+            servers[-1].start()
+            stack.callback(servers[-1].kill)
+        yield Cluster(setup, store, servers, line, settings)

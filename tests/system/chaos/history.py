@@ -58,7 +58,7 @@ def violations(history: History, keys: Iterable[Hashable] = (), window: float = 
     ``keys`` are the registers whose values are keys of the one counter. ``window``: seconds in which a server
     may not know yet of what another published.
     """
-    found: list[str] = []
+    problems: list[str] = []
     by_register: dict[Hashable, list[Answer]] = defaultdict(list)
     for answer in history.answers:
         by_register[answer.register].append(answer)
@@ -66,8 +66,8 @@ def violations(history: History, keys: Iterable[Hashable] = (), window: float = 
     for register, asked in history.lost:
         offered[register] = min(asked, offered.get(register, asked))
     for register, answers in by_register.items():
-        found += _of_register(register, answers, offered.get(register), window)
-    return found + _of_keys(history, by_register, list(keys))
+        problems += _of_register(register, answers, offered.get(register), window)
+    return problems + _of_keys(history, by_register, list(keys))
 
 
 def _of_register(
@@ -75,23 +75,25 @@ def _of_register(
 ) -> list[str]:
     told = [answer for answer in answers if answer.value is not None]
     values = {answer.value for answer in told}
-    found = [f"{register} was told as {len(values)} values: {values}"] if len(values) > 1 else []
+    problems = [f"{register} was told as {len(values)} values: {values}"] if len(values) > 1 else []
     offers = [answer.asked for answer in answers if answer.writes] + ([] if offered is None else [offered])
     first_offer = min(offers, default=float("inf"))
-    found += [f"{register} was seen before anybody offered it: {a}" for a in told if a.answered < first_offer]
+    problems += [
+        f"{register} was seen before anybody offered it: {a}" for a in told if a.answered < first_offer
+    ]
     known_from = min((answer.answered for answer in told), default=float("inf"))
-    found += [
+    problems += [
         f"{register} was lost: known at {known_from:.3f}, absent to {answer}"
         for answer in answers
         if answer.value is None and answer.asked > known_from + window
     ]
-    return found
+    return problems
 
 
 def _of_keys(
     history: History, by_register: dict[Hashable, list[Answer]], keys: Sequence[Hashable]
 ) -> list[str]:
-    found: list[str] = []
+    problems: list[str] = []
     holder: dict[Hashable, Hashable] = {}
     surely: list[float] = []
     maybe: list[float] = []
@@ -100,7 +102,9 @@ def _of_keys(
         answers = by_register.get(register, [])
         values = {answer.value for answer in answers if answer.value is not None}
         others = [(value, holder.setdefault(value, register)) for value in values]
-        found += [f"key {value} was given to {o} and to {register}" for value, o in others if o != register]
+        problems += [
+            f"key {value} was given to {o} and to {register}" for value, o in others if o != register
+        ]
         known = [answer.answered for answer in answers if answer.value is not None]
         if known:
             surely.append(min(known))
@@ -113,20 +117,20 @@ def _of_keys(
         least = sum(1 for known in surely if known < count.asked)
         most = sum(1 for asked in maybe if asked < count.answered)
         if not least <= count.value <= most:
-            found.append(f"{count} is outside of [{least}, {most}]")
+            problems.append(f"{count} is outside of [{least}, {most}]")
     ordered = sorted(history.counts, key=lambda count: count.answered)
     for earlier, later in itertools.pairwise(ordered):
         if later.asked > earlier.answered and later.value < earlier.value:
-            found.append(f"the count fell: {earlier}, then {later}")
-    return found
+            problems.append(f"the count fell: {earlier}, then {later}")
+    return problems
 
 
-def final_keys(given: dict[Hashable, int], last: int, stored: Sequence[int]) -> list[str]:
+def final_keys(keys: dict[Hashable, int], last: int, stored: Sequence[int]) -> list[str]:
     """Whether keys at rest are 1..n, each acknowledged one among them. ``given``: what clients were told."""
-    found = []
+    problems = []
     if list(stored) != list(range(1, last + 1)):
-        found.append(f"the counter stands at {last}, keys are {stored}")
-    found += [
-        f"{register} was given key {key}, which is not there" for register, key in given.items() if key > last
+        problems.append(f"the counter stands at {last}, keys are {stored}")
+    problems += [
+        f"{register} was given key {key}, which is not there" for register, key in keys.items() if key > last
     ]
-    return found
+    return problems

@@ -29,8 +29,8 @@ def report(folder, setup):
 
 @pytest.mark.long
 def test_servers_that_keep_their_promises_pass(tmp_path):
-    found = report(tmp_path, Setup("sqlite", faults=False, servers=2))
-    assert found.good(300), str(found)
+    verdict = report(tmp_path, Setup("sqlite", faults=False, servers=2))
+    assert verdict.good(300), str(verdict)
 
 
 @pytest.mark.long

@@ -77,8 +77,8 @@ def judge(broken: Cluster, report: Report) -> None:
     rows = broken.store.rows
     stored = [int(str(key)) for (key,) in rows("SELECT key FROM specs ORDER BY key")]
     ((last,),) = rows("SELECT last_key FROM key_counters")
-    given = {a.register: int(str(a.value)) for a in seen.history.answers if a.register in keys and a.value}
-    report.problems += final_keys(given, int(str(last)), stored)
+    assigned = {a.register: int(str(a.value)) for a in seen.history.answers if a.register in keys and a.value}
+    report.problems += final_keys(assigned, int(str(last)), stored)
     report.keys = len(stored)
     ((kernels,),) = rows("SELECT count(*) FROM kernels")
     report.kernels = int(str(kernels))

@@ -97,7 +97,7 @@ class Workload:
         answers = self.seen.history.answers
         names = sorted({a.register[1:] for a in answers if a.value and a.register[0] == "mapping"})  # type: ignore[index, misc]
         batches = [names[at : at + _BATCH] for at in range(0, len(names), _BATCH)]
-        made = [
+        operations = [
             *(_Question(f"look up {name}", partial(Questions.look_up, name=name)) for name in names),
             *(_Question(f"find {some}", partial(Questions.find, wanted=some)) for some in batches),
             *(_Question(f"retrieve {key}", partial(Questions.retrieve, key=key)) for key in self.seen.texts),
@@ -107,17 +107,17 @@ class Workload:
             ),
             *[_Question("count", Questions.count)] * 10,
         ]
-        random.Random(self._seed).shuffle(made)
-        return made
+        random.Random(self._seed).shuffle(operations)
+        return operations
 
     async def _servers(self, stack: AsyncExitStack) -> list[Questions]:
         options = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 1000)]
-        made: list[Questions] = []
+        clients: list[Questions] = []
         for address in self._addresses:
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
             stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
-            made.append(Questions(stub, self.seen, self._may_vanish))
-        return made
+            clients.append(Questions(stub, self.seen, self._may_vanish))
+        return clients
 
     def _choose(self, chance: random.Random) -> _Question:
         weights = {

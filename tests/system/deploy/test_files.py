@@ -38,9 +38,9 @@ def strings(value: object) -> list[str]:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_manifests_are_what_kubernetes_reads(path):
-    found = documents(path)
-    assert found
-    for document in found:
+    manifests = documents(path)
+    assert manifests
+    for document in manifests:
         kubernetes_validate.validate(document, "1.33", strict=True)
 
 
@@ -61,20 +61,20 @@ def test_every_variable_is_one_that_the_server_reads(path):
 
 
 def test_selectors_find_the_pods():
-    found = {
+    by_name = {
         (document["kind"], document["metadata"]["name"]): document
         for path in MANIFESTS
         for document in documents(path)
     }
-    pods = found["Deployment", "kcache"]["spec"]["template"]
+    pods = by_name["Deployment", "kcache"]["spec"]["template"]
     labels = pods["metadata"]["labels"].items()
-    assert found["Service", "kcache"]["spec"]["selector"].items() <= labels
-    assert found["PodDisruptionBudget", "kcache"]["spec"]["selector"]["matchLabels"].items() <= labels
-    assert found["NetworkPolicy", "kcache"]["spec"]["podSelector"]["matchLabels"].items() <= labels
+    assert by_name["Service", "kcache"]["spec"]["selector"].items() <= labels
+    assert by_name["PodDisruptionBudget", "kcache"]["spec"]["selector"]["matchLabels"].items() <= labels
+    assert by_name["NetworkPolicy", "kcache"]["spec"]["podSelector"]["matchLabels"].items() <= labels
     names = {port["name"] for port in pods["spec"]["containers"][0]["ports"]}
-    assert {port["targetPort"] for port in found["Service", "kcache"]["spec"]["ports"]} <= names
-    assert "KCACHE_GRACE" in found["ConfigMap", "kcache"]["data"]
-    grace = int(found["ConfigMap", "kcache"]["data"]["KCACHE_GRACE"])
+    assert {port["targetPort"] for port in by_name["Service", "kcache"]["spec"]["ports"]} <= names
+    assert "KCACHE_GRACE" in by_name["ConfigMap", "kcache"]["data"]
+    grace = int(by_name["ConfigMap", "kcache"]["data"]["KCACHE_GRACE"])
     assert pods["spec"]["terminationGracePeriodSeconds"] > grace
 
 
@@ -104,12 +104,12 @@ def test_balancer_and_prometheus_know_the_replicas():
 def test_passwords_are_asked_for_and_never_given():
     text = (DEPLOY / "compose.yaml").read_text()
     asked = set(re.findall(r"\$\{(\w+):\?", text))
-    given = dict(
+    passwords = dict(
         line.split("=", 1)
         for line in (DEPLOY / "example.env").read_text().splitlines()
         if not line.startswith("#")
     )
-    assert given == dict.fromkeys(asked, "")
+    assert passwords == dict.fromkeys(asked, "")
 
 
 def test_alerts_name_metrics_that_exist():

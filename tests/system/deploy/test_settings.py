@@ -35,8 +35,8 @@ from tests.system.deploy.test_files import DEPLOY, compose, documents
 def command(environment: Mapping[str, str], words: Sequence[str]) -> list[str]:
     """``kcache`` with these arguments; nothing of this process's settings."""
     kept = [f"{name}={os.environ[name]}" for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ]
-    given = [f"{name}={value}" for name, value in environment.items()]
-    return ["env", "-i", *kept, *given, sys.executable, "-m", "kcache_grpc", *words]
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    return ["env", "-i", *kept, *assignments, sys.executable, "-m", "kcache_grpc", *words]
 
 
 @contextmanager
@@ -59,19 +59,19 @@ def serving(environment: Mapping[str, str], probe: Sequence[str], folder: Path) 
 
 def moved(environment: Mapping[str, str], places: Mapping[str, str]) -> dict[str, str]:
     """The environment with what names other hosts, folders and fixed ports replaced."""
-    found = dict(environment)
-    for name, value in found.items():
+    settings = dict(environment)
+    for name, value in settings.items():
         for old, new in places.items():
             value = value.replace(old, new)
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """One whose Unix sockets have short names."""
-    with tempfile.TemporaryDirectory(prefix="kc-deploy-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="kc-deploy-") as directory:
+        yield Path(directory)
 
 
 def make_bucket(service: Mapping[str, Any], endpoint: str) -> None:

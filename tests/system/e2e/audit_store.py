@@ -34,20 +34,22 @@ def count(database: Path, table: str) -> int:
 
 
 def _integrity(connection: sqlite3.Connection) -> list[str]:
-    found = [f"integrity: {row[0]}" for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-    return found + [f"dangling reference: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
+    problems = [
+        f"integrity: {row[0]}" for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"
+    ]
+    return problems + [f"dangling reference: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
 
 
 def _keys(connection: sqlite3.Connection) -> list[str]:
     """Keys are 1..n without duplicate or gap, and the counter stands at n."""
-    found: list[str] = []
+    problems: list[str] = []
     counters = dict(connection.execute("SELECT namespace_id, last_key FROM key_counters").fetchall())
     for namespace, last in counters.items():
         rows = connection.execute("SELECT key FROM specs WHERE namespace_id = ? ORDER BY key", (namespace,))
         keys = [row[0] for row in rows]
         if keys != list(range(1, len(keys) + 1)) or last != len(keys):
-            found.append(f"namespace {namespace}: counter {last}, keys {keys}")
-    return found
+            problems.append(f"namespace {namespace}: counter {last}, keys {keys}")
+    return problems
 
 
 def _specs(connection: sqlite3.Connection) -> list[str]:
@@ -60,7 +62,7 @@ def _specs(connection: sqlite3.Connection) -> list[str]:
 
 
 def _artifacts(connection: sqlite3.Connection) -> list[str]:
-    found: list[str] = []
+    problems: list[str] = []
     for artifact, digest, size in connection.execute("SELECT id, digest, size FROM artifacts").fetchall():
         chunks = connection.execute(
             "SELECT content FROM artifact_chunks WHERE artifact_id = ? AND generation = "
@@ -69,22 +71,22 @@ def _artifacts(connection: sqlite3.Connection) -> list[str]:
         )
         content = b"".join(row[0] for row in chunks)
         if len(content) != size or hashlib.sha256(content).digest() != digest:
-            found.append(f"artifact {digest.hex()} is torn: {len(content)} of {size} bytes")
-    return found
+            problems.append(f"artifact {digest.hex()} is torn: {len(content)} of {size} bytes")
+    return problems
 
 
 def _kernels(connection: sqlite3.Connection) -> list[str]:
     """A kernel has a shared object, or PTX for a GPU, and all ingredients."""
-    found: list[str] = []
+    problems: list[str] = []
     for kernel, digest in connection.execute("SELECT id, kernel_digest FROM kernels").fetchall():
         kinds = connection.execute(
             "SELECT kind FROM kernel_artifacts WHERE kernel_id = ?", (kernel,)
         ).fetchall()
         if not {("so",), ("ptx",)} & set(kinds):
-            found.append(f"kernel {digest.hex()} has no code: {kinds}")
+            problems.append(f"kernel {digest.hex()} has no code: {kinds}")
         rows = connection.execute(
             "SELECT name FROM kernel_ingredients WHERE kernel_id = ? ORDER BY position LIMIT 6", (kernel,)
         )
         if tuple(row[0] for row in rows) != _INGREDIENTS:
-            found.append(f"kernel {digest.hex()} lacks ingredients")
-    return found
+            problems.append(f"kernel {digest.hex()} lacks ingredients")
+    return problems

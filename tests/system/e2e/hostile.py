@@ -96,8 +96,12 @@ def _fatal_bytecode() -> bytes:
         "tensor<2x4xf32>",
     )
     module = parse_module(text, new_context())
-    found = next(one for one in all_operations(module.operation) if one.name == "chlo.broadcast_add")
-    found.attributes["broadcast_dimensions"] = native_ir().Attribute.parse("array<i64: -1>", module.context)
+    operation = next(
+        candidate for candidate in all_operations(module.operation) if candidate.name == "chlo.broadcast_add"
+    )
+    operation.attributes["broadcast_dimensions"] = native_ir().Attribute.parse(
+        "array<i64: -1>", module.context
+    )
     out = io.BytesIO()
     module.operation.write_bytecode(out)
     return out.getvalue()

@@ -144,9 +144,9 @@ def test_each_call_reads_one_binding(plain: Any, layer: Any):
 )
 def test_wrong_values_are_refused_and_nothing_is_computed(layer: Any, change: dict[Any, Any], said: str):
     _, w, b = values(0)
-    given: dict[Any, Any] = {1: w, 2: b, **change}
+    bound: dict[Any, Any] = {1: w, 2: b, **change}
     with pytest.raises(ArgumentError, match=said):
-        layer.bind({key: value for key, value in given.items() if value is not None})
+        layer.bind({key: value for key, value in bound.items() if value is not None})
 
 
 def test_a_failed_rebind_leaves_the_earlier_binding(layer: Any):

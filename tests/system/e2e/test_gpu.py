@@ -50,7 +50,7 @@ def received(kernel: kcache.Kernel) -> CompiledKernel:
         inputs=types(manifest.inputs),
         constants=types(manifest.constants),
         outputs=types(manifest.outputs),
-        symbols=tuple(Symbol(one.name, one.arg, one.axis) for one in manifest.symbols),
+        symbols=tuple(Symbol(symbol.name, symbol.arg, symbol.axis) for symbol in manifest.symbols),
         workspace=manifest.workspace_bytes,
         launches=(),
         triple="nvptx64-nvidia-cuda",
@@ -85,8 +85,10 @@ def test_ptx_comes_with_all_that_launches_it(client: kcache.Client) -> None:
         kernel.artifact("so")
     if find_ptxas() is not None:
         assert kernel.artifact("cubin")[:4] == b"\x7fELF"
-        found = [launch.resources for launch in manifest.gpu_launches]
-        assert all(one is not None and one.registers > 0 and one.spill_bytes == 0 for one in found)
+        resources = [launch.resources for launch in manifest.gpu_launches]
+        assert all(
+            usage is not None and usage.registers > 0 and usage.spill_bytes == 0 for usage in resources
+        )
     [result] = run_gpu(received(kernel), x := arrays(6, 40))
     np.testing.assert_allclose(result, (x[0] * x[1]).sum(1), rtol=1e-5, atol=1e-5)
 

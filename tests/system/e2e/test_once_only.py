@@ -48,12 +48,12 @@ def test_programs_that_differ_in_names_and_locations_share_one_key_and_one_compi
         'stablehlo.add %0, %beta : tensor<4x3xf32> loc("a.py":7:3)',
     )
     with ServerProcess(tmp_path) as server:
-        one = _in_another_process(server.address, tmp_path / "one", first)
+        first_result = _in_another_process(server.address, tmp_path / "one", first)
         two = _in_another_process(server.address, tmp_path / "two", second)
         with kcache.Client(server.address, cache_dir=tmp_path / "three", strict=True) as client:
             assert client.count() == 1
             assert client.stats().compiles == 1
-    assert one == [1, "compiled", 66.0 * 5 + 66.0]
+    assert first_result == [1, "compiled", 66.0 * 5 + 66.0]
     assert two == [1, "remote", 66.0 * 5 + 66.0]
     assert audit_store.complaints(server.database) == []
 

@@ -23,12 +23,12 @@ def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
 
 def test_numbers_of_any_kind_are_sizes(client: kcache.Client) -> None:
     kernel = client.compile(CALLED)
-    given = ((3, 3), (np.int64(5), 5), (np.array(2), 2), (np.array([4]), 4), (np.zeros((3, 0), np.int64), 3))
-    for n, rows in given:
+    cases = ((3, 3), (np.int64(5), 5), (np.array(2), 2), (np.array([4]), 4), (np.zeros((3, 0), np.int64), 3))
+    for n, rows in cases:
         x = np.ones((rows, 3), np.float32)
         for _ in range(2):
-            (made,) = kernel(n, x)
-            np.testing.assert_array_equal(made, x + np.arange(rows)[:, None])
+            (result,) = kernel(n, x)
+            np.testing.assert_array_equal(result, x + np.arange(rows)[:, None])
     again = client.compile(CALLED)
     assert (again.origin, again.binding.size_arguments) == ("memory", (0,))
 
@@ -37,8 +37,8 @@ def test_tensors_of_pytorch_are_sizes(client: kcache.Client) -> None:
     torch = pytest.importorskip("torch")
     kernel = client.compile(CALLED)
     for n in (torch.tensor(4), 4):
-        (made,) = kernel(n, torch.ones(4, 3))
-        assert torch.equal(made, torch.ones(4, 3) + torch.arange(4)[:, None])
+        (result,) = kernel(n, torch.ones(4, 3))
+        assert torch.equal(result, torch.ones(4, 3) + torch.arange(4)[:, None])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_list_of_sizes(client: kcache.Client) -> None:
 
 def test_on_a_gpu_a_size_is_the_length_of_an_axis(client: kcache.Client) -> None:
     kernel = client.compile(CALLED, target="sm_90")
-    assert [str(one) for one in kernel.manifest.inputs] == ["i64[s0,0]", "f32[s0,3]"]
+    assert [str(tensor) for tensor in kernel.manifest.inputs] == ["i64[s0,0]", "f32[s0,3]"]
     with pytest.raises(kcache.ArgumentError, match=r"argument 0 .* pass an array there without elements"):
         kernel(3, np.ones((3, 3), np.float32))
 

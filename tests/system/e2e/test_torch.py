@@ -157,13 +157,13 @@ def test_results_are_those_of_eager_mode(client: kcache.Client, name: str) -> No
 
 def test_other_weights_are_the_same_kernel(client: kcache.Client) -> None:
     x = rand(4, 16)
-    one, other = Mlp(), Mlp()
-    first = client.compile(torch.export.export(one, (x,)))
+    first_model, other = Mlp(), Mlp()
+    first = client.compile(torch.export.export(first_model, (x,)))
     second = client.compile(torch.export.export(other, (x,)))
     assert second.origin == "memory"
     assert second.manifest.kernel_digest == first.manifest.kernel_digest
     assert not second.binding.constants
-    torch.testing.assert_close(call(first, x), eager(one, (x,)))
+    torch.testing.assert_close(call(first, x), eager(first_model, (x,)))
     torch.testing.assert_close(call(second, x), eager(other, (x,)))
 
 

@@ -35,7 +35,7 @@ def few_rows() -> Iterator[Source]:
 def _seeded(dtype: str, shapes: list[tuple[int, ...]]) -> tuple[tuple[Argument, ...], list[Array]]:
     """Arguments that take no room in a pack, and their values in f64."""
     arguments = tuple(Argument(dtype, shape, None, seed) for seed, shape in enumerate(shapes, 1))
-    return arguments, [wide(dtype, seeded(dtype, one.shape, one.seed)) for one in arguments]
+    return arguments, [wide(dtype, seeded(dtype, argument.shape, argument.seed)) for argument in arguments]
 
 
 def _decoding() -> Iterator[Source]:

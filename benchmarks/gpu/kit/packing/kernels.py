@@ -73,7 +73,7 @@ def kernels_for(program: Program, targets: Sequence[str]) -> dict[str, CompiledK
     lowered, kernels = list[_Lowered](), dict[str, CompiledKernel]()
     for name in sorted(targets, key=lambda name: -gpu_target_named(name).shared_opt_in):
         target = gpu_target_named(name)
-        alike = next((one for one in lowered if _lowered_alike(one, target)), None)
+        alike = next((candidate for candidate in lowered if _lowered_alike(candidate, target)), None)
         try:
             if alike is not None:
                 kernels[name] = alike.emission.kernel(name)

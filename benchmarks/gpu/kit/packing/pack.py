@@ -82,11 +82,11 @@ def main(arguments: Sequence[str]) -> int:
     refused = sum("unsupported" in entry for entry in entries)
     counts = f"{len(entries) - refused} cases, {refused} unsupported, for {', '.join(targets)}"
     print(f"{counts}: {size / 1e6:.1f} MB, {time.monotonic() - began:.0f} s")
-    found = _spilling(entries)
+    problems = _spilling(entries)
     if size > MAX_BYTES:
-        found.append(f"the pack is larger than {MAX_BYTES >> 20} MiB: choose fewer targets, or --sample")
-    if found:
-        print("\n".join(found), file=sys.stderr)
+        problems.append(f"the pack is larger than {MAX_BYTES >> 20} MiB: choose fewer targets, or --sample")
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
         return 1
     shutil.rmtree(work)
     return 0

@@ -129,7 +129,7 @@ def _template_call(template: Template, dtype: str, sizes: tuple[int, ...]) -> Ca
 def _seeded(dtype: str, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[Argument, ...], list[Array]]:
     """Arguments that take no room in a pack, and their values in f64."""
     arguments = tuple(Argument(dtype, shape, None, seed) for seed, shape in enumerate(shapes, 1))
-    return arguments, [wide(dtype, seeded(dtype, one.shape, one.seed)) for one in arguments]
+    return arguments, [wide(dtype, seeded(dtype, tensor.shape, tensor.seed)) for tensor in arguments]
 
 
 def _spec_kernel(canonical: Canonical, args: ArgSpec, options: CompileOptions, target: str) -> CompiledKernel:
@@ -237,18 +237,18 @@ def _graph(name: str, numerics: str, number: int) -> Program:
 
     Results of every numerics are near those of one kernel of the CPU, of all sizes.
     """
-    one = corpus_case(name, "default")
-    canonical = one.canonical
+    case = corpus_case(name, "default")
+    canonical = case.canonical
     if numerics != "default":
         canonical = canonicalize(read(name).texts[1].encode(), "stablehlo", numerics)
-    drawn = list(islice(one.sizes(0), _SIZES))
-    args = ArgSpec(canonical.symbolic_args if number < 0 else one.types(drawn[number]))
+    drawn = list(islice(case.sizes(0), _SIZES))
+    args = ArgSpec(canonical.symbolic_args if number < 0 else case.types(drawn[number]))
     chosen_sizes = enumerate(drawn) if number < 0 else [(number, drawn[number])]
     calls = list[Call]()
     for seed, sizes in chosen_sizes:
-        arrays = one.arguments(sizes, seed)
-        kinds = [kind.dtype for kind in one.kernel.interface.inputs]
-        outputs = zip(one.kernel.interface.outputs, one.kernel(*arrays, *one.constants), strict=True)
+        arrays = case.arguments(sizes, seed)
+        kinds = [kind.dtype for kind in case.kernel.interface.inputs]
+        outputs = zip(case.kernel.interface.outputs, case.kernel(*arrays, *case.constants), strict=True)
         expected = tuple(as_near(kind.dtype, array, RELATIVE, OF_LARGEST) for kind, array in outputs)
         calls.append(Call(tuple(map(argument, kinds, arrays)), expected))
     options = CompileOptions(numerics=numerics)
@@ -322,8 +322,8 @@ def _loop(name: str, dynamic: bool) -> Program:
     kernel, constants = test_loops._compiled(name, host_target().isa)
     cpu, calls = Kernel(kernel), list[Call]()
     kinds = [kind.dtype for kind in kernel.interface.inputs]
-    for given in test_loops.CASES[name][1]:
-        arrays = [np.asarray(array) for array in given]
+    for arguments in test_loops.CASES[name][1]:
+        arrays = [np.asarray(array) for array in arguments]
         outputs = zip(kernel.interface.outputs, cpu(*arrays, *constants), strict=True)
         expected = tuple(exact(kind.dtype, array.shape, array.tobytes()) for kind, array in outputs)
         calls.append(Call(tuple(map(argument, kinds, arrays)), expected))
@@ -339,9 +339,9 @@ def _loop(name: str, dynamic: bool) -> Program:
 
 
 def _ops() -> Iterator[Source]:
-    for one in all_programs():
-        if one.id not in REFUSED:
-            yield Source(f"ops/{one.id}", "ops", one.dtype, partial(_strict, one, 3))
+    for program in all_programs():
+        if program.id not in REFUSED:
+            yield Source(f"ops/{program.id}", "ops", program.dtype, partial(_strict, program, 3))
 
 
 def _overwriting() -> Iterator[Source]:
@@ -376,9 +376,9 @@ def _narrow_program(op: str, dtype: str) -> Program:
     return _strict(derive.program(op, dtype, 3, 0), 1)
 
 
-def _strict(one: OpProgram, opt_level: int, dynamic: bool = False) -> Program:
+def _strict(program: OpProgram, opt_level: int, dynamic: bool = False) -> Program:
     """Under ``strict``, a kernel of the program's sizes or of all; results are those of this CPU's kernel."""
-    canonical = canonicalize(one.text.encode(), "stablehlo", "strict")
+    canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
     args = ArgSpec(canonical.symbolic_args) if dynamic else canonical.arg_spec
     options = CompileOptions("strict", opt_level)
     compiled = partial(_spec_kernel, canonical, args, options)
@@ -387,13 +387,13 @@ def _strict(one: OpProgram, opt_level: int, dynamic: bool = False) -> Program:
     contents = tuple(constant.content for constant in canonical.constants)
     shapes = [_static(kind) for kind in canonical.arg_spec.args]
     sizes = {symbol.name: shapes[symbol.arg][symbol.axis] for symbol in cpu.interface.symbols}
-    results = run(cpu, one.inputs, [*contents], tuple(sizes.values()))
+    results = run(cpu, program.inputs, [*contents], tuple(sizes.values()))
     expected = tuple(
         _exact_at(kind, sizes, content) for kind, content in zip(cpu.interface.outputs, results, strict=True)
     )
     arguments = tuple(
         argument(kind.dtype, np.frombuffer(content, stored(kind.dtype)).reshape(shape))
-        for kind, shape, content in zip(canonical.arg_spec.args, shapes, one.inputs, strict=True)
+        for kind, shape, content in zip(canonical.arg_spec.args, shapes, program.inputs, strict=True)
     )
     return Program(compiled, (Call(arguments, expected),), contents, options)
 

@@ -162,13 +162,13 @@ def _require_fitting(interface: KernelInterface, program: Program) -> None:
         shapes = [argument.shape for argument in call.arguments]
         symbols = {symbol.name: shapes[symbol.arg][symbol.axis] for symbol in interface.symbols}
         failed = [check for check in interface.checks if not holds(check, symbols)]
-        made = [
+        actual = [
             (kind.dtype, tuple(evaluate(str(dim), symbols) for dim in kind.dims))
             for kind in interface.outputs
         ]
         wanted = [(value.dtype, value.shape) for value in call.expected]
-        if failed or made != wanted:
-            raise ValueError(f"a call does not fit its kernel: {failed}, {made}, {wanted}")
+        if failed or actual != wanted:
+            raise ValueError(f"a call does not fit its kernel: {failed}, {actual}, {wanted}")
 
 
 def _kernel(kernel: CompiledKernel, kinds: Iterable[str], payload: _Payload) -> dict[str, Any]:
@@ -309,5 +309,5 @@ def ordered(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if entry["kind"] == "test":
             seen |= pairs
     rank = {entry["name"]: number for number, entry in enumerate(entries)}
-    made = sorted(entries, key=lambda entry: (stages[entry["name"]], rank[entry["name"]]))
-    return [{**entry, "priority": number} for number, entry in enumerate(made)]
+    ranked = sorted(entries, key=lambda entry: (stages[entry["name"]], rank[entry["name"]]))
+    return [{**entry, "priority": number} for number, entry in enumerate(ranked)]

@@ -121,10 +121,10 @@ class Prepared:
         contents.append(_POISON * execution.workspace)
         self._contents = contents
         self._pointers = [device.allocate(len(content) + len(_GUARD)) for content in contents]
-        given = len(execution.inputs) + len(execution.constants)
+        provided = len(execution.inputs) + len(execution.constants)
         for place, (pointer, content) in enumerate(zip(self._pointers, contents, strict=True)):
             self._driver.fill(pointer + len(content), _GUARD)
-            if place < given or device.poison:
+            if place < provided or device.poison:
                 self._driver.fill(pointer, content)
 
     def __enter__(self) -> Prepared:

@@ -47,12 +47,12 @@ def findings(output: str, code: int) -> dict[str, Any]:
 
 def representatives(pack: Pack, only: str = "") -> dict[str, str]:
     """Form -> its first case that no time is taken of, among those whose name contains ``only``."""
-    found = dict[str, str]()
+    by_form = dict[str, str]()
     for case in sorted(pack.cases.values(), key=lambda case: case["priority"]):
         if case["kind"] == "test" and only in case["name"]:
             for form in case["forms"]:
-                found.setdefault(form, case["name"])
-    return found
+                by_form.setdefault(form, case["name"])
+    return by_form
 
 
 def sanitized(pack: Pack, target: str, driver: str, only: str, results: Results, end: float) -> int:

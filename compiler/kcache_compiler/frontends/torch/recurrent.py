@@ -88,10 +88,10 @@ class _Layer:
 
     def plus_bias(self, x: Value, *biases: Value | None) -> Value:
         """``x`` plus the sum of vectors along its last axis."""
-        given = [self.widened(bias) for bias in biases if bias is not None]
-        if not given:
+        widened = [self.widened(bias) for bias in biases if bias is not None]
+        if not widened:
             return x
-        total = given[0] if len(given) == 1 else self.binary("add", *given)
+        total = widened[0] if len(widened) == 1 else self.binary("add", *widened)
         axis = len(self.shape(x)) - 1
         attribute = f"array<i64: {axis}>"
         spread = self.op.create(

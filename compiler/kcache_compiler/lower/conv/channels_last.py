@@ -125,43 +125,43 @@ class _Row:
         self.masks: list[Name] = []
 
     def text(self) -> str:
-        code, one = self.code, self.layer
-        image, row = code.div("%number", one.rows.results), code.rem("%number", one.rows.results)
+        code, layer = self.code, self.layer
+        image, row = code.div("%number", layer.rows.results), code.rem("%number", layer.rows.results)
         self._read_rows(image, row)
-        place = code.add(code.mul(image, one.y[0]), code.mul(row, one.y[1]))
-        target = code.at("%y", place, one.kind)
-        for first, blocks, step in one.blocks():
+        place = code.add(code.mul(image, layer.y[0]), code.mul(row, layer.y[1]))
+        target = code.at("%y", place, layer.kind)
+        for first, blocks, step in layer.blocks():
             with code.loop(0, blocks) as block:
                 pixel = code.add(code.mul(block.counter, step), first)
-                self._block(target, pixel, one.zeros(first))
+                self._block(target, pixel, layer.zeros(first))
         return code.text()
 
     def _read_rows(self, image: Name, row: Name) -> None:
         """The rows of the image that taps read, and masks of those inside of it."""
-        code, one = self.code, self.layer
-        base = code.at("%x", code.mul(image, one.x[0]), one.kind)
-        for tap in range(one.rows.taps):
-            place = code.add(code.mul(row, one.rows.stride), tap * one.rows.dilation - one.rows.before)
-            if one.masks_rows:
-                inside = code.compare("ult", place, one.rows.image)
+        code, layer = self.code, self.layer
+        base = code.at("%x", code.mul(image, layer.x[0]), layer.kind)
+        for tap in range(layer.rows.taps):
+            place = code.add(code.mul(row, layer.rows.stride), tap * layer.rows.dilation - layer.rows.before)
+            if layer.masks_rows:
+                inside = code.compare("ult", place, layer.rows.image)
                 place = code.choose(inside, place, code.const(0))
-                self.masks.append(spread(code, inside, "i1", one.lanes))
-            self.sources.append(code.at(base, code.mul(place, one.x[1]), one.kind))
+                self.masks.append(spread(code, inside, "i1", layer.lanes))
+            self.sources.append(code.at(base, code.mul(place, layer.x[1]), layer.kind))
 
     def _block(self, target: Name, pixel: Name, zeros: frozenset[tuple[int, int]]) -> None:
-        code, one = self.code, self.layer
-        start = code.sub(code.mul(pixel, one.columns.stride), one.columns.before)
-        sources = [code.at(source, code.mul(start, one.x[2]), one.kind) for source in self.sources]
-        target = code.at(target, code.mul(pixel, one.y[2]), one.kind)
-        if one.groups > 1 and not one.mixes:
-            with code.loop(0, one.groups) as group:
-                inputs = code.mul(group.counter, one.inputs)
-                sources = [code.at(source, inputs, one.kind) for source in sources]
-                first = code.mul(group.counter, one.channels)
-                window, target = (code.at(each, first, one.kind) for each in ("%w", target))
-                self._channels(sources, window, target, one.channels, zeros)
+        code, layer = self.code, self.layer
+        start = code.sub(code.mul(pixel, layer.columns.stride), layer.columns.before)
+        sources = [code.at(source, code.mul(start, layer.x[2]), layer.kind) for source in self.sources]
+        target = code.at(target, code.mul(pixel, layer.y[2]), layer.kind)
+        if layer.groups > 1 and not layer.mixes:
+            with code.loop(0, layer.groups) as group:
+                inputs = code.mul(group.counter, layer.inputs)
+                sources = [code.at(source, inputs, layer.kind) for source in sources]
+                first = code.mul(group.counter, layer.channels)
+                window, target = (code.at(each, first, layer.kind) for each in ("%w", target))
+                self._channels(sources, window, target, layer.channels, zeros)
             return
-        self._channels(sources, "%w", target, one.channels * one.groups, zeros)
+        self._channels(sources, "%w", target, layer.channels * layer.groups, zeros)
 
     def _channels(
         self,
@@ -172,18 +172,18 @@ class _Row:
         zeros: frozenset[tuple[int, int]],
     ) -> None:
         """Emit the loop over vectors of channels that depend on the same inputs, or on those before them."""
-        code, one = self.code, self.layer
-        width = one.lanes * one.vectors
+        code, layer = self.code, self.layer
+        width = layer.lanes * layer.vectors
         with code.loop(0, channels, width) as loop:
             last = channels - width
             channel = code.min(loop.counter, last) if channels % width else loop.counter
-            if not one.inputs or one.mixes:
-                sources = [code.at(source, channel, one.kind) for source in sources]
-            place = code.mul(loop.counter, one.products) if one.rotates else channel
-            window, target = code.at(window, place, one.kind), code.at(target, channel, one.kind)
-            if one.rotates:
+            if not layer.inputs or layer.mixes:
+                sources = [code.at(source, channel, layer.kind) for source in sources]
+            place = code.mul(loop.counter, layer.products) if layer.rotates else channel
+            window, target = code.at(window, place, layer.kind), code.at(target, channel, layer.kind)
+            if layer.rotates:
                 self._rotated(sources, window, target, zeros)
-            elif one.groups > 1 and not one.mixes:
+            elif layer.groups > 1 and not layer.mixes:
                 self._inputs(sources, window, target, zeros)
             else:
                 self._products(sources, window, target, zeros)
@@ -192,19 +192,19 @@ class _Row:
         self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
     ) -> None:
         """Emit the results of vectors of channels of a group, for all pixels of a block."""
-        code, one = self.code, self.layer
-        vectors = [number * one.lanes for number in range(one.vectors)]
-        numbers = list(product_of(range(one.pixels), vectors))
-        with code.loop(0, one.inputs, carried=[(self.zero, self.vector)] * len(numbers)) as loop:
-            places = [code.at(source, loop.counter, one.kind) for source in sources]
-            weights = code.at(window, code.mul(loop.counter, one.w[2]), one.kind)
+        code, layer = self.code, self.layer
+        vectors = [number * layer.lanes for number in range(layer.vectors)]
+        numbers = list(product_of(range(layer.pixels), vectors))
+        with code.loop(0, layer.inputs, carried=[(self.zero, self.vector)] * len(numbers)) as loop:
+            places = [code.at(source, loop.counter, layer.kind) for source in sources]
+            weights = code.at(window, code.mul(loop.counter, layer.w[2]), layer.kind)
             sums = dict(zip(numbers, loop.carried, strict=True))
-            taps = product_of(range(one.rows.taps), range(one.columns.taps), range(1))
+            taps = product_of(range(layer.rows.taps), range(layer.columns.taps), range(1))
             self._add_taps(sums, taps, places, weights, zeros)
             loop.following += sums.values()
         for (pixel, vector), total in zip(numbers, loop.results, strict=True):
-            place = code.at(target, pixel * one.y[2] + vector, one.kind)
-            code.store(total, place, self.vector, BYTES[one.kind])
+            place = code.at(target, pixel * layer.y[2] + vector, layer.kind)
+            code.store(total, place, self.vector, BYTES[layer.kind])
 
     def _rotated(
         self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
@@ -214,46 +214,46 @@ class _Row:
         A lane multiplies its input with the weights of each output of its group. Products for outputs that
         are equally far from the input are summed in one vector, which is rotated when all taps are added.
         """
-        code, one = self.code, self.layer
-        apart = range(one.inputs)
-        sums = {(pixel, distance): self.zero for pixel in range(one.pixels) for distance in apart}
-        for row, tap in product_of(range(one.rows.taps), range(one.columns.taps)):
+        code, layer = self.code, self.layer
+        apart = range(layer.inputs)
+        sums = {(pixel, distance): self.zero for pixel in range(layer.pixels) for distance in apart}
+        for row, tap in product_of(range(layer.rows.taps), range(layer.columns.taps)):
             values: list[Name] = []
-            for pixel in range(one.pixels):
-                column = pixel * one.columns.stride + tap * one.columns.dilation
+            for pixel in range(layer.pixels):
+                column = pixel * layer.columns.stride + tap * layer.columns.dilation
                 outside = (pixel, tap) in zeros
-                values.append(self.zero if outside else self._inside(sources[row], column * one.x[2], row))
+                values.append(self.zero if outside else self._inside(sources[row], column * layer.x[2], row))
             for distance in apart:
-                number = (row * one.columns.taps + tap) * one.inputs + distance
-                weights = self._load(window, number * one.lanes)
+                number = (row * layer.columns.taps + tap) * layer.inputs + distance
+                weights = self._load(window, number * layer.lanes)
                 for pixel, value in enumerate(values):
                     sums[pixel, distance] = self._add(sums[pixel, distance], value, weights)
-        for pixel in range(one.pixels):
+        for pixel in range(layer.pixels):
             total = sums[pixel, 0]
             for distance in apart[1:]:
-                rotated = shuffled(code, sums[pixel, distance], one.sources(-distance), self.vector)
+                rotated = shuffled(code, sums[pixel, distance], layer.sources(-distance), self.vector)
                 total = code.op(f"arith.addf {total}, {rotated} : {self.vector}")
-            code.store(total, code.at(target, pixel * one.y[2], one.kind), self.vector, BYTES[one.kind])
+            code.store(total, code.at(target, pixel * layer.y[2], layer.kind), self.vector, BYTES[layer.kind])
 
     def _inside(self, source: Name, offset: int, row: int) -> Name:
         """A vector of the image; zeros outside."""
-        values, one = self._load(source, offset), self.layer
+        values, layer = self._load(source, offset), self.layer
         if not self.masks:
             return values
-        kinds = f"vector<{one.lanes}xi1>, {self.vector}"
+        kinds = f"vector<{layer.lanes}xi1>, {self.vector}"
         return self.code.op(f"arith.select {self.masks[row]}, {values}, {self.zero} : {kinds}")
 
     def _products(
         self, sources: list[Name], window: Name, target: Name, zeros: frozenset[tuple[int, int]]
     ) -> None:
         """Emit the results of some vectors of channels, for all pixels of a block."""
-        code, one = self.code, self.layer
-        vectors = [number * one.lanes for number in range(one.vectors)]
-        sums = {(pixel, vector): self.zero for pixel in range(one.pixels) for vector in vectors}
-        self._add_taps(sums, one.taps(), sources, window, zeros)
+        code, layer = self.code, self.layer
+        vectors = [number * layer.lanes for number in range(layer.vectors)]
+        sums = {(pixel, vector): self.zero for pixel in range(layer.pixels) for vector in vectors}
+        self._add_taps(sums, layer.taps(), sources, window, zeros)
         for (pixel, vector), total in sums.items():
-            place = code.at(target, pixel * one.y[2] + vector, one.kind)
-            code.store(total, place, self.vector, BYTES[one.kind])
+            place = code.at(target, pixel * layer.y[2] + vector, layer.kind)
+            code.store(total, place, self.vector, BYTES[layer.kind])
 
     def _add_taps(
         self,
@@ -264,37 +264,37 @@ class _Row:
         zeros: frozenset[tuple[int, int]],
     ) -> None:
         """Add the products of ``taps`` to the ``sums`` of pixels and vectors of channels."""
-        one = self.layer
-        vectors = [number * one.lanes for number in range(one.vectors)]
+        layer = self.layer
+        vectors = [number * layer.lanes for number in range(layer.vectors)]
         read: dict[tuple[int, int, int], Name] = {}
         for row, tap, channel in taps:
-            start = row * one.w[0] + tap * one.w[1] + channel * one.w[2]
+            start = row * layer.w[0] + tap * layer.w[1] + channel * layer.w[2]
             weights = {vector: self._load(window, start + vector) for vector in vectors}
-            for pixel in range(one.pixels):
-                column = pixel * one.columns.stride + tap * one.columns.dilation
+            for pixel in range(layer.pixels):
+                column = pixel * layer.columns.stride + tap * layer.columns.dilation
                 place = row, column, channel
                 if (pixel, tap) in zeros:
                     read[place] = self.zero
                 elif place not in read:
-                    read[place] = self._image(sources[row], column * one.x[2], row, channel)
+                    read[place] = self._image(sources[row], column * layer.x[2], row, channel)
                 for vector in vectors:
                     sums[pixel, vector] = self._add(sums[pixel, vector], read[place], weights[vector])
 
     def _image(self, source: Name, offset: int, row: int, channel: int) -> Name:
         """A vector of the image, or a copy of an element for each lane that depends on it; zeros outside."""
-        one, code = self.layer, self.code
-        if one.inputs and not one.mixes:
-            place = code.at(source, offset + channel * one.x[3], one.kind)
-            element = code.load(place, one.kind, BYTES[one.kind])
-            values = spread(code, element, one.kind, one.lanes)
+        layer, code = self.layer, self.code
+        if layer.inputs and not layer.mixes:
+            place = code.at(source, offset + channel * layer.x[3], layer.kind)
+            element = code.load(place, layer.kind, BYTES[layer.kind])
+            values = spread(code, element, layer.kind, layer.lanes)
         else:
             values = self._load(source, offset)
-        if one.mixes:
-            lanes = [lane // one.inputs * one.inputs + channel for lane in range(one.lanes)]
+        if layer.mixes:
+            lanes = [lane // layer.inputs * layer.inputs + channel for lane in range(layer.lanes)]
             values = code.op(f"llvm.shufflevector {values}, {values} {lanes} : {self.vector}")
         if not self.masks:
             return values
-        kinds = f"vector<{one.lanes}xi1>, {self.vector}"
+        kinds = f"vector<{layer.lanes}xi1>, {self.vector}"
         return code.op(f"arith.select {self.masks[row]}, {values}, {self.zero} : {kinds}")
 
     def _load(self, base: Name, offset: int) -> Name:
@@ -315,35 +315,39 @@ def shuffled(code: Code, value: Name, lanes: list[int], kind: str) -> Name:
     return code.op(f"llvm.shufflevector {value}, {value} {lanes} : {kind}")
 
 
-def rotated_window(one: Layer, name: str) -> str:
+def rotated_window(layer: Layer, name: str) -> str:
     """``(w, to)``: the weights of vectors of channels, by tap and distance of input and output in the group.
 
     Lane ``i`` of a vector of distance ``d`` has the weight of input ``i`` for output ``i + d``, both modulo
     the size of a group.
     """
     code = Code(name, [("w", _POINTER), ("to", _POINTER)])
-    vector, channels, width = f"vector<{one.lanes}x{one.kind}>", one.channels * one.groups, BYTES[one.kind]
-    with code.loop(0, channels, one.lanes) as loop:
-        channel = code.min(loop.counter, channels - one.lanes)
-        target = code.at("%to", code.mul(loop.counter, one.products), one.kind)
-        with code.loop(0, one.rows.taps) as row, code.loop(0, one.columns.taps) as tap:
-            start = code.add(code.mul(row.counter, one.w[0]), code.mul(tap.counter, one.w[1]))
-            first = code.at("%w", code.add(start, channel), one.kind)
-            number = code.add(code.mul(row.counter, one.columns.taps), tap.counter)
-            place = code.at(target, code.mul(number, one.inputs * one.lanes), one.kind)
+    vector, channels, width = (
+        f"vector<{layer.lanes}x{layer.kind}>",
+        layer.channels * layer.groups,
+        BYTES[layer.kind],
+    )
+    with code.loop(0, channels, layer.lanes) as loop:
+        channel = code.min(loop.counter, channels - layer.lanes)
+        target = code.at("%to", code.mul(loop.counter, layer.products), layer.kind)
+        with code.loop(0, layer.rows.taps) as row, code.loop(0, layer.columns.taps) as tap:
+            start = code.add(code.mul(row.counter, layer.w[0]), code.mul(tap.counter, layer.w[1]))
+            first = code.at("%w", code.add(start, channel), layer.kind)
+            number = code.add(code.mul(row.counter, layer.columns.taps), tap.counter)
+            place = code.at(target, code.mul(number, layer.inputs * layer.lanes), layer.kind)
             rows = [
-                code.load(code.at(first, entry * one.w[2], one.kind), vector, width)
-                for entry in range(one.inputs)
+                code.load(code.at(first, entry * layer.w[2], layer.kind), vector, width)
+                for entry in range(layer.inputs)
             ]
-            for distance in range(one.inputs):
+            for distance in range(layer.inputs):
                 values = rows[0]
                 for entry, weights in enumerate(rows):
                     lanes = [
-                        one.lanes + source if lane % one.inputs == entry else lane
-                        for lane, source in enumerate(one.sources(distance))
+                        layer.lanes + source if lane % layer.inputs == entry else lane
+                        for lane, source in enumerate(layer.sources(distance))
                     ]
                     if not entry:
-                        lanes = one.sources(distance)
+                        lanes = layer.sources(distance)
                     values = code.op(f"llvm.shufflevector {values}, {weights} {lanes} : {vector}")
-                code.store(values, code.at(place, distance * one.lanes, one.kind), vector, width)
+                code.store(values, code.at(place, distance * layer.lanes, layer.kind), vector, width)
     return code.text()

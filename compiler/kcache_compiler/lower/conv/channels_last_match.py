@@ -131,8 +131,8 @@ class Layer:
     @property
     def vectors(self) -> int:
         """Vectors of channels of a block: two of groups only if a row has few pixels, and so few sums."""
-        one = self.groups > 1 and self.columns.results > PIXELS // 2
-        return 2 if self.inputs and not one and self.channels >= 2 * self.lanes else 1
+        single = self.groups > 1 and self.columns.results > PIXELS // 2
+        return 2 if self.inputs and not single and self.channels >= 2 * self.lanes else 1
 
     def zeros(self, start: int) -> frozenset[tuple[int, int]]:
         """The pixels of a block, each with the taps of the row that read zeros."""

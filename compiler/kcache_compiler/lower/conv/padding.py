@@ -80,9 +80,9 @@ def with_padding(launches: Sequence[Planned], includes: Callable[[Sequence[mlir.
     results: list[Planned] = []
     for planned in launches:
         before = results[-2:]
-        generics = [generic for one in before for generic in one.generics]
+        generics = [generic for chain in before for generic in chain.generics]
         generics += planned.generics
-        if [len(one.generics) for one in before] == [1, 1] and includes(generics):
+        if [len(chain.generics) for chain in before] == [1, 1] and includes(generics):
             parts = [*before, *(planned.parts or [planned])]
             results[-2:] = [replace(planned, generics=generics, parts=parts)]
         else:

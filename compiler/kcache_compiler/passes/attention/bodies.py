@@ -44,7 +44,9 @@ def elementwise(value: mlir.Value) -> Generic | None:
     generic = _generic(value)
     if generic is None or not generic.parallel or not mlir.is_identity(generic.maps[-1]):
         return None
-    reads = any(mlir.is_tensor(one.type) for one in generic.inputs) or mlir.named(generic.op, "linalg.index")
+    reads = any(mlir.is_tensor(operand.type) for operand in generic.inputs) or mlir.named(
+        generic.op, "linalg.index"
+    )
     return generic if reads and not list(generic.body.arguments[-1].uses) else None
 
 

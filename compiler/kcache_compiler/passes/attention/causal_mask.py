@@ -154,7 +154,7 @@ class Reader:
     def _inside(self, generic: Generic, axes: Axes, argument: mlir.Value) -> tuple[Generic, Axes] | None:
         """The elementwise operation that makes an argument, and which axes its loops walk."""
         arguments = list(generic.body.arguments)[: len(generic.inputs)]
-        number = next((k for k, one in enumerate(arguments) if one == argument), None)
+        number = next((k for k, candidate in enumerate(arguments) if candidate == argument), None)
         owner = None if number is None else mlir.defining(generic.inputs[number])
         if (
             number is None

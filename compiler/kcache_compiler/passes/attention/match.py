@@ -29,8 +29,14 @@ from kcache_compiler.shapes.recovery import RecoveredSizes
 #: Operations of a body that may be computed again for each score, and how many.
 CHEAP = frozenset(
     ["linalg.index", "linalg.yield"]
-    + [f"arith.{one}" for one in ("constant", "index_cast", "cmpi", "cmpf", "select", "andi", "ori", "xori")]
-    + [f"arith.{one}" for one in ("addi", "subi", "addf", "subf", "mulf", "negf", "extf", "extui", "uitofp")]
+    + [
+        f"arith.{name}"
+        for name in ("constant", "index_cast", "cmpi", "cmpf", "select", "andi", "ori", "xori")
+    ]
+    + [
+        f"arith.{name}"
+        for name in ("addi", "subi", "addf", "subf", "mulf", "negf", "extf", "extui", "uitofp")
+    ]
 )
 CHEAP_LIMIT = 10
 #: Operations of a body that may follow on the result.
@@ -64,7 +70,7 @@ class Match:
         raised = need(combined(top, "arith.maximumf"))
         need(result.term(top, raised) == expected and fill_value(top.outputs[0]) == NEGATIVE_INFINITY)
         result.add("scores", scores.op)
-        need(all(fill_value(one.outputs[0]) == 0 for one in (scores, self.mixed)))
+        need(all(fill_value(generic.outputs[0]) == 0 for generic in (scores, self.mixed)))
         result.add("top", top.op)
         result.add("weights", weights.op)
         if quotient:
@@ -174,7 +180,7 @@ class Match:
 
     def _absorb(self, readers: list[Generic]) -> None:
         """What computes the scores that are compared, and cheap producers of masks."""
-        waiting = [one for reader in readers for one in reader.inputs]
+        waiting = [operand for reader in readers for operand in reader.inputs]
         while waiting:
             value = waiting.pop()
             generic = elementwise(value)
@@ -196,7 +202,7 @@ class Match:
 
     def _prepared(self) -> None:
         """Operands of the scores that are only widened or multiplied by a number, values that are widened."""
-        values = [one for one in self.mixed.inputs if one != self.operand]
+        values = [value for value in self.mixed.inputs if value != self.operand]
         for operand in [*self.found.scores.inputs, *values]:
             generic = elementwise(operand)
             if generic is None or len(list(mlir.uses(operand))) != 1 or generic.op in self.found.members:
@@ -219,7 +225,7 @@ class Match:
             if generic is None or not plain(generic) or generic.op in self.found.members:
                 break
             names = [mlir.name_of(op) for op in mlir.walk(generic.op)[1:]]
-            numbers = [number for number, one in enumerate(generic.inputs) if one == value]
+            numbers = [number for number, operand in enumerate(generic.inputs) if operand == value]
             if (
                 len(names) > TAIL_LIMIT
                 or len(numbers) != 1

@@ -22,8 +22,8 @@ def fold_scales(body: mlir.Block, bound: set[mlir.Value]) -> None:
 
     A scale stays where it is if something else reads what is scaled. Scaled weights are added to ``bound``.
     """
-    found = [weighted(op, bound) for op in mlir.operations(body)]
-    for linear in found:
+    scales = [weighted(op, bound) for op in mlir.operations(body)]
+    for linear in scales:
         if linear is not None:
             _fold_outputs(_fold_inputs(linear, bound), bound)
 

@@ -69,13 +69,13 @@ def _duplicate_read_values(main: mlir.Op, constants: bool) -> None:
     """Give ``READERS`` readers each of a constant, an argument or what says a size one of their own; or of
     ``constants`` and arguments alone.
     """
-    for given in mlir.named(main, *(_GIVEN[:2] if constants else _GIVEN)):
-        if not mlir.is_tensor(given.results[0].type) or "writable" in given.attributes:
+    for source in mlir.named(main, *(_GIVEN[:2] if constants else _GIVEN)):
+        if not mlir.is_tensor(source.results[0].type) or "writable" in source.attributes:
             continue
-        readers = list(mlir.uses(given.results[0]))[::-1]
+        readers = list(mlir.uses(source.results[0]))[::-1]
         for start in range(READERS, len(readers), READERS):
-            with mlir.after(given):
-                again = mlir.clone(given).results[0]
+            with mlir.after(source):
+                again = mlir.clone(source).results[0]
             for reader, number in readers[start : start + READERS]:
                 reader.operands[number] = again
 

@@ -102,16 +102,16 @@ def _compute_in_part(copy: mlir.Op, body: mlir.Block) -> None:
     if not all(access.is_known for access in (*own, *others)):
         return
     touching = [access for access in others if access.op != copy and _overlap(access.box, _box(view))]
-    if any(access.op == one.op for access in touching for one in own):
+    if any(access.op == write.op for access in touching for write in own):
         return
     before = [access for access in touching if mlir.comes_before(access.op, copy)]
-    if any(mlir.comes_before(one.op, access.op) for access in before for one in own):
+    if any(mlir.comes_before(write.op, access.op) for access in before for write in own):
         return
     writes = [access for access in touching if access.writes and mlir.comes_before(copy, access.op)]
-    if any(mlir.comes_before(access.op, one.op) for access in writes for one in own):
+    if any(mlir.comes_before(access.op, write.op) for access in writes for write in own):
         return
-    updates = [one for one in own if one.writes and mlir.comes_before(copy, one.op)]
-    if any(mlir.comes_before(one.op, access.op) for access in touching for one in updates):
+    updates = [access for access in own if access.writes and mlir.comes_before(copy, access.op)]
+    if any(mlir.comes_before(update.op, access.op) for access in touching for update in updates):
         return
     _replace(copy, view)
 
@@ -125,10 +125,10 @@ def _accesses(buffer: mlir.Value, body: mlir.Block, box: Box | None = None) -> I
             yield _Access(mlir.within_block(user, body), user, buffer, box)
 
 
-def _overlap(one: Box | None, other: Box) -> bool:
-    if one is None:
+def _overlap(part: Box | None, other: Box) -> bool:
+    if part is None:
         return True
-    pairs = zip(*one, *other, strict=True)
+    pairs = zip(*part, *other, strict=True)
     return all(first < second + length and second < first + size for first, size, second, length in pairs)
 
 

@@ -60,13 +60,13 @@ class Forms:
         if not self._long:
             return _form_of(op)
         text = mlir.local_text(op)
-        given: list[mlir.Value] = []
+        values: list[mlir.Value] = []
         if mlir.unknown_values(text) != len(op.operands):
-            given = mlir.outside_values(op)
-        owners = [owner for value in given if (owner := mlir.defining(value)) is not None]
+            values = mlir.outside_values(op)
+        owners = [owner for value in values if (owner := mlir.defining(value)) is not None]
         if any(mlir.name_of(owner) == "linalg.generic" for owner in owners):
             return _form_of(op)
-        key = (text, tuple(given))
+        key = (text, tuple(values))
         form = self._read.get(key)
         if form is None:
             form = self._read[key] = _form_of(op)

@@ -58,7 +58,9 @@ class Cuts:
 
     def __post_init__(self) -> None:
         self._place = {
-            result: position for position, one in enumerate(self.generics) for result in one.op.results
+            result: position
+            for position, generic in enumerate(self.generics)
+            for result in generic.op.results
         }
         for chain in self._chains():
             self._before.update(zip(chain[1:], chain, strict=False))
@@ -105,7 +107,7 @@ class Cuts:
                 depth[following], before[following] = depth[position] + 1, position
         chains: list[list[int]] = []
         taken: set[int] = set()
-        for position in sorted(range(len(depth)), key=lambda one: -depth[one]):
+        for position in sorted(range(len(depth)), key=lambda index: -depth[index]):
             if depth[position] < LONG or position in taken:
                 continue
             chain = [position]

@@ -183,7 +183,9 @@ class _Fusion:
         That is so of a few simple operations on one element of equal rank, when every reader takes each once.
         """
         limits = self._limits
-        own, replaced_uses = (one.inputs.count(value) + one.outputs.count(value) for one in (consumer, start))
+        own, replaced_uses = (
+            operation.inputs.count(value) + operation.outputs.count(value) for operation in (consumer, start)
+        )
         some = itertools.islice(mlir.uses(value), limits.users + 1 + replaced_uses)
         others = [user for user, _ in some if user != start.op]
         if len(others) + own <= 1:
@@ -230,7 +232,7 @@ class _Fusion:
 
 def _reads_once(reader: Known, value: mlir.Value) -> bool:
     pairs = zip(reader.form.maps, reader.inputs, strict=False)
-    maps = [entry for entry, given in pairs if given == value]
+    maps = [entry for entry, operand in pairs if operand == value]
     return bool(maps) and all(mlir.is_permutation(entry) for entry in maps)
 
 
@@ -250,10 +252,10 @@ def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
         ).operation
     block = mlir.new_block(fused, 0, [mlir.element_of(value.type) for value in [*inputs, *consumer.outputs]])
     arguments = list(block.arguments)
-    given, own = mlir.block_of(producer.op), mlir.block_of(consumer.op)
+    producer_block, own = mlir.block_of(producer.op), mlir.block_of(consumer.op)
     with mlir.at_end(block):
-        inner = dict(zip(given.arguments, arguments[len(kept) : len(inputs)], strict=False))
-        computed = inline_body(given, inner, lambda axis: _index(through, axis))[0]
+        inner = dict(zip(producer_block.arguments, arguments[len(kept) : len(inputs)], strict=False))
+        computed = inline_body(producer_block, inner, lambda axis: _index(through, axis))[0]
         outer: dict[mlir.Value, mlir.Value] = {own.arguments[number]: computed}
         for position, argument in zip(kept, arguments, strict=False):
             outer[own.arguments[position]] = argument

@@ -60,8 +60,8 @@ def _way(compare: mlir.Op) -> str:
 
 def _stated(compare: mlir.Op) -> str:
     """``TOTALORDER`` where it is asked for, else nothing."""
-    given = str(compare.attributes["compare_type"]) if "compare_type" in compare.attributes else ""
-    return "TOTALORDER" if "TOTALORDER" in given else ""
+    stated = str(compare.attributes["compare_type"]) if "compare_type" in compare.attributes else ""
+    return "TOTALORDER" if "TOTALORDER" in stated else ""
 
 
 def _ask(direction: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
@@ -134,15 +134,15 @@ def _mirrored(block: mlir.Block, left: mlir.Value, right: mlir.Value) -> set[int
         if left in positions and right in positions and positions[left] ^ 1 == positions[right]:
             return {positions[left] % 2}
         return None
-    one, other = mlir.defining(left), mlir.defining(right)
-    if one is None or other is None or mlir.name_of(one) != mlir.name_of(other):
+    first, other = mlir.defining(left), mlir.defining(right)
+    if first is None or other is None or mlir.name_of(first) != mlir.name_of(other):
         return None
-    same = mlir.attributes_text(one) == mlir.attributes_text(other)
-    single = len(one.results) == len(other.results) == 1 and len(one.operands) == len(other.operands)
-    if not same or not single or mlir.blocks_of(one) or left.type != right.type:
+    same = mlir.attributes_text(first) == mlir.attributes_text(other)
+    single = len(first.results) == len(other.results) == 1 and len(first.operands) == len(other.operands)
+    if not same or not single or mlir.blocks_of(first) or left.type != right.type:
         return None
     results: set[int] = set()
-    for a, b in zip(one.operands, other.operands, strict=True):
+    for a, b in zip(first.operands, other.operands, strict=True):
         below = _mirrored(block, a, b)
         if below is None:
             return None

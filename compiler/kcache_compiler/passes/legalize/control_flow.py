@@ -125,8 +125,8 @@ def _choose_elements(choice: mlir.Op) -> None:
 def _forward_all(loop: mlir.Op) -> mlir.Op:
     """The loop with every carried tensor passed on to its body; dead ones are not yet."""
     carried, condition = list(mlir.block_of(loop).arguments), mlir.last(mlir.block_of(loop))
-    given = set(list(condition.operands)[1:])
-    missing = [value for value in carried if mlir.is_tensor(value.type) and value not in given]
+    forwarded = set(list(condition.operands)[1:])
+    missing = [value for value in carried if mlir.is_tensor(value.type) and value not in forwarded]
     if not missing:
         return loop
     types = [*(result.type for result in loop.results), *(value.type for value in missing)]
@@ -194,12 +194,14 @@ def drop_dynamic_branch_layouts(module: mlir.Module) -> None:
         regions = range(len(branches.operation.regions))
         yields = [mlir.last(mlir.block_of(branches, number)) for number in regions]
         for position, result in enumerate(branches.results):
-            sources = [_uncast(one.operands[position]) for one in yields if len(one.operands)]
+            sources = [
+                _uncast(terminator.operands[position]) for terminator in yields if len(terminator.operands)
+            ]
             kinds = {str(source.type) for source in sources}
             if not mlir.is_memref(result.type) or len(kinds) != 1 or "strided" in kinds.pop():
                 continue
-            for one, source in zip(yields, sources, strict=True):
-                one.operands[position] = source
+            for yield_op, source in zip(yields, sources, strict=True):
+                yield_op.operands[position] = source
             result.set_type(sources[0].type)
 
 

@@ -78,8 +78,8 @@ def _is_maximum(generic: mlir.Op, most: int, element: mlir.Value) -> bool:
 class _Same:
     """Whether values in the bodies of two operations are the same at the same place of both."""
 
-    def __init__(self, one: mlir.Op, other: mlir.Op) -> None:
-        self.operations = (one, other)
+    def __init__(self, first: mlir.Op, other: mlir.Op) -> None:
+        self.operations = (first, other)
         self.arguments = [list(mlir.block_of(op).arguments) for op in self.operations]
         self.maps = [mlir.indexing_maps(op) for op in self.operations]
         #: They read the same elements of something: the axes of the operations are the same.
@@ -105,27 +105,29 @@ class _Same:
             return False
         return self._computed(result[0], result[1])
 
-    def _read(self, one: int, other: int) -> bool:
+    def _read(self, first: int, other: int) -> bool:
         """The arguments are elements of the same operand, at the same place."""
-        self.plain |= mlir.is_identity(self.maps[0][one])
-        alike = self.operations[0].operands[one] == self.operations[1].operands[other]
-        return alike and self.maps[0][one] == self.maps[1][other]
+        self.plain |= mlir.is_identity(self.maps[0][first])
+        alike = self.operations[0].operands[first] == self.operations[1].operands[other]
+        return alike and self.maps[0][first] == self.maps[1][other]
 
-    def _computed(self, one: mlir.Op, other: mlir.Op) -> bool:
-        if mlir.name_of(one) != mlir.name_of(other) or mlir.has_regions(one):
+    def _computed(self, first: mlir.Op, other: mlir.Op) -> bool:
+        if mlir.name_of(first) != mlir.name_of(other) or mlir.has_regions(first):
             return False
-        if mlir.name_of(one) in ("arith.mulf", "math.fma") and not self._is_exact(one):
+        if mlir.name_of(first) in ("arith.mulf", "math.fma") and not self._is_exact(first):
             return False  # with what it is added to it may be rounded once, in one of the two
-        pairs = zip(one.operands, other.operands, strict=True)
-        return mlir.attributes_text(one) == mlir.attributes_text(other) and all(self(a, b) for a, b in pairs)
+        pairs = zip(first.operands, other.operands, strict=True)
+        return mlir.attributes_text(first) == mlir.attributes_text(other) and all(
+            self(a, b) for a, b in pairs
+        )
 
     def _is_exact(self, multiplication: mlir.Op) -> bool:
         """A factor is a power of two."""
         for factor in multiplication.operands:
-            given = factor
+            factored = factor
             if factor in self.arguments[0]:
-                given = self.operations[0].operands[self.arguments[0].index(factor)]
-            if mlir.defining(given) is not None and (number := mlir.constant_float(given)):
+                factored = self.operations[0].operands[self.arguments[0].index(factor)]
+            if mlir.defining(factored) is not None and (number := mlir.constant_float(factored)):
                 return mlir.name_of(multiplication) == "arith.mulf" and abs(math.frexp(number)[0]) == 0.5
         return False
 
@@ -177,25 +179,25 @@ class _Body:
     def times(self, product: mlir.Op, x: mlir.Value) -> float | None:
         """The constant by which ``product`` multiplies ``x``."""
         first, second = product.operands
-        for one, other in ((first, second), (second, first)):
-            if self._same(one, x):
+        for factor, other in ((first, second), (second, first)):
+            if self._same(factor, x):
                 return self._constant(other)
         return None
 
-    def _same(self, one: mlir.Value, other: mlir.Value, depth: int = _DEPTH) -> bool:
+    def _same(self, left: mlir.Value, other: mlir.Value, depth: int = _DEPTH) -> bool:
         """Equal operations of equal operands: fusion writes a cheap one again for each that reads it."""
-        if one == other:
+        if left == other:
             return True
-        if one in self.arguments and other in self.arguments:
-            a, b = self.arguments.index(one), self.arguments.index(other)
+        if left in self.arguments and other in self.arguments:
+            a, b = self.arguments.index(left), self.arguments.index(other)
             return self.operands[a] == self.operands[b] and self.maps[a] == self.maps[b]
-        first, second = mlir.defining(one), mlir.defining(other)
+        first, second = mlir.defining(left), mlir.defining(other)
         if first is None or second is None or not depth or not mlir.name_of(first).startswith("arith."):
             return False
         texts = [mlir.attributes_text(op) for op in (first, second)]
         alike = mlir.name_of(first) == mlir.name_of(second) and texts[0] == texts[1]
         pairs = list(zip(first.operands, second.operands, strict=False))
-        return alike and one.type == other.type and all(self._same(a, b, depth - 1) for a, b in pairs)
+        return alike and left.type == other.type and all(self._same(a, b, depth - 1) for a, b in pairs)
 
     def _constant(self, value: mlir.Value) -> float | None:
         if value in self.arguments:

@@ -86,12 +86,12 @@ def turn(x: Expr, full: bool) -> Turn:
 
 def lgamma_sum(a: Expr, negative: Expr | None, p: Precision) -> Pair:
     """log gamma(a) of positive ``a``; where ``negative``, log gamma(1 + a) for a < 1."""
-    low, one, three = a < 1.0, a < 2.0, a >= 3.0
+    low, below_two, three = a < 1.0, a < 2.0, a >= 3.0
     middle = a - 1.0
-    u = select(low, a, select(one, middle, middle - 1.0))
+    u = select(low, a, select(below_two, middle, middle - 1.0))
     v = u - 1.0
     polynomial = u * v * horner(u - 0.5, p.lgamma)
-    argument = select(three, a, select(low, a, select(one, a.like(1.0), middle)))
+    argument = select(three, a, select(low, a, select(below_two, a.like(1.0), middle)))
     factor = select(three, a - 0.5, select(low, a.like(-1.0), 1.0))
     if negative is not None:
         factor = select(low & negative, a.like(0.0), factor)
@@ -136,15 +136,15 @@ def _digamma(x: Expr, p: Precision) -> Expr:
     """Where x is negative, digamma(1 + a) + pi cot(pi a), a = -x."""
     a = absolute(x)
     negative = x < 0.0
-    low, one, three = a < 1.0, a < 2.0, a >= 3.0
+    low, below_two, three = a < 1.0, a < 2.0, a >= 3.0
     zero, tail = c.DIGAMMA_ZERO
-    y = select(low | one, a, a - 1.0)
+    y = select(low | below_two, a, a - 1.0)
     root = select(low, a.like(zero - 1.0), zero)
     near = ((y - root) - tail) * horner(select(low, a - 0.5, y - 1.5), p.digamma)
     w = 1.0 / a
     # digamma(a) on the positive side: -1/a below 1, +1/(a-1) on [2, 3); digamma(1+a) has 1/a more.
-    step = 1.0 / select(low, a, select(one, a.like(1.0), a - 1.0))
-    shift = select(low, -step, select(one, a.like(0.0), step))
+    step = 1.0 / select(low, a, select(below_two, a.like(1.0), a - 1.0))
+    shift = select(low, -step, select(below_two, a.like(0.0), step))
     shift = select(negative, select(low, a.like(0.0), shift + w), shift)
     square = w * w
     half = select(negative, w * 0.5, w * -0.5)

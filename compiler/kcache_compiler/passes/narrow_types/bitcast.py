@@ -74,11 +74,11 @@ def _packed(units: mlir.Value, bits: int, count: int) -> mlir.Value:
         begin, end = [0] * len(sizes), [*sizes]
         begin[-1], end[-1] = position, position + 1
         steps = _ints([1] * len(sizes))
-        given = str(mlir.element_type(units.type))
+        element = str(mlir.element_type(units.type))
         cut = mlir.value(
             "stablehlo.slice",
             [units],
-            like(part, given),
+            like(part, element),
             start_indices=_ints(begin),
             limit_indices=_ints(end),
             strides=steps,

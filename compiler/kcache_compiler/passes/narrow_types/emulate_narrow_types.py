@@ -135,7 +135,7 @@ class _Rewriting:
         if not any(small(argument.type) for argument in old):
             return
         self.blocks.append((block, len(old)))
-        new = [block.add_argument(_form(one.type, wide), mlir.unknown_location()) for one in old]
+        new = [block.add_argument(_form(argument.type, wide), mlir.unknown_location()) for argument in old]
         for before, after in zip(old, new, strict=True):
             element = small(before.type)
             if not element:
@@ -312,12 +312,12 @@ def _shifted(operands: list[mlir.Value], byte: mlir.Value, element: str) -> mlir
     return wrapped(moved if moved.type == kind else mlir.value("stablehlo.convert", [moved], kind), element)
 
 
-def _received(given: mlir.Value, element: str) -> mlir.Value:
+def _received(value: mlir.Value, element: str) -> mlir.Value:
     """Of a byte of a caller only the bits of the element are read."""
     if element in INTEGERS:
-        return wrapped(given, element)
+        return wrapped(value, element)
     bits = width(element)
-    return given if bits == 8 else apply(codec.low_bits, [given], "i8", bits, "i8")
+    return value if bits == 8 else apply(codec.low_bits, [value], "i8", bits, "i8")
 
 
 def _given_back(result: mlir.Value, element: str) -> mlir.Value:
@@ -370,8 +370,8 @@ def _check_combined(op: mlir.Op) -> None:
     results = [str(mlir.element_type(result.type)) for result in op.results]
     for block in mlir.blocks_of(op):
         arguments = [argument.type for argument in block.arguments if not small(argument.type)]
-        given = {str(mlir.element_type(kind)) for kind in arguments}
-        if not given <= {*results, *(str(mlir.element_type(operand.type)) for operand in operands)}:
+        elements = {str(mlir.element_type(kind)) for kind in arguments}
+        if not elements <= {*results, *(str(mlir.element_type(operand.type)) for operand in operands)}:
             raise UnsupportedOp(
                 mlir.name_of(op), "a body of another type than its operands", mlir.location_of(op)
             )

@@ -154,10 +154,14 @@ def _keep_row_differences(generic: mlir.Op) -> None:
         if mlir.name_of(op) != "arith.subf":
             continue
         pair = [mlir.defining(operand) for operand in op.operands]
-        widened = [one for one in pair if one is not None and mlir.name_of(one) == "arith.extf"]
-        if len(widened) == 2 and any(one.operands[0] in rows for one in widened):
-            for one in widened:
-                one.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
+        widened = [
+            operation
+            for operation in pair
+            if operation is not None and mlir.name_of(operation) == "arith.extf"
+        ]
+        if len(widened) == 2 and any(operation.operands[0] in rows for operation in widened):
+            for extension in widened:
+                extension.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
 
 
 def select_as_integers(module: mlir.Module) -> None:

@@ -81,11 +81,13 @@ def _steps(user: mlir.Op) -> bool:
     if name != "linalg.generic":
         return True
     body = mlir.walk(user)[1:]
-    names = {mlir.name_of(one) for one in body}
+    names = {mlir.name_of(operation) for operation in body}
     if not names.isdisjoint(_STEPS) or (_reduces(user) and not names.isdisjoint(_COMPARES)):
         return True
     return any(
-        _STEPPING.match(str(one.attributes["callee"])) for one in body if mlir.name_of(one) == "func.call"
+        _STEPPING.match(str(operation.attributes["callee"]))
+        for operation in body
+        if mlir.name_of(operation) == "func.call"
     )
 
 
@@ -130,7 +132,9 @@ def _only_for_extremes(rounding: mlir.Op, generic: mlir.Op) -> bool:
             return False
         for extreme, _ in mlir.uses(widened.results[0]):
             others = [mlir.defining(operand) for operand in extreme.operands]
-            with_total = any(one is not None and total in list(one.operands) for one in others)
+            with_total = any(
+                operation is not None and total in list(operation.operands) for operation in others
+            )
             if mlir.name_of(extreme) not in _EXTREMES or not with_total:
                 return False
     return True

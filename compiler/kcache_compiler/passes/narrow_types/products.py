@@ -20,11 +20,11 @@ def multiplied(op: mlir.Op, operands: list[mlir.Value]) -> mlir.Value:
     ]
     expected = small(result) or str(mlir.element_type(result))
     _drop_algorithm(op, elements, expected)
-    if all(one in INTEGERS for one in elements):
+    if all(element in INTEGERS for element in elements):
         kind = carrier(expected) if expected in INTEGERS else expected
         if kind.startswith(("i", "ui")):
             return _same(op, operands, like(result, kind))
-    elif all(one in (*FLOATS, *_PLAIN) for one in (*elements, expected)):
+    elif all(element in (*FLOATS, *_PLAIN) for element in (*elements, expected)):
         wide = "f64" if "f64" in (*elements, expected) else "f32"
         factors = [_as(operand, wide) for operand in operands[:2]]
         output = _same(op, [*factors, *operands[2:]], like(result, wide))

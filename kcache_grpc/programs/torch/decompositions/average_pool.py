@@ -30,8 +30,8 @@ class _Axis(NamedTuple):
     @property
     def windows(self) -> int:
         rest = self.size + 2 * self.pad - self.window
-        found = (-(-rest // self.step) if self.up else rest // self.step) + 1
-        return found - 1 if self.up and (found - 1) * self.step >= self.size + self.pad else found
+        count = (-(-rest // self.step) if self.up else rest // self.step) + 1
+        return count - 1 if self.up and (count - 1) * self.step >= self.size + self.pad else count
 
     @property
     def behind(self) -> int:
@@ -78,6 +78,6 @@ def _avg_pool(operation: Any, rank: int) -> Any:
     return decomposed
 
 
-def _spread(given: Any, rank: int) -> list[int]:
-    numbers = [given] if isinstance(given, int) else [*given]
+def _spread(value: Any, rank: int) -> list[int]:
+    numbers = [value] if isinstance(value, int) else [*value]
     return numbers * (rank // len(numbers))

@@ -123,10 +123,10 @@ def _in_int32(operation: Any) -> Any:
             return x.clone(), torch.zeros_like(x, dtype=torch.int64)
         if x.dtype not in (torch.bool, torch.uint8):
             return NotImplemented
-        found = operation(x.to(torch.int32), *arguments, **named)
-        if isinstance(found, torch.Tensor):
-            return found if found.dtype == torch.int64 else found.to(x.dtype)
-        return found[0].to(x.dtype), found[1]
+        result = operation(x.to(torch.int32), *arguments, **named)
+        if isinstance(result, torch.Tensor):
+            return result if result.dtype == torch.int64 else result.to(x.dtype)
+        return result[0].to(x.dtype), result[1]
 
     return decomposed
 
@@ -247,8 +247,8 @@ def _transposed(
     pads = [*padding] * (len(none) // len(padding))
     whole = torch.convolution(x, weight, None, stride, none, dilation, True, none, groups)
     margins = [(-pad, behind - pad) for pad, behind in zip(pads, output_padding, strict=True)]
-    found = torch.constant_pad_nd(whole, [margin for both in reversed(margins) for margin in both])
-    return found if bias is None else found + bias.reshape(-1, *(1,) * len(none))
+    result = torch.constant_pad_nd(whole, [margin for both in reversed(margins) for margin in both])
+    return result if bias is None else result + bias.reshape(-1, *(1,) * len(none))
 
 
 def _spread(
@@ -280,14 +280,17 @@ def _max_pool2d(
     torch: Any = import_module("torch")
     if not ceil_mode or not _are_known(*x.shape[-2:]):
         return NotImplemented
-    settings = [[*one] * (2 // len(one)) for one in (kernel_size, stride or kernel_size, padding, dilation)]
-    behind = [_behind(size, *one) for size, *one in zip(x.shape[-2:], *settings, strict=True)]
+    settings = [
+        [*setting] * (2 // len(setting))
+        for setting in (kernel_size, stride or kernel_size, padding, dilation)
+    ]
+    behind = [_behind(size, *setting) for size, *setting in zip(x.shape[-2:], *settings, strict=True)]
     least = -float("inf") if x.is_floating_point() else torch.iinfo(x.dtype).min
     padded = torch.constant_pad_nd(x, [0, behind[1], 0, behind[0]], least)
-    found, places = torch.ops.aten.max_pool2d_with_indices.default(padded, *settings, False)
+    values, places = torch.ops.aten.max_pool2d_with_indices.default(padded, *settings, False)
     width = x.shape[-1]
     rows = torch.div(places, width + behind[1], rounding_mode="floor")
-    return found, places - rows * behind[1]
+    return values, places - rows * behind[1]
 
 
 def _behind(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
@@ -315,8 +318,8 @@ def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     values = torch.where(frequent, rows, greatest).amin(-1, True)
     places = torch.arange(x.shape[dim])
     indices = torch.where(frequent & ((rows == values) | rows.isnan()), places, -1).amax(-1, True)
-    found = values.movedim(-1, dim), indices.movedim(-1, dim)
-    return found if keepdim else tuple(one.squeeze(dim) for one in found)
+    results = values.movedim(-1, dim), indices.movedim(-1, dim)
+    return results if keepdim else tuple(result.squeeze(dim) for result in results)
 
 
 def _max_pool2d_backward(

@@ -47,8 +47,8 @@ def first_of(row: Any, other: Any) -> Any:
     """A decomposition, and what takes its place where it does not apply."""
 
     def decomposed(*arguments: Any, **named: Any) -> Any:
-        found = row(*arguments, **named)
-        return other(*arguments, **named) if found is NotImplemented else found
+        result = row(*arguments, **named)
+        return other(*arguments, **named) if result is NotImplemented else result
 
     return decomposed
 
@@ -198,8 +198,8 @@ def _index(x: Any, indices: Any) -> Any:
     axes = [axis for axis, _ in used]
     if axes != list(range(axes[0], axes[-1] + 1)):
         return NotImplemented
-    found = torch.broadcast_shapes(*(index.shape for _, index in used))
-    shape = (*x.shape[: axes[0]], *found, *x.shape[axes[-1] + 1 :])
+    index_shape = torch.broadcast_shapes(*(index.shape for _, index in used))
+    shape = (*x.shape[: axes[0]], *index_shape, *x.shape[axes[-1] + 1 :])
     return x.new_zeros(shape) if 0 in shape else NotImplemented
 
 

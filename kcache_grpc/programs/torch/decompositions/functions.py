@@ -70,7 +70,8 @@ def _widely(operation: Any) -> Any:
         if x.dtype not in (torch.float16, torch.bfloat16):
             return NotImplemented
         arguments = tuple(
-            one.to(torch.float32) if isinstance(one, torch.Tensor) else one for one in arguments
+            argument.to(torch.float32) if isinstance(argument, torch.Tensor) else argument
+            for argument in arguments
         )
         return operation(x.to(torch.float32), *arguments, **named).to(x.dtype)
 
@@ -114,10 +115,10 @@ def _in_the_result(x: Any, y: Any, z: Any, value: Any) -> tuple[Any, list[Any], 
     common: Any = import_module("torch._prims_common")
     kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
     _, dtype = common.elementwise_dtypes(x, y, z, type_promotion_kind=kind)
-    tensors = [one.to(dtype) for one in (x, y, z)]
+    tensors = [tensor.to(dtype) for tensor in (x, y, z)]
     if not (dtype.is_floating_point or dtype.is_complex):
         return dtype, tensors, int(value)
-    return dtype, [_wide(one) for one in tensors], value
+    return dtype, [_wide(tensor) for tensor in tensors], value
 
 
 def _isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
@@ -135,19 +136,19 @@ def _isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
 
 def _softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
     """With one product for both terms, as eager mode: two that are infinite would cancel."""
-    given, found = _wide(grad), _wide(output)
-    return ((given - (given * found).sum(dim, True)) * found).to(dtype)
+    gradient, result = _wide(grad), _wide(output)
+    return ((gradient - (gradient * result).sum(dim, True)) * result).to(dtype)
 
 
 def _hypot(x: Any, y: Any) -> Any:
     """Scaled by the greater one, so that no square leaves the range."""
     torch: Any = import_module("torch")
     dtype = torch.result_type(x, y)
-    a, b = (_wide(one.to(dtype)).abs() for one in (x, y))
+    a, b = (_wide(operand.to(dtype)).abs() for operand in (x, y))
     most, least = torch.maximum(a, b), torch.minimum(a, b)
     ratio = least / torch.where(most == 0, 1.0, most)
-    found = most * torch.sqrt(1 + ratio * ratio)
-    return torch.where(torch.isinf(a) | torch.isinf(b), math.inf, found).to(dtype)
+    result = most * torch.sqrt(1 + ratio * ratio)
+    return torch.where(torch.isinf(a) | torch.isinf(b), math.inf, result).to(dtype)
 
 
 def _angle(x: Any) -> Any:
@@ -155,8 +156,8 @@ def _angle(x: Any) -> Any:
     if x.is_complex():
         return NotImplemented
     wide = x.to(torch.get_default_dtype()) if _is_counted(x) else x
-    found = torch.where(wide < 0, math.pi, torch.zeros_like(wide))
-    return torch.where(torch.isnan(wide), wide, found)
+    angle = torch.where(wide < 0, math.pi, torch.zeros_like(wide))
+    return torch.where(torch.isnan(wide), wide, angle)
 
 
 def _spherical_bessel(x: Any) -> Any:
@@ -176,7 +177,7 @@ def _logaddexp2(x: Any, y: Any) -> Any:
     if x.is_complex() or y.is_complex():
         return NotImplemented
     dtype = torch.result_type(x, y)
-    a, b = (_wide(one.to(dtype)) for one in (x, y))
+    a, b = (_wide(operand.to(dtype)) for operand in (x, y))
     sum = torch.maximum(a, b) + torch.log1p(torch.exp2(-(a - b).abs())) * (1 / math.log(2))
     return torch.where(torch.isinf(a) & (a == b), a, sum).to(dtype)
 
@@ -186,14 +187,14 @@ def _logcumsumexp(x: Any, dim: int) -> Any:
     torch: Any = import_module("torch")
     if x.is_complex() or (x.dim() and not isinstance(x.shape[dim], int)):
         return NotImplemented
-    found = _wide(x)
+    sums = _wide(x)
     size, distance = x.shape[dim] if x.dim() else 1, 1
     while distance < size:
-        kept, ahead = found.narrow(dim, 0, distance), found.narrow(dim, distance, size - distance)
-        before = found.narrow(dim, 0, size - distance)
-        found = torch.cat([kept, torch.ops.aten.logaddexp.default(ahead, before)], dim)
+        kept, ahead = sums.narrow(dim, 0, distance), sums.narrow(dim, distance, size - distance)
+        before = sums.narrow(dim, 0, size - distance)
+        sums = torch.cat([kept, torch.ops.aten.logaddexp.default(ahead, before)], dim)
         distance *= 2
-    return found.to(x.dtype)
+    return sums.to(x.dtype)
 
 
 def _ldexp(x: Any, y: Any) -> Any:
@@ -207,7 +208,7 @@ def _ldexp(x: Any, y: Any) -> Any:
     # The power alone may leave the range, its thirds in f64 do not: none is 0 or infinite.
     power = y.to(torch.int64).clamp(-2100, 2100)
     third = torch.div(power, 3, rounding_mode="floor")
-    first, last = (torch.pow(2.0, one.to(torch.float64)) for one in (third, power - 2 * third))
+    first, last = (torch.pow(2.0, exponent.to(torch.float64)) for exponent in (third, power - 2 * third))
     return (x.to(torch.float64) * first * first * last).to(x.dtype)
 
 
@@ -220,10 +221,10 @@ def _all(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Axis by axis."""
     torch: Any = import_module("torch")
     axes = range(x.dim()) if dim is None else [axis % x.dim() for axis in dim] if x.dim() else []
-    found = x if x.dtype == torch.bool else x != 0
+    result = x if x.dtype == torch.bool else x != 0
     for axis in sorted(axes, reverse=True):
-        found = torch.ops.aten.all.dim(found, axis, keepdim)
-    return found.to(torch.uint8) if x.dtype == torch.uint8 else found
+        result = torch.ops.aten.all.dim(result, axis, keepdim)
+    return result.to(torch.uint8) if x.dtype == torch.uint8 else result
 
 
 def _scalar_tensor(
@@ -275,8 +276,8 @@ def _unfold(x: Any, dim: int, size: int, step: int) -> Any:
     dim %= x.dim()
     count = (x.shape[dim] - size) // step + 1
     places = (torch.arange(count) * step).unsqueeze(1) + torch.arange(size)
-    found = x.index_select(dim, places.reshape(-1))
-    return found.reshape(*x.shape[:dim], count, size, *x.shape[dim + 1 :]).movedim(dim + 1, -1)
+    windows = x.index_select(dim, places.reshape(-1))
+    return windows.reshape(*x.shape[:dim], count, size, *x.shape[dim + 1 :]).movedim(dim + 1, -1)
 
 
 def _pad(x: Any, pad: Any, value: Any = 0) -> Any:
@@ -311,7 +312,7 @@ def _is_empty(x: Any) -> bool:
 
 def _empty(size: Any, stride: Any, *, dtype: Any = None, **named: Any) -> Any:
     """Without elements, whose strides torch-mlir does not take."""
-    if not all(type(one) is int for one in size) or 0 not in size:
+    if not all(type(dim) is int for dim in size) or 0 not in size:
         return NotImplemented
     return import_module("torch").scalar_tensor(0, dtype=dtype).expand(size)
 
@@ -319,7 +320,7 @@ def _empty(size: Any, stride: Any, *, dtype: Any = None, **named: Any) -> Any:
 def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     """Of no element: torch-mlir takes an end at 0 for the end of the axis."""
     size = x.shape[dim]
-    if end is None or not all(type(one) is int for one in (size, end, start or 0)):
+    if end is None or not all(type(bound) is int for bound in (size, end, start or 0)):
         return NotImplemented
     if range(*slice(start, end, step).indices(size)):
         return NotImplemented

@@ -25,7 +25,7 @@ def _grid_sampler_2d(x: Any, grid: Any, mode: int = 0, padding: int = 0, align: 
     if not all(type(size) is int and size for size in sizes):
         return NotImplemented
     half = x.dtype in (torch.float16, torch.bfloat16)
-    image, places = (one.to(torch.float32) if half else one for one in (x, grid))
+    image, places = (tensor.to(torch.float32) if half else tensor for tensor in (x, grid))
     at = [_unnormalized(places[..., axis], x.shape[3 - axis], align) for axis in (0, 1)]
 
     def within(coordinate: Any, axis: int) -> Any:
@@ -35,15 +35,15 @@ def _grid_sampler_2d(x: Any, grid: Any, mode: int = 0, padding: int = 0, align: 
         return _pixel(torch, image, column, row)
 
     if mode == _BICUBIC:
-        found = _bicubic(torch, at, within, pixel)
+        result = _bicubic(torch, at, within, pixel)
     else:
-        column, row = (within(one, axis) for axis, one in enumerate(at))
-        found = (
+        column, row = (within(coordinate, axis) for axis, coordinate in enumerate(at))
+        result = (
             pixel(torch.round(column), torch.round(row))
             if mode == _NEAREST
             else _bilinear(torch, column, row, pixel)
         )
-    return found.to(x.dtype)
+    return result.to(x.dtype)
 
 
 def _unnormalized(coordinate: Any, size: int, align: bool) -> Any:
@@ -70,10 +70,10 @@ def _pixel(torch: Any, image: Any, column: Any, row: Any) -> Any:
     """The elements at places that are whole, 0 outside: of N,H,W places one of each channel."""
     count, channels, height, width = image.shape
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-    across, down = (torch.where(inside, one, 0.0).to(torch.int64) for one in (column, row))
+    across, down = (torch.where(inside, coordinate, 0.0).to(torch.int64) for coordinate in (column, row))
     index = (down * width + across).reshape(count, 1, -1).expand(count, channels, -1)
-    found = torch.gather(image.reshape(count, channels, -1), 2, index)
-    shaped = found.reshape(count, channels, *column.shape[1:])
+    values = torch.gather(image.reshape(count, channels, -1), 2, index)
+    shaped = values.reshape(count, channels, *column.shape[1:])
     return torch.where(inside.unsqueeze(1), shaped, 0.0)
 
 
@@ -91,8 +91,8 @@ def _bilinear(torch: Any, column: Any, row: Any, pixel: Callable[[Any, Any], Any
 
 
 def _bicubic(torch: Any, at: Any, within: Callable[[Any, int], Any], pixel: Callable[[Any, Any], Any]) -> Any:
-    left, top = (torch.floor(one) for one in at)
-    across, along = (cubic_weights(one - torch.floor(one)) for one in at)
+    left, top = (torch.floor(coordinate) for coordinate in at)
+    across, along = (cubic_weights(coordinate - torch.floor(coordinate)) for coordinate in at)
     total: Any = None
     for down, by_row in enumerate(along):
         line: Any = None

@@ -30,12 +30,12 @@ def _igamma(a: Any, x: Any) -> Any:
     torch: Any = import_module("torch")
     dtype = torch.result_type(a, x)
     a, x = torch.broadcast_tensors(a.to(torch.float64), x.to(torch.float64))
-    found = torch.where(a > _LARGE, _by_quadrature(a, x), _by_series(a, x))
-    found = torch.where(torch.isinf(a), 0.0, torch.where(torch.isinf(x), 1.0, found))
-    found = torch.where(x == 0, 0.0, torch.where(a == 0, 1.0, found))
+    result = torch.where(a > _LARGE, _by_quadrature(a, x), _by_series(a, x))
+    result = torch.where(torch.isinf(a), 0.0, torch.where(torch.isinf(x), 1.0, result))
+    result = torch.where(x == 0, 0.0, torch.where(a == 0, 1.0, result))
     outside = (a < 0) | (x < 0) | ((a == 0) & (x == 0)) | (torch.isinf(a) & torch.isinf(x))
-    found = torch.where(outside | torch.isnan(a) | torch.isnan(x), float("nan"), found)
-    return found.to(dtype)
+    result = torch.where(outside | torch.isnan(a) | torch.isnan(x), float("nan"), result)
+    return result.to(dtype)
 
 
 def _by_series(a: Any, x: Any) -> Any:

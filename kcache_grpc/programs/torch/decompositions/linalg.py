@@ -136,8 +136,8 @@ def _solve_ex(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) 
     packed, pivots, info = _factored(a)
     matrix = a if left else a.mT.contiguous()
     factors = (packed, pivots) if left else _factored(matrix)[:2]
-    found = _lu_solve(*factors, wanted if left else wanted.mT)
-    result = found if left else found.mT
+    solution = _lu_solve(*factors, wanted if left else wanted.mT)
+    result = solution if left else solution.mT
     bad = torch.broadcast_to(info, result.shape[:-2])
     result = _where_it_worked(result, bad)
     return result.squeeze(-1) if vector else result, packed, pivots, info
@@ -239,8 +239,8 @@ def _cholesky_solve(wanted: Any, factor: Any, upper: bool = False) -> Any:
     batch = torch.broadcast_shapes(factor.shape[:-2], wanted.shape[:-2])
     lower = _expanded(factor.mH if upper else factor, batch)
     solve = torch.ops.aten.linalg_solve_triangular.default
-    found = solve(lower, _expanded(wanted, batch), upper=False)
-    return solve(_expanded(lower.mH, batch), found, upper=True)
+    forward = solve(lower, _expanded(wanted, batch), upper=False)
+    return solve(_expanded(lower.mH, batch), forward, upper=True)
 
 
 def _cholesky_inverse(factor: Any, upper: bool = False) -> Any:
@@ -255,7 +255,7 @@ def _triangular_solve(
     torch: Any = import_module("torch")
     batch = torch.broadcast_shapes(matrix.shape[:-2], wanted.shape[:-2])
     turned = _expanded(matrix.mT if transpose else matrix, batch)
-    found = torch.ops.aten.linalg_solve_triangular.default(
+    solution = torch.ops.aten.linalg_solve_triangular.default(
         turned, _expanded(wanted, batch), upper=upper != transpose, unitriangular=unitriangular
     )
-    return found, matrix.clone()
+    return solution, matrix.clone()

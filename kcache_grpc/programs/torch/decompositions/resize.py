@@ -52,26 +52,26 @@ def rows() -> dict[Any, Any]:
     exact = (aten._upsample_nearest_exact1d, aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d)
     linear = (aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d)
     kinds = ((nearest, _nearest, False), (exact, _nearest_exact, False), (linear, _linear, True))
-    found: dict[Any, Any] = {}
+    table: dict[Any, Any] = {}
     for packets, terms, weighted in (*kinds, ((aten.upsample_bicubic2d,), _cubic, True)):
         for packet in packets:
-            found[packet.default] = _by_scales(terms, weighted)
-            found[packet.vec] = _by_factors(terms, weighted)
-    return found
+            table[packet.default] = _by_scales(terms, weighted)
+            table[packet.vec] = _by_factors(terms, weighted)
+    return table
 
 
 def _by_scales(terms: _Terms, weighted: bool) -> Any:
-    def decomposed(x: Any, output_size: Sequence[Any], *given: Any) -> Any:
-        align, scales = (given[0], given[1:]) if weighted else (False, given)
+    def decomposed(x: Any, output_size: Sequence[Any], *options: Any) -> Any:
+        align, scales = (options[0], options[1:]) if weighted else (False, options)
         return _resized(x, output_size, align, scales or [None] * len(output_size), terms)
 
     return decomposed
 
 
 def _by_factors(terms: _Terms, weighted: bool) -> Any:
-    def decomposed(x: Any, output_size: Any, *given: Any) -> Any:
+    def decomposed(x: Any, output_size: Any, *options: Any) -> Any:
         torch: Any = import_module("torch")
-        align, factors = given if weighted else (False, *given)
+        align, factors = options if weighted else (False, *options)
         if factors is None:
             return _resized(x, output_size, align, [None] * len(output_size), terms)
         sizes = [torch.sym_int(size * factor) for size, factor in zip(x.shape[2:], factors, strict=True)]
@@ -86,8 +86,8 @@ def _resized(x: Any, sizes: Sequence[Any], align: bool, scales: Sequence[float |
     copied = terms in (_nearest, _nearest_exact)
     if not copied and not x.is_floating_point():
         return NotImplemented
-    found = x if copied else x.to(_computed_in(torch, x.dtype))
-    axes = [_Axis(*given) for given in zip(x.shape[2:], sizes, (align,) * len(sizes), scales, strict=True)]
+    resized = x if copied else x.to(_computed_in(torch, x.dtype))
+    axes = [_Axis(*fields) for fields in zip(x.shape[2:], sizes, (align,) * len(sizes), scales, strict=True)]
     if terms is _nearest and len(axes) == 2 and all(axis.is_kept() for axis in axes):
         # Whatever the scales are, in eager mode too, but for lines and solids.
         return x.clone()
@@ -95,12 +95,12 @@ def _resized(x: Any, sizes: Sequence[Any], align: bool, scales: Sequence[float |
         along = axes[axis - 2]
         total: Any = None
         for place, weight in terms(torch, _computed_in(torch, x.dtype), along):
-            share = found.index_select(axis, place)
+            share = resized.index_select(axis, place)
             if weight is not None:
                 share = share * weight.reshape(-1, *(1,) * (x.dim() - axis - 1))
             total = share if total is None else total + share
-        found = total
-    return found.to(x.dtype)
+        resized = total
+    return resized.to(x.dtype)
 
 
 def _computed_in(torch: Any, dtype: Any) -> Any:

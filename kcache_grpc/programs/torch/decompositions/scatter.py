@@ -33,15 +33,19 @@ def _diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2:
         return NotImplemented
     above, below = max(offset, 0), max(-offset, 0)
     along = torch.arange(max(min(rows.shape[0] - below, rows.shape[1] - above), 0))
-    found = torch.index_put(rows, (along + below, along + above), source.movedim(-1, 0))
-    return found.movedim((0, 1), (dim1, dim2))
+    result = torch.index_put(rows, (along + below, along + above), source.movedim(-1, 0))
+    return result.movedim((0, 1), (dim1, dim2))
 
 
 def _as_strided_scatter(x: Any, source: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
     """Of elements that lie as their shape says, and strides that meet no element twice."""
     torch: Any = import_module("torch")
-    given = (*x.shape, *size, *stride, storage_offset or 0, x.storage_offset())
-    if not all(type(one) is int for one in given) or not x.is_contiguous() or math.prod(size) > _MOST_PLACES:
+    integers = (*x.shape, *size, *stride, storage_offset or 0, x.storage_offset())
+    if (
+        not all(type(number) is int for number in integers)
+        or not x.is_contiguous()
+        or math.prod(size) > _MOST_PLACES
+    ):
         return NotImplemented
     # Eager mode counts an offset from where the memory begins, of a view, too.
     first = 0 if storage_offset is None else storage_offset - x.storage_offset()
@@ -95,9 +99,9 @@ def _embedding(
 
 def _scatter(x: Any, dim: int, index: Any, source: Any, *, reduce: str) -> Any:
     name = {"add": "sum", "multiply": "prod"}[reduce]
-    found = _scatter_reduce(x, dim, index, source, name)
-    if found is not NotImplemented:
-        return found
+    result = _scatter_reduce(x, dim, index, source, name)
+    if result is not NotImplemented:
+        return result
     return import_module("torch").ops.aten.scatter_reduce.two(x, dim, index, source, name)
 
 
@@ -114,9 +118,9 @@ def _scatter_reduce(
     """
     torch: Any = import_module("torch")
     if not x.dim():
-        row, place, one = (given.reshape(1) for given in (x, index, source))
-        found = torch.ops.aten.scatter_reduce.two(row, 0, place, one, reduce, include_self=include_self)
-        return found.reshape(())
+        row, place, element = (tensor.reshape(1) for tensor in (x, index, source))
+        result = torch.ops.aten.scatter_reduce.two(row, 0, place, element, reduce, include_self=include_self)
+        return result.reshape(())
     if 0 in index.shape:
         return x.clone()
     start = x if include_self else x.scatter(dim, index, _neutral(reduce, x.dtype))
@@ -134,14 +138,14 @@ def _index_reduce(
 ) -> Any:
     """The places of whole slices."""
     if not x.dim():
-        row, place, one = (given.reshape(1) for given in (x, index, source))
-        return _index_reduce(row, 0, place, one, reduce, include_self=include_self).reshape(())
+        row, place, element = (tensor.reshape(1) for tensor in (x, index, source))
+        return _index_reduce(row, 0, place, element, reduce, include_self=include_self).reshape(())
     shape = [1] * source.dim()
     shape[dim] = -1
     places = index.reshape(shape).expand(source.shape)
-    found = _scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
-    if found is not NotImplemented:
-        return found
+    result = _scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
+    if result is not NotImplemented:
+        return result
     return import_module("torch").ops.aten.scatter_reduce.two(x, dim, places, source, reduce)
 
 

@@ -76,10 +76,10 @@ def _chosen(x: Any, dim: int, keepdim: bool, rank: Any) -> Any:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, places = torch.ops.aten.sort.default(x, dim)
     if isinstance(rank, int):
-        found = (whole.narrow(dim, rank, 1) for whole in (values, places))
+        slices = (whole.narrow(dim, rank, 1) for whole in (values, places))
     else:
-        found = (torch.gather(whole, dim, rank) for whole in (values, places))
-    return tuple(whole if keepdim else whole.squeeze(dim) for whole in found)
+        slices = (torch.gather(whole, dim, rank) for whole in (values, places))
+    return tuple(whole if keepdim else whole.squeeze(dim) for whole in slices)
 
 
 def _kthvalue(x: Any, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
@@ -121,8 +121,8 @@ def _nanmedian(x: Any) -> Any:
 
 
 def _of_all(along: Any, x: Any) -> Any:
-    found = along(x.reshape(-1), 0)
-    return found if found is NotImplemented else found[0]
+    result = along(x.reshape(-1), 0)
+    return result if result is NotImplemented else result[0]
 
 
 def _searchsorted(
@@ -143,8 +143,8 @@ def _searchsorted(
     if not x.dim():
         # A single number has no say in the dtype: where it is one of a row it would have.
         row, number = boundaries.to(dtype), x.to(dtype).reshape(1)
-        found = _searchsorted(row, number, out_int32=out_int32, right=right, side=side, sorter=sorter)
-        return found.reshape(())
+        positions = _searchsorted(row, number, out_int32=out_int32, right=right, side=side, sorter=sorter)
+        return positions.reshape(())
     if sorter is not None:
         boundaries = torch.gather(boundaries, -1, sorter)
     rows, numbers = boundaries.to(dtype), x.to(dtype)

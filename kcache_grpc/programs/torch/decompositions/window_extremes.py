@@ -28,9 +28,9 @@ def _max_pool2d(
     torch: Any = import_module("torch")
     operation = torch.ops.aten.max_pool2d_with_indices.default
     if x.dtype in (torch.uint8, torch.int8):
-        given = kernel_size, stride or kernel_size, padding, dilation, ceil_mode
-        found, places = operation(x.to(torch.int32), *given)
-        return found.to(x.dtype), places
+        settings = kernel_size, stride or kernel_size, padding, dilation, ceil_mode
+        values, places = operation(x.to(torch.int32), *settings)
+        return values.to(x.dtype), places
     if ceil_mode and not x.dtype.is_floating_point:
         return _pooled(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
     return NotImplemented if stride else operation(x, kernel_size, kernel_size, padding, dilation, ceil_mode)
@@ -40,11 +40,11 @@ def _max_pool3d(
     x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
     torch: Any = import_module("torch")
-    given = kernel_size, stride, padding, dilation, ceil_mode
+    settings = kernel_size, stride, padding, dilation, ceil_mode
     if x.dtype not in (torch.uint8, torch.int8):
-        return _pooled(x, 3, *given)
-    found = _pooled(x.to(torch.int32), 3, *given)
-    return found if found is NotImplemented else (found[0].to(x.dtype), found[1])
+        return _pooled(x, 3, *settings)
+    result = _pooled(x.to(torch.int32), 3, *settings)
+    return result if result is NotImplemented else (result[0].to(x.dtype), result[1])
 
 
 def _adaptive(rank: int) -> Any:
@@ -85,8 +85,8 @@ def _window_places(torch: Any, size: int, out: int) -> Any:
 def _picked(whole: Any, axis: int, index: Any) -> Any:
     """An axis as two: windows, and places in them."""
     axis += whole.dim()
-    found = whole.index_select(axis, index.reshape(-1))
-    return found.reshape(*whole.shape[:axis], *index.shape, *whole.shape[axis + 1 :])
+    gathered = whole.index_select(axis, index.reshape(-1))
+    return gathered.reshape(*whole.shape[:axis], *index.shape, *whole.shape[axis + 1 :])
 
 
 class _Axis(NamedTuple):
@@ -103,8 +103,8 @@ class _Axis(NamedTuple):
     def windows(self) -> int:
         """Where their number is rounded up, none begins in the padding behind."""
         rest = self.size + 2 * self.pad - self.dilation * (self.window - 1) - 1
-        found = (-(-rest // self.step) if self.up else rest // self.step) + 1
-        return found - 1 if self.up and (found - 1) * self.step >= self.size + self.pad else found
+        count = (-(-rest // self.step) if self.up else rest // self.step) + 1
+        return count - 1 if self.up and (count - 1) * self.step >= self.size + self.pad else count
 
     @property
     def behind(self) -> int:
@@ -149,6 +149,6 @@ def _elements(whole: Any, axes: Sequence[_Axis], offsets: Sequence[int]) -> Any:
     return whole
 
 
-def _spread(given: Any, rank: int) -> list[int]:
-    numbers = [given] if isinstance(given, int) else [*given]
+def _spread(value: Any, rank: int) -> list[int]:
+    numbers = [value] if isinstance(value, int) else [*value]
     return numbers * (rank // len(numbers))

@@ -116,7 +116,7 @@ class SqlAudit(SqlPart, AuditStore):
         def work(connection: Connection) -> bool:
             last = connection.execute(_LAST_SEAL, chain).first()
             below = connection.execute(_LAST_CHECKPOINT, chain).first()
-            taken = max((found.sequence for found in (last, below) if found is not None), default=0)
+            taken = max((record.sequence for record in (last, below) if record is not None), default=0)
             if seal.sequence != taken + 1:
                 return False
             return connection.execute(_INSERT_SEAL, row).scalar() is not None
@@ -140,10 +140,10 @@ class SqlAudit(SqlPart, AuditStore):
 
     def read_events(self, ids: Sequence[int]) -> Mapping[int, AuditRecord]:
         checks.number("id", *ids)
-        found: dict[int, AuditRecord] = {}
+        records: dict[int, AuditRecord] = {}
         for batch in batches(ids):
-            found.update((row.id, record_of(row)) for row in self._db.fetch(_BY_ID, {"ids": batch}))
-        return found
+            records.update((row.id, record_of(row)) for row in self._db.fetch(_BY_ID, {"ids": batch}))
+        return records
 
     def last_event_id(self) -> int:
         rows = self._db.fetch(_LAST_ID)
@@ -202,7 +202,7 @@ class SqlAudit(SqlPart, AuditStore):
                 raise Conflict(
                     f"the chain of {checkpoint.writer} has a checkpoint at seal {checkpoint.sequence} already"
                 )
-            seals = [found.id for found in connection.execute(_SEALS_BELOW, below)]
+            seals = [seal.id for seal in connection.execute(_SEALS_BELOW, below)]
             removed = self._db.collect(connection, "audit_events", "id", event_ids, removal)
             self._db.collect(connection, "audit_seals", "id", seals, removal)
             connection.execute(_FORGET_MISSES, {"last": checkpoint.last_at})

@@ -71,9 +71,9 @@ class Search:
         asked = asked if along.whole else self._passing(asked)
         return self._read(self._ordered(asked, _EVENT.id), values, end)
 
-    def _passing(self, found: Select[Any]) -> Select[Any]:
+    def _passing(self, query: Select[Any]) -> Select[Any]:
         """The rest of the filter, for rows that an index has found."""
-        return passing(found, self.condition, by_index=False)
+        return passing(query, self.condition, by_index=False)
 
     def _read(self, statement: Select[Any], values: dict[str, Any], end: int | None) -> EventPage:
         rows = self.database.fetch(statement.limit(bindparam("most")), values)
@@ -100,25 +100,27 @@ class Search:
     def _along(self, parts: Sequence[Filter]) -> _Along | None:
         """``None``: nothing passes."""
         ids = _ranges(parts, "id")
-        one = _ranges(parts, "kernel_digest") or [
+        digest_ranges = _ranges(parts, "kernel_digest") or [
             part for part in _ranges(parts, "job") if part.operator == "="
         ]
-        if one and isinstance(one[0].value, Span):
-            digests = self._digests(one[0].value)
+        if digest_ranges and isinstance(digest_ranges[0].value, Span):
+            digests = self._digests(digest_ranges[0].value)
             if not digests:
                 return None
-            one = [Comparison(FIELDS["kernel_digest"], "=", digests[0])] if len(digests) == 1 else []
-        found = (*one[:1], *ids)
-        return _Along(found, len(found) == len(parts))
+            digest_ranges = (
+                [Comparison(FIELDS["kernel_digest"], "=", digests[0])] if len(digests) == 1 else []
+            )
+        conditions = (*digest_ranges[:1], *ids)
+        return _Along(conditions, len(conditions) == len(parts))
 
     def _digests(self, span: Span) -> list[bytes]:
         """The first kernels, two at most, whose digests begin like that."""
         values = {"ns": self.namespace.id, "first": span.first.hex(), "last": span.last.hex()}
-        found = [row.digest for row in self.database.fetch(_NEXT_DIGEST, values)]
-        if found and found[0] != values["last"]:
-            values["first"] = f"{int(found[0], 16) + 1:0{len(found[0])}x}"
-            found += [row.digest for row in self.database.fetch(_NEXT_DIGEST, values)]
-        return [bytes.fromhex(digest) for digest in found]
+        digests = [row.digest for row in self.database.fetch(_NEXT_DIGEST, values)]
+        if digests and digests[0] != values["last"]:
+            values["first"] = f"{int(digests[0], 16) + 1:0{len(digests[0])}x}"
+            digests += [row.digest for row in self.database.fetch(_NEXT_DIGEST, values)]
+        return [bytes.fromhex(digest) for digest in digests]
 
 
 def _conjuncts(condition: Filter) -> Iterator[Filter]:

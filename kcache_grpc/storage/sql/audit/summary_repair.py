@@ -57,8 +57,8 @@ def _rebuild(connection: Connection) -> None:
     last_at = connection.execute(_LAST_PRUNED).scalar()
     for summary in ("days", "misses"):
         if last_at is not None:
-            made = f"CREATE TEMPORARY TABLE kcache_old_{summary} AS SELECT * FROM audit_{summary}"
-            connection.exec_driver_sql(made)
+            copy = f"CREATE TEMPORARY TABLE kcache_old_{summary} AS SELECT * FROM audit_{summary}"
+            connection.exec_driver_sql(copy)
         connection.exec_driver_sql(f"DELETE FROM audit_{summary}")
     for statement in summaries_of_what_is_there(connection.dialect.name):
         connection.exec_driver_sql(statement)

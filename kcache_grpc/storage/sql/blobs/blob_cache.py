@@ -144,11 +144,11 @@ class SqlBlobCache(SqlPart, BlobCacheStore):
 
     def find_values(self, namespace: Namespace, keys: Sequence[bytes]) -> Mapping[bytes, ValueRecord]:
         checks.digests("key", keys)
-        found: dict[bytes, ValueRecord] = {}
+        records: dict[bytes, ValueRecord] = {}
         for batch in batches(keys):
             for row in self._db.fetch(_FIND, {"ns": namespace.id, "keys": list(batch)}):
-                found[row.key] = _record(row)
-        return found
+                records[row.key] = _record(row)
+        return records
 
     def read_chunk(self, namespace: Namespace, record: ValueRecord, seq: int) -> bytes | None:
         checks.number("chunk", seq)
@@ -263,12 +263,12 @@ def _put(
             return PutOutcome(record, inserted=False)
         values = {"namespace_id": namespace.id, "key": draft.key, "digest": draft.digest, "size": draft.size}
         values |= {"label": draft.label, "saved_us": draft.saved_us, "created_at": now}
-        made = connection.execute(_INSERT, values).first()
-        if made is not None:
-            _insert_chunks(connection, int(made.id), draft)
+        inserted = connection.execute(_INSERT, values).first()
+        if inserted is not None:
+            _insert_chunks(connection, int(inserted.id), draft)
             charge.add(CACHE_BYTES, draft.size)
             record = ValueRecord(
-                int(made.id), draft.key, draft.digest, draft.size, draft.label, draft.saved_us, now
+                int(inserted.id), draft.key, draft.digest, draft.size, draft.label, draft.saved_us, now
             )
             return PutOutcome(record, inserted=True)
     raise StoreUnavailable(f"value {draft.key.hex()} is removed as often as it is written: ask again")

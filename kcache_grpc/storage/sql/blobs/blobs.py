@@ -93,14 +93,14 @@ class SqlBlobs(SqlGenerations, BlobStore):
 
         def work(connection: Connection, placing: Placing) -> None:
             name = {"ns": namespace.id, "digest": program_digest}
-            found = connection.execute(_PROGRAM, name).first()
-            if found is not None and found.digest != blob.digest:
+            row = connection.execute(_PROGRAM, name).first()
+            if row is not None and row.digest != blob.digest:
                 return
             now = self._clock.wall()
             charge = Charge(connection, namespace)
             artifact_id, _ = store_blob(connection, namespace, blob, now, charge, placing)
             charge.settle()
-            if found is None:
+            if row is None:
                 values = {"namespace_id": namespace.id, "program_digest": program_digest, "format": format}
                 connection.execute(_INSERT_PROGRAM, {**values, "artifact_id": artifact_id, "created_at": now})
 
@@ -244,13 +244,13 @@ def _row(connection: Connection, namespace: Namespace, blob: Blob, now: int, cha
     """The blob's row, which is there until this transaction has ended."""
     values = {"namespace_id": namespace.id, "digest": blob.digest, "size": len(blob.content)}
     for _ in range(TRIES):
-        found = connection.execute(_ARTIFACT, {"ns": namespace.id, "digest": blob.digest}).first()
-        if found is not None and _keep(connection, found.id):
-            return int(found.id)
-        made = connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now}).scalar()
-        if made is not None:
+        row = connection.execute(_ARTIFACT, {"ns": namespace.id, "digest": blob.digest}).first()
+        if row is not None and _keep(connection, row.id):
+            return int(row.id)
+        inserted = connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now}).scalar()
+        if inserted is not None:
             charge.add("artifact_bytes", len(blob.content))
-            return int(made)
+            return int(inserted)
         # Another transaction was faster. What it wrote may be collected before we look.
     raise StoreUnavailable(f"blob {blob.digest.hex()} is removed as often as it is written: ask again")
 

@@ -91,11 +91,11 @@ def _points(database: Database) -> bool:
     return bool(database.fetch(_POINTING))
 
 
-def _other(database: Database, found: str) -> ObjectStoreMismatch:
+def _other(database: Database, reason: str) -> ObjectStoreMismatch:
     rows = database.fetch(_META, {"name": _URL})
     url = rows[0].value if rows else "a place that is not recorded"
     return ObjectStoreMismatch(
-        f"the store keeps bytes in an object store at {url}, and {found}; start with --objects {url}, or "
+        f"the store keeps bytes in an object store at {url}, and {reason}; start with --objects {url}, or "
         "set KCACHE_OBJECTS",
         objects=url,
     )
@@ -148,13 +148,13 @@ def _sweep_dead(
         place = {"at": rows[-1].dead_at, "name": rows[-1].location}
         names = [row.location for row in rows]
         alive = _names(database, _ALIVE, names)
-        found = {name: objects.stat(name) for name in names if name not in alive and is_name(name)}
-        old = [each for each in found.values() if each is not None and each.modified < before]
-        young = sum(each is not None and each.modified >= before for each in found.values())
+        stats = {name: objects.stat(name) for name in names if name not in alive and is_name(name)}
+        old = [each for each in stats.values() if each is not None and each.modified < before]
+        young = sum(each is not None and each.modified >= before for each in stats.values())
         total += Swept(len(old), sum(each.size for each in old), waiting=young)
         if not dry_run:
             _delete(objects, old)
-            waiting = {each.name for each in found.values() if each is not None and each.modified >= before}
+            waiting = {each.name for each in stats.values() if each is not None and each.modified >= before}
             done = [name for name in names if name not in waiting]
             database.transact(lambda connection, done=done: connection.execute(_FORGET, {"names": done}))
     return total
@@ -183,6 +183,6 @@ def _names(database: Database, statement: Any, names: Sequence[str]) -> set[str]
     )
 
 
-def _delete(objects: ObjectStore, found: Sequence[ObjectStat]) -> None:
-    for each in found:
+def _delete(objects: ObjectStore, stats: Sequence[ObjectStat]) -> None:
+    for each in stats:
         objects.delete(each.name)

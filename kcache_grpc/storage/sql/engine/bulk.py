@@ -45,29 +45,29 @@ class Probe:
     def __init__(self, statement: Any, column: Column[Any]) -> None:
         self._listed = statement.where(column.in_(bindparam("names", expanding=True)))
         names = bindparam("names", type_=ARRAY(column.type))
-        given = func.unnest(names).table_valued("name", name="given").render_derived()
+        keys = func.unnest(names).table_valued("name", name="given").render_derived()
         # What has an OFFSET is planned by itself, for one name, however the tables look.
-        each = statement.where(column == given.c.name).offset(literal_column("0")).lateral("found")
-        self._probed = select(*each.c).select_from(given.join(each, true()))
+        each = statement.where(column == keys.c.name).offset(literal_column("0")).lateral("found")
+        self._probed = select(*each.c).select_from(keys.join(each, true()))
 
     def rows(self, connection: Connection, values: Mapping[str, Any], names: Sequence[Any]) -> Sequence[Any]:
         """In no order. ``names`` are all different."""
         if connection.dialect.name == "postgresql":
             return connection.execute(self._probed, {**values, "names": list(names)}).all()
-        found: list[Any] = []
+        result: list[Any] = []
         for batch in batches(names):
-            found += connection.execute(self._listed, {**values, "names": batch})
-        return found
+            result += connection.execute(self._listed, {**values, "names": batch})
+        return result
 
     def fetch(self, database: Database, values: Mapping[str, Any], names: Iterable[Any]) -> Rows:
         """The same outside of a transaction. ``names`` may be equal."""
         wanted = list(dict.fromkeys(names))
         if database.shared:
             return database.fetch(self._probed, {**values, "names": wanted}) if wanted else ()
-        found: list[Any] = []
+        result: list[Any] = []
         for batch in batches(wanted):
-            found += database.fetch(self._listed, {**values, "names": batch})
-        return found
+            result += database.fetch(self._listed, {**values, "names": batch})
+        return result
 
 
 class BulkInsert:

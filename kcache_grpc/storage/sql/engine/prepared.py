@@ -37,15 +37,15 @@ class Prepared:
         """Text and parameters for a dialect with named parameters."""
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
-            made: Compiled = self._select.compile(dialect=dialect)
-            compiled = self._compiled[dialect.name] = (str(made), dict(made.params or {}))
+            statement: Compiled = self._select.compile(dialect=dialect)
+            compiled = self._compiled[dialect.name] = (str(statement), dict(statement.params or {}))
         text, constants = compiled
         return text, {**constants, **values}
 
     def numbered(self, dialect: Dialect) -> tuple[str, Sequence[str], Mapping[str, Any]]:
         """Text for a dialect with numbered parameters, their names, and the values of those that have one."""
-        made: Any = self._select.compile(dialect=dialect)
-        return str(made), made.positiontup, made.params
+        statement: Any = self._select.compile(dialect=dialect)
+        return str(statement), statement.positiontup, statement.params
 
     def rows(self, fetched: Iterable[Sequence[Any]]) -> list[Row]:
         """What the driver fetched."""

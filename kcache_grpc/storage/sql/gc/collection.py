@@ -217,7 +217,7 @@ class SqlLifecycle(SqlLimits):
 
         def work(connection: Connection) -> int:
             removing = self._removing(connection, namespace, event.outcome)
-            found = {
+            removable = {
                 row.id: row
                 for statement, digests in ((_KERNELS_BY_DIGEST, kernels), (_KERNELS_BY_ARTIFACT, artifacts))
                 for row in connection.execute(statement, {**here, "digests": list(digests)})
@@ -226,9 +226,9 @@ class SqlLifecycle(SqlLimits):
             rows = connection.execute(_MAPPINGS_BY_DIGEST, named).all()
             mapped = [row for row in rows if (row.program_digest, row.numerics) in mappings]
             now = self._clock.wall()
-            for subject, ids in (("kernel", list(found)), ("mapping", [row.id for row in mapped])):
+            for subject, ids in (("kernel", list(removable)), ("mapping", [row.id for row in mapped])):
                 quarantine.keep_rows(connection, namespace, subject, sorted(ids), event.detail, now)
-            removing.kernels(list(found.values()), keep_blobs=True)
+            removing.kernels(list(removable.values()), keep_blobs=True)
             removing.mappings(mapped)
             removing.settle()
             if removing.rows:

@@ -96,9 +96,9 @@ class Removing:
         self._counts: dict[str, int] = {}
         self.rows = self.blobs = self.blob_bytes = 0
 
-    def kernels(self, found: Sequence[Row], *, keep_blobs: bool = False) -> None:
+    def kernels(self, rows: Sequence[Row], *, keep_blobs: bool = False) -> None:
         """Kernels that are locked, and the blobs that were theirs alone."""
-        ids = [row.id for row in found]
+        ids = [row.id for row in rows]
         if not ids:
             return
         linked = self._ids(_BLOBS_OF, ids)
@@ -109,20 +109,20 @@ class Removing:
         self._add_usage(REMOVED_KERNELS, removed, 0)
         if not keep_blobs:
             self._unused_blobs(linked)
-        self._fold_usage("kernel", {row.kernel_digest for row in found})
-        self._tell("kernels", [row.kernel_digest for row in found])
+        self._fold_usage("kernel", {row.kernel_digest for row in rows})
+        self._tell("kernels", [row.kernel_digest for row in rows])
         self.rows += removed
 
-    def mappings(self, found: Sequence[Row]) -> None:
+    def mappings(self, rows: Sequence[Row]) -> None:
         """Mappings that are locked. Constants that they alone lifted are collected on their own."""
-        ids = [row.id for row in found]
+        ids = [row.id for row in rows]
         if not ids:
             return
         self._collect("mapping_constants", "mapping_id", ids)
         removed = self._collect("graph_mappings", "id", ids)
         self._count("mappings", removed)
-        self._fold_usage("mapping", {row.program_digest for row in found})
-        self._tell("mappings", [row.program_digest for row in found])
+        self._fold_usage("mapping", {row.program_digest for row in rows})
+        self._tell("mappings", [row.program_digest for row in rows])
         self.rows += removed
 
     def constants(self, blobs: Sequence[int]) -> None:
@@ -142,10 +142,10 @@ class Removing:
 
     def quarantined(self, blobs: Sequence[int]) -> None:
         """Bytes in quarantine of these blobs, which stay."""
-        found = self._ids(_QUARANTINED, self._ids(_LOCK_BLOBS, blobs))
-        bury(self._connection, found, self._removal.at, quarantined=True)
-        self._collect("artifact_chunks", "quarantined", found)
-        self.rows += len(found)
+        held = self._ids(_QUARANTINED, self._ids(_LOCK_BLOBS, blobs))
+        bury(self._connection, held, self._removal.at, quarantined=True)
+        self._collect("artifact_chunks", "quarantined", held)
+        self.rows += len(held)
 
     def settle(self) -> None:
         """Last in the transaction: counts rows off the quotas, and tells memories."""
@@ -173,10 +173,10 @@ class Removing:
         return self._db.collect(self._connection, table, column, ids, self._removal) if ids else 0
 
     def _ids(self, statement: Select[Any], ids: Sequence[int]) -> list[int]:
-        found: set[int] = set()
+        result: set[int] = set()
         for batch in batches(ids):
-            found.update(row[0] for row in self._connection.execute(statement, {"ids": batch}))
-        return sorted(found)
+            result.update(row[0] for row in self._connection.execute(statement, {"ids": batch}))
+        return sorted(result)
 
     def _count(self, resource: str, amount: int) -> None:
         self._counts[resource] = self._counts.get(resource, 0) + amount

@@ -72,8 +72,8 @@ class SqlGraphs(SqlGenerations, GraphStore):
 
     def put_spec(self, namespace: Namespace, spec: SpecDraft) -> SpecRecord:
         checks.spec(spec)
-        found = self.find_spec(namespace, spec.spec_digest)
-        return self._writes.put(namespace, Entry(spec)).spec if found is None else found
+        known = self.find_spec(namespace, spec.spec_digest)
+        return self._writes.put(namespace, Entry(spec)).spec if known is None else known
 
     @cached_property
     def _writes(self) -> GroupCommit[Namespace, Entry, Written]:
@@ -104,9 +104,9 @@ class SqlGraphs(SqlGenerations, GraphStore):
 
     def put_mapping(self, namespace: Namespace, mapping: MappingDraft) -> MappingRecord:
         checks.mapping(mapping)
-        found = self.find_mapping(namespace, mapping.program_digest, mapping.numerics)
-        if found is not None:
-            return found
+        known = self.find_mapping(namespace, mapping.program_digest, mapping.numerics)
+        if known is not None:
+            return known
 
         def work(connection: Connection) -> MappingRecord:
             charge = Charge(connection, namespace)
@@ -120,9 +120,9 @@ class SqlGraphs(SqlGenerations, GraphStore):
         self, connection: Connection, namespace: Namespace, mapping: MappingDraft, charge: Charge
     ) -> MappingRecord:
         name = (mapping.program_digest, mapping.numerics)
-        found = find_stored_mappings(connection, namespace, [name])
-        if found:
-            return found[name]
+        known = find_stored_mappings(connection, namespace, [name])
+        if known:
+            return known[name]
         require_key(connection, namespace, mapping.key)
         _require_constants(connection, namespace, mapping.constants)
         now = self._clock.wall()
@@ -145,8 +145,8 @@ class SqlGraphs(SqlGenerations, GraphStore):
         checks.text("numerics", numerics)
         values = {"ns": namespace.id, "epoch": namespace.epoch, "numerics": numerics}
         if len(program_digests) == 1:  # a list of parameters costs more than the statement
-            one = self.find_mapping(namespace, program_digests[0], numerics)
-            return {} if one is None else {one.program_digest: one}
+            mapping = self.find_mapping(namespace, program_digests[0], numerics)
+            return {} if mapping is None else {mapping.program_digest: mapping}
         rows = _USABLE_BY_DIGESTS.fetch(self._db, values, program_digests)
         return {row.program_digest: mapping_record(row) for row in rows}
 
@@ -189,15 +189,15 @@ class SqlGraphs(SqlGenerations, GraphStore):
         return int(stored)
 
     def list_aliases(self, namespace: Namespace, key: int) -> tuple[int, ...]:
-        found: list[int] = []
+        aliases: list[int] = []
         latest = [key] if 1 <= key <= checks.MAX_INT else []
         while latest:
             above = min(latest)
             latest = [row.alias for row in self._db.fetch(_ALIASES, {"ns": namespace.id, "keys": latest})]
             if latest and min(latest) <= above:
                 raise CorruptStore(f"keys {min(latest)} and {above} stand for each other: restore a backup")
-            found += latest
-        return tuple(sorted(found))
+            aliases += latest
+        return tuple(sorted(aliases))
 
     def resolve_key(self, namespace: Namespace, key: int) -> int:
         while 1 <= key <= checks.MAX_INT:

@@ -53,16 +53,16 @@ class SqlNamespaces(SqlPart, NamespaceStore):
     def _create(self, connection: Connection, name: str, most: int | None) -> Namespace:
         if connection.dialect.name == "postgresql":  # two that count at once would both find room
             connection.execute(_ONE_AT_A_TIME)
-        found = connection.execute(_FIND, {"name": name}).first()
-        if found is None:
+        row = connection.execute(_FIND, {"name": name}).first()
+        if row is None:
             if most is not None and connection.execute(_COUNT).scalar_one() >= most:
                 raise TooManyNamespaces(name, most)
             values = {"name": name, "epoch": 1, "created_at": self._clock.wall()}
             created = connection.execute(_INSERT, values).scalar()
             if created is not None:
                 connection.execute(_INSERT_COUNTER, {"namespace_id": created, "last_key": 0})
-            found = connection.execute(_FIND, {"name": name}).one()
-        return _namespace(found)
+            row = connection.execute(_FIND, {"name": name}).one()
+        return _namespace(row)
 
     def find_namespace(self, name: str) -> Namespace | None:
         checks.namespace_name(name)

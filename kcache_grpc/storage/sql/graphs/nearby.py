@@ -129,9 +129,9 @@ class SqlNearby(SqlPart, NearbyStore):
         checks.number("size or limit", text_size, limit)
         values = {"ns": namespace.id, "size": text_size, "most": limit, "last": max(limit - 1, 0)}
         rows = [row for each in (_LARGER, _AS_FAR, _SMALLER) for row in self._db.fetch(each, values)]
-        found = [SpecSize(row.key, row.text_size) for row in rows]
-        found.sort(key=lambda spec: (abs(spec.text_size - text_size), -spec.key))
-        return tuple(found[:limit])
+        sizes = [SpecSize(row.key, row.text_size) for row in rows]
+        sizes.sort(key=lambda spec: (abs(spec.text_size - text_size), -spec.key))
+        return tuple(sizes[:limit])
 
     def list_near_kernels(
         self, namespace: Namespace, wanted: KernelRecord, limit: int
@@ -140,7 +140,7 @@ class SqlNearby(SqlPart, NearbyStore):
         ingredients = {name: getattr(wanted, name) for name in WEIGHTS if name != "epoch"}
         here = {"ns": namespace.id, "epoch": namespace.epoch, "key": wanted.key, "most": limit}
         rows = self._db.fetch(_NEAR_KERNELS, {**ingredients, **here})
-        found = self._ingredients([row.id for row in rows])
+        by_kernel = self._ingredients([row.id for row in rows])
         return tuple(
             NearKernel(
                 id=row.id,
@@ -153,7 +153,7 @@ class SqlNearby(SqlPart, NearbyStore):
                     row.options,
                     row.toolchain,
                 ),
-                ingredients=found.get(row.id, ()),
+                ingredients=by_kernel.get(row.id, ()),
                 epoch=row.epoch,
                 created_at=row.created_at,
                 distance=row.distance,
@@ -185,8 +185,8 @@ class SqlNearby(SqlPart, NearbyStore):
         return counts
 
     def _ingredients(self, ids: Sequence[int]) -> dict[int, Ingredients]:
-        found: dict[int, Ingredients] = {}
+        ingredients: dict[int, Ingredients] = {}
         for batch in batches(ids):
             for row in self._db.fetch(_INGREDIENTS_OF, {"kernels": batch}):
-                found[row.kernel_id] = (*found.get(row.kernel_id, ()), (row.name, row.value))
-        return found
+                ingredients[row.kernel_id] = (*ingredients.get(row.kernel_id, ()), (row.name, row.value))
+        return ingredients

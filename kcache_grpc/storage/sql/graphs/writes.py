@@ -220,8 +220,8 @@ def find_mappings(
         return {}
     values = {"ns": namespace.id, "epoch": namespace.epoch}
     rows = _MAPPINGS.rows(connection, values, sorted({digest for digest, _ in wanted}))
-    found = {(row.program_digest, row.numerics): mapping_record(row) for row in rows}
-    return {name: record for name, record in found.items() if name in wanted}
+    records = {(row.program_digest, row.numerics): mapping_record(row) for row in rows}
+    return {name: record for name, record in records.items() if name in wanted}
 
 
 def insert_mappings(

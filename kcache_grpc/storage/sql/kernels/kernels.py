@@ -169,22 +169,22 @@ class SqlKernels(SqlGenerations, KernelStore):
     def find_kernel(self, namespace: Namespace, kernel_digest: bytes) -> StoredKernel | None:
         checks.digest("kernel digest", kernel_digest)
         values = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
-        found = stored_kernels(self._db.fetch(_BY_DIGEST, values))
-        return found[0] if found else None
+        stored = stored_kernels(self._db.fetch(_BY_DIGEST, values))
+        return stored[0] if stored else None
 
     def find_kernels(
         self, namespace: Namespace, kernel_digests: Sequence[bytes]
     ) -> Mapping[bytes, StoredKernel]:
         checks.digests("kernel digest", kernel_digests)
-        found: dict[bytes, StoredKernel] = {}
+        by_digest: dict[bytes, StoredKernel] = {}
         if len(kernel_digests) == 1:  # a list of parameters costs more than the statement
-            one = self.find_kernel(namespace, kernel_digests[0])
-            return {} if one is None else {kernel_digests[0]: one}
+            kernel = self.find_kernel(namespace, kernel_digests[0])
+            return {} if kernel is None else {kernel_digests[0]: kernel}
         for batch in batches(kernel_digests):
             values = {"ns": namespace.id, "epoch": namespace.epoch, "digests": batch}
             for stored in stored_kernels(self._db.fetch(_BY_DIGESTS, values)):
-                found[stored.kernel.kernel_digest] = stored
-        return found
+                by_digest[stored.kernel.kernel_digest] = stored
+        return by_digest
 
     def find_variants(
         self, namespace: Namespace, key: int, target: str, options: str, toolchain: bytes

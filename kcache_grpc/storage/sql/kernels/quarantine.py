@@ -90,8 +90,8 @@ def keep_rows(
     for number in ids:
         content: dict[str, list[dict[str, Any]]] = {}
         for table, rows in _PARTS[subject].items():
-            found = connection.execute(rows, {"of": number}).mappings()
-            content[table.name] = [{name: _plain(value) for name, value in row.items()} for row in found]
+            records = connection.execute(rows, {"of": number}).mappings()
+            content[table.name] = [{name: _plain(value) for name, value in row.items()} for row in records]
         (row,) = content[kernels.name if subject == "kernel" else graph_mappings.name]
         digest = row["kernel_digest" if subject == "kernel" else "program_digest"]
         values = {"namespace_id": namespace.id, "subject": subject, "digest": bytes.fromhex(digest["hex"])}
@@ -108,10 +108,10 @@ def put_back(connection: Connection, namespace: Namespace, number: int, now: int
     if row is None:
         return None
     content = json.loads(row.content)
-    (made,) = content[kernels.name if row.subject == "kernel" else graph_mappings.name]
-    name = {"ns": namespace.id, "epoch": made["epoch"], "digest": row.digest}
+    (saved,) = content[kernels.name if row.subject == "kernel" else graph_mappings.name]
+    name = {"ns": namespace.id, "epoch": saved["epoch"], "digest": row.digest}
     if row.subject == "mapping":
-        name["numerics"] = made["numerics"]
+        name["numerics"] = saved["numerics"]
     if connection.execute(_TAKEN[row.subject], name).first() is not None:
         return None
     for table in _PARTS[row.subject]:

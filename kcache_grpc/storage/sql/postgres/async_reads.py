@@ -79,9 +79,9 @@ class Asker:
         if not self._lines:
             return None
         constants = self._constants
-        given = [_cell(values[name] if name in values else constants[name]) for name in self._names]
+        parameters = [_cell(values[name] if name in values else constants[name]) for name in self._names]
         answer: Answer = self._loop.create_future()
-        self._waiting.append((answer, given))
+        self._waiting.append((answer, parameters))
         self._serve()
         return answer
 
@@ -106,9 +106,9 @@ class Asker:
 
     def _serve(self) -> None:
         while self._waiting and self._free:
-            answer, given = self._waiting.popleft()
+            answer, parameters = self._waiting.popleft()
             if not answer.done():
-                self._free.pop().ask(answer, given)
+                self._free.pop().ask(answer, parameters)
 
     def _refuse(self) -> None:
         while self._waiting:
@@ -121,24 +121,24 @@ class Asker:
 
     def _open(self) -> None:
         """In a thread."""
-        made = None
+        connection = None
         with contextlib.suppress(Exception):  # who takes the ordinary way learns what it is
-            made = self._prepared()
+            connection = self._prepared()
         with self._lock:
             if self._closed:
-                if made is not None:
-                    made.close()
+                if connection is not None:
+                    connection.close()
                 return
-            self._made = made
+            self._made = connection
         with contextlib.suppress(RuntimeError):  # the loop is closed, and ``close`` follows
             self._loop.call_soon_threadsafe(self._opened)
 
     def _opened(self) -> None:
-        made, self._made, self._connecting = self._made, None, False
-        if made is None:
+        connection, self._made, self._connecting = self._made, None, False
+        if connection is None:
             self._again_from = time.monotonic() + _PAUSE
             return
-        line = _Line(self._loop, made, self._freed, self._ended)
+        line = _Line(self._loop, connection, self._freed, self._ended)
         self._lines.add(line)
         self._freed(line)
 
@@ -187,11 +187,11 @@ class _Line:
         self._socket: int = self._libpq.socket
         loop.add_reader(self._socket, self._readable)
 
-    def ask(self, answer: Answer, given: list[bytes | None]) -> None:
+    def ask(self, answer: Answer, parameters: list[bytes | None]) -> None:
         """Sends it. The answer is an error when the connection ends first."""
         self._answer, self._rows = answer, None
         try:
-            self._libpq.send_query_prepared(_NAME, given, result_format=1)
+            self._libpq.send_query_prepared(_NAME, parameters, result_format=1)
             # A question is small: what the system does not take at once is a connection that hangs.
             if self._libpq.flush():
                 self.end()

@@ -62,8 +62,8 @@ def add_at_once(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> di
     """``Database.add_specs``."""
     name = {"ns": rows[0]["namespace_id"]}
     if len(rows) == 1:
-        given = {f"new_{column}": value for column, value in rows[0].items()}
-        return _keys(connection.execute(_ADD_ONE, {**name, **given}))
+        values = {f"new_{column}": value for column, value in rows[0].items()}
+        return _keys(connection.execute(_ADD_ONE, {**name, **values}))
     connection.exec_driver_sql("SAVEPOINT before_specs")
     added = _keys(connection.execute(_ADD_ALL, {**name, "rows": as_json(rows)}))
     if len(added) == len(rows):

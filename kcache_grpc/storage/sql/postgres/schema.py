@@ -49,7 +49,7 @@ def revision_of(connection: Connection, url: str) -> str:
 
 def refuse_missing_triggers(connection: Connection) -> None:
     """Raises ``CorruptStore`` when a trigger that keeps rows immutable is gone or disabled."""
-    found = {(name, table) for name, table in connection.exec_driver_sql(_TRIGGERS)}
-    missing = sorted(name for name, _ in triggers("postgresql") - found)
+    existing = {(name, table) for name, table in connection.exec_driver_sql(_TRIGGERS)}
+    missing = sorted(name for name, _ in triggers("postgresql") - existing)
     if missing:
         raise CorruptStore(f"the store has lost the triggers that protect its rows: {', '.join(missing)}")

@@ -94,14 +94,14 @@ def is_empty(path: Path) -> bool:
     Raises ``ForeignDatabase`` for what is too small to be one: SQLite would take it for empty, and write.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return True
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(found.st_mode) or 0 < found.st_size < _SMALLEST_DATABASE:
+    if not stat.S_ISREG(status.st_mode) or 0 < status.st_size < _SMALLEST_DATABASE:
         raise ForeignDatabase(f"{path} is not an SQLite database")
-    return found.st_size == 0
+    return status.st_size == 0
 
 
 def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
@@ -119,8 +119,8 @@ def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
 
 def refuse_missing_triggers(connection: sqlite3.Connection, expected: frozenset[tuple[str, str]]) -> None:
     """Raises ``CorruptStore`` when a trigger that keeps rows immutable is gone."""
-    found = set(connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"))
-    missing = sorted(name for name, _ in expected - found)
+    existing = set(connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"))
+    missing = sorted(name for name, _ in expected - existing)
     if missing:
         raise CorruptStore(f"the store has lost the triggers that protect its rows: {', '.join(missing)}")
 

@@ -15,9 +15,9 @@ _RIGHT = 1307
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_operators_compute_what_the_standard_says() -> None:
-    found: list[Outcome] = list(outcomes())
-    assert [o for o in found if o.how == "wrong"] == []
-    assert {o.name for o in found if o.how == "rounded"} <= ROUNDED
-    assert all(o.why for o in found if o.how != "ok")
-    counts = Counter(o.how for o in found)
+    results: list[Outcome] = list(outcomes())
+    assert [o for o in results if o.how == "wrong"] == []
+    assert {o.name for o in results if o.how == "rounded"} <= ROUNDED
+    assert all(o.why for o in results if o.how != "ok")
+    counts = Counter(o.how for o in results)
     assert counts["ok"] >= _RIGHT, counts

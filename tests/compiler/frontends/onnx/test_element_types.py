@@ -33,59 +33,59 @@ def test_integers_beyond_a_half_are_dequantized(x: str, scale: str) -> None:
     numbers = np.array([66_624, -70_001] if x == "int32" else [30_003, 29_999]).astype(x)
     draw = _drawn("DequantizeLinear", 23, numbers, np.array(1e-3).astype(dtype_of(scale)))
     draw.bind("T3", scale)
-    (found,) = kernel_results(draw.model())
+    (result,) = kernel_results(draw.model())
     wanted = (numbers * np.float32(draw.given(1))).astype(dtype_of(scale))
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(result, wanted)
 
 
 def test_a_product_that_is_dequantized_has_the_precision_of_its_result() -> None:
     draw = _drawn("DequantizeLinear", 23, np.array([101, 3], np.int8), np.array(0.1, np.float16))
     draw.attributes["output_dtype"] = data_type("float")
     draw.bind("T3", "float")
-    (found,) = kernel_results(draw.model())
-    np.testing.assert_array_equal(found, np.array([101, 3], np.float32) * np.float32(np.float16(0.1)))
+    (result,) = kernel_results(draw.model())
+    np.testing.assert_array_equal(result, np.array([101, 3], np.float32) * np.float32(np.float16(0.1)))
 
 
 def test_halves_are_quantized_by_a_scale_of_f32() -> None:
     """1e-8 is 0 in f16, which would make all infinite."""
     x = np.array([1e-6, -2e-6, 5e-7], np.float16)
-    made = _of("QuantizeLinear", 23, x, np.array(1e-8, np.float32), np.array(0, np.int16))
-    assert judge(made).outcome == "right"
+    draw = _of("QuantizeLinear", 23, x, np.array(1e-8, np.float32), np.array(0, np.int16))
+    assert judge(draw).outcome == "right"
 
 
 def test_a_zero_point_is_no_half() -> None:
     x = np.array([1, 2, 3], np.float16)
-    made = _of("QuantizeLinear", 21, x, np.array(1, np.float16), np.array(3001, np.uint16))
-    np.testing.assert_array_equal(kernel_results(made)[0], np.array([3002, 3003, 3004], np.uint16))
+    draw = _of("QuantizeLinear", 21, x, np.array(1, np.float16), np.array(3001, np.uint16))
+    np.testing.assert_array_equal(kernel_results(draw)[0], np.array([3002, 3003, 3004], np.uint16))
 
 
 @pytest.mark.parametrize("x", [60_000.0, np.inf])
 def test_what_is_quantized_ends_where_16_bits_do(x: float) -> None:
     """65,535 is infinite in f16."""
     numbers = np.array([x, -x], np.float16)
-    made = _of("QuantizeLinear", 21, numbers, np.array(0.5, np.float16), np.array(0, np.uint16))
-    np.testing.assert_array_equal(kernel_results(made)[0], np.array([65_535, 0], np.uint16))
+    draw = _of("QuantizeLinear", 21, numbers, np.array(0.5, np.float16), np.array(0, np.uint16))
+    np.testing.assert_array_equal(kernel_results(draw)[0], np.array([65_535, 0], np.uint16))
 
 
 def test_integers_are_quantized_by_integers() -> None:
     x = np.array([7, 5, -9], np.int32)
-    made = _of("QuantizeLinear", 21, x, np.array(2, np.int32), np.array(0, np.int8))
-    np.testing.assert_array_equal(kernel_results(made)[0], np.array([4, 2, -4], np.int8))
+    draw = _of("QuantizeLinear", 21, x, np.array(2, np.int32), np.array(0, np.int8))
+    np.testing.assert_array_equal(kernel_results(draw)[0], np.array([4, 2, -4], np.int8))
 
 
 def test_sums_of_quantized_products_leave_the_range_of_halves() -> None:
     x, y = np.full((1, 1000), 255, np.uint8), np.full((1000, 1), 255, np.uint8)
     scale, zero = np.array(0.001, np.float16), np.array(0, np.uint8)
-    made = _of("QLinearMatMul", 21, x, scale, zero, y, scale, zero, np.array(1, np.float16), zero)
+    draw = _of("QLinearMatMul", 21, x, scale, zero, y, scale, zero, np.array(1, np.float16), zero)
     wanted = round(255 * 255 * 1000 * float(scale) ** 2)
-    assert kernel_results(made)[0].item() == wanted
+    assert kernel_results(draw)[0].item() == wanted
 
 
 @pytest.mark.parametrize("element", [np.int32, np.uint32])
 def test_a_mean_of_integers_is_within_them(element: type) -> None:
     greatest = np.iinfo(element).max
-    made = _of("ReduceMean", 13, np.array([greatest, greatest - 2], element), axes=[0])
-    assert kernel_results(made)[0].item() == greatest - 1
+    draw = _of("ReduceMean", 13, np.array([greatest, greatest - 2], element), axes=[0])
+    assert kernel_results(draw)[0].item() == greatest - 1
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_a_mean_of_integers_is_within_them(element: type) -> None:
     ],
 )
 def test_exponents_are_not_rounded_to_the_base(x: Any, exponent: Any, wanted: list[float]) -> None:
-    (found,) = kernel_results(_of("Pow", 15, x, exponent))
-    assert found.dtype == x.dtype
-    np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=1e-4)
+    (power,) = kernel_results(_of("Pow", 15, x, exponent))
+    assert power.dtype == x.dtype
+    np.testing.assert_allclose(power.astype(np.float64), wanted, rtol=1e-4)
 
 
 @pytest.mark.parametrize("bounds", [{}, {"min": 0.0}, {"max": 2.0}])
@@ -167,23 +167,23 @@ def test_a_loop_without_a_condition_has_none_in_its_body(go_on: str, turns: int 
 def test_statistics_of_training_have_an_element_of_their_own() -> None:
     x = np.arange(12, dtype=np.float64).reshape(2, 2, 3)
     ones = np.ones(2)
-    made = _of("BatchNormalization", 14, x, ones, ones, ones.astype("f4"), ones.astype("f4"), training_mode=1)
-    assert judge(made).outcome == "right"
+    draw = _of("BatchNormalization", 14, x, ones, ones, ones.astype("f4"), ones.astype("f4"), training_mode=1)
+    assert judge(draw).outcome == "right"
 
 
 def test_statistics_of_halves_in_training_are_made_in_f32() -> None:
     """Four numbers of 40,000 have a sum beyond f16, and their variance is, too."""
     x = np.array([[[40_000, 20_000]], [[40_000, 60_000]]], np.float16)
     ones = np.ones(1, np.float16)
-    made = _of("BatchNormalization", 15, x, ones, ones * 0, ones, ones, training_mode=1)
-    np.testing.assert_allclose(kernel_results(made)[0].reshape(-1), [0, -1.41421, 0, 1.41421], atol=1e-3)
+    draw = _of("BatchNormalization", 15, x, ones, ones * 0, ones, ones, training_mode=1)
+    np.testing.assert_allclose(kernel_results(draw)[0].reshape(-1), [0, -1.41421, 0, 1.41421], atol=1e-3)
 
 
 def test_values_of_another_element_are_refused_where_the_definition_multiplies() -> None:
     parts = [np.ones((1, 2, 3, 2), np.float16)] * 2
-    made = _of("Attention", 24, *parts, np.ones((1, 2, 3, 2), np.float32), softmax_precision=1)
-    found = judge(made)
-    assert (found.outcome, "onnx.Attention" in found.reason) == ("refused", True)
+    draw = _of("Attention", 24, *parts, np.ones((1, 2, 3, 2), np.float32), softmax_precision=1)
+    verdict = judge(draw)
+    assert (verdict.outcome, "onnx.Attention" in verdict.reason) == ("refused", True)
 
 
 @pytest.mark.parametrize("element", ["float16", "float"])
@@ -197,8 +197,8 @@ def test_attention_of_halves_is_rounded_once_but_for_its_weights(element: str, u
     """Scores of a hundred and more have errors of a tenth and more in halves, and weights as many."""
     generator = np.random.default_rng(3)
     q, k, v = (generator.uniform(0.5, 4, (1, 2, 6, 64)).astype(dtype_of(element)) for _ in range(3))
-    (found,) = kernel_results(_of("Attention", 23, q, k, v))
+    (result,) = kernel_results(_of("Attention", 23, q, k, v))
     scores = (q.astype("f8") @ k.astype("f8").swapaxes(2, 3)) / 8
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     wanted = powers / powers.sum(-1, keepdims=True) @ v.astype("f8")
-    np.testing.assert_allclose(found.astype("f8"), wanted, rtol=2.5 * unit)
+    np.testing.assert_allclose(result.astype("f8"), wanted, rtol=2.5 * unit)

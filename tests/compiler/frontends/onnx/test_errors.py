@@ -28,17 +28,19 @@ def refuse(kind: type[CompilerError], program: onnx.ModelProto | bytes, limits: 
     return str(caught.value)
 
 
-def one(op: str, attributes: dict[str, Any] | None = None, dims: tuple[int, ...] = (4, 6)) -> onnx.ModelProto:
+def single_node(
+    op: str, attributes: dict[str, Any] | None = None, dims: tuple[int, ...] = (4, 6)
+) -> onnx.ModelProto:
     return model([node(op, ["x"], ["y"], name="here", **(attributes or {}))], {"x": dims}, ["y"])
 
 
 def external() -> onnx.ModelProto:
-    made = mlp()
-    tensor = made.graph.initializer[0]
+    program = mlp()
+    tensor = program.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="/etc/passwd")
-    return made
+    return program
 
 
 def external_constant() -> onnx.ModelProto:
@@ -48,11 +50,11 @@ def external_constant() -> onnx.ModelProto:
 
 
 def changed(
-    change: Callable[[onnx.ModelProto], object], made: onnx.ModelProto | None = None
+    change: Callable[[onnx.ModelProto], object], program: onnx.ModelProto | None = None
 ) -> onnx.ModelProto:
-    made = copy.deepcopy(mlp() if made is None else made)
-    change(made)
-    return made
+    program = copy.deepcopy(mlp() if program is None else program)
+    change(program)
+    return program
 
 
 def recursive() -> onnx.ModelProto:
@@ -91,16 +93,16 @@ def recursive() -> onnx.ModelProto:
             UnsupportedOp,
             ("com.a.Fancy", "here"),
         ),
-        (lambda: one("Fancy"), InvalidProgram, ("Fancy",)),
-        (lambda: one("RandomNormalLike"), UnsupportedOp, ("draws random numbers",)),
-        (lambda: one("Transpose", {"perm": [0, 0]}), InvalidProgram, ("here", "permutation")),
-        (lambda: one("Softmax", {"axis": 5}), InvalidProgram, ("here", "axis 5")),
-        (lambda: one("Flatten", {"axis": 7}), InvalidProgram, ("axis 7",)),
-        (lambda: one("Concat"), InvalidProgram, ("axis",)),
-        (lambda: one("MaxPool", {"kernel_shape": [2, 2]}), InvalidProgram, ("kernel_shape",)),
-        (lambda: one("Cast", {"to": TensorProto.STRING}), UnsupportedOp, ("STRING",)),
-        (lambda: one("Cast", {"to": 12345}), UnsupportedOp, ("12345",)),
-        (lambda: one("Einsum", {"equation": "ij->ik"}), InvalidProgram, ("ij->ik",)),
+        (lambda: single_node("Fancy"), InvalidProgram, ("Fancy",)),
+        (lambda: single_node("RandomNormalLike"), UnsupportedOp, ("draws random numbers",)),
+        (lambda: single_node("Transpose", {"perm": [0, 0]}), InvalidProgram, ("here", "permutation")),
+        (lambda: single_node("Softmax", {"axis": 5}), InvalidProgram, ("here", "axis 5")),
+        (lambda: single_node("Flatten", {"axis": 7}), InvalidProgram, ("axis 7",)),
+        (lambda: single_node("Concat"), InvalidProgram, ("axis",)),
+        (lambda: single_node("MaxPool", {"kernel_shape": [2, 2]}), InvalidProgram, ("kernel_shape",)),
+        (lambda: single_node("Cast", {"to": TensorProto.STRING}), UnsupportedOp, ("STRING",)),
+        (lambda: single_node("Cast", {"to": 12345}), UnsupportedOp, ("12345",)),
+        (lambda: single_node("Einsum", {"equation": "ij->ik"}), InvalidProgram, ("ij->ik",)),
         (
             lambda: model([node("Add", ["x", "z"], ["y"])], {"x": [4], "z": [3]}, ["y"]),
             InvalidProgram,
@@ -191,13 +193,13 @@ def test_damaged_models_end_in_a_typed_error_or_in_a_spec() -> None:
 
 
 def test_limits() -> None:
-    made = attention_block()
-    size = len(made.SerializeToString())
-    assert "program size" in refuse(LimitExceeded, made, Limits(program_bytes=size - 1))
-    assert "operations" in refuse(LimitExceeded, made, Limits(operations=20))
-    assert "constants" in refuse(LimitExceeded, made, Limits(constant_bytes=1000))
-    assert "arguments" in refuse(LimitExceeded, made, Limits(arguments=3))
-    assert "rank" in refuse(LimitExceeded, made, Limits(rank=2))
+    program = attention_block()
+    size = len(program.SerializeToString())
+    assert "program size" in refuse(LimitExceeded, program, Limits(program_bytes=size - 1))
+    assert "operations" in refuse(LimitExceeded, program, Limits(operations=20))
+    assert "constants" in refuse(LimitExceeded, program, Limits(constant_bytes=1000))
+    assert "arguments" in refuse(LimitExceeded, program, Limits(arguments=3))
+    assert "rank" in refuse(LimitExceeded, program, Limits(rank=2))
     huge = model([node("Expand", ["x", "s"], ["y"])], {"x": [1]}, ["y"], {"s": ints(2**31, 2**31)})
     assert "elements" in refuse(LimitExceeded, huge)
     resize = [node("Resize", ["x", "", "s"], ["y"], mode="linear")]
@@ -214,6 +216,6 @@ def test_nested_graphs_reach_their_limit() -> None:
         branch = node("If", ["c"], ["y"], then_branch=graph, else_branch=other)
         graph = helper.make_graph([branch], "then", [], [value("y", [2])])
     inputs = [value("x", [2]), value("c", [], TensorProto.BOOL)]
-    made = model(list(graph.node), inputs, [value("y", [2])])
-    assert canonicalize(made.SerializeToString(), "onnx").spec_text.count("negate") == 12
-    assert "nesting" in refuse(LimitExceeded, made, Limits(region_depth=8))
+    program = model(list(graph.node), inputs, [value("y", [2])])
+    assert canonicalize(program.SerializeToString(), "onnx").spec_text.count("negate") == 12
+    assert "nesting" in refuse(LimitExceeded, program, Limits(region_depth=8))

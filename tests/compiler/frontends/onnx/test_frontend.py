@@ -34,65 +34,65 @@ from tests.conformance.onnx_models.build import (
 from tests.conformance.onnx_models.corpus import CORPUS, OPEN, attention_block, mlp
 
 
-def canonical(made: onnx.ModelProto, numerics: str = "default") -> Canonical:
-    return canonicalize(made.SerializeToString(), "onnx", numerics)
+def canonical(proto: onnx.ModelProto, numerics: str = "default") -> Canonical:
+    return canonicalize(proto.SerializeToString(), "onnx", numerics)
 
 
-def run(found: Canonical, arrays: list[Array]) -> tuple[Array, ...]:
+def run(form: Canonical, arrays: list[Array]) -> tuple[Array, ...]:
     """The kernel of a spec at the sizes of these inputs."""
-    at_sizes = found.arg_spec.args
+    at_sizes = form.arg_spec.args
     assert all(isinstance(d, int) for arg in at_sizes for d in arg.dims)
     kernel = Kernel(
-        compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
+        compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
     )
-    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in form.constants]
     return kernel(*arrays, *constants)
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CORPUS)
 def test_kernels_compute_what_the_reference_does(name: str) -> None:
-    made = CORPUS[name]()
-    arrays = arrays_for(made)
-    assert_close(run(canonical(made), arrays), reference(made, arrays))
+    proto = CORPUS[name]()
+    arrays = arrays_for(proto)
+    assert_close(run(canonical(proto), arrays), reference(proto, arrays))
 
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_other_weights_have_the_same_spec(name: str) -> None:
-    made = CORPUS[name]()
-    other = reweighted(made)
-    assert canonical(made).spec_text == canonical(other).spec_text
-    assert other == made or [c.digest for c in canonical(other).constants] != [
-        c.digest for c in canonical(made).constants
+    proto = CORPUS[name]()
+    other = reweighted(proto)
+    assert canonical(proto).spec_text == canonical(other).spec_text
+    assert other == proto or [c.digest for c in canonical(other).constants] != [
+        c.digest for c in canonical(proto).constants
     ]
 
 
 def test_weights_of_one_content_stay_apart() -> None:
-    made, zeroed = mlp(), reweighted(mlp(), np.zeros_like)
-    assert canonical(zeroed).spec_text == canonical(made).spec_text
-    same = reweighted(made, lambda array: np.full_like(array, 0.5))
+    proto, zeroed = mlp(), reweighted(mlp(), np.zeros_like)
+    assert canonical(zeroed).spec_text == canonical(proto).spec_text
+    same = reweighted(proto, lambda array: np.full_like(array, 0.5))
     arrays = arrays_for(same)
     assert_close(run(canonical(same), arrays), reference(same, arrays))
 
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_the_spec_at_the_models_sizes_is_its_static_graph(name: str) -> None:
-    for made in (CORPUS[name](), reweighted(CORPUS[name](), np.zeros_like)):
-        found = canonical(made)
-        sizes = dict(enumerate(found.symbol_values))
-        graph = instantiate(parse_spec(found.spec_text), sizes, [c.digest for c in found.constants])
-        fixed = canonicalize_at(made.SerializeToString(), "onnx", erasing=False)
+    for proto in (CORPUS[name](), reweighted(CORPUS[name](), np.zeros_like)):
+        form = canonical(proto)
+        sizes = dict(enumerate(form.symbol_values))
+        graph = instantiate(parse_spec(form.spec_text), sizes, [c.digest for c in form.constants])
+        fixed = canonicalize_at(proto.SerializeToString(), "onnx", erasing=False)
         assert write_spec(graph) == fixed.spec_text
 
 
 def test_weights_are_bound_with_their_bytes() -> None:
-    made = mlp()
-    found = canonical(made)
-    contents = {numpy_helper.to_array(tensor).tobytes() for tensor in made.graph.initializer}
-    assert {constant.content for constant in found.constants} == contents
-    assert [constant.position for constant in found.constants] == [0, 1, 2, 3]
-    assert found.arg_names == ("x",)
-    assert [str(arg) for arg in found.arg_spec.args] == ["f32[4,8]"]
+    proto = mlp()
+    form = canonical(proto)
+    contents = {numpy_helper.to_array(tensor).tobytes() for tensor in proto.graph.initializer}
+    assert {constant.content for constant in form.constants} == contents
+    assert [constant.position for constant in form.constants] == [0, 1, 2, 3]
+    assert form.arg_names == ("x",)
+    assert [str(arg) for arg in form.arg_spec.args] == ["f32[4,8]"]
 
 
 @pytest.mark.parametrize("name", OPEN)
@@ -146,9 +146,9 @@ def test_a_split_of_an_open_size_is_refused_by_its_name() -> None:
 
 
 def test_names_and_order_do_not_matter() -> None:
-    made = attention_block()
+    proto = attention_block()
     other = onnx.ModelProto()
-    other.CopyFrom(made)
+    other.CopyFrom(proto)
     other.producer_name = "another"
     other.graph.name = "renamed"
     for i, n in enumerate(other.graph.node):
@@ -162,7 +162,7 @@ def test_names_and_order_do_not_matter() -> None:
     random.Random(5).shuffle(tensors)
     del other.graph.initializer[:]
     other.graph.initializer.extend(tensors)
-    assert canonical(other).spec_text == canonical(made).spec_text
+    assert canonical(other).spec_text == canonical(proto).spec_text
 
 
 def test_nothing_goes_through_f64() -> None:
@@ -195,26 +195,26 @@ def test_specs_meet_those_of_stablehlo() -> None:
       %r = stablehlo.maximum %s, %z : tensor<4x3xf32>
       return %r : tensor<4x3xf32> }"""
     nodes = [node("Gemm", ["x", "w", "b"], ["h"]), node("Relu", ["h"], ["y"])]
-    made = model(nodes, {"x": [4, 8], "w": [8, 3], "b": [3]}, ["y"])
-    assert canonical(made, "strict").spec_text == canonicalize(text, "stablehlo", "strict").spec_text
+    proto = model(nodes, {"x": [4, 8], "w": [8, 3], "b": [3]}, ["y"])
+    assert canonical(proto, "strict").spec_text == canonicalize(text, "stablehlo", "strict").spec_text
 
 
 def test_weights_in_constant_nodes_are_weights() -> None:
-    def made(seed: int) -> onnx.ModelProto:
+    def weighted(seed: int) -> onnx.ModelProto:
         constant = node("Constant", [], ["w"], value=numpy_helper.from_array(weight(8, 3, seed=seed)))
         return model([constant, node("MatMul", ["x", "w"], ["y"])], {"x": [4, 8]}, ["y"])
 
-    assert canonical(made(1)).spec_text == canonical(made(2)).spec_text
-    assert [str(c.type) for c in canonical(made(1)).constants] == ["f32[8,3]"]
+    assert canonical(weighted(1)).spec_text == canonical(weighted(2)).spec_text
+    assert [str(c.type) for c in canonical(weighted(1)).constants] == ["f32[8,3]"]
 
 
 def test_initializers_that_are_inputs_are_the_callers_since_ir_4() -> None:
     nodes = [node("Add", ["x", "w"], ["y"])]
-    made = model(nodes, {"x": [4, 3], "w": [4, 3]}, ["y"], {"w": weight(4, 3)})
-    found = canonical(made)
-    assert (len(found.arg_spec.args), len(found.constants)) == (2, 0)
-    made.ir_version = 3
-    old = canonical(made)
+    proto = model(nodes, {"x": [4, 3], "w": [4, 3]}, ["y"], {"w": weight(4, 3)})
+    form = canonical(proto)
+    assert (len(form.arg_spec.args), len(form.constants)) == (2, 0)
+    proto.ir_version = 3
+    old = canonical(proto)
     assert (len(old.arg_spec.args), len(old.constants)) == (1, 1)
 
 
@@ -228,10 +228,10 @@ def test_opsets(opset: int) -> None:
     clip = node("Clip", ["x", "low"], ["c"]) if opset >= 11 else node("Clip", ["x"], ["c"], min=-0.5)
     nodes = [clip, reduce, node("Softmax", ["c"], ["s"], axis=1), node("Reshape", ["s", "shape"], ["y"])]
     used = {name: array for name, array in weights.items() if any(name in n.input for n in nodes)}
-    made = model(nodes, {"x": [3, 4]}, ["r", "y"], used, opset=opset)
-    made.ir_version = 8
-    arrays = arrays_for(made)
-    assert_close(run(canonical(made), arrays), reference(made, arrays))
+    proto = model(nodes, {"x": [3, 4]}, ["r", "y"], used, opset=opset)
+    proto.ir_version = 8
+    arrays = arrays_for(proto)
+    assert_close(run(canonical(proto), arrays), reference(proto, arrays))
 
 
 def test_the_documentation_lists_the_operators() -> None:
@@ -244,17 +244,17 @@ def test_the_documentation_lists_the_operators() -> None:
 
 def _of_the_size(*nodes: onnx.NodeProto, **weights: Array) -> onnx.ModelProto:
     """A model that computes ``q`` of ``d``, the size of its open axis, and adds it to the input."""
-    made = [
+    steps = [
         node("Shape", ["x"], ["d"], start=0, end=1),
         *nodes,
         node("Cast", ["q"], ["f"], to=1),
         node("Add", ["x", "f"], ["y"]),
     ]
-    return model(made, {"x": ["N", 3]}, ["y"], weights)
+    return model(steps, {"x": ["N", 3]}, ["y"], weights)
 
 
 @pytest.mark.parametrize(
-    "made",
+    "proto",
     [
         _of_the_size(node("Div", ["d", "k"], ["q"]), k=ints(1000)),
         _of_the_size(node("Mod", ["d", "k"], ["q"]), k=ints(5)),
@@ -269,10 +269,10 @@ def _of_the_size(*nodes: onnx.NodeProto, **weights: Array) -> onnx.ModelProto:
     ],
     ids=["quotient", "remainder", "above", "below", "head", "tail"],
 )
-def test_a_size_that_the_graph_holds_against_a_number_cannot_be_open(made: onnx.ModelProto) -> None:
+def test_a_size_that_the_graph_holds_against_a_number_cannot_be_open(proto: onnx.ModelProto) -> None:
     """It is one program on one side of the number, and another on the other."""
     with pytest.raises(UnsupportedOp, match="'N'"):
-        canonical(made)
+        canonical(proto)
 
 
 def test_numbers_that_no_size_meets_do_not_matter() -> None:

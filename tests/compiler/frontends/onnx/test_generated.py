@@ -23,11 +23,11 @@ SHARES = 32
 )
 def test_generated_models_are_right_or_refused(share: int) -> None:
     chosen = spans()[share::SHARES]
-    found = list(cases(chosen, len(chosen), seed=1, module=CHILD))
-    assert len(found) == len(chosen)
-    assert [case for case in found if case.outcome in BAD] == []
-    right = sum(case.outcome == "right" for case in found)
-    assert right >= 0.85 * len(found)
+    results = list(cases(chosen, len(chosen), seed=1, module=CHILD))
+    assert len(results) == len(chosen)
+    assert [case for case in results if case.outcome in BAD] == []
+    right = sum(case.outcome == "right" for case in results)
+    assert right >= 0.85 * len(results)
 
 
 def test_every_version_since_opset_7_is_drawn() -> None:
@@ -42,15 +42,15 @@ def test_every_version_since_opset_7_is_drawn() -> None:
 
 
 def test_a_wrong_result_is_seen() -> None:
-    made = model(
+    proto = model(
         [node("Add", ["x", "y"], ["z"])], [value("x", [2], I64), value("y", [2], I64)], [value("z", [2], I64)]
     )
-    asked = Made(made, [ints(1, 2), ints(3, 4)])
+    asked = Made(proto, [ints(1, 2), ints(3, 4)])
     assert judge(asked).outcome == "right"
     other = onnx.ModelProto()
-    other.CopyFrom(made)
+    other.CopyFrom(proto)
     other.graph.node[0].op_type = "Sub"
-    assert judge(asked, answering=Made(other, [np.copy(one) for one in asked.arrays])).outcome == "wrong"
+    assert judge(asked, answering=Made(other, [np.copy(array) for array in asked.arrays])).outcome == "wrong"
 
 
 @pytest.mark.sampled(3)
@@ -62,13 +62,13 @@ def test_slices_backward_begin_within_the_axis(start: int, end: int) -> None:
     draw.add(np.arange(4, dtype=np.float32), constant=False)
     for number in (start, end, 0, -1):
         draw.numbers([number])
-    made = draw.model()
-    made.model.graph.output[0].type.tensor_type.shape.SetInParent()
-    made.model.graph.output[0].type.tensor_type.ClearField("shape")
-    inferred = onnx.shape_inference.infer_shapes(made.model, strict_mode=True, data_prop=True)
+    drawn = draw.model()
+    drawn.model.graph.output[0].type.tensor_type.shape.SetInParent()
+    drawn.model.graph.output[0].type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(drawn.model, strict_mode=True, data_prop=True)
     (size,) = (dim.dim_value for dim in inferred.graph.output[0].type.tensor_type.shape.dim)
     first = min(max(start + 4 if start < 0 else start, 0), 3)
-    (got,) = kernel_results(made)
+    (got,) = kernel_results(drawn)
     np.testing.assert_array_equal(got, np.arange(first, first - size, -1, dtype=np.float32))
 
 
@@ -80,9 +80,9 @@ def test_a_mask_of_dropout_has_the_type_of_its_version(opset: int, mask: type) -
     draw.add(np.ones(3, np.float16), constant=False)
     draw.outputs = 2
     draw.bind("T1", "bool")
-    found = kernel_results(draw.model())
-    assert [one.dtype for one in found] == [np.float16, mask]
-    assert found[1].all()
+    results = kernel_results(draw.model())
+    assert [array.dtype for array in results] == [np.float16, mask]
+    assert results[1].all()
 
 
 @pytest.mark.parametrize(("x", "scale"), [("float16", "float"), ("float", "float16"), ("float16", "double")])
@@ -97,8 +97,8 @@ def test_a_normalization_has_the_type_of_its_scale(x: str, scale: str) -> None:
 def test_erf_of_integers_is_refused_by_name() -> None:
     draw = Draw("Erf", 13, np.random.default_rng(1))
     draw.add(np.ones(3, np.int8), constant=False)
-    found = judge(draw.model())
-    assert (found.outcome, "onnx.Erf" in found.reason) == ("refused", True)
+    verdict = judge(draw.model())
+    assert (verdict.outcome, "onnx.Erf" in verdict.reason) == ("refused", True)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (1.0, 1.5), (2.0, 3.0), (3e9, 1.0)])
@@ -107,9 +107,9 @@ def test_products_of_integers_by_fractions_or_beyond_integers_are_refused(alpha:
     for shape in ((2, 3), (3, 4), (4,)):
         draw.add(np.ones(shape, np.int32), constant=False)
     draw.attributes = {"alpha": alpha, "beta": beta}
-    found = judge(draw.model())
-    assert found.outcome == ("right" if alpha == 2 else "refused"), found
-    assert alpha == 2 or "onnx.Gemm" in found.reason
+    verdict = judge(draw.model())
+    assert verdict.outcome == ("right" if alpha == 2 else "refused"), verdict
+    assert alpha == 2 or "onnx.Gemm" in verdict.reason
 
 
 def test_a_factor_of_nothing_does_not_count() -> None:
@@ -154,9 +154,9 @@ def test_corners_of_one_element_are_refused(sizes: tuple[int, ...], aligned: int
     draw.add(draw.array("float", (sizes[0], rank, rank + 1)), constant=False)
     draw.numbers(list(sizes))
     draw.attributes = {"align_corners": aligned}
-    found = judge(draw.model())
-    assert found.outcome == ("refused" if aligned else "right"), found
-    assert not aligned or "onnx.AffineGrid" in found.reason
+    verdict = judge(draw.model())
+    assert verdict.outcome == ("refused" if aligned else "right"), verdict
+    assert not aligned or "onnx.AffineGrid" in verdict.reason
 
 
 def test_sums_of_integers_have_the_type_of_their_input() -> None:
@@ -181,9 +181,9 @@ def test_the_index_of_an_extreme_is_that_of_nan(op: str, last: int) -> None:
     draw = Draw(op, 13, np.random.default_rng(1))
     draw.add(np.array([[1, np.nan, 3, np.nan], [2, 2, 1, 1]], np.float32), constant=False)
     draw.attributes = {"axis": 1, "keepdims": 0, "select_last_index": last}
-    (found,) = kernel_results(draw.model())
-    assert found[0] == (3 if last else 1)
-    assert found[1] == {("ArgMax", 0): 0, ("ArgMax", 1): 1, ("ArgMin", 0): 2, ("ArgMin", 1): 3}[op, last]
+    (result,) = kernel_results(draw.model())
+    assert result[0] == (3 if last else 1)
+    assert result[1] == {("ArgMax", 0): 0, ("ArgMax", 1): 1, ("ArgMin", 0): 2, ("ArgMin", 1): 3}[op, last]
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
@@ -195,6 +195,6 @@ def test_pools_that_would_be_padded_by_less_than_nothing_are_refused(op: str, au
     draw.attributes = {"kernel_shape": [1], "strides": [3], "auto_pad": auto_pad}
     if op == "Conv":
         draw.add(np.ones((1, 1, 1), np.float32), constant=False)
-    found = judge(draw.model())
-    assert found.outcome == ("right" if op == "Conv" else "refused"), found
-    assert op == "Conv" or "negative pad -2" in found.reason
+    verdict = judge(draw.model())
+    assert verdict.outcome == ("right" if op == "Conv" else "refused"), verdict
+    assert op == "Conv" or "negative pad -2" in verdict.reason

@@ -37,10 +37,8 @@ def _model(nodes: list[Any], source: str, target: str) -> bytes:
 
 def _cast(source: str, target: str, **attributes: Any) -> Kernel:
     node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.DataType.Value(target), **attributes)
-    found = canonicalize(_model([node], source, target), "onnx")
-    return Kernel(
-        compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
-    )
+    form = canonicalize(_model([node], source, target), "onnx")
+    return Kernel(compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None))
 
 
 def _sampled() -> np.ndarray:

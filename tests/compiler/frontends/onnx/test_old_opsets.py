@@ -50,12 +50,12 @@ def _tensors(folder: Path, kind: str) -> list[Array]:
 
 
 def _old_models() -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in sorted(DATA.glob("pytorch-*/*/model.onnx")):
         opsets = {entry.version for entry in onnx.load(str(path)).opset_import}
         if opsets and min(opsets) < 7:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def _check(path: Path) -> None:

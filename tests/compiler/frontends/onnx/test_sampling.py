@@ -44,8 +44,8 @@ def _made(case: Case) -> onnx.ModelProto:
         kinds[0] = TensorProto.FLOAT
     results = [helper.make_tensor_value_info(f"y{i}", kinds[i], None) for i in range(case.outputs)]
     outputs = [result.name for result in results]
-    made = node(case.op, read, outputs, **case.attributes)
-    return model([made], infos, results, constants, opset=case.opset)
+    proto = node(case.op, read, outputs, **case.attributes)
+    return model([proto], infos, results, constants, opset=case.opset)
 
 
 def _grid(mode: str, padding: str, corners: int, spatial: Sequence[int] = (5, 7)) -> Case:
@@ -187,8 +187,8 @@ CASES: dict[str, Case] = {
 
 
 def _check(case: Case) -> None:
-    made = _made(case)
-    assert_close(run(canonical(made), list(case.inputs)), reference(made, case.inputs))
+    proto = _made(case)
+    assert_close(run(canonical(proto), list(case.inputs)), reference(proto, case.inputs))
 
 
 @pytest.mark.sampled(8)
@@ -220,16 +220,16 @@ def test_infinity_beside_a_grid_stays_where_it_is() -> None:
 def test_opset_10_takes_the_next_element_of_fewer() -> None:
     """As its own test says, where later ones round: each of the others lies between two."""
     x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4)
-    made = _made(Case("Resize", [x], [np.array([1, 1, 0.6, 0.6], np.float32)], opset=10))
-    (got,) = run(canonical(made), [x])
+    proto = _made(Case("Resize", [x], [np.array([1, 1, 0.6, 0.6], np.float32)], opset=10))
+    (got,) = run(canonical(proto), [x])
     np.testing.assert_array_equal(got, [[[[1, 3]]]])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_integers_shrink_beyond_a_limit_between_two(dtype: Any) -> None:
     x = np.array([0, 1, 2, 9, 100], dtype)
-    made = _made(Case("Shrink", [x], attributes={"lambd": 1.5, "bias": 1.0}))
-    (got,) = run(canonical(made), [x])
+    proto = _made(Case("Shrink", [x], attributes={"lambd": 1.5, "bias": 1.0}))
+    (got,) = run(canonical(proto), [x])
     np.testing.assert_array_equal(got, np.array([0, 0, 1, 8, 99], dtype))
 
 

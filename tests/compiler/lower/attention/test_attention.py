@@ -165,11 +165,11 @@ def test_narrower_registers(target: str) -> None:
         pytest.skip(f"no {target} here")
     arrays = _arrays(70, 301, 24)
     for kind, bound in (("f4", 2e-6), ("f8", 1e-14)):
-        given = [array.astype(kind) for array in arrays]
+        narrow = [array.astype(kind) for array in arrays]
         with jax.enable_x64(True):
-            kernel = _kernel(causal, given, target)
+            kernel = _kernel(causal, narrow, target)
         assert _is_attention(kernel)
-        _agrees(kernel, causal, given, bound)
+        _agrees(kernel, causal, narrow, bound)
 
 
 def test_query_heads_share_keys() -> None:
@@ -407,8 +407,8 @@ def test_what_is_no_attention_stays_as_it_is(function: Function) -> None:
     assert "attention" not in {launch.ops[0] for launch in kernel.interface.launches}
     results = kernel(*arrays)
     expected = function(*arrays)
-    for result, one in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
-        assert np.allclose(result, one, rtol=2e-4, atol=2e-5)
+    for result, wanted in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert np.allclose(result, wanted, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["i1", "i4"])
@@ -461,12 +461,12 @@ def test_pytorch_writes_attention(form: str) -> None:
     arrays = [array.astype(narrow).astype("f4") for array in _arrays(40, 40, 16)]
     kind = torch.bfloat16 if form == "bf16" else torch.float32
     tensors = [torch.from_numpy(array).to(kind) for array in arrays] + [
-        torch.from_numpy(one) for one in masks
+        torch.from_numpy(bias) for bias in masks
     ]
     canonical = canonicalize(text_of(Module(function), *tensors), "torch", "default")
-    given = canonical.spec_text, canonical.arg_spec, _target(), CompileOptions()
-    kernel = Kernel(compile_spec(*given, lambda _: None))
+    arguments = canonical.spec_text, canonical.arg_spec, _target(), CompileOptions()
+    kernel = Kernel(compile_spec(*arguments, lambda _: None))
     assert _is_attention(kernel)
-    expected = function(*[one.double() for one in tensors[:3]], *tensors[3:]).numpy()
+    expected = function(*[tensor.double() for tensor in tensors[:3]], *tensors[3:]).numpy()
     result = kernel(*[array.astype(narrow) for array in arrays], *masks)[0].astype("f8")
     assert np.abs(result - expected).max() <= (2e-2 if form == "bf16" else 2e-6)

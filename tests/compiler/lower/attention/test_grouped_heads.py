@@ -162,8 +162,8 @@ def test_pytorch_repeats() -> None:
     arrays = _arrays(2, 8, 2, 33, 70)
     tensors = [torch.from_numpy(array) for array in arrays]
     canonical = canonicalize(text_of(Function(function), *tensors), "torch", "default")
-    given = canonical.spec_text, canonical.arg_spec, "x86-64-v3", CompileOptions()
-    kernel = Kernel(compile_spec(*given, lambda _: None))
+    arguments = canonical.spec_text, canonical.arg_spec, "x86-64-v3", CompileOptions()
+    kernel = Kernel(compile_spec(*arguments, lambda _: None))
     assert [launch.ops[0] for launch in kernel.interface.launches] == ["arith.mulf", "attention"]
     np.testing.assert_allclose(kernel(*arrays)[0], function(*tensors).numpy(), rtol=1e-4, atol=1e-5)
 
@@ -182,5 +182,5 @@ def test_few_queries_of_repeated_keys() -> None:
     for queries in (2, 3, 4):
         arrays = _arrays(2, 4, 2, queries, 50)
         for function in (both, causal, keys_alone):
-            given = arrays if function is not keys_alone else [*arrays[:2], np.repeat(arrays[2], 2, 1)]
-            _agrees(_kernel(_text(function, given)), function, given)
+            inputs = arrays if function is not keys_alone else [*arrays[:2], np.repeat(arrays[2], 2, 1)]
+            _agrees(_kernel(_text(function, inputs)), function, inputs)

@@ -42,12 +42,12 @@ class Layer:
 
     @property
     def places(self) -> tuple[int, int]:
-        found: list[int] = []
+        sizes: list[int] = []
         for axis in (0, 1):
             reach = (self.window[axis] - 1) * self.dilation[axis] + 1
             padded = self.size[axis] + sum(self.pads[2 * axis :][:2])
-            found.append(max(0, (padded - reach) // self.stride[axis] + 1))
-        return found[0], found[1]
+            sizes.append(max(0, (padded - reach) // self.stride[axis] + 1))
+        return sizes[0], sizes[1]
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -112,11 +112,11 @@ def _kernel(text: str, arguments: int, numerics: str = "default") -> Kernel:
     return Kernel(lower_module(text, arguments, TARGET, CompileOptions(numerics=numerics), lambda _: None))
 
 
-def _check(one: Layer, numerics: str = "default") -> Kernel:
+def _check(layer: Layer, numerics: str = "default") -> Kernel:
     """Values on one thread and on three, and with bound weights the same bits."""
-    close = {"f32": 1e-5, "f64": 1e-12, "f16": 4e-3, "bf16": 3e-2}[one.kind]
-    kernel, operands = _kernel(one.text, 3, numerics), one.operands()
-    expected = one.expected(*operands)
+    close = {"f32": 1e-5, "f64": 1e-12, "f16": 4e-3, "bf16": 3e-2}[layer.kind]
+    kernel, operands = _kernel(layer.text, 3, numerics), layer.operands()
+    expected = layer.expected(*operands)
     for host in (None, threaded_host()):
         (got,) = kernel(*operands, host=host)
         np.testing.assert_allclose(got.astype("f8"), expected, rtol=close, atol=4 * close)
@@ -138,9 +138,9 @@ def _layers(draw: st.DrawFn) -> Layer:
 
 
 @settings(max_examples=14, deadline=None, derandomize=True)
-@given(one=_layers())
-def test_random_layers(one: Layer) -> None:
-    _check(one if all(one.places) else Layer())
+@given(layer=_layers())
+def test_random_layers(layer: Layer) -> None:
+    _check(layer if all(layer.places) else Layer())
 
 
 CASES = [
@@ -165,26 +165,26 @@ GROUPED = [
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("one", [*CASES, *GROUPED], ids=str)
+@pytest.mark.parametrize("layer", [*CASES, *GROUPED], ids=str)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
-def test_layers_whose_weights_are_bound(one: Layer, numerics: str) -> None:
-    compare(one.text, one.operands(), [1, 2], numerics)
+def test_layers_whose_weights_are_bound(layer: Layer, numerics: str) -> None:
+    compare(layer.text, layer.operands(), [1, 2], numerics)
 
 
-@pytest.mark.parametrize("one", [*CASES[:3], CASES[4], *CASES[6:]], ids=str)
-def test_a_layer_is_one_launch(one: Layer) -> None:
-    launches = [launch.ops for launch in _check(one).interface.launches]
+@pytest.mark.parametrize("layer", [*CASES[:3], CASES[4], *CASES[6:]], ids=str)
+def test_a_layer_is_one_launch(layer: Layer) -> None:
+    launches = [launch.ops for launch in _check(layer).interface.launches]
     assert [ops[0] for ops in launches] == ["window"]
     assert "arith.addf" in launches[0]
 
 
-@pytest.mark.parametrize("one", GROUPED, ids=str)
-def test_a_layer_of_groups_with_bound_weights_is_one_launch(one: Layer) -> None:
-    kernel, (x, *weights) = Bound(one.text, 3, [1, 2], "default", target=TARGET), one.operands()
+@pytest.mark.parametrize("layer", GROUPED, ids=str)
+def test_a_layer_of_groups_with_bound_weights_is_one_launch(layer: Layer) -> None:
+    kernel, (x, *weights) = Bound(layer.text, 3, [1, 2], "default", target=TARGET), layer.operands()
     (launch,) = kernel.interface.launches
     assert launch.ops[0] == "window"
     assert "arith.addf" in launch.ops
-    expected = one.expected(x, *weights)
+    expected = layer.expected(x, *weights)
     for host in (None, threaded_host()):
         (result,) = kernel.run(kernel.prepare(*weights), x, host=host)
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=4e-5)
@@ -193,12 +193,12 @@ def test_a_layer_of_groups_with_bound_weights_is_one_launch(one: Layer) -> None:
 @pytest.mark.parametrize(("numerics", "reordered"), [("strict", False), ("default", True)])
 def test_weights_of_small_groups_are_reordered_where_sums_may_be(numerics: str, reordered: bool) -> None:
     """Each worker has a copy of the weights, unless the order of the program counts."""
-    kernel, one = Bound(GROUPED[0].text, 3, [1, 2], numerics, target=TARGET), GROUPED[0]
+    kernel, layer = Bound(GROUPED[0].text, 3, [1, 2], numerics, target=TARGET), GROUPED[0]
     one_worker, two_workers = (
         evaluate_text(kernel.interface.workspace, {"workers": workers}) for workers in (1, 2)
     )
     lanes = 16 if TARGET == "x86-64-v4" else 8
-    vectors = -(-one.outputs // lanes)
+    vectors = -(-layer.outputs // lanes)
     assert two_workers - one_worker == reordered * vectors * 9 * 4 * lanes * 4
 
 
@@ -213,12 +213,12 @@ def test_groups_of_channels_have_their_own_weights(
 
 def test_zeros_of_the_padding_are_multiplied() -> None:
     """An infinite weight makes NaN of a zero, at the edges as inside."""
-    one = Layer(size=(4, 5))
-    x, w, b = one.operands()
+    layer = Layer(size=(4, 5))
+    x, w, b = layer.operands()
     w[0, 0, 0, ::3] = np.inf
     with np.errstate(invalid="ignore"):
-        expected = one.expected(x, w, b)
-    (got,) = _kernel(one.text, 3)(x, w, b)
+        expected = layer.expected(x, w, b)
+    (got,) = _kernel(layer.text, 3)(x, w, b)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
 
 
@@ -249,11 +249,11 @@ def test_layers_of_a_network_read_each_other() -> None:
 @pytest.mark.parametrize("groups", [20, 1])
 def test_consumers_of_a_single_image_are_in_its_launch(size: tuple[int, int], groups: int) -> None:
     """Canonical programs drop axes of size 1 from elementwise operations."""
-    one = Layer(size=size, groups=groups)
-    canonical = canonicalize(one.text.encode(), "stablehlo", "default")
+    layer = Layer(size=size, groups=groups)
+    canonical = canonicalize(layer.text.encode(), "stablehlo", "default")
     spec, options = canonical.spec_text, CompileOptions()
     kernel = Kernel(compile_spec(spec, canonical.arg_spec, TARGET, options, lambda _: None))
     fused = [launch for launch in kernel.interface.launches if "arith.addf" in launch.ops]
     assert size[0] == 1 or fused[0].ops[0] in ("window", "contraction")
-    operands = one.operands()
-    np.testing.assert_allclose(kernel(*operands)[0], one.expected(*operands), rtol=1e-5, atol=4e-5)
+    operands = layer.operands()
+    np.testing.assert_allclose(kernel(*operands)[0], layer.expected(*operands), rtol=1e-5, atol=4e-5)

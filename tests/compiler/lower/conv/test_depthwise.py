@@ -45,7 +45,7 @@ class Convolution:
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         count = self.groups * self.outputs
-        reach = [(one - 1) * self.dilation + 1 for one in self.window]
+        reach = [(size - 1) * self.dilation + 1 for size in self.window]
         places = [
             max(0, (size + 2 * self.padding - far) // self.stride + 1)
             for size, far in zip(self.size, reach, strict=True)
@@ -53,8 +53,8 @@ class Convolution:
         kernel = (count, self.inputs, *self.window)
         if self.layout == "last":
             kernel = (*self.window, self.inputs, count)
-        given = self.shape(self.groups * self.inputs, self.size)
-        return given, kernel, self.shape(count, tuple(places))
+        image = self.shape(self.groups * self.inputs, self.size)
+        return image, kernel, self.shape(count, tuple(places))
 
     @property
     def text(self) -> str:
@@ -93,8 +93,10 @@ class Convolution:
         return total if self.layout == "first" else np.moveaxis(total, 1, -1)
 
 
-def _kernel(one: Convolution, target: str = "x86-64-v3", numerics: str = "default") -> Kernel:
-    return Kernel(lower_module(one.text, 2, target, CompileOptions(numerics=numerics), lambda _: None))
+def _kernel(convolution: Convolution, target: str = "x86-64-v3", numerics: str = "default") -> Kernel:
+    return Kernel(
+        lower_module(convolution.text, 2, target, CompileOptions(numerics=numerics), lambda _: None)
+    )
 
 
 def _is_window(kernel: Kernel) -> bool:
@@ -112,16 +114,16 @@ def _convolutions(draw: st.DrawFn) -> Convolution:
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
-@given(one=_convolutions())
-def test_random_convolutions(one: Convolution) -> None:
-    if 0 in one.shapes[2]:
-        one = Convolution()
-    x, w = one.operands()
-    kernel = _kernel(one)
-    close = 3e-2 if one.kind == "bf16" else 1e-5
+@given(convolution=_convolutions())
+def test_random_convolutions(convolution: Convolution) -> None:
+    if 0 in convolution.shapes[2]:
+        convolution = Convolution()
+    x, w = convolution.operands()
+    kernel = _kernel(convolution)
+    close = 3e-2 if convolution.kind == "bf16" else 1e-5
     for host in (None, threaded_host()):
         (got,) = kernel(x, w, host=host)
-        np.testing.assert_allclose(got.astype("f8"), one.expected(x, w), rtol=close, atol=close * 10)
+        np.testing.assert_allclose(got.astype("f8"), convolution.expected(x, w), rtol=close, atol=close * 10)
 
 
 CASES = [
@@ -143,18 +145,18 @@ def reference() -> Iterator[ReferenceInterpreter]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("one", CASES, ids=str)
+@pytest.mark.parametrize("convolution", CASES, ids=str)
 def test_strict_windows_are_the_interpreters_to_the_bit(
-    one: Convolution, reference: ReferenceInterpreter
+    convolution: Convolution, reference: ReferenceInterpreter
 ) -> None:
-    kernel = _kernel(one, numerics="strict")
+    kernel = _kernel(convolution, numerics="strict")
     assert _is_window(kernel)
-    x, w = one.operands()
+    x, w = convolution.operands()
     x.flat[::17], x.flat[3::29], x.flat[5::31] = np.nan, np.inf, -0.0
-    (expected,) = reference.evaluate(one.text, [x.tobytes(), w.tobytes()])
+    (expected,) = reference.evaluate(convolution.text, [x.tobytes(), w.tobytes()])
     (got,) = kernel(x, w)
     wanted = np.frombuffer(expected, got.dtype).reshape(got.shape)
-    if one.inputs > 1:  # the interpreter adds channels in an order of its own
+    if convolution.inputs > 1:  # the interpreter adds channels in an order of its own
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
         return
     np.testing.assert_array_equal(got, wanted)
@@ -184,11 +186,11 @@ def test_dilated_windows_of_batch_groups_touch_no_more_than_their_taps(
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("width", [5, 18, 34])
 def test_nothing_is_read_beyond_the_operands(width: int, stride: int) -> None:
-    one = Convolution(size=(7, width), padding=0, stride=stride)
-    kernel = _kernel(one)
+    convolution = Convolution(size=(7, width), padding=0, stride=stride)
+    kernel = _kernel(convolution)
     assert _is_window(kernel)
-    x, w = (guarded(operand) for operand in one.operands())
-    np.testing.assert_allclose(kernel(x, w)[0], one.expected(x, w), rtol=1e-5, atol=1e-5)
+    x, w = (guarded(operand) for operand in convolution.operands())
+    np.testing.assert_allclose(kernel(x, w)[0], convolution.expected(x, w), rtol=1e-5, atol=1e-5)
 
 
 def test_open_sizes_give_the_bits_of_given_ones() -> None:
@@ -200,13 +202,13 @@ def test_open_sizes_give_the_bits_of_given_ones() -> None:
     assert _is_window(opened)
     assert opened.interface.symbols
     for size in ((9, 21), (4, 40), (1, 1)):
-        one = Convolution(groups=4, inputs=2, outputs=2, size=size)
-        x, w = one.operands()
-        np.testing.assert_array_equal(opened(x, w)[0], _kernel(one, numerics="strict")(x, w)[0])
+        convolution = Convolution(groups=4, inputs=2, outputs=2, size=size)
+        x, w = convolution.operands()
+        np.testing.assert_array_equal(opened(x, w)[0], _kernel(convolution, numerics="strict")(x, w)[0])
 
 
 def test_bf16_is_rounded_once() -> None:
-    one = Convolution(kind="bf16")
-    x, w = one.operands()
-    expected = one.expected(x, w).astype(ml_dtypes.bfloat16).astype("f8")
-    np.testing.assert_allclose(_kernel(one)(x, w)[0].astype("f8"), expected, rtol=1e-2)
+    convolution = Convolution(kind="bf16")
+    x, w = convolution.operands()
+    expected = convolution.expected(x, w).astype(ml_dtypes.bfloat16).astype("f8")
+    np.testing.assert_allclose(_kernel(convolution)(x, w)[0].astype("f8"), expected, rtol=1e-2)

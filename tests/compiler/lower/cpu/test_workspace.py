@@ -37,7 +37,7 @@ def _best(sizes: list[Formula], free: list[int], size: Formula) -> int:
         wider = [number for number in free if size == "s0" and sizes[number] == ("*", 64, "s0")]
         return next(iter([*equal, *wider]), len(sizes))
     known = [(have, number) for number in free if isinstance(have := sizes[number], int)]
-    enough = [one for one in known if one[0] >= size]
+    enough = [interval for interval in known if interval[0] >= size]
     if enough:
         return min(enough)[1]
     return max(known)[1] if known else len(sizes)
@@ -46,10 +46,12 @@ def _best(sizes: list[Formula], free: list[int], size: Formula) -> int:
 def test_places_in_a_long_program_are_short_formulas() -> None:
     row = ("*", 4, "s0")
     sizes: list[Formula] = [64, row, "s1"] * 2000
-    found = ends(sizes)
+    offsets = ends(sizes)
     symbols = {"s0": 7, "s1": 11}
-    assert [evaluate(one, symbols) for one in found[2::3]] == [n * (64 + 28 + 11) for n in range(1, 2001)]
-    assert max(len(text(one)) for one in found) < 40
+    assert [evaluate(offset, symbols) for offset in offsets[2::3]] == [
+        n * (64 + 28 + 11) for n in range(1, 2001)
+    ]
+    assert max(len(text(offset)) for offset in offsets) < 40
 
 
 @given(

@@ -48,12 +48,12 @@ def compiled(source: str, target: str = TARGET, numerics: str = "default") -> Ke
     return Kernel(lower_module(source, 2, target, CompileOptions(numerics), lambda _: None))
 
 
-def close(found: np.ndarray, a: np.ndarray, w: np.ndarray) -> None:
+def close(result: np.ndarray, a: np.ndarray, w: np.ndarray) -> None:
     """Each product is exact and each addition rounded in f32, then the result in its own type."""
     left, right = a.astype("f8"), w.astype("f8").T
-    rounding = 2.0**-8 if found.dtype == ml_dtypes.bfloat16 else 2.0**-24
+    rounding = 2.0**-8 if result.dtype == ml_dtypes.bfloat16 else 2.0**-24
     bound = 2.0**-23 * max(a.shape[1], 2) * (abs(left) @ abs(right)) + rounding * abs(left @ right)
-    assert (abs(found.astype("f8") - left @ right) <= bound).all()
+    assert (abs(result.astype("f8") - left @ right) <= bound).all()
 
 
 def test_widened_operands_are_multiplied_in_tile_registers() -> None:
@@ -81,11 +81,11 @@ def test_what_is_not_finite_stays_in_its_row_and_column() -> None:
     """Parts of tiles are filled with zeros, and with rows that are not stored."""
     a, w = operands(35, 40, 33)
     a[34, 5], w[7, 32] = np.inf, np.nan
-    [found] = compiled(text(35, 40, 33))(a, w)
+    [result] = compiled(text(35, 40, 33))(a, w)
     affected = np.zeros((35, 40), bool)
     affected[34], affected[:, 7] = True, True
-    assert np.isfinite(found.astype("f4")[~affected]).all()
-    assert not np.isfinite(found.astype("f4")[affected]).any()
+    assert np.isfinite(result.astype("f4")[~affected]).all()
+    assert not np.isfinite(result.astype("f4")[affected]).any()
 
 
 @pytest.mark.parametrize("workers", [2, 3, 7])
@@ -106,5 +106,5 @@ def test_bound_weights_are_packed_narrow(sizes: tuple[int, int, int]) -> None:
     kernel = Bound(text(*sizes), 2, [1], "default", target=TARGET)
     prepared = kernel.prepare(w)
     assert prepared.nbytes <= 2 * (n + 31) * (k + 1) + 4096
-    [found] = kernel.run(prepared, a)
-    close(found, a, w)
+    [result] = kernel.run(prepared, a)
+    close(result, a, w)

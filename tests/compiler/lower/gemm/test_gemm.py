@@ -121,7 +121,7 @@ def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
     for turned in ((False, False), (True, False), (False, True)):
         kernel = _open_kernel(turned, kind, target)
         for sizes in ((1, 131, 37), (5, 35, 19), (30, 45, 273), (30, 48, 273)):
-            a, b = (guarded(one) for one in _operands(*sizes, turned, kind))
+            a, b = (guarded(operand) for operand in _operands(*sizes, turned, kind))
             expected = _plain(a, turned[0]).astype("f8") @ _plain(b, turned[1]).astype("f8")
             np.testing.assert_allclose(kernel(a, b)[0].astype("f8"), expected, rtol=1e-2, atol=1e-1)
 
@@ -215,9 +215,9 @@ def test_convolutions(layout: str, stride: int, dilation: int, groups: int) -> N
     x = RANDOM.standard_normal((images, channels, size, size)).astype("f4")
     w = RANDOM.standard_normal((features, channels // groups, window, window)).astype("f4")
     shown = "[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]" if first else "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
-    given = [x, w] if first else [x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)]
+    inputs = [x, w] if first else [x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)]
     result = (images, features, out, out) if first else (images, out, out, features)
-    kinds = [_tensor(one.shape, "f32") for one in given]
+    kinds = [_tensor(operand.shape, "f32") for operand in inputs]
     text = f"""
       func.func @main(%x: {kinds[0]}, %w: {kinds[1]}) -> {_tensor(result, "f32")} {{
         %0 = stablehlo.convolution(%x, %w) dim_numbers = {shown},
@@ -230,7 +230,7 @@ def test_convolutions(layout: str, stride: int, dilation: int, groups: int) -> N
     kernel = _kernel(text, 2, "x86-64-v3")
     by_group = groups > 1 and not first  # computed as depthwise convolutions are
     assert any("contraction" in launch.ops for launch in kernel.interface.launches) != by_group
-    got = kernel(*given)[0]
+    got = kernel(*inputs)[0]
     padded = np.pad(x.astype("f8"), ((0, 0), (0, 0), (1, 1), (1, 1)))
     expected = np.zeros((images, features, out, out))
     for group, row, column in itertools.product(range(groups), range(window), range(window)):
@@ -272,13 +272,13 @@ def _inner_loops(assembly: str, function: str) -> list[str]:
     """Bodies of loops: from a label to the jump back to it."""
     start = assembly.index(f"\n{function}:")
     text = assembly[start : assembly.index(".Lfunc_end", start)]
-    found: list[str] = []
+    loops: list[str] = []
     for label in re.findall(r"^(\.LBB\w+):", text, re.MULTILINE):
         after = text[text.index(f"\n{label}:") :]
         back = re.search(rf"\t(?:j\w+|b\.\w+|cbn?z\s+\w+,)\s+{re.escape(label)}$", after, re.MULTILINE)
         if back:
-            found.append(after[: back.start()])
-    return found
+            loops.append(after[: back.start()])
+    return loops
 
 
 def test_sums_lie_where_the_results_will_be() -> None:
@@ -318,8 +318,8 @@ def test_sums_that_others_read_stay() -> None:
     a, b = (RANDOM.standard_normal(shape).astype("f4") for shape in ((30, 300), (300, 30)))
     product = a.astype("f8") @ b
     wanted = (-product, -product - product.T, product @ (-product - product.T))
-    for found, each in zip(_kernel(text, 2, "x86-64-v3")(a, b), wanted, strict=True):
-        np.testing.assert_allclose(found, each, rtol=1e-4, atol=1e-2)
+    for result, each in zip(_kernel(text, 2, "x86-64-v3")(a, b), wanted, strict=True):
+        np.testing.assert_allclose(result, each, rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.sampled(2)
@@ -362,16 +362,16 @@ def test_columns_of_one_row_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> N
     """
     if not runs_here("x86-64-v4"):
         pytest.skip("needs AVX-512")
-    made: list[np.ndarray] = []
+    buffers: list[np.ndarray] = []
 
     def filled(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
-        made.append(aligned(shape, kind))
-        made[-1].view(np.uint8)[...] = 0xA5
-        return made[-1]
+        buffers.append(aligned(shape, kind))
+        buffers[-1].view(np.uint8)[...] = 0xA5
+        return buffers[-1]
 
     monkeypatch.setattr(codegen_harness, "aligned", filled)
     for columns, depth in itertools.product((128, 240, 176, 16, 368), (8200, 4101)):
         kernel = _kernel(_product(1, columns, depth, (False, False), "f32"), 2, "x86-64-v4")
         a, b = _operands(1, columns, depth, (False, False), "f32")
         np.testing.assert_allclose(kernel(a, b)[0], a.astype("f8") @ b, atol=1e-3)
-        assert (made[-1] != 0xA5).sum() < 8192, (columns, depth)
+        assert (buffers[-1] != 0xA5).sum() < 8192, (columns, depth)

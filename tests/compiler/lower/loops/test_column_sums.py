@@ -33,8 +33,8 @@ def compiled(text: str, numerics: str = "default") -> Kernel:
     return Kernel(lower_module(text, 2, "x86-64-v2", CompileOptions(numerics=numerics), lambda _: None))
 
 
-def error(found: np.ndarray, wanted: np.ndarray) -> float:
-    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+def error(result: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.linalg.norm(result - wanted) / np.linalg.norm(wanted))
 
 
 @pytest.mark.parametrize("rows", [1, 17, SUMMED_ROWS**2 - 1, SUMMED_ROWS**2, SUMMED_ROWS**2 + 13, 5000])
@@ -44,9 +44,9 @@ def test_sums_are_those_of_all_rows(rows: int, columns: int) -> None:
     wide = x.astype(np.float64)
     kernel = compiled(sums_of_columns(rows, columns))
     alone, threaded = kernel(x), kernel(x, host=threaded_host())
-    for found, same, terms in zip(alone, threaded, (wide, wide**2), strict=True):
-        np.testing.assert_allclose(found, terms.sum(0), rtol=0, atol=1e-6 * np.abs(terms).sum(0).max())
-        assert np.array_equal(found, same)
+    for total, same, terms in zip(alone, threaded, (wide, wide**2), strict=True):
+        np.testing.assert_allclose(total, terms.sum(0), rtol=0, atol=1e-6 * np.abs(terms).sum(0).max())
+        assert np.array_equal(total, same)
 
 
 def test_the_error_grows_with_a_part_of_the_rows() -> None:

@@ -21,13 +21,15 @@ def _program(shapes: tuple[tuple[int, int], ...], kinds: tuple[str, ...]) -> str
     results: list[str] = []
     for kind in kinds:
         for rows, columns in shapes:
-            name, given, turned = (
+            name, source_type, turned = (
                 len(lines),
                 f"tensor<{rows}x{columns}x{kind}>",
                 f"tensor<{columns}x{rows}x{kind}>",
             )
-            arguments.append(f"%a{name}: {given}")
-            lines.append(f"%r{name} = stablehlo.transpose %a{name}, dims = [1, 0] : ({given}) -> {turned}")
+            arguments.append(f"%a{name}: {source_type}")
+            lines.append(
+                f"%r{name} = stablehlo.transpose %a{name}, dims = [1, 0] : ({source_type}) -> {turned}"
+            )
             results.append(turned)
     returned = ", ".join(f"%r{name}" for name in range(len(lines)))
     kinds_text = ", ".join(results)
@@ -52,5 +54,5 @@ def test_transposes_of_all_shapes_share_the_function_that_turns_a_tile() -> None
     inputs = [
         random.standard_normal(shape).astype(dtype) for dtype in (np.float32, np.float64) for shape in _SHAPES
     ]
-    for given, found in zip(inputs, kernel(*inputs), strict=True):
-        np.testing.assert_array_equal(found, given.T)
+    for matrix, result in zip(inputs, kernel(*inputs), strict=True):
+        np.testing.assert_array_equal(result, matrix.T)

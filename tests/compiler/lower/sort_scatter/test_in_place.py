@@ -66,7 +66,7 @@ def changed(values: Any, number: int) -> Any:
 def test_what_a_sort_fetches_is_not_overwritten_before(level: int) -> None:
     results = run(SORT, level)
     expected = changed(2 * VALUES, 99), np.sort(KEYS), (2 * VALUES)[np.argsort(KEYS)]
-    assert [list(one) for one in results] == [list(one) for one in expected]
+    assert [list(array) for array in results] == [list(array) for array in expected]
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -74,13 +74,13 @@ def test_places_of_a_scatter_are_not_overwritten_before(level: int) -> None:
     results = run(INDICES, level)
     sums = VALUES.copy()
     sums[7 - KEYS] += VALUES
-    assert [list(one) for one in results] == [list(changed(7 - KEYS, 5)), list(sums)]
+    assert [list(array) for array in results] == [list(changed(7 - KEYS, 5)), list(sums)]
 
 
 def run(text: str, level: int) -> tuple[Any, ...]:
     """The kernel's results for keys and values."""
-    found = canonicalize(text.encode(), "stablehlo", "strict")
+    form = canonicalize(text.encode(), "stablehlo", "strict")
     options = CompileOptions(numerics="strict", opt_level=level)
-    made = compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", options, lambda _: None)
-    constants = [np.frombuffer(c.content, np.int32).reshape(c.type.dims) for c in found.constants]
-    return Kernel(made)(KEYS, VALUES, *constants)
+    compiled = compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", options, lambda _: None)
+    constants = [np.frombuffer(c.content, np.int32).reshape(c.type.dims) for c in form.constants]
+    return Kernel(compiled)(KEYS, VALUES, *constants)

@@ -54,9 +54,9 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str) -> Non
     assert _calls(short.compiled) == 0
     assert _calls(long.compiled) == 2 * HALF
     expected = short(short(x, *others)[0], *others)[0]
-    found = long(x, *others)[0]
-    assert np.isfinite(found).all()
-    assert found.tobytes() == expected.tobytes()
+    result = long(x, *others)[0]
+    assert np.isfinite(result).all()
+    assert result.tobytes() == expected.tobytes()
 
 
 @pytest.mark.sampled(2)
@@ -67,11 +67,11 @@ def test_what_fuses_is_a_part_where_there_are_very_many(kind: str) -> None:
     others = [w, np.zeros((3, 8, 8), np.float32), np.arange(8, dtype=np.int32), np.int32(0), np.int32(1)]
     others += [random.uniform(-1, 1, (4, 4)).astype(np.float32)] * (kind == "select_and_scatter")
     short, long = (Kernel(_compiled(chain(kind, count), 1 + len(others))) for count in (MORE // 2, MORE))
-    assert [_calls(one.compiled) for one in (short, long)] == [0, MORE]
+    assert [_calls(kernel.compiled) for kernel in (short, long)] == [0, MORE]
     expected = short(short(x, *others)[0], *others)[0]
-    found = long(x, *others)[0]
-    assert np.isfinite(found).all()
-    assert found.tobytes() == expected.tobytes()
+    result = long(x, *others)[0]
+    assert np.isfinite(result).all()
+    assert result.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("kind", ["cholesky", "while"])
@@ -84,15 +84,15 @@ def test_one_more_takes_a_call(kind: str) -> None:
 
 def _draws(numbers: range, element: str, distribution: str) -> str:
     """Draws of these numbers between bounds, one constant and one given, each a result."""
-    kind, made = f"tensor<{element}>", f"tensor<3x5x{element}>"
+    kind, result_type = f"tensor<{element}>", f"tensor<3x5x{element}>"
     low = "1" if element == "i32" else "1.0"
     draws = [
         f'%d{n} = "stablehlo.rng"(%low, %high, %sizes) <{{rng_distribution = #stablehlo<rng_distribution '
-        f"{distribution}>}}> {{kcache.draw = {n} : i64}} : ({kind}, {kind}, tensor<2xi64>) -> {made}"
+        f"{distribution}>}}> {{kcache.draw = {n} : i64}} : ({kind}, {kind}, tensor<2xi64>) -> {result_type}"
         for n in numbers
     ]
     results = ", ".join(f"%d{n}" for n in numbers)
-    types = ", ".join([made] * len(numbers))
+    types = ", ".join([result_type] * len(numbers))
     lines = [
         f"%low = stablehlo.constant dense<{low}> : {kind}",
         "%sizes = stablehlo.constant dense<[3, 5]> : tensor<2xi64>",
@@ -120,37 +120,39 @@ def test_draws_of_many_are_those_of_few(element: str, distribution: str) -> None
     assert [_calls(kernel.compiled) for kernel in kernels] == [0, 0, 2 * HALF]
     high = np.array(9, {"f32": np.float32, "f16": np.float16, "f64": np.float64, "i32": np.int32}[element])
     first, second, whole = (kernel(high) for kernel in kernels)
-    assert [one.tobytes() for one in whole] == [one.tobytes() for one in (*first, *second)]
-    assert len({one.tobytes() for one in whole}) == 2 * HALF
+    assert [array.tobytes() for array in whole] == [array.tobytes() for array in (*first, *second)]
+    assert len({array.tobytes() for array in whole}) == 2 * HALF
 
 
 def test_parts_of_slices_on_threads() -> None:
     """What parts are given may lie anywhere, and their launches are shared among threads like others."""
     count, rows, length = MANY, 96, 256
     whole = f"tensor<{rows}x{count + length}xcomplex<f32>>"
-    kind, made = f"tensor<{rows}x{length}xcomplex<f32>>", f"tensor<{rows}x{length}xf32>"
-    lines = ["%s0 = stablehlo.constant dense<0.0> : " + made]
+    kind, real_kind = f"tensor<{rows}x{length}xcomplex<f32>>", f"tensor<{rows}x{length}xf32>"
+    lines = ["%s0 = stablehlo.constant dense<0.0> : " + real_kind]
     for n in range(count):
         lines += [
             f"%c{n} = stablehlo.slice %x [0:{rows}, {n}:{n + length}] : ({whole}) -> {kind}",
             f"%f{n} = stablehlo.fft %c{n}, type = FFT, length = [{length}] : ({kind}) -> {kind}",
-            f"%r{n} = stablehlo.imag %f{n} : ({kind}) -> {made}",
-            f"%s{n + 1} = stablehlo.add %s{n}, %r{n} : {made}",
+            f"%r{n} = stablehlo.imag %f{n} : ({kind}) -> {real_kind}",
+            f"%s{n + 1} = stablehlo.add %s{n}, %r{n} : {real_kind}",
         ]
     body = "\n".join(lines)
     kernel = Kernel(
-        _compiled(f"func.func @main(%x: {whole}) -> {made} {{\n{body}\nreturn %s{count} : {made}\n}}", 1)
+        _compiled(
+            f"func.func @main(%x: {whole}) -> {real_kind} {{\n{body}\nreturn %s{count} : {real_kind}\n}}", 1
+        )
     )
     assert _calls(kernel.compiled) == count
     random = np.random.default_rng(3)
     x = (random.normal(size=(rows, count + length)) + 1j * random.normal(size=(rows, count + length))).astype(
         np.complex64
     )
-    found = kernel(x)[0]
+    result = kernel(x)[0]
     expected = sum(np.fft.fft(x[:, n : n + length].astype(np.complex128)).imag for n in range(count))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-2)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=2e-2)
     host = threaded_host(3)
-    assert kernel(x, host=host)[0].tobytes() == found.tobytes()
+    assert kernel(x, host=host)[0].tobytes() == result.tobytes()
     assert host.calls
 
 
@@ -175,11 +177,11 @@ def test_parts_inside_of_a_loop() -> None:
     kernel = Kernel(_compiled(text, 2))
     assert _calls(kernel.compiled) == MANY
     x = (np.random.default_rng(2).uniform(0.001, 0.002, (8, 8)) + 3 * np.eye(8)).astype(np.float32)
-    found, turns = kernel(x, np.uint32(2))
+    result, turns = kernel(x, np.uint32(2))
     expected = np.tril(x.astype(np.float64))
     for _ in range(2 * MANY):
         expected = np.linalg.cholesky(expected + np.tril(expected, -1).T)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     assert turns == 2
 
 

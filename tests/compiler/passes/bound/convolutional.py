@@ -110,19 +110,19 @@ def require_equal_values(
     """Evaluate each program before and after a rewrite; their results must agree but for rounding."""
     draw = np.random.default_rng(20261129)
     jobs: list[tuple[str, list[str]]] = []
-    for texts, given in zip(zip(before, after, strict=True), arguments, strict=True):
-        values = [draw.uniform(0.5, 1.5, each.sizes) * draw.choice([-1, 1], each.sizes) for each in given]
-        kinds = [TensorType("f64", each.sizes) for each in given]
+    for texts, tensors in zip(zip(before, after, strict=True), arguments, strict=True):
+        values = [draw.uniform(0.5, 1.5, each.sizes) * draw.choice([-1, 1], each.sizes) for each in tensors]
+        kinds = [TensorType("f64", each.sizes) for each in tensors]
         literals = [literal(kind, value.tobytes()) for kind, value in zip(kinds, values, strict=True)]
         jobs += [(text, literals) for text in texts]
     answers = evaluate(jobs)
     with mlir.new_context():
         for index, text in enumerate(before):
             for expected, result in zip(*answers[2 * index : 2 * index + 2], strict=True):
-                wanted, found = _array(expected), _array(result)
-                assert found.shape == wanted.shape, text
+                wanted, actual = _array(expected), _array(result)
+                assert actual.shape == wanted.shape, text
                 tolerance = 1e-9 * (np.abs(wanted).max() + 1)
-                np.testing.assert_allclose(found, wanted, 1e-9, tolerance, err_msg=text)
+                np.testing.assert_allclose(actual, wanted, 1e-9, tolerance, err_msg=text)
 
 
 def interpretable(module: mlir.Module) -> str:

@@ -54,11 +54,11 @@ def key(path: Path, numerics: str) -> str:
 
 def keys(function: str, numerics: str) -> dict[str, list[str]]:
     """The files of a function by the key that they have."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    by_key: defaultdict[str, list[str]] = defaultdict(list)
     for path in FILES:
         if path.name.partition(".")[0] == function:
-            found[key(path, numerics)].append(path.name)
-    return found
+            by_key[key(path, numerics)].append(path.name)
+    return by_key
 
 
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])

@@ -25,10 +25,10 @@ def bits(text: str) -> np.ndarray:
     # The barrier has no kernel; the least of a value and itself is that value.
     text = text.replace("stablehlo.optimization_barrier %x", "stablehlo.minimum %x, %x")
     wide = text.replace("tensor<14x", "tensor<65536x")
-    (found,) = kernel_of(wide, opt_level=0)(EVERY.view(np.float16), OTHER.view(np.float16))
-    if found.dtype != np.float16:
-        return found
-    return np.where(np.isnan(found), np.uint16(0x7E00), found.view(np.uint16))
+    (result,) = kernel_of(wide, opt_level=0)(EVERY.view(np.float16), OTHER.view(np.float16))
+    if result.dtype != np.float16:
+        return result
+    return np.where(np.isnan(result), np.uint16(0x7E00), result.view(np.uint16))
 
 
 @pytest.mark.sampled(4)
@@ -49,9 +49,11 @@ def test_numbers_are_rounded_as_numpy_rounds_them(dtype: type) -> None:
     element = {np.float16: "f16", np.float32: "f32"}[dtype]
     with np.errstate(all="ignore"):
         wanted = values.astype(dtype)
-    found = [encode(float(v), element) for v in values]
+    encoded = [encode(float(v), element) for v in values]
     nan = np.isnan(values)
-    assert [f for f, n in zip(found, nan, strict=True) if not n] == [w.tobytes().hex() for w in wanted[~nan]]
+    assert [f for f, n in zip(encoded, nan, strict=True) if not n] == [
+        w.tobytes().hex() for w in wanted[~nan]
+    ]
 
 
 def test_integers_are_rounded_once() -> None:
@@ -103,11 +105,11 @@ def test_axes_that_are_split_otherwise_stay_merged() -> None:
 
 @pytest.mark.parametrize("text", [MERGED_BATCH, APART])
 def test_a_layer_over_merged_axes_computes_what_was_written(text: str) -> None:
-    made = canonicalize(text.encode(), "stablehlo", "strict")
+    form = canonicalize(text.encode(), "stablehlo", "strict")
     rng = np.random.default_rng(4)
     x, w, b = (rng.normal(size=shape).astype(np.float32) for shape in ((3, 5, 7), (7, 4), (4,)))
-    (found,) = kernel_of(render(made.spec_text, ArgSpec(made.arg_spec.args)))(x, w, b)
-    assert np.allclose(found, x @ w + b, rtol=1e-5, atol=1e-5)
+    (result,) = kernel_of(render(form.spec_text, ArgSpec(form.arg_spec.args)))(x, w, b)
+    assert np.allclose(result, x @ w + b, rtol=1e-5, atol=1e-5)
 
 
 def flattened(combiner: str, start: str) -> tuple[str, str]:

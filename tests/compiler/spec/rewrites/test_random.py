@@ -101,24 +101,24 @@ class Program:
         """Along one axis and back, often divided by the number of elements."""
         op, axis, (operand, value) = self.random.choice(list(REDUCE)), self.random.randrange(2), self.value()
         row = f"tensor<{SHAPE[1 - axis]}xf32>"
-        start, found = self.name() + "i", self.name() + "r"
-        made = REDUCE[op](value, axis=axis, keepdims=True)
+        start, total = self.name() + "i", self.name() + "r"
+        values = REDUCE[op](value, axis=axis, keepdims=True)
         lines = [
             f"{start} = stablehlo.constant dense<{START[op]}> : tensor<f32>",
-            f"{found} = stablehlo.reduce({operand} init: {start}) applies stablehlo.{op} across dimensions = "
+            f"{total} = stablehlo.reduce({operand} init: {start}) applies stablehlo.{op} across dimensions = "
             f"[{axis}] : ({TENSOR}, tensor<f32>) -> {row}",
         ]
         if self.random.random() < 0.6:
-            count, summed, found = found + "n", found, found + "d"
+            count, summed, total = total + "n", total, total + "d"
             lines.append(f"{count} = stablehlo.constant dense<{SHAPE[axis]}.0> : {row}")
-            lines.append(f"{found} = stablehlo.divide {summed}, {count} : {row}")
-            made = made / SHAPE[axis]
+            lines.append(f"{total} = stablehlo.divide {summed}, {count} : {row}")
+            values = values / SHAPE[axis]
         name = self.name()
         lines.append(
-            f"{name} = stablehlo.broadcast_in_dim {found}, dims = [{1 - axis}] : ({row}) -> {TENSOR}"
+            f"{name} = stablehlo.broadcast_in_dim {total}, dims = [{1 - axis}] : ({row}) -> {TENSOR}"
         )
         self.lines.append("\n".join(lines))
-        self.values.append((name, np.broadcast_to(made, SHAPE)))
+        self.values.append((name, np.broadcast_to(values, SHAPE)))
 
 
 def shown(value: Any, view: View) -> Any:
@@ -159,9 +159,9 @@ def test_what_a_program_becomes_computes_what_it_did(first: int, numerics: str, 
                 program.step()
             text = program.text()
             spec = canonicalize(text.encode(), "stablehlo", numerics, erasing=False).spec_text
-            found = results(spec, program.arguments)
+            outcome = results(spec, program.arguments)
         wanted = [value for _, value in program.values[-2:]]
-        for a, b in zip(found, wanted, strict=True):
+        for a, b in zip(outcome, wanted, strict=True):
             assert np.allclose(
                 a, b, rtol=1e-4 if tolerance > 1e-9 else 1e-6, atol=tolerance, equal_nan=True
             ), text

@@ -121,9 +121,9 @@ CASES = {
 
 def spec(text: str, numerics: str, shapes: list[tuple[int, ...]]) -> str:
     """The rendered program of a spec, at other sizes."""
-    made = canonicalize(text.encode(), "stablehlo", numerics)
-    args = [TensorType(a.dtype, shape) for a, shape in zip(made.arg_spec.args, shapes, strict=True)]
-    return render(made.spec_text, ArgSpec(tuple(args)))
+    form = canonicalize(text.encode(), "stablehlo", numerics)
+    args = [TensorType(a.dtype, shape) for a, shape in zip(form.arg_spec.args, shapes, strict=True)]
+    return render(form.spec_text, ArgSpec(tuple(args)))
 
 
 def forms(name: str) -> list[str]:
@@ -137,15 +137,15 @@ def kernel(text: str, numerics: str = "default") -> Kernel:
 
 def error(text: str, arguments: list[np.ndarray], case: Case) -> float:
     """The greatest error of a program's kernel, in units of rounding."""
-    found = kernel(text)(*arguments)
+    outputs = kernel(text)(*arguments)
     exact = [a.astype(np.float64) for a in arguments]
     wanted, scales = case.function(*exact), case.scale(*exact)
     if not isinstance(wanted, tuple):
         wanted, scales = (wanted,), (scales,)
-    assert all(np.isfinite(f).all() for f in found)
+    assert all(np.isfinite(f).all() for f in outputs)
     return max(
         float(np.max(np.abs(f - w) / (UNIT * np.maximum(s, 1e-30))))
-        for f, w, s in zip(found, wanted, scales, strict=True)
+        for f, w, s in zip(outputs, wanted, scales, strict=True)
     )
 
 
@@ -159,9 +159,9 @@ def test_the_raised_form_is_no_worse_than_the_worst_of_the_frameworks_own(name: 
     raised = {spec(text, "default", shapes) for text in forms(name)}
     errors = [error(text, arguments, case) for text in own]
     for text in raised:
-        found = error(text, arguments, case)
-        assert found <= case.bound
-        assert found <= 1.25 * max(errors) + 1
+        measured = error(text, arguments, case)
+        assert measured <= case.bound
+        assert measured <= 1.25 * max(errors) + 1
 
 
 SPECIAL = np.array(
@@ -191,11 +191,11 @@ def test_special_values_are_those_of_a_framework(name: str) -> None:
     x = SPECIAL.astype(np.float32).reshape(2, 8)
     own = [kernel(spec(text, "strict", [x.shape]), "strict")(x)[0] for text in forms(name)]
     for text in {spec(text, "default", [x.shape]) for text in forms(name)}:
-        (found,) = kernel(text)(x)
+        (result,) = kernel(text)(x)
         room = 1e-6 * np.nan_to_num(np.abs(x), posinf=0)
-        near = [np.isclose(found, other, rtol=1e-6, atol=room, equal_nan=True) for other in own]
+        near = [np.isclose(result, other, rtol=1e-6, atol=room, equal_nan=True) for other in own]
         assert np.logical_or.reduce(near).all()
-        assert np.signbit(found[x == 0]).tolist() == np.signbit(x[x == 0]).tolist()
+        assert np.signbit(result[x == 0]).tolist() == np.signbit(x[x == 0]).tolist()
 
 
 @pytest.mark.sampled(8)
@@ -210,10 +210,10 @@ def test_what_is_not_finite_stays_so(name: str, value: float) -> None:
     texts = {spec(text, "strict", shapes) for text in forms(name)}
     own = [kernel(text, "strict")(*arguments) for text in texts]
     for text in {spec(text, "default", shapes) for text in forms(name)}:
-        for found, *others in zip(kernel(text)(*arguments), *own, strict=True):
+        for result, *others in zip(kernel(text)(*arguments), *own, strict=True):
             finite = [np.isfinite(other) for other in others]
-            assert np.isfinite(found)[np.logical_and.reduce(finite)].all()
-            assert not np.isfinite(found)[~np.logical_or.reduce(finite)].any()
+            assert np.isfinite(result)[np.logical_and.reduce(finite)].all()
+            assert not np.isfinite(result)[~np.logical_or.reduce(finite)].any()
 
 
 @pytest.mark.parametrize("name", ["gelu_erf", "gelu_tanh"])

@@ -36,27 +36,27 @@ def main() -> int:
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--differ", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not RUNTIME:
         parser.error("needs onnxruntime: pip install -e '.[bench]'")
-    part, of = map(int, given.part.split("/"))
-    chosen = spans(given.op)[part - 1 :: of]
-    end = time.monotonic() + given.seconds
-    found: list[Case] = []
-    made = cases(chosen, -(-given.models // of), given.seed, module=CHILD)
-    for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
-        found.append(case)
-        if case.outcome != "right" or (given.differ and case.reason):
+    part, of = map(int, options.part.split("/"))
+    chosen = spans(options.op)[part - 1 :: of]
+    end = time.monotonic() + options.seconds
+    results: list[Case] = []
+    stream = cases(chosen, -(-options.models // of), options.seed, module=CHILD)
+    for case in itertools.takewhile(lambda _: time.monotonic() < end, stream):
+        results.append(case)
+        if case.outcome != "right" or (options.differ and case.reason):
             what = f"{case.outcome}: {case.op} {case.dtype} number {case.number}: {case.reason[:400]}"
             sys.stdout.write(what + "\n")
             sys.stdout.flush()
-    counts = Counter(case.outcome for case in found)
-    differ = sum(case.outcome == "right" and bool(case.reason) for case in found)
+    counts = Counter(case.outcome for case in results)
+    differ = sum(case.outcome == "right" and bool(case.reason) for case in results)
     words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     sys.stdout.write(
-        f"{len(found)} models: {words}; of the right ones {differ} where the two others differ\n"
+        f"{len(results)} models: {words}; of the right ones {differ} where the two others differ\n"
     )
-    return int(any(case.outcome in BAD for case in found))
+    return int(any(case.outcome in BAD for case in results))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ MODULES = (
 def spans(ops: Collection[str] = ()) -> list[tuple[str, str]]:
     """Operator and range of opsets, ``7-12``, in which one version of it holds."""
     newest = onnx.defs.onnx_opset_version()
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for op in sorted(ops or DRAWERS):
         since = sorted(
             s.since_version
@@ -47,8 +47,8 @@ def spans(ops: Collection[str] = ()) -> list[tuple[str, str]]:
         last = min((version for version in _gone(op) if version > since[-1]), default=newest + 1) - 1
         for start, end in zip(since, [*(version - 1 for version in since[1:]), last], strict=True):
             if end >= OLDEST_OPSET:
-                found.append((op, f"{max(start, OLDEST_OPSET)}-{end}"))
-    return found
+                pairs.append((op, f"{max(start, OLDEST_OPSET)}-{end}"))
+    return pairs
 
 
 def _gone(op: str) -> list[int]:

@@ -18,20 +18,20 @@ def main() -> None:
     """Judge until stdin ends."""
     for line in sys.stdin:
         _, _, asked = json.loads(line)
-        sys.stdout.write(json.dumps([_judged(*one) for one in asked]) + "\n")
+        sys.stdout.write(json.dumps([_judged(*request) for request in asked]) + "\n")
         sys.stdout.flush()
 
 
 def _judged(op: str, span: str, seed: int, number: int) -> list[str]:
     try:
-        made = model(op, span, seed, number)
+        drawn = model(op, span, seed, number)
     except Undrawn as error:
         return ["no-oracle", str(error)]
     try:
-        found = judge(made)
+        verdict = judge(drawn)
     except (CompilerError, RuntimeError, ValueError, AssertionError, KeyError) as error:
         return ["error", f"{type(error).__name__}: {error}"]
-    return [found.outcome, found.reason]
+    return [verdict.outcome, verdict.reason]
 
 
 if __name__ == "__main__":

@@ -181,10 +181,10 @@ class Draw:
         """The model of this one node."""
         while self.inputs and self.inputs[-1] is None:
             self.inputs.pop()
-        names = ["" if given is None else f"x{i}" for i, given in enumerate(self.inputs)]
+        names = ["" if operand is None else f"x{i}" for i, operand in enumerate(self.inputs)]
         results = [f"y{i}" for i in range(self.outputs)]
         node = helper.make_node(self.op, names, results, **self.attributes)
-        present = [(f"x{i}", *given) for i, given in enumerate(self.inputs) if given is not None]
+        present = [(f"x{i}", *operand) for i, operand in enumerate(self.inputs) if operand is not None]
         present += [(f"o{i}", array, False) for i, array in enumerate(self._outer)]
         inputs = [
             helper.make_tensor_value_info(name, _TYPES[name_of(array)], array.shape)
@@ -199,8 +199,8 @@ class Draw:
         graph = helper.make_graph([node], "graph", inputs, outputs, tensors)
         imports = [helper.make_opsetid("", self.opset)]
         version = 10 if self.opset <= 21 else onnx.IR_VERSION
-        made = helper.make_model(graph, opset_imports=imports, ir_version=version)
-        return Made(made, [array for _, array, constant in present if not constant])
+        proto = helper.make_model(graph, opset_imports=imports, ir_version=version)
+        return Made(proto, [array for _, array, constant in present if not constant])
 
     def _result(self, index: int) -> str:
         formal = self.schema.outputs[min(index, len(self.schema.outputs) - 1)].type_str

@@ -31,28 +31,28 @@ _WITH_CONSTANTS = ("HardSwish", "Selu", "Gelu")
 RUNTIME = importlib.util.find_spec("onnxruntime") is not None
 
 
-def judge(made: Made, answering: Made | None = None) -> Verdict:
+def judge(draw: Made, answering: Made | None = None) -> Verdict:
     """Right is what agrees with one of the two, in shapes, types and numbers.
 
     Where the two differ from each other, what is right is open: the reason says with which it agrees.
     ``answering`` is compiled in the place of ``made``: how a wrong kernel is told.
     """
     try:
-        got = kernel_results(answering or made)
+        got = kernel_results(answering or draw)
     except UnsupportedOp as error:
         return Verdict("refused", str(error))
     except CompilerError as error:
-        return _invalid(made, error)
-    answers = {"the reference": _reference(made), "ONNX Runtime": _runtime(made)}
+        return _invalid(draw, error)
+    answers = {"the reference": _reference(draw), "ONNX Runtime": _runtime(draw)}
     reasons: dict[str, str] = {}
     for name, results in answers.items():
         if not isinstance(results, str):
-            tolerance = _tolerance(made, results)
+            tolerance = _tolerance(draw, results)
             results = [
-                _declared(array, info) for array, info in zip(results, made.model.graph.output, strict=True)
+                _declared(array, info) for array, info in zip(results, draw.model.graph.output, strict=True)
             ]
             narrowed = [narrow(x, y) for x, y in zip(got, results, strict=True)]
-            least = 1.0 if made.model.graph.node[0].op_type in _OF_TERMS else 0.0
+            least = 1.0 if draw.model.graph.node[0].op_type in _OF_TERMS else 0.0
             reasons[name] = apart(narrowed, results, tolerance, least)
     if not reasons:
         return Verdict("no-oracle", "; ".join(f"{name}: {why}" for name, why in answers.items()))
@@ -63,48 +63,48 @@ def judge(made: Made, answering: Made | None = None) -> Verdict:
     return Verdict("wrong", "; ".join(f"{name}: {why}" for name, why in reasons.items()))
 
 
-def _invalid(made: Made, error: CompilerError) -> Verdict:
+def _invalid(draw: Made, error: CompilerError) -> Verdict:
     """A model that no other takes either was drawn wrong."""
-    others = [_reference(made), _runtime(made)]
-    if all(isinstance(one, str) for one in others):
+    others = [_reference(draw), _runtime(draw)]
+    if all(isinstance(result, str) for result in others):
         return Verdict("no-oracle", f"refused by all: {error}")
     return Verdict("error", f"{type(error).__name__}: {error}")
 
 
-def kernel_results(made: Made) -> list[Array]:
+def kernel_results(draw: Made) -> list[Array]:
     """What the compiled model gives; raises what the compiler raises."""
-    found = canonicalize(made.model.SerializeToString(), "onnx")
+    form = canonicalize(draw.model.SerializeToString(), "onnx")
     options = CompileOptions(opt_level=1)
-    kernel = Kernel(compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", options, lambda _: None))
-    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
-    results = kernel(*map(carried, made.arrays), *constants)
-    if not found.counted_results:
+    kernel = Kernel(compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", options, lambda _: None))
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in form.constants]
+    results = kernel(*map(carried, draw.arrays), *constants)
+    if not form.counted_results:
         return list(results)
-    return list(cut(results, [CountedOutput(*entry) for entry in found.counted_results]))
+    return list(cut(results, [CountedOutput(*entry) for entry in form.counted_results]))
 
 
-def _reference(made: Made) -> list[Array] | str:
-    names = [info.name for info in made.model.graph.input]
+def _reference(draw: Made) -> list[Array] | str:
+    names = [info.name for info in draw.model.graph.input]
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            evaluator = ReferenceEvaluator(made.model)
-            results: Any = evaluator.run(None, dict(zip(names, made.arrays, strict=True)))
+            evaluator = ReferenceEvaluator(draw.model)
+            results: Any = evaluator.run(None, dict(zip(names, draw.arrays, strict=True)))
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:150]}"
     return [np.asarray(result) for result in results]
 
 
-def _runtime(made: Made) -> list[Array] | str:
+def _runtime(draw: Made) -> list[Array] | str:
     """ONNX Runtime's results; where it lacks the operator for other floats, those of f32."""
     if not RUNTIME:
         return "not installed"
-    found = _session(made)
-    wide = _in_f32(made) if isinstance(found, str) else None
-    return found if wide is None else _session(wide)
+    results = _session(draw)
+    wide = _in_f32(draw) if isinstance(results, str) else None
+    return results if wide is None else _session(wide)
 
 
-def _session(made: Made) -> list[Array] | str:
+def _session(draw: Made) -> list[Array] | str:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -112,22 +112,22 @@ def _session(made: Made) -> list[Array] | str:
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     model = onnx.ModelProto()
-    model.CopyFrom(made.model)
+    model.CopyFrom(draw.model)
     model.ir_version = 10
     names = [info.name for info in model.graph.input]
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-        results: Any = session.run(None, dict(zip(names, made.arrays, strict=True)))
+        results: Any = session.run(None, dict(zip(names, draw.arrays, strict=True)))
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:150]}"
     return [np.asarray(result) for result in results]
 
 
-def _in_f32(made: Made) -> Made | None:
+def _in_f32(draw: Made) -> Made | None:
     """The model with f32 in the place of other floats; None where it has none."""
     others = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
     model = onnx.ModelProto()
-    model.CopyFrom(made.model)
+    model.CopyFrom(draw.model)
     changed = False
     for info in (*model.graph.input, *model.graph.output):
         if info.type.tensor_type.elem_type in others:
@@ -138,7 +138,7 @@ def _in_f32(made: Made) -> Made | None:
             wide = onnx.numpy_helper.to_array(tensor).astype(np.float32)
             tensor.CopyFrom(onnx.numpy_helper.from_array(wide, tensor.name))
             changed = True
-    arrays = [x.astype(np.float32) if _is_float(x.dtype) and x.itemsize > 1 else x for x in made.arrays]
+    arrays = [x.astype(np.float32) if _is_float(x.dtype) and x.itemsize > 1 else x for x in draw.arrays]
     return Made(model, arrays) if changed else None
 
 
@@ -157,13 +157,13 @@ def _is_float(dtype: Any) -> bool:
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
-def _tolerance(made: Made, results: Sequence[Array]) -> tuple[float, float]:
-    (node,) = made.model.graph.node
-    types = [info.type.tensor_type.elem_type for info in made.model.graph.input]
-    types += [tensor.data_type for tensor in made.model.graph.initializer]
-    dtypes = [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(one)) for one in types]
+def _tolerance(draw: Made, results: Sequence[Array]) -> tuple[float, float]:
+    (node,) = draw.model.graph.node
+    types = [info.type.tensor_type.elem_type for info in draw.model.graph.input]
+    types += [tensor.data_type for tensor in draw.model.graph.initializer]
+    dtypes = [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type)) for element_type in types]
     sizes = [d.itemsize for d in (*dtypes, *(array.dtype for array in results)) if _is_float(d)]
-    stages = [4] if node.op_type in _OF_TERMS else _stages(made)
+    stages = [4] if node.op_type in _OF_TERMS else _stages(draw)
     narrowest = min([*sizes, *stages], default=4)
     floats = any(a.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) for a in node.attribute)
     if narrowest == 8 and (floats or node.op_type in _WITH_CONSTANTS):
@@ -171,10 +171,10 @@ def _tolerance(made: Made, results: Sequence[Array]) -> tuple[float, float]:
     return _TOLERANCES[narrowest]
 
 
-def _stages(made: Made) -> list[int]:
+def _stages(draw: Made) -> list[int]:
     """Bytes of the floats in which means and variances are computed, of operators whose attribute says so."""
-    (node,) = made.model.graph.node
-    (opset,) = made.model.opset_import
+    (node,) = draw.model.graph.node
+    (opset,) = draw.model.opset_import
     if "stash_type" not in onnx.defs.get_schema(node.op_type, opset.version, "").attributes:
         return []
     stage = next((a.i for a in node.attribute if a.name == "stash_type"), onnx.TensorProto.FLOAT)

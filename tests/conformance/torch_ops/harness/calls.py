@@ -30,32 +30,32 @@ def judge_calls(calls: Sequence[Call], tensors: Sequence[Any], edges: bool = Fal
     known = [call for call in calls if _has_oracle(call, tensors)]
     if not known:
         raise Unfit("eager mode refuses all of them")
-    found = _apart(known, tuple(tensors), edges)
-    if not found:
+    verdicts = _apart(known, tuple(tensors), edges)
+    if not verdicts:
         return Verdict("right", f"{len(known)}")
-    worst = min((verdict.outcome for _, verdict in found), key=_WORST.index)
-    lines = "\n".join(f"{name}: {verdict.outcome} {verdict.reason}" for name, verdict in found)
-    return Verdict(worst, f"{len(known) - len(found)} of {len(known)} right\n{lines}")
+    worst = min((verdict.outcome for _, verdict in verdicts), key=_WORST.index)
+    lines = "\n".join(f"{name}: {verdict.outcome} {verdict.reason}" for name, verdict in verdicts)
+    return Verdict(worst, f"{len(known) - len(verdicts)} of {len(known)} right\n{lines}")
 
 
 def _has_oracle(call: Call, tensors: Sequence[Any]) -> bool:
     try:
-        found = call.function(*(x.clone() for x in tensors))
+        result = call.function(*(x.clone() for x in tensors))
     except Exception:  # a number for a tensor, a dtype that it has not
         return False
-    return isinstance(found, torch.Tensor)
+    return isinstance(result, torch.Tensor)
 
 
 def _apart(calls: Sequence[Call], tensors: tuple[Any, ...], edges: bool) -> list[tuple[str, Verdict]]:
     """The calls that are not right, by halves of those that are not right together."""
 
-    def all_of_them(*given: Any) -> tuple[Any, ...]:
-        return tuple(call.function(*given) for call in calls)
+    def all_of_them(*arguments: Any) -> tuple[Any, ...]:
+        return tuple(call.function(*arguments) for call in calls)
 
-    found, _ = judge(Sample(all_of_them, tensors), edges)
-    if found.outcome == "right":
+    verdict, _ = judge(Sample(all_of_them, tensors), edges)
+    if verdict.outcome == "right":
         return []
     if len(calls) == 1:
-        return [(calls[0].name, found)]
+        return [(calls[0].name, verdict)]
     half = len(calls) // 2
     return [*_apart(calls[:half], tensors, edges), *_apart(calls[half:], tensors, edges)]

@@ -31,7 +31,7 @@ def main(kind: str) -> None:
     os.dup2(2, 1)  # LAPACK writes to it what it thinks of NaN
     for line in sys.stdin:
         _, _, asked = json.loads(line)
-        out.write(json.dumps([_judged(kind, *one) for one in asked]) + "\n")
+        out.write(json.dumps([_judged(kind, *request) for request in asked]) + "\n")
         out.flush()
 
 
@@ -39,17 +39,17 @@ def _judged(kind: str, name: str, dtype: str, seed: int, number: int) -> list[st
     try:
         if kind in ("mixed", "edges"):
             drawn = (mixed if kind == "mixed" else edges).calls(name, dtype, seed)
-            found, known = judge_calls(*drawn, edges=kind == "edges"), []
+            verdict, known = judge_calls(*drawn, edges=kind == "edges"), []
         elif kind == "core":
-            found, known = judge(core.core_sample(name, dtype))
+            verdict, known = judge(core.core_sample(name, dtype))
         else:
-            given = samples.sample(name, dtype, seed, number)
-            found, known = judge(samples.planted(given, seed) if kind == "planted" else given)
+            original = samples.sample(name, dtype, seed, number)
+            verdict, known = judge(samples.planted(original, seed) if kind == "planted" else original)
     except samples.Unfit as none:
         return ["no-oracle", str(none)]
     except Exception as error:
         return ["error", f"{type(error).__name__}: {str(error)[:300]}"]
-    return [found.outcome, found.reason, *known]
+    return [verdict.outcome, verdict.reason, *known]
 
 
 if __name__ == "__main__":

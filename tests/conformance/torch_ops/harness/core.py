@@ -202,15 +202,15 @@ def _arguments(name: str) -> list[Any]:
 
 def names() -> list[str]:
     """Every operation that this PyTorch tags as one of the core set and a kernel can have."""
-    found: set[str] = set()
+    operators: set[str] = set()
     for qualified in torch._C._dispatch_get_all_op_names():  # pyright: ignore[reportPrivateUsage]
         base, _, overload = qualified.removeprefix("aten::").partition(".")
         if not qualified.startswith("aten::"):
             continue
         operation = getattr(getattr(torch.ops.aten, base), overload or "default", None)
         if operation is not None and torch.Tag.core in operation.tags:
-            found.add(str(operation))
-    return sorted(found - set(NONE))
+            operators.add(str(operation))
+    return sorted(operators - set(NONE))
 
 
 def pairs() -> list[tuple[str, str]]:
@@ -223,8 +223,8 @@ def core_sample(name: str, dtype: str = "f32") -> Sample:
     not an index or a mask.
     """
     kind = DTYPES[dtype]
-    given = _sample(name)
-    return Sample(given.function, tuple(_in_dtype(x, kind) for x in given.tensors))
+    sample = _sample(name)
+    return Sample(sample.function, tuple(_in_dtype(x, kind) for x in sample.tensors))
 
 
 def _in_dtype(x: Any, dtype: Any) -> Any:
@@ -239,6 +239,6 @@ def _sample(name: str) -> Sample:
     base, overload = short.split(".")
     operation = getattr(getattr(torch.ops.aten, base), overload)
     if base == "_embedding_bag":
-        return Sample.of(lambda *given: operation(*given)[0], _arguments(short), {})
+        return Sample.of(lambda *arguments: operation(*arguments)[0], _arguments(short), {})
     named = {"rounding_mode": "floor"} if overload.endswith("_mode") else {}
     return Sample.of(operation, _arguments(short), named)

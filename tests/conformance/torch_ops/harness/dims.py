@@ -133,18 +133,18 @@ def _program(name: str, schema: Any, x: Any, dim: int, keepdim: bool) -> Program
     try:
         positional = [value for argument, value in pairs if not argument.kwarg_only]
         named = {argument.name: value for argument, value in pairs if argument.kwarg_only}
-        found = _function(name)(*positional, **named)
-        results = found if isinstance(found, (tuple, list)) else [found]
+        result = _function(name)(*positional, **named)
+        results = result if isinstance(result, (tuple, list)) else [result]
     except Exception:  # code of another project: it has no such dimension
         results = None
-    types = [_type(x if one is None else one) for one in results or [None] * len(schema.returns)]
+    types = [_type(x if output is None else output) for output in results or [None] * len(schema.returns)]
     arguments = ", ".join(f"%arg{i}: {_type(tensor)}" for i, tensor in enumerate(writer.tensors))
     names = ", ".join(f"%r{i}" for i in range(len(types)))
     texts, kinds = (", ".join(parts) for parts in zip(*(operand for operand, _ in operands), strict=True))
-    made = ", ".join(types)
-    lines = [*writer.lines, f'{names} = "{name}"({texts}) : ({kinds}) -> ({made})']
-    body = "\n".join([*lines, f'"func.return"({names}) : ({made}) -> ()'])
-    text = f"module {{ func.func @main({arguments}) -> ({made}) {{\n{body}\n}} }}"
+    result_types = ", ".join(types)
+    lines = [*writer.lines, f'{names} = "{name}"({texts}) : ({kinds}) -> ({result_types})']
+    body = "\n".join([*lines, f'"func.return"({names}) : ({result_types}) -> ()'])
+    text = f"module {{ func.func @main({arguments}) -> ({result_types}) {{\n{body}\n}} }}"
     return Program(name, keepdim, text, writer.tensors, results)
 
 

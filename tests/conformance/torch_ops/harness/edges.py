@@ -61,10 +61,10 @@ _NUMBERS = (0, 1, -1, 2, 3, 0.5, -0.5, 2.5, math.inf, -math.inf, math.nan)
 
 def _without_sign(call: Call) -> Call:
     if call.name in _CANCELLING:
-        return Call(call.name, lambda *given: _without_small(call.function(*given)))
+        return Call(call.name, lambda *arguments: _without_small(call.function(*arguments)))
     if call.name not in _CHOOSING and not call.name.startswith("clamp m"):
         return call
-    return Call(call.name, lambda *given: call.function(*given) + 0)
+    return Call(call.name, lambda *arguments: call.function(*arguments) + 0)
 
 
 def _without_small(x: Any) -> Any:
@@ -86,10 +86,10 @@ def _of_quotients(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         return function
 
     def within(x: Any, y: Any) -> Any:
-        found = function(x, y)
-        if not found.is_floating_point():
-            return found
-        return torch.where(torch.isinf(x / y) & torch.isfinite(x) & (y != 0), 0, found)
+        result = function(x, y)
+        if not result.is_floating_point():
+            return result
+        return torch.where(torch.isinf(x / y) & torch.isfinite(x) & (y != 0), 0, result)
 
     return within
 
@@ -143,26 +143,28 @@ def _rows() -> dict[str, Callable[[Any], Any]]:
 
 def _with_numbers() -> dict[str, Callable[[Any], Any]]:
     """Of a tensor and a number of Python."""
-    made: dict[str, Callable[[Any], Any]] = {}
+    functions: dict[str, Callable[[Any], Any]] = {}
     for name in ("add", "mul", "div", "pow", "eq", "lt", "ge", "remainder", "fmod", "floor_divide", "sub"):
         for number in _NUMBERS:
-            made[f"{name} {number}"] = lambda x, name=name, number=number: getattr(torch, name)(x, number)
+            functions[f"{name} {number}"] = lambda x, name=name, number=number: getattr(torch, name)(
+                x, number
+            )
     for name in (f"{name} {number}" for name in ("fmod", "remainder") for number in (0.5, -0.5)):
         # of the greatest numbers eager mode gives NaN
-        made[name] = lambda x, function=made[name]: function(x.clamp(-1e4, 1e4))
+        functions[name] = lambda x, function=functions[name]: function(x.clamp(-1e4, 1e4))
     for number in _NUMBERS:
-        made[f"{number} pow"] = lambda x, number=number: torch.pow(number, x)
-        made[f"{number} div"] = lambda x, number=number: number / x
-        made[f"{number} sub"] = lambda x, number=number: number - x
-        made[f"clamp min {number}"] = lambda x, number=number: torch.clamp(x, min=number)
-        made[f"clamp max {number}"] = lambda x, number=number: torch.clamp(x, max=number)
-        made[f"where {number}"] = lambda x, number=number: torch.where(x == x, number, x)
-    made["clamp 2 to 1"] = lambda x: torch.clamp(x, 2, 1)
-    made["nan_to_num of numbers"] = lambda x: torch.nan_to_num(x, 1.5, 2.5, -3.5)
-    made["round 2"] = lambda x: torch.round(x, decimals=2)
-    made["round -1"] = lambda x: torch.round(x, decimals=-1)
-    made["threshold"] = lambda x: functional.threshold(x, 0.5, -2)
-    return made
+        functions[f"{number} pow"] = lambda x, number=number: torch.pow(number, x)
+        functions[f"{number} div"] = lambda x, number=number: number / x
+        functions[f"{number} sub"] = lambda x, number=number: number - x
+        functions[f"clamp min {number}"] = lambda x, number=number: torch.clamp(x, min=number)
+        functions[f"clamp max {number}"] = lambda x, number=number: torch.clamp(x, max=number)
+        functions[f"where {number}"] = lambda x, number=number: torch.where(x == x, number, x)
+    functions["clamp 2 to 1"] = lambda x: torch.clamp(x, 2, 1)
+    functions["nan_to_num of numbers"] = lambda x: torch.nan_to_num(x, 1.5, 2.5, -3.5)
+    functions["round 2"] = lambda x: torch.round(x, decimals=2)
+    functions["round -1"] = lambda x: torch.round(x, decimals=-1)
+    functions["threshold"] = lambda x: functional.threshold(x, 0.5, -2)
+    return functions
 
 
 def _conversions() -> dict[str, Callable[[Any], Any]]:
@@ -279,5 +281,5 @@ def edge_values(dtype: torch.dtype) -> torch.Tensor:
         *(limits.max, limits.tiny, limits.smallest_normal / 4, limits.eps, limits.max / 2, math.inf),
         *(limits.max**0.5, limits.tiny**0.5, 1 - limits.eps, 1 + limits.eps, 1e-4, 1e4, 2.0**24 + 2),
     ]
-    found = torch.tensor([*sizes, *(-size for size in sizes), math.nan], dtype=torch.float64)
-    return found.to(dtype)
+    values = torch.tensor([*sizes, *(-size for size in sizes), math.nan], dtype=torch.float64)
+    return values.to(dtype)

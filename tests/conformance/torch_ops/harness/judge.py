@@ -29,7 +29,7 @@ _TOLERANCES = {2: (2e-2, 1e-2), 4: (5e-5, 2e-5), 8: (1e-7, 1e-8)}
 ONCE = "as eager mode in f32, rounded once"
 
 
-def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
+def judge(sample: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     """The verdict, and the operations of ATen's core set in the program where it is right.
 
     ``no-oracle``: eager mode or ``torch.export`` itself refuses it, or a result is no tensor. With ``edges``
@@ -38,15 +38,15 @@ def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
-            clones = [x.clone() for x in given.tensors]
-            wanted = pytree.tree_leaves(given.function(*clones))
-            exported = torch.export.export(Function(given.function), given.tensors)
+            clones = [x.clone() for x in sample.tensors]
+            wanted = pytree.tree_leaves(sample.function(*clones))
+            exported = torch.export.export(Function(sample.function), sample.tensors)
         except Exception as error:  # code of another project
             return Verdict("no-oracle", f"PyTorch: {type(error).__name__}: {str(error)[:100]}"), []
-    if not wanted or not all(isinstance(one, torch.Tensor) for one in wanted):
+    if not wanted or not all(isinstance(tensor, torch.Tensor) for tensor in wanted):
         return Verdict("no-oracle", "a result that is no tensor"), []
     try:
-        got, updates = results_and_updates(exported, given.tensors)
+        got, updates = results_and_updates(exported, sample.tensors)
     except (UnsupportedOp, NotImported, ArgumentError) as error:
         return Verdict("refused", f"{type(error).__name__}: {error}"), []
     except CompilerError as error:
@@ -57,11 +57,11 @@ def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
         if why:
             return Verdict("wrong", f"{name}, updated: {why}"), []
     if edges:
-        why = difference(got, wanted, True, _widely(given, torch.float64))
+        why = difference(got, wanted, True, _widely(sample, torch.float64))
     else:
         why = difference(got, wanted)
-        halves = any(x.dtype == torch.bfloat16 for x in given.tensors)
-        if why and halves and not difference(got, _widely(given, torch.float32)):
+        halves = any(x.dtype == torch.bfloat16 for x in sample.tensors)
+        if why and halves and not difference(got, _widely(sample, torch.float32)):
             return Verdict("right", ONCE), _core(exported)
     return (Verdict("wrong", why), []) if why else (Verdict("right"), _core(exported))
 
@@ -76,18 +76,18 @@ def difference(
     if len(got) != len(wanted):
         return f"{len(got)} results should be {len(wanted)}"
     others = map(array_of, wide if len(wide) == len(wanted) else wanted)
-    found = (_apart(*three, edges) for three in zip(got, map(array_of, wanted), others, strict=True))
-    return next(filter(None, found), "")
+    differences = (_apart(*three, edges) for three in zip(got, map(array_of, wanted), others, strict=True))
+    return next(filter(None, differences), "")
 
 
-def _widely(given: Sample, dtype: torch.dtype) -> list[torch.Tensor]:
+def _widely(sample: Sample, dtype: torch.dtype) -> list[torch.Tensor]:
     """What eager mode gives in a wider dtype, rounded once: some of its kernels round every step, or leave
     the range of the dtype on their way.
     """
-    narrow = [x.dtype for x in given.tensors if x.is_floating_point() and x.dtype != dtype]
-    wide = (x.to(dtype) if x.dtype in narrow else x.clone() for x in given.tensors)
+    narrow = [x.dtype for x in sample.tensors if x.is_floating_point() and x.dtype != dtype]
+    wide = (x.to(dtype) if x.dtype in narrow else x.clone() for x in sample.tensors)
     try:
-        results = pytree.tree_leaves(given.function(*wide))
+        results = pytree.tree_leaves(sample.function(*wide))
     except Exception:  # code of another project: it takes no such dtype here
         return []
     return [x.to(narrow[0]) if narrow and x.dtype == dtype else x for x in results]
@@ -95,7 +95,7 @@ def _widely(given: Sample, dtype: torch.dtype) -> list[torch.Tensor]:
 
 def _core(exported: Any) -> list[str]:
     targets = {node.target for node in exported.graph.nodes if node.op == "call_function"}
-    return sorted(str(one) for one in targets if torch.Tag.core in getattr(one, "tags", ()))
+    return sorted(str(target) for target in targets if torch.Tag.core in getattr(target, "tags", ()))
 
 
 def results(exported: Any, tensors: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
@@ -109,10 +109,10 @@ def results_and_updates(
     """The same, and the new values of what the program updates in place, by name."""
     text, bound = torch_program(exported)
     with torch.no_grad():
-        found = _compiled(text)([array_of(x) for x in bound.complete(tensors)])
-    count = len(found) - len(bound.written)
+        outputs = _compiled(text)([array_of(x) for x in bound.complete(tensors)])
+    count = len(outputs) - len(bound.written)
     names = [argument.name for argument in bound.written]
-    return found[:count], dict(zip(names, found[count:], strict=True))
+    return outputs[:count], dict(zip(names, outputs[count:], strict=True))
 
 
 def kernel_of(exported: Any) -> Callable[[tuple[Any, ...]], tuple[np.ndarray, ...]]:
@@ -133,10 +133,10 @@ def results_of(text: bytes, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, .
 
 
 def _compiled(text: bytes) -> Callable[[Sequence[np.ndarray]], tuple[np.ndarray, ...]]:
-    found = canonicalize(text, "torch", "strict")
+    form = canonicalize(text, "torch", "strict")
     options = CompileOptions(numerics="strict", opt_level=1)
-    kernel = Kernel(compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", options, lambda _: None))
-    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
+    kernel = Kernel(compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", options, lambda _: None))
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in form.constants]
     return lambda arrays: kernel(*arrays, *constants)
 
 

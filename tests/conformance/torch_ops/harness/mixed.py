@@ -136,32 +136,32 @@ def calls(family: str, dtypes: str, seed: int) -> tuple[Sequence[Call], Sequence
     """
     left, right = dtypes.split("+")
     torch.manual_seed(seed)
-    x, y, one, other = (
+    x, y, scalar, other = (
         _drawn(dtype, shape) for dtype, shape in ((left, (3, 4)), (right, (4,)), (left, ()), (right, ()))
     )
     if (
         right == "u8" and family == "dtypes" and x.is_floating_point()
     ):  # what a negative float is in bytes is not defined
-        x, one = x.abs(), one.abs()
+        x, scalar = x.abs(), scalar.abs()
     forms: dict[str, Callable[[_Pair], Callable[..., Any]]] = {
-        "x, y": lambda f: lambda x, y, one, other: f(x, y),
-        "x, 0-d": lambda f: lambda x, y, one, other: f(x, other),
-        "0-d, y": lambda f: lambda x, y, one, other: f(one, y),
-        "0-d, 0-d": lambda f: lambda x, y, one, other: f(one, other),
+        "x, y": lambda f: lambda x, y, scalar, other: f(x, y),
+        "x, 0-d": lambda f: lambda x, y, scalar, other: f(x, other),
+        "0-d, y": lambda f: lambda x, y, scalar, other: f(scalar, y),
+        "0-d, 0-d": lambda f: lambda x, y, scalar, other: f(scalar, other),
     }
     if right in _NUMBERS:
         number = _NUMBERS[right]
-        forms["x, number"] = lambda f: lambda x, y, one, other: f(x, number)
-        forms["0-d, number"] = lambda f: lambda x, y, one, other: f(one, number)
+        forms["x, number"] = lambda f: lambda x, y, scalar, other: f(x, number)
+        forms["0-d, number"] = lambda f: lambda x, y, scalar, other: f(scalar, number)
     if left in _NUMBERS:
         first = _NUMBERS[left]
-        forms["number, y"] = lambda f: lambda x, y, one, other: f(first, y)
-    made = [
+        forms["number, y"] = lambda f: lambda x, y, scalar, other: f(first, y)
+    variants = [
         Call(f"{name}({form})", call(function))
         for name, function in _FAMILIES[family].items()
         for form, call in forms.items()
     ]
-    return made, (x, y, one, other)
+    return variants, (x, y, scalar, other)
 
 
 def _drawn(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:

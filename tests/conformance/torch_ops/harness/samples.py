@@ -44,8 +44,8 @@ class Sample(NamedTuple):
             filled = list(leaves)
             for place, tensor in zip(places, tensors, strict=True):
                 filled[place] = tensor
-            given, others = pytree.tree_unflatten(filled, spec)
-            return function(*given, **others)
+            positional, others = pytree.tree_unflatten(filled, spec)
+            return function(*positional, **others)
 
         return cls(called, tuple(leaves[place].detach().clone() for place in places))
 
@@ -94,10 +94,10 @@ def sample(name: str, dtype: str, seed: int, number: int) -> Sample:
     if not samples:
         raise Unfit("it has no sample")
     chosen = samples[(seed * 7 + number) % len(samples)]
-    found = Sample.of(info.get_op(), (chosen.input, *chosen.args), chosen.kwargs)
-    if any(tensor.layout != torch.strided for tensor in found.tensors):
+    drawn = Sample.of(info.get_op(), (chosen.input, *chosen.args), chosen.kwargs)
+    if any(tensor.layout != torch.strided for tensor in drawn.tensors):
         raise Unfit("a tensor that is not strided")
-    return found
+    return drawn
 
 
 #: What is put between the numbers of a sample: nothing that cancels or overflows.
@@ -116,10 +116,10 @@ def planted_pairs() -> list[tuple[str, str]]:
     ]
 
 
-def planted(given: Sample, seed: int) -> Sample:
+def planted(original: Sample, seed: int) -> Sample:
     """The sample with an eighth of the elements of its floating tensors replaced by edge values."""
     torch.manual_seed(seed + 1)
-    if not any(x.is_floating_point() and x.numel() for x in given.tensors):
+    if not any(x.is_floating_point() and x.numel() for x in original.tensors):
         raise Unfit("no floating tensor with elements")
     values = torch.tensor(_PLANTED)
 
@@ -129,4 +129,4 @@ def planted(given: Sample, seed: int) -> Sample:
         chosen = values[torch.randint(0, len(values), x.shape)].to(x.dtype)
         return torch.where(torch.rand(x.shape) < 0.125, chosen, x)
 
-    return Sample(given.function, tuple(with_edges(x) for x in given.tensors))
+    return Sample(original.function, tuple(with_edges(x) for x in original.tensors))

@@ -96,8 +96,8 @@ def run(pack: Path, tmp_path: Path, *options: str, path: str = "") -> subprocess
 
 
 def lines(tmp_path: Path, kind: str) -> list[Any]:
-    found = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    return [line[kind] for line in found if kind in line]
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    return [line[kind] for line in records if kind in line]
 
 
 def test_kernels_are_launched_and_judged_by_the_modules_of_the_pack_alone(pack: Path, tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_a_kernel_of_each_form_runs_under_each_tool(pack: Path, tmp_path: Path) 
     (folder / "compute-sanitizer").chmod(0o755)
     done = run(pack, tmp_path, "--sanitize", "--only", "batched", path=str(folder))
     assert done.returncode == 1, done.stderr
-    found = lines(tmp_path, "sanitizer")
-    assert [(said["form"], said["case"]) for said in found] == [("matmul (MMA)", CASES[1])] * len(TOOLS)
+    runs = lines(tmp_path, "sanitizer")
+    assert [(said["form"], said["case"]) for said in runs] == [("matmul (MMA)", CASES[1])] * len(TOOLS)
     forms = {form for case in Pack(pack).cases.values() for form in case["forms"] if case["kind"] == "test"}
     assert set(representatives(Pack(pack))) == forms
-    assert {said["tool"]: said["status"] for said in found} == {
+    assert {said["tool"]: said["status"] for said in runs} == {
         **dict.fromkeys(TOOLS, "clean"),
         "racecheck": "found",
     }
-    race = next(said for said in found if said["tool"] == "racecheck")
+    race = next(said for said in runs if said["tool"] == "racecheck")
     assert race["summary"] == "1 hazard displayed (1 error, 0 warnings)"
     assert race["lines"][0].startswith("Error: Race reported between Write access")
 

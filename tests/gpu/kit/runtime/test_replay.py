@@ -75,8 +75,8 @@ def lines(results: Path) -> list[dict[str, Any]]:
 
 
 def statuses(results: Path) -> dict[str, str]:
-    found = [line["result"] for line in lines(results) if "result" in line]
-    return {result["case"]: result["status"] for result in found}
+    results_by_line = [line["result"] for line in lines(results) if "result" in line]
+    return {result["case"]: result["status"] for result in results_by_line}
 
 
 def test_a_pack_is_a_bundle_that_the_kit_reads_without_zstd(pack: Path) -> None:
@@ -113,17 +113,17 @@ def test_a_run_ends_in_time_and_the_next_one_continues(pack: Path, tmp_path: Pat
     assert "the time is over" in done.stdout
     results.write_text(results.read_text() + '{"result": {"case": "ops/comp')  # cut by a crash
     assert run(pack, results, "--only", "ops/compare").returncode == 0
-    found = [line["result"]["case"] for _, line in read(results) if "result" in line]
-    assert found == ["ops/compare-f32"]
+    names = [line["result"]["case"] for _, line in read(results) if "result" in line]
+    assert names == ["ops/compare-f32"]
 
 
 def test_a_kernel_that_ends_its_process_leaves_the_others_alone(pack: Path, tmp_path: Path) -> None:
     driver, results = tmp_path / "crashing.py", tmp_path / "results.jsonl"
     driver.write_text(CRASHING)
     assert run(pack, results, "--only", "ops/", "--limit", "60", driver=driver).returncode == 1
-    found = statuses(results)
-    assert found["ops/multiply-c64"] == "crashed"
-    assert found["ops/sort-f32"] == "right"
+    outcomes = statuses(results)
+    assert outcomes["ops/multiply-c64"] == "crashed"
+    assert outcomes["ops/sort-f32"] == "right"
 
 
 def test_without_a_gpu_a_run_says_so(pack: Path, tmp_path: Path) -> None:

@@ -36,18 +36,18 @@ def main() -> int:
     parser.add_argument("--show", nargs="*", default=BAD, help="outcomes to print in full")
     options = parser.parse_args()
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
-    found: list[Case] = []
+    results: list[Case] = []
     manner = f"--numerics {options.numerics} --workers {options.workers}{' --told' if options.told else ''}"
     module = f"tests.ops.generated.dynamic.child {manner}"
     for case in cases(chosen, options.programs, options.seed, options.level, module=module):
-        found.append(case)
+        results.append(case)
         if case.outcome in options.show:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
-    whole = tell_outcomes(found, OUTCOMES)
-    made = len(found) - whole["none"] - whole["no-oracle"]
-    print(f"{100 * whole['right'] / max(made, 1):.1f} % of those that there are compile once and agree")
-    tell_reasons(found, ("refused",))
-    return int(any(case.outcome in BAD for case in found))
+    whole = tell_outcomes(results, OUTCOMES)
+    count = len(results) - whole["none"] - whole["no-oracle"]
+    print(f"{100 * whole['right'] / max(count, 1):.1f} % of those that there are compile once and agree")
+    tell_reasons(results, ("refused",))
+    return int(any(case.outcome in BAD for case in results))
 
 
 if __name__ == "__main__":

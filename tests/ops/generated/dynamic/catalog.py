@@ -17,8 +17,8 @@ def pairs(ops: Sequence[str] = (), dtypes: Sequence[str] = ()) -> list[tuple[str
     """Every operation, or each of ``ops``, with each of its dtypes, or with those of ``dtypes``."""
     return [
         (name, dtype)
-        for name, one in FAMILIES.items()
+        for name, family in FAMILIES.items()
         if name in (ops or FAMILIES)
-        for dtype in one.dtypes
-        if dtype in (dtypes or one.dtypes)
+        for dtype in family.dtypes
+        if dtype in (dtypes or family.dtypes)
     ]

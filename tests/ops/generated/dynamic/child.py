@@ -28,11 +28,11 @@ def main() -> None:
     try:
         for line in sys.stdin:
             level, _, asked = json.loads(line)
-            found = [
-                _verdict(one, Manner(level, options.numerics, options.workers), reference, options.told)
-                for one in asked
+            verdicts = [
+                _verdict(request, Manner(level, options.numerics, options.workers), reference, options.told)
+                for request in asked
             ]
-            print(json.dumps([[one.outcome, one.reason] for one in found]), flush=True)
+            print(json.dumps([[verdict.outcome, verdict.reason] for verdict in verdicts]), flush=True)
     finally:
         reference.close()
 

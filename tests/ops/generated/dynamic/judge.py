@@ -81,11 +81,11 @@ def _compared(
 def _expected(instances: Sequence[OpProgram], reference: ReferenceInterpreter) -> list[list[bytes]]:
     """By instance, in one evaluation where the interpreter knows them all."""
     flat = expected_of(instances, reference)
-    found: list[list[bytes]] = []
+    groups: list[list[bytes]] = []
     for instance in instances:
         count = len(instance.result_dtypes)
-        found, flat = [*found, flat[:count]], flat[count:]
-    return found
+        groups, flat = [*groups, flat[:count]], flat[count:]
+    return groups
 
 
 def called(
@@ -95,9 +95,9 @@ def called(
     shapes = [_sizes(kind) for kind in argument_types(instance.text)]
     for place in canonical.size_arguments:
         kind = np.int64 if canonical.arg_spec.args[place].dtype == "i64" else np.int32
-        shapes[place] = [int(one) for one in np.frombuffer(instance.inputs[place], kind)]
+        shapes[place] = [int(size) for size in np.frombuffer(instance.inputs[place], kind)]
     dims = tuple(shapes[symbol.arg][symbol.axis] for symbol in kernel.interface.symbols)
-    return run(kernel, instance.inputs, [one.content for one in canonical.constants], dims, workers)
+    return run(kernel, instance.inputs, [constant.content for constant in canonical.constants], dims, workers)
 
 
 def _sizes(kind: str) -> list[int]:

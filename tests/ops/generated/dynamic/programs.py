@@ -36,33 +36,33 @@ def open_program(
     """The same one for the same arguments; None where no attempt gives one. ``told``: as ``SizedDraft``'s."""
     for attempt in range(_ATTEMPTS):
         name = ("open", op, dtype, seed, number, attempt)
-        found = _attempt(make, op, dtype, name, told)
-        if found is not None:
-            return found
+        drawn = _attempt(make, op, dtype, name, told)
+        if drawn is not None:
+            return drawn
     return None
 
 
 def _attempt(make: Maker, op: str, dtype: str, name: tuple[object, ...], told: bool) -> OpenProgram | None:
     rng = generator(*name)
     choices, openness = Choices(rng), float(rng.choice([0.0, 0.3, 0.6]))
-    tuples = [tuple(int(one) for one in rng.permutation([3, 5, 7]))]
-    tuples += [tuple(int(one) for one in rng.choice(list(among), SYMBOLS)) for among in _AMONG]
-    made: list[OpProgram] = []
+    tuples = [tuple(int(size) for size in rng.permutation([3, 5, 7]))]
+    tuples += [tuple(int(size) for size in rng.choice(list(among), SYMBOLS)) for among in _AMONG]
+    programs: list[OpProgram] = []
     for place, sizes in enumerate(tuples):
         draft = SizedDraft.begin(op, dtype, choices, sizes, openness, int(rng.integers(2**31)), told)
         program = _made(make, draft)
         if program is None and not place:
             return None
-        if program is not None and (not made or _skeleton(program.text) == _skeleton(made[0].text)):
-            made.append(program)
+        if program is not None and (not programs or _skeleton(program.text) == _skeleton(programs[0].text)):
+            programs.append(program)
         choices.again()
-    text = _opened([one.text for one in made])
-    if text is None or len(made) < TUPLES:
+    text = _opened([variant.text for variant in programs])
+    if text is None or len(programs) < TUPLES:
         return None
-    valid = [one for one in made if _verifies(one.text)]
+    valid = [variant for variant in programs if _verifies(variant.text)]
     if len(valid) < TUPLES or not _verifies(text):
         return None
-    broken = [one for one in made if not any(one is other for other in valid)]
+    broken = [variant for variant in programs if not any(variant is other for other in valid)]
     return OpenProgram(text, tuple(valid[:TUPLES]), tuple(broken))
 
 
@@ -80,13 +80,13 @@ def _skeleton(text: str) -> str:
 
 def _opened(texts: list[str]) -> str | None:
     """The text with ``?`` where sizes differ; None where none do."""
-    found = [_TENSOR.findall(text) for text in texts]
+    tensors = [_TENSOR.findall(text) for text in texts]
     open_dims = [
         "".join(
             f"{sizes[0] if len(set(sizes)) == 1 else '?'}x"
             for sizes in zip(*(dims[:-1].split("x") for dims in same), strict=True)
         )
-        for same in zip(*found, strict=True)
+        for same in zip(*tensors, strict=True)
     ]
     if not any("?" in dims for dims in open_dims):
         return None

@@ -28,9 +28,9 @@ class Size(int):
     @staticmethod
     def of(value: int, formula: Formula) -> Size:
         """A size with its formula."""
-        made = Size(value)
-        made.formula = formula
-        return made
+        size = Size(value)
+        size.formula = formula
+        return size
 
     def _with(self, op: str, other: int, value: int, turned: bool = False) -> Size:
         left, right = self.formula, formula_of(other)
@@ -84,10 +84,10 @@ class Choices:
         """Repeat from the first."""
         self._next = 0
 
-    def take(self, kind: str, made: Callable[[], T]) -> T:
+    def take(self, kind: str, draw: Callable[[], T]) -> T:
         """A new choice, or the recorded one; ``ValueError`` where other choices are asked for."""
         if self._next is None:
-            self._made.append((kind, made()))
+            self._made.append((kind, draw()))
             return self._made[-1][1]
         self._next += 1
         recorded, value = self._made[self._next - 1]
@@ -219,9 +219,9 @@ class SizedDraft(Draft):
             return self.given((), np.array(self.sizes[symbol], kind).tobytes(), dtype)
         value, axis = next(
             (
-                (one, axis)
-                for one in self.arguments
-                for axis, size in enumerate(one.shape)
+                (argument, axis)
+                for argument in self.arguments
+                for axis, size in enumerate(argument.shape)
                 if formula_of(size) == ("size", symbol)
             ),
             (None, 0),
@@ -229,7 +229,7 @@ class SizedDraft(Draft):
         if value is None:
             value = self.argument((self.symbol(symbol),), dtype="i1")
         text = f"stablehlo.get_dimension_size {value.name}, dim = {axis} : ({value.type}) -> tensor<i32>"
-        made = self.line(text, "i32", ())
+        scalar = self.line(text, "i32", ())
         if dtype == "i32":
-            return made
-        return self.line(f"stablehlo.convert {made.name} : (tensor<i32>) -> {tensor(dtype, ())}", dtype, ())
+            return scalar
+        return self.line(f"stablehlo.convert {scalar.name} : (tensor<i32>) -> {tensor(dtype, ())}", dtype, ())

@@ -64,17 +64,17 @@ def _edged(draft: Draft, values: npt.NDArray[np.complexfloating[Any, Any]]) -> n
 def _cholesky(draft: Draft) -> OpProgram:
     """Of the other side of the diagonal nothing is read; ours is 0 there, as implementations may."""
     n = draft.number(0, 6)
-    given = _random(draft, (*_batch(draft, 2), n, n))
-    matrix = given @ given.conj().swapaxes(-1, -2) + np.eye(n) * (n + 1)
+    drawn = _random(draft, (*_batch(draft, 2), n, n))
+    matrix = drawn @ drawn.conj().swapaxes(-1, -2) + np.eye(n) * (n + 1)
     if draft.wish.startswith("values "):
         matrix = _edged(draft, matrix + np.eye(n) * 4 * n)
     factor = (np.linalg.cholesky(matrix) if n else matrix).astype(np.complex128)
     lower = draft.chance(0.5, "lower")
-    value = draft.given(given.shape, _bytes(matrix, draft.dtype), draft.dtype)
-    made = draft.call([value], [(draft.dtype, given.shape)], f"lower = {str(lower).lower()}")
+    value = draft.given(drawn.shape, _bytes(matrix, draft.dtype), draft.dtype)
+    results = draft.call([value], [(draft.dtype, drawn.shape)], f"lower = {str(lower).lower()}")
     expected = factor if lower else factor.conj().swapaxes(-1, -2)
     loose = EPSILON[draft.dtype] * 200
-    return draft.program(made, 0, loose, [_bytes(expected, draft.dtype)])
+    return draft.program(results, 0, loose, [_bytes(expected, draft.dtype)])
 
 
 def _triangular_solve(draft: Draft) -> OpProgram:
@@ -84,13 +84,13 @@ def _triangular_solve(draft: Draft) -> OpProgram:
     turned = draft.pick(("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "transpose_a")
     a = _random(draft, (*batch, n, n)) + np.eye(n) * 4
     b = _edged(draft, _random(draft, (*batch, *((n, m) if left else (m, n)))))
-    operands = [draft.given(one.shape, _bytes(one, draft.dtype), draft.dtype) for one in (a, b)]
+    operands = [draft.given(array.shape, _bytes(array, draft.dtype), draft.dtype) for array in (a, b)]
     attributes = (
         f"left_side = {str(left).lower()}, lower = {str(lower).lower()}, "
         f"unit_diagonal = {str(unit).lower()}, "
         f"transpose_a = #stablehlo<transpose {turned}>"
     )
-    made = draft.call(operands, [(draft.dtype, b.shape)], attributes)
+    results = draft.call(operands, [(draft.dtype, b.shape)], attributes)
     used = np.tril(a) if lower else np.triu(a)
     if unit:
         diagonal = np.einsum("...ii->...i", used)
@@ -104,7 +104,7 @@ def _triangular_solve(draft: Draft) -> OpProgram:
         solved = np.linalg.solve(used.swapaxes(-1, -2), b.swapaxes(-1, -2)).swapaxes(-1, -2)
     size = float(np.abs(solved).max(initial=1.0)) * float(np.abs(a).max(initial=1.0)) ** 2
     return draft.program(
-        made, 0, EPSILON[draft.dtype] * 300 * size, [_bytes(solved.astype(np.complex128), draft.dtype)]
+        results, 0, EPSILON[draft.dtype] * 300 * size, [_bytes(solved.astype(np.complex128), draft.dtype)]
     )
 
 
@@ -119,21 +119,21 @@ def _fft(draft: Draft) -> OpProgram:
     kind = draft.pick(("FFT", "IFFT", "RFFT", "IRFFT"), "fft_type")
     half = (*lengths[:-1], lengths[-1] // 2 + 1)
     axes = tuple(range(-rank, 0))
-    given = _edged(draft, _random(draft, (*batch, *(half if kind == "IRFFT" else lengths))))
+    values = _edged(draft, _random(draft, (*batch, *(half if kind == "IRFFT" else lengths))))
     if kind == "RFFT":
-        given = given.real.astype(np.complex128)
+        values = values.real.astype(np.complex128)
     source, target = (real if kind == "RFFT" else draft.dtype), (real if kind == "IRFFT" else draft.dtype)
-    made = {
-        "FFT": lambda: np.fft.fftn(given, axes=axes),
-        "IFFT": lambda: np.fft.ifftn(given, axes=axes),
-        "RFFT": lambda: np.fft.rfftn(given.real, axes=axes),
-        "IRFFT": lambda: np.fft.irfftn(given, lengths, axes=axes),
+    transforms = {
+        "FFT": lambda: np.fft.fftn(values, axes=axes),
+        "IFFT": lambda: np.fft.ifftn(values, axes=axes),
+        "RFFT": lambda: np.fft.rfftn(values.real, axes=axes),
+        "IRFFT": lambda: np.fft.irfftn(values, lengths, axes=axes),
     }[kind]()
-    value = draft.given(given.shape, _bytes(given, source), source)
+    value = draft.given(values.shape, _bytes(values, source), source)
     attributes = (
         f"fft_type = #stablehlo<fft_type {kind}>, fft_length = array<i64: {', '.join(map(str, lengths))}>"
     )
     shape = (*batch, *(half if kind == "RFFT" else lengths))
     results = draft.call([value], [(target, shape)], attributes)
     loose = EPSILON[draft.dtype] * 20 * math.prod(lengths)
-    return draft.program(results, 0, loose, [_bytes(made.astype(np.complex128), target)])
+    return draft.program(results, 0, loose, [_bytes(transforms.astype(np.complex128), target)])

@@ -64,12 +64,12 @@ def _padded(image: Array, windows: Windows) -> Array:
         spaced = (size - 1) * step + 1
         shape = list(image.shape)
         shape[axis] = spaced + low + high
-        made = np.zeros(shape, image.dtype)
-        moved, given = np.moveaxis(made, axis, 0), np.moveaxis(image, axis, 0)
+        padded = np.zeros(shape, image.dtype)
+        moved, source = np.moveaxis(padded, axis, 0), np.moveaxis(image, axis, 0)
         for place in range(size):
             if 0 <= place * step + low < shape[axis]:
-                moved[place * step + low] = given[place]
-        image = made
+                moved[place * step + low] = source[place]
+        image = padded
     return image
 
 
@@ -88,6 +88,6 @@ def _summed(image: Array, kernel: Array, windows: Windows) -> Array:
         flat = image[(slice(None), slice(None), *cuts)].reshape(
             image.shape[0], image.shape[1], math.prod(sizes)
         )
-        made = np.einsum("bix,oi->box", flat, kernel[(slice(None), slice(None), *tap)])
-        total = total + made.reshape(total.shape)
+        product = np.einsum("bix,oi->box", flat, kernel[(slice(None), slice(None), *tap)])
+        total = total + product.reshape(total.shape)
     return total

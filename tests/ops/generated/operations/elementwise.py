@@ -119,19 +119,19 @@ def _by_numpy(draft: Draft) -> list[bytes] | None:
     if whole is None or function is None:
         return None
     with np.errstate(all="ignore"):
-        numbers = [np.frombuffer(one, whole).astype(np.clongdouble) for one in draft.inputs]
+        numbers = [np.frombuffer(content, whole).astype(np.clongdouble) for content in draft.inputs]
         return [function(*numbers).astype(whole).tobytes()]
 
 
 def families() -> dict[str, Family]:
     """Every operation of this file."""
-    found = {op: Family(dtypes, _exact(arity)) for op, (arity, dtypes) in _EXACT.items()}
-    found |= {op: Family(dtypes, _inexact(arity)) for op, (arity, dtypes) in _INEXACT.items()}
+    table = {op: Family(dtypes, _exact(arity)) for op, (arity, dtypes) in _EXACT.items()}
+    table |= {op: Family(dtypes, _inexact(arity)) for op, (arity, dtypes) in _INEXACT.items()}
     for op, (arity, kind) in _CHLO.items():
         dtypes = FLOATS + (COMPLEX if op in _CHLO_COMPLEX else ())
-        found[f"chlo.{op}"] = Family(dtypes, _special(arity, kind))
-    found |= {f"chlo.{op}": Family(FLOATS, _test) for op in ("is_inf", "is_neg_inf", "is_pos_inf")}
-    return found | {
+        table[f"chlo.{op}"] = Family(dtypes, _special(arity, kind))
+    table |= {f"chlo.{op}": Family(FLOATS, _test) for op in ("is_inf", "is_neg_inf", "is_pos_inf")}
+    return table | {
         "chlo._asin_acos_kernel": Family(COMPLEX, _special(1, "unit")),
         "abs": Family(SIGNED + _REAL, _magnitude),
         "bitcast_convert": Family(NUMBERS, _bitcast),
@@ -166,8 +166,8 @@ def _exact(arity: int) -> Callable[[Draft], OpProgram]:
         edges = "finite" if draft.op == "divide" and draft.dtype in COMPLEX else kind
         edges = "special" if draft.op in _ORDERED and tame else edges
         operands = [
-            draft.argument(one, kind, may=edges if not place or draft.op in _ORDERED else kind)
-            for place, one in enumerate(shapes)
+            draft.argument(dims, kind, may=edges if not place or draft.op in _ORDERED else kind)
+            for place, dims in enumerate(shapes)
         ]
         rounded = draft.op in ("multiply", "divide", "sign")
         loose = _looseness(draft, 0.0) if tame and rounded else (0.0, 0.0)
@@ -185,18 +185,18 @@ def _quotients(op: str, dtype: str, left: bytes, right: bytes) -> bytes:
     """
     storage = np.dtype(DTYPES[dtype][1])
     modulus, signed = 256**storage.itemsize, dtype in SIGNED
-    found: list[int] = []
+    quotients: list[int] = []
     pairs = zip(np.frombuffer(left, storage).tolist(), np.frombuffer(right, storage).tolist(), strict=True)
     for a, b in pairs:
         quotient = -1 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
         value = (quotient if op == "divide" else a - quotient * b if b else a) % modulus
-        found.append(value - modulus if signed and value >= modulus // 2 else value)
-    return np.array(found, storage).tobytes()
+        quotients.append(value - modulus if signed and value >= modulus // 2 else value)
+    return np.array(quotients, storage).tobytes()
 
 
-def _logistic(dtype: str, given: bytes) -> bytes:
+def _logistic(dtype: str, content: bytes) -> bytes:
     """The interpreter loses what is small: its exponential overflows."""
-    x = decode(dtype, np.frombuffer(given, DTYPES[dtype][1])).astype(np.longdouble)
+    x = decode(dtype, np.frombuffer(content, DTYPES[dtype][1])).astype(np.longdouble)
     with np.errstate(over="ignore"):
         return encode(dtype, (1 / (1 + np.exp(-x))).astype(np.float64)).tobytes()
 
@@ -208,13 +208,13 @@ def _inexact(arity: int) -> Callable[[Draft], OpProgram]:
         if draft.edge and (draft.dtype in INTEGERS or draft.op not in _BRANCHES):
             kind = "finite" if draft.dtype in COMPLEX else "any"
         operands = [draft.argument(shape, kind) for _ in range(arity)]
-        made = draft.call(operands, [(draft.dtype, shape)])
+        results = draft.call(operands, [(draft.dtype, shape)])
         if draft.dtype in INTEGERS:
-            return draft.program(made)
+            return draft.program(results)
         if draft.op == "logistic" and draft.dtype in FLOATS:
-            return draft.program(made, 3.0, expected=[_logistic(draft.dtype, draft.inputs[0])])
+            return draft.program(results, 3.0, expected=[_logistic(draft.dtype, draft.inputs[0])])
         loose = _looseness(draft, 4.0 if draft.op == "power" else 3.0)
-        return draft.program(made, *loose, _by_numpy(draft))
+        return draft.program(results, *loose, _by_numpy(draft))
 
     return make
 
@@ -230,18 +230,18 @@ def _special(arity: int, kind: str) -> Callable[[Draft], OpProgram]:
             kinds = ["finite" if draft.dtype in COMPLEX else "any"]
         if arity == 2 and draft.wish.startswith("values "):
             return _of_two(draft, shape)
-        operands = [draft.argument(shape, "small" if one == "large" else one) for one in kinds]
-        made = draft.call(operands, [(draft.dtype, shape)])
+        operands = [draft.argument(shape, "small" if each == "large" else each) for each in kinds]
+        results = draft.call(operands, [(draft.dtype, shape)])
         if draft.op == "chlo.lgamma":
-            return draft.program(made, 96.0, loose[draft.dtype], [_lgamma(draft.dtype, draft.inputs[0])])
-        return draft.program(made, 96.0, loose[draft.dtype], _by_numpy(draft))
+            return draft.program(results, 96.0, loose[draft.dtype], [_lgamma(draft.dtype, draft.inputs[0])])
+        return draft.program(results, 96.0, loose[draft.dtype], _by_numpy(draft))
 
     return make
 
 
-def _lgamma(dtype: str, given: bytes) -> bytes:
+def _lgamma(dtype: str, content: bytes) -> bytes:
     """By SciPy, and by the logarithm near 0, where both that and the interpreter are off."""
-    x = decode(dtype, np.frombuffer(given, DTYPES[dtype][1]))
+    x = decode(dtype, np.frombuffer(content, DTYPES[dtype][1]))
     near = np.where(np.abs(x) < 1e-200, -np.log(np.abs(x)), scipy.special.gammaln(x))
     return encode(dtype, np.where(np.isneginf(x), np.inf, near)).tobytes()
 
@@ -261,9 +261,9 @@ def of_orders(draft: Draft, first: Shape, second: Shape) -> tuple[Value, Value, 
     drawn = draft.rng.choice(np.array([2.0, 4.0] if zeta else [1.0, 3.0]), first)
     orders = draft.given(first, encode(draft.dtype, np.asarray(drawn)).tobytes(), draft.dtype)
     values = draft.argument(second, "unit", may="any")
-    given = decode(draft.dtype, np.frombuffer(draft.inputs[-1], DTYPES[draft.dtype][1])).reshape(second)
-    made = scipy.special.zeta(drawn, given) if zeta else scipy.special.polygamma(drawn, given)
-    return orders, values, encode(draft.dtype, np.ascontiguousarray(made, np.float64)).tobytes()
+    numbers = decode(draft.dtype, np.frombuffer(draft.inputs[-1], DTYPES[draft.dtype][1])).reshape(second)
+    computed = scipy.special.zeta(drawn, numbers) if zeta else scipy.special.polygamma(drawn, numbers)
+    return orders, values, encode(draft.dtype, np.ascontiguousarray(computed, np.float64)).tobytes()
 
 
 def _chlo_exact(arity: int) -> Callable[[Draft], OpProgram]:
@@ -294,8 +294,8 @@ def _magnitude(draft: Draft) -> OpProgram:
 def _part(draft: Draft) -> OpProgram:
     shape = draft.shape()
     value = draft.argument(shape, "bits")
-    made = draft.call([value], [(_PARTS.get(draft.dtype, draft.dtype), shape)])
-    return draft.program(made, BITS if draft.dtype in COMPLEX or draft.op == "real" else 0.0)
+    results = draft.call([value], [(_PARTS.get(draft.dtype, draft.dtype), shape)])
+    return draft.program(results, BITS if draft.dtype in COMPLEX or draft.op == "real" else 0.0)
 
 
 def _complex(draft: Draft) -> OpProgram:
@@ -314,14 +314,14 @@ def _bitcast(draft: Draft) -> OpProgram:
     target = draft.pick(among)
     ratio = _WIDTHS[draft.dtype] / _WIDTHS[target]
     shape = draft.shape(0, 3)
-    given, result = shape, shape
+    operand_shape, result = shape, shape
     if ratio > 1:
         result = (*shape, int(ratio))
     if ratio < 1:
-        given = (*shape, int(1 / ratio))
-    value = draft.argument(given, "bits")
-    made = draft.call([value], [(target, result)])
-    return draft.program(made, BITS, expected=[*draft.inputs])
+        operand_shape = (*shape, int(1 / ratio))
+    value = draft.argument(operand_shape, "bits")
+    results = draft.call([value], [(target, result)])
+    return draft.program(results, BITS, expected=[*draft.inputs])
 
 
 def _compare(draft: Draft) -> OpProgram:
@@ -348,8 +348,8 @@ def _compare_total(draft: Draft, direction: str) -> OpProgram:
     equal = same.reshape(math.prod(shape), -1).all(1) if math.prod(shape) else np.zeros(0, bool)
     less = np.frombuffer(total_order(draft.dtype, *draft.inputs), np.uint8) != 0
     answers = {"EQ": equal, "NE": ~equal, "LT": less, "LE": less | equal, "GT": ~(less | equal), "GE": ~less}
-    made = draft.call(operands, [("i1", shape)], _order(direction, "TOTALORDER"))
-    return draft.program(made, expected=[answers[direction].astype(np.uint8).tobytes()])
+    results = draft.call(operands, [("i1", shape)], _order(direction, "TOTALORDER"))
+    return draft.program(results, expected=[answers[direction].astype(np.uint8).tobytes()])
 
 
 def _order(direction: str, kind: str) -> str:

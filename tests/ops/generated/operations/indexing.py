@@ -103,10 +103,10 @@ def _top_k(draft: Draft) -> OpProgram:
     if draft.dtype in FLOATS and draft.wish.startswith("values "):  # the interpreter has NaN and -0 anywhere
         ranks = total_ranks(draft.dtype, draft.inputs[0]).reshape(shape)
         order = np.argsort(~ranks, axis=-1, kind="stable")[..., :k]
-        given = np.frombuffer(draft.inputs[0], DTYPES[draft.dtype][1]).reshape(shape)
-        expected = [np.take_along_axis(given, order, -1).tobytes(), order.astype("<i4").tobytes()]
-    made = draft.call([value], [(draft.dtype, result), ("i32", result)], f"k = {k} : i64")
-    return draft.program(made, expected=expected)
+        values = np.frombuffer(draft.inputs[0], DTYPES[draft.dtype][1]).reshape(shape)
+        expected = [np.take_along_axis(values, order, -1).tobytes(), order.astype("<i4").tobytes()]
+    results = draft.call([value], [(draft.dtype, result), ("i32", result)], f"k = {k} : i64")
+    return draft.program(results, expected=expected)
 
 
 def _any_index_select(draft: Draft) -> OpProgram:
@@ -121,10 +121,10 @@ def _any_index_select(draft: Draft) -> OpProgram:
     value = draft.argument(shape, kind)
     result = (*shape[:axis], *wanted[batch:], *shape[axis + 1 :])
     attributes = f"dim = {axis} : i64, batch_dims = {batch} : i64"
-    made = draft.call([value, where], [(draft.dtype, result)], attributes)
-    given = np.frombuffer(draft.inputs[1], f"V{DTYPE_BYTES[draft.dtype]}").reshape(shape)
-    rows = [np.take(given[at], places[at], axis - batch) for at in np.ndindex(*shape[:batch])]
-    return draft.program(made, BITS, expected=[b"".join(row.tobytes() for row in rows)])
+    results = draft.call([value, where], [(draft.dtype, result)], attributes)
+    operand = np.frombuffer(draft.inputs[1], f"V{DTYPE_BYTES[draft.dtype]}").reshape(shape)
+    rows = [np.take(operand[at], places[at], axis - batch) for at in np.ndindex(*shape[:batch])]
+    return draft.program(results, BITS, expected=[b"".join(row.tobytes() for row in rows)])
 
 
 def _index_select(draft: Draft) -> OpProgram:
@@ -133,10 +133,10 @@ def _index_select(draft: Draft) -> OpProgram:
     shape = (draft.number(1, 5), *draft.shape(0, 2, 40))
     where = draft.given((3,), draft.rng.integers(0, shape[0], 3).astype("<i4").tobytes(), "i32")
     value, result = draft.argument(shape), (3, *shape[1:])
-    made = draft.call([value, where], [(draft.dtype, result)], "dim = 0 : i64, batch_dims = 0 : i64")
+    results = draft.call([value, where], [(draft.dtype, result)], "dim = 0 : i64, batch_dims = 0 : i64")
     numbers = (
         f"dimension_numbers = #stablehlo.gather<offset_dims = {list(range(1, len(shape)))}, "
         "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
         f"slice_sizes = {integers((1, *shape[1:]))}"
     )
-    return draft.instead(draft.program(made), [value, where], (draft.dtype, result), numbers, "gather")
+    return draft.instead(draft.program(results), [value, where], (draft.dtype, result), numbers, "gather")

@@ -57,9 +57,9 @@ def _storage(draft: Draft) -> str:
 def _finished(
     draft: Draft, norm: _Norm, values: list[Value], expected: list[Array], scale: float
 ) -> OpProgram:
-    made = draft.call(values, [(draft.dtype, one.shape) for one in expected], norm.attributes)
-    answers = [encode(draft.dtype, np.ascontiguousarray(one)).tobytes() for one in expected]
-    return draft.program(made, 0, norm.absolute * scale, answers)
+    results = draft.call(values, [(draft.dtype, array.shape) for array in expected], norm.attributes)
+    answers = [encode(draft.dtype, np.ascontiguousarray(array)).tobytes() for array in expected]
+    return draft.program(results, 0, norm.absolute * scale, answers)
 
 
 def _normalized(norm: _Norm, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
@@ -69,29 +69,29 @@ def _normalized(norm: _Norm, x: Array, scale: Array, offset: Array, mean: Array,
 
 def _inference(draft: Draft) -> OpProgram:
     norm = _norm(draft)
-    given = [_argument(draft, norm.shape), *(_argument(draft, norm.row) for _ in range(3))]
-    given.append(_argument(draft, norm.row, "unit"))
-    expected = _normalized(norm, *(array for _, array in given))
-    return _finished(draft, norm, [value for value, _ in given], [expected], 4)
+    arguments = [_argument(draft, norm.shape), *(_argument(draft, norm.row) for _ in range(3))]
+    arguments.append(_argument(draft, norm.row, "unit"))
+    expected = _normalized(norm, *(array for _, array in arguments))
+    return _finished(draft, norm, [value for value, _ in arguments], [expected], 4)
 
 
 def _training(draft: Draft) -> OpProgram:
     norm = _norm(draft)
-    given = [_argument(draft, norm.shape), _argument(draft, norm.row), _argument(draft, norm.row)]
-    x, scale, offset = (array for _, array in given)
+    arguments = [_argument(draft, norm.shape), _argument(draft, norm.row), _argument(draft, norm.row)]
+    x, scale, offset = (array for _, array in arguments)
     count = np.float64(math.prod(x.shape[axis] for axis in norm.others))
     mean = x.sum(norm.others) / count
     variance = ((x - np.expand_dims(mean, norm.others)) ** 2).sum(norm.others) / count
     expected = [_normalized(norm, x, scale, offset, mean, variance), mean, variance]
-    return _finished(draft, norm, [value for value, _ in given], expected, 8)
+    return _finished(draft, norm, [value for value, _ in arguments], expected, 8)
 
 
 def _gradient(draft: Draft) -> OpProgram:
     norm = _norm(draft)
-    given = [_argument(draft, norm.shape), _argument(draft, norm.row), _argument(draft, norm.row)]
-    given += [_argument(draft, norm.row, "unit"), _argument(draft, norm.shape)]
-    x, scale, mean, variance, grad = (array for _, array in given)
-    row, middle, width = (np.expand_dims(one, norm.others) for one in (scale, mean, variance + _EPSILON))
+    arguments = [_argument(draft, norm.shape), _argument(draft, norm.row), _argument(draft, norm.row)]
+    arguments += [_argument(draft, norm.row, "unit"), _argument(draft, norm.shape)]
+    x, scale, mean, variance, grad = (array for _, array in arguments)
+    row, middle, width = (np.expand_dims(array, norm.others) for array in (scale, mean, variance + _EPSILON))
     count = np.float64(math.prod(x.shape[axis] for axis in norm.others))
     centered = x - middle
     product = (grad * centered).sum(norm.others, keepdims=True)
@@ -101,4 +101,4 @@ def _gradient(draft: Draft) -> OpProgram:
         (grad * centered / np.sqrt(width)).sum(norm.others),
         grad.sum(norm.others),
     ]
-    return _finished(draft, norm, [value for value, _ in given], expected, 200)
+    return _finished(draft, norm, [value for value, _ in arguments], expected, 200)

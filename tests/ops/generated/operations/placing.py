@@ -56,12 +56,12 @@ def _region(ops: list[str], dtypes: list[str]) -> str:
 
 def _scatter(draft: Draft) -> OpProgram:
     """Sums and products of floats keep the order of the updates, as the interpreter does."""
-    made = _drawn(draft)
+    drawn = _drawn(draft)
     if wished := draft.wished("index"):
-        made = replace(made, index=wished)
+        drawn = replace(drawn, index=wished)
     elif draft.edge:
-        made = replace(made, index=draft.pick(("i16", "ui16", made.index)))
-    numbers = _numbers(made)
+        drawn = replace(drawn, index=draft.pick(("i16", "ui16", drawn.index)))
+    numbers = _numbers(drawn)
     dtypes = [draft.dtype, *([draft.pick(("i32", "f32", draft.dtype))] if draft.chance(0.25) else [])]
     ops = [draft.pick(_combiners(dtype), "body") for dtype in dtypes]
     kind = draft.pick(("small", "tame", "any")) if not draft.wish.startswith("values ") else "any"
@@ -69,13 +69,13 @@ def _scatter(draft: Draft) -> OpProgram:
     if draft.dtype in COMPLEX and draft.wish in ("values inf", "values NaN"):
         ops[0], tame = draft.pick(("add", "subtract", "set")), "special"
     kinds = [tame if dtype in COMPLEX else kind for dtype in dtypes]
-    inputs = [draft.argument(made.operand, *pair) for pair in zip(kinds, dtypes, strict=True)]
-    where = draft.given(made.indices, _indices(draft, made), made.index)
-    updates = [draft.argument(made.updates, *pair) for pair in zip(kinds, dtypes, strict=True)]
+    inputs = [draft.argument(drawn.operand, *pair) for pair in zip(kinds, dtypes, strict=True)]
+    where = draft.given(drawn.indices, _indices(draft, drawn), drawn.index)
+    updates = [draft.argument(drawn.updates, *pair) for pair in zip(kinds, dtypes, strict=True)]
     known = Indices(
         draft.inputs[len(inputs)],
-        made.index,
-        made.indices,
+        drawn.index,
+        drawn.indices,
         numbers,
         "scatter_dims_to_operand_dims",
         "input_batching_dims",
@@ -84,48 +84,48 @@ def _scatter(draft: Draft) -> OpProgram:
     flags = f"indices_are_sorted = {str(known.sorted()).lower()}"
     flags += f", unique_indices = {str(known.unique() and windows).lower()}"
     attributes = f"scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, {flags}"
-    results = [(dtype, made.operand) for dtype in dtypes]
-    found = draft.call([*inputs, where, *updates], results, attributes, [_region(ops, dtypes)])
+    results = [(dtype, drawn.operand) for dtype in dtypes]
+    outputs = draft.call([*inputs, where, *updates], results, attributes, [_region(ops, dtypes)])
     loose = (64.0, 1e-4) if draft.dtype in COMPLEX else (0.0, 0.0)
-    return draft.program(found, *loose)
+    return draft.program(outputs, *loose)
 
 
-def _numbers(made: Scatter) -> str:
-    return re.findall(r"#stablehlo.scatter<(.*?)>>?}", made.text)[0].rstrip(">")
+def _numbers(drawn: Scatter) -> str:
+    return re.findall(r"#stablehlo.scatter<(.*?)>>?}", drawn.text)[0].rstrip(">")
 
 
 def _drawn(draft: Draft) -> Scatter:
     """One whose shapes or dimension numbers are as wished, where one of many is."""
-    made = scatter(draft.number(0, 10**9), draft.dtype, "set")
+    drawn = scatter(draft.number(0, 10**9), draft.dtype, "set")
     for _ in range(_SCATTERS if draft.wish else 0):
-        if _meets(draft.wish, made):
+        if _meets(draft.wish, drawn):
             break
-        made = scatter(draft.number(0, 10**9), draft.dtype, "set")
-    return made
+        drawn = scatter(draft.number(0, 10**9), draft.dtype, "set")
+    return drawn
 
 
-def _meets(wish: str, made: Scatter) -> bool:
-    shapes = (made.operand, made.indices, made.updates)
+def _meets(wish: str, drawn: Scatter) -> bool:
+    shapes = (drawn.operand, drawn.indices, drawn.updates)
     if wish.startswith("rank "):
         return max(map(len, shapes)) == int(wish[5:])
     if wish.startswith("values "):
-        return 0 not in made.operand
+        return 0 not in drawn.operand
     if wish in ("one element", "empty"):
         return any(shape and math.prod(shape) == (wish != "empty") for shape in shapes)
-    numbers = dict(re.findall(r"(\w+) = (\[[^\]]*\]|\d+)", _numbers(made)))
+    numbers = dict(re.findall(r"(\w+) = (\[[^\]]*\]|\d+)", _numbers(drawn)))
     if wish == "unique_indices true":
         empty = (numbers["update_window_dims"], numbers["input_batching_dims"])
         return empty == ("[]", "[]") and numbers["scatter_dims_to_operand_dims"] != "[]"
-    axes = [int(one) for one in re.findall(r"\d+", numbers.get(wish.partition(" ")[0], ""))]
+    axes = [int(axis) for axis in re.findall(r"\d+", numbers.get(wish.partition(" ")[0], ""))]
     if wish.endswith(" out of order"):
         return axes != sorted(axes)
     return bool(axes) and axes == sorted(axes) if wish.endswith(" in order") else True
 
 
-def _indices(draft: Draft, made: Scatter) -> bytes:
+def _indices(draft: Draft, drawn: Scatter) -> bytes:
     """Inside and outside; in order, or all different, now and then."""
-    content = made.index_bytes(draft.number(0, 10**9))
-    values = np.frombuffer(content, DTYPES[made.index][1])
+    content = drawn.index_bytes(draft.number(0, 10**9))
+    values = np.frombuffer(content, DTYPES[drawn.index][1])
     if draft.chance(0.3) and draft.wished("unique_indices") != "true":
         return np.sort(values).tobytes()
     if (draft.chance(0.3) or draft.wished("unique_indices") == "true") and values.size <= 100:
@@ -159,11 +159,11 @@ def _sort(draft: Draft) -> OpProgram:
     named = [f"%{'xyz'[n]}{side}: {tensor(dtype, ())}" for n, dtype in enumerate(dtypes) for side in "ab"]
     region = f"{{\n  ^bb0({', '.join(named)}):\n    {comparator}\n    stablehlo.return %s : tensor<i1>\n  }}"
     attributes = f"dimension = {axis} : i64, is_stable = {stable}"
-    made = draft.call(operands, [(dtype, shape) for dtype in dtypes], attributes, [region])
+    results = draft.call(operands, [(dtype, shape) for dtype in dtypes], attributes, [region])
     expected = None
     if _TOTAL in comparator:
         expected = _in_total_order(draft, dtypes, shape, axis, " LT," in comparator)
-    return draft.program(made, BITS, expected=expected)
+    return draft.program(results, BITS, expected=expected)
 
 
 def _comparator(draft: Draft, dtypes: list[str]) -> tuple[str, str]:

@@ -22,13 +22,13 @@ def families() -> dict[str, Family]:
 
 def _sizes(draft: Draft, shape: Shape, whole: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """Of groups along the last axis of ``shape``, which need not add up to ``whole``."""
-    found = np.zeros(shape, np.int64)
+    sizes = np.zeros(shape, np.int64)
     for row in np.ndindex(*shape[:-1]):
         rest = whole
         for group in range(shape[-1]):
-            found[(*row, group)] = size = draft.number(0, rest)
+            sizes[(*row, group)] = size = draft.number(0, rest)
             rest -= size
-    return found
+    return sizes
 
 
 def _ragged_dot(draft: Draft) -> OpProgram:
@@ -42,14 +42,14 @@ def _ragged_dot(draft: Draft) -> OpProgram:
     at = len(batch)
     ragged = {"rows": at, "sums": at + 1, "batches": 0}[mode]
     whole = first[ragged]
-    given: Shape = (*batch, groups) if batch and mode != "batches" and draft.chance(0.5) else (groups,)
-    lengths = _sizes(draft, given, whole)
+    sizes_shape: Shape = (*batch, groups) if batch and mode != "batches" and draft.chance(0.5) else (groups,)
+    lengths = _sizes(draft, sizes_shape, whole)
     right: Shape = (groups, *second) if mode == "rows" else second
     shift = 1 if mode == "rows" else 0
     kind, absolute = sums(draft, k)
     operands = [draft.argument(first, kind), draft.argument(right, kind)]
     index = draft.pick(("i32", "i64"))
-    operands.append(draft.given(given, lengths.astype(DTYPES[index][1]).tobytes(), index))
+    operands.append(draft.given(sizes_shape, lengths.astype(DTYPES[index][1]).tobytes(), index))
     precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"), "precision_config")
     attributes = (
         f"ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = {[*range(at)]}, "
@@ -61,12 +61,12 @@ def _ragged_dot(draft: Draft) -> OpProgram:
     product: Shape = (*first[:-1], n)
     result = (groups, *product) if mode == "sums" else product
     lhs, rhs = (
-        numbers(draft.dtype, draft.inputs[place], one.shape) for place, one in enumerate(operands[:2])
+        numbers(draft.dtype, draft.inputs[place], operand.shape) for place, operand in enumerate(operands[:2])
     )
     with np.errstate(invalid="ignore", over="ignore"):
-        made = grouped(mode, lhs, rhs, lengths, result)
+        computed = grouped(mode, lhs, rhs, lengths, result)
     results = draft.call(operands, [(draft.dtype, result)], attributes)
-    return draft.program(results, absolute=4 * absolute, expected=[stored(draft.dtype, made)])
+    return draft.program(results, absolute=4 * absolute, expected=[stored(draft.dtype, computed)])
 
 
 def _batches(draft: Draft, mode: str) -> Shape:
@@ -92,17 +92,17 @@ def grouped(
     """By one batch after the other."""
     if mode == "batches":
         return multiply(lhs, rhs)
-    made = np.zeros(result, lhs.dtype)
+    product = np.zeros(result, lhs.dtype)
     for batch in np.ndindex(*lhs.shape[:-2]):
         row = lengths[batch] if lengths.ndim > 1 else lengths
         start = 0
         for group, size in enumerate(row):
             part = slice(start, start := start + int(size))
             if mode == "rows":
-                made[(*batch, part)] = multiply(lhs[(*batch, part)], rhs[(group, *batch)])
+                product[(*batch, part)] = multiply(lhs[(*batch, part)], rhs[(group, *batch)])
             else:
-                made[(group, *batch)] = multiply(lhs[(*batch, slice(None), part)], rhs[(*batch, part)])
-    return made
+                product[(group, *batch)] = multiply(lhs[(*batch, slice(None), part)], rhs[(*batch, part)])
+    return product
 
 
 def _scan(draft: Draft) -> OpProgram:
@@ -112,7 +112,7 @@ def _scan(draft: Draft) -> OpProgram:
     row = (*shape[:axis], *shape[axis + 1 :])
     op = draft.pick(("add", "subtract", "maximum") if draft.dtype not in COMPLEX else ("add", "subtract"))
     kind = "any" if draft.dtype in (*INTEGERS, *FLOATS) else "tame"
-    operands = [draft.argument(one, kind, may="special" if kind == "tame" else "") for one in (shape, row)]
+    operands = [draft.argument(dims, kind, may="special" if kind == "tame" else "") for dims in (shape, row)]
     before = draft.chance(0.3)
     type = tensor(draft.dtype, row)
     region = (
@@ -124,17 +124,19 @@ def _scan(draft: Draft) -> OpProgram:
         "operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>"
     )
     results = draft.call(operands, [(draft.dtype, shape), (draft.dtype, row)], attributes, [region])
-    given, carried = (_read(draft.dtype, draft.inputs[n], one.shape) for n, one in enumerate(operands))
-    made = np.zeros(shape, given.dtype)
+    values, carried = (
+        _read(draft.dtype, draft.inputs[n], operand.shape) for n, operand in enumerate(operands)
+    )
+    outputs = np.zeros(shape, values.dtype)
     order = range(shape[axis])
     for place in reversed(order) if backward else order:
         at = (slice(None),) * axis + (place,)
         with np.errstate(invalid="ignore", over="ignore"):
-            after = {"add": np.add, "subtract": np.subtract, "maximum": np.maximum}[op](carried, given[at])
+            after = {"add": np.add, "subtract": np.subtract, "maximum": np.maximum}[op](carried, values[at])
         after = _read(draft.dtype, stored(draft.dtype, after), row)
-        made[at] = carried if before else after
+        outputs[at] = carried if before else after
         carried = after
-    return draft.program(results, expected=[stored(draft.dtype, made), stored(draft.dtype, carried)])
+    return draft.program(results, expected=[stored(draft.dtype, outputs), stored(draft.dtype, carried)])
 
 
 def _read(dtype: str, content: bytes, shape: Shape) -> Array:

@@ -34,20 +34,20 @@ def _numbers(draft: Draft) -> OpProgram:
         shape, normal = draft.shape(), False
     low, middle, high = _bounds(draft)
     middle = draft.number(-2, 2) if normal else middle
-    given = [_scalar(draft, number) for number in ((middle, 1) if normal else (low, high))]
+    bounds = [_scalar(draft, number) for number in ((middle, 1) if normal else (low, high))]
     sizes = draft.numbers(shape)
     name = "NORMAL" if normal else "UNIFORM"
     attributes = f"rng_distribution = #stablehlo<rng_distribution {name}>"
-    made = draft.call([*given, sizes], [(draft.dtype, shape)], attributes)[0]
+    drawn = draft.call([*bounds, sizes], [(draft.dtype, shape)], attributes)[0]
     count = math.prod(shape)
     if not normal:
-        inside = _both(draft, _is(draft, made, "GE", low), _is(draft, made, "LT", high))
-        halves = _counted(draft, _is(draft, made, "LT", middle), count, 0.5)
+        inside = _both(draft, _is(draft, drawn, "GE", low), _is(draft, drawn, "LT", high))
+        halves = _counted(draft, _is(draft, drawn, "LT", middle), count, 0.5)
         return draft.program([inside, halves], expected=[bytes([1]) * count, bytes([1])])
-    near = _both(draft, _is(draft, made, "GT", middle - 1), _is(draft, made, "LT", middle + 1))
-    below = _is(draft, made, "LT", middle)
-    found = [_counted(draft, near, count, 0.6827), _counted(draft, below, count, 0.5)]
-    return draft.program(found, expected=[bytes([1]), bytes([1])])
+    near = _both(draft, _is(draft, drawn, "GT", middle - 1), _is(draft, drawn, "LT", middle + 1))
+    below = _is(draft, drawn, "LT", middle)
+    checks = [_counted(draft, near, count, 0.6827), _counted(draft, below, count, 0.5)]
+    return draft.program(checks, expected=[bytes([1]), bytes([1])])
 
 
 def _bounds(draft: Draft) -> tuple[int, int, int]:
@@ -77,8 +77,8 @@ def _is(draft: Draft, value: Value, way: str, number: int) -> Value:
     return draft.line(known, "i1", value.shape)
 
 
-def _both(draft: Draft, one: Value, other: Value) -> Value:
-    return draft.line(f"stablehlo.and {one.name}, {other.name} : {one.type}", "i1", one.shape)
+def _both(draft: Draft, first: Value, other: Value) -> Value:
+    return draft.line(f"stablehlo.and {first.name}, {other.name} : {first.type}", "i1", first.shape)
 
 
 def _counted(draft: Draft, flags: Value, count: int, share: float) -> Value:
@@ -96,12 +96,12 @@ def _counted(draft: Draft, flags: Value, count: int, share: float) -> Value:
         "i32",
         (),
     )
-    found: list[Value] = []
+    checks: list[Value] = []
     for way, bound in (("GE", least), ("LE", most)):
         limit = draft.line(f"stablehlo.constant dense<{bound}> : {number}", "i32", ())
         text = f"stablehlo.compare {way}, {total.name}, {limit.name} : ({number}, {number}) -> tensor<i1>"
-        found.append(draft.line(text, "i1", ()))
-    return _both(draft, *found)
+        checks.append(draft.line(text, "i1", ()))
+    return _both(draft, *checks)
 
 
 def _bits(draft: Draft) -> OpProgram:
@@ -118,9 +118,9 @@ def _bits(draft: Draft) -> OpProgram:
     after, words = draw(state, shape, width == 64) if math.prod(shape) else (state, np.zeros(0, np.uint64))
     value = draft.given((count,), np.array(state, "<u8").tobytes(), "ui64")
     attributes = f"rng_algorithm = #stablehlo<rng_algorithm {algorithm}>"
-    made = draft.call([value], [("ui64", (count,)), (draft.dtype, shape)], attributes)
+    results = draft.call([value], [("ui64", (count,)), (draft.dtype, shape)], attributes)
     expected = [np.array(after, "<u8").tobytes(), words.astype(f"<u{width // 8}").tobytes()]
-    return draft.program(made, expected=expected)
+    return draft.program(results, expected=expected)
 
 
 def _advanced(state: list[int], drawn: int) -> list[int]:
@@ -164,7 +164,7 @@ def _threefry(state: list[int], shape: Shape, wide: bool) -> tuple[list[int], Wo
 
 
 def _threefry_words(state: list[int], count: int) -> Words:
-    found: list[list[int]] = []
+    blocks: list[list[int]] = []
     keys = [state[0] & 0xFFFFFFFF, state[0] >> 32]
     keys.append(keys[0] ^ keys[1] ^ 0x1BD11BDA)
     for place in range(count):
@@ -177,5 +177,5 @@ def _threefry_words(state: list[int], count: int) -> Words:
                 words[1] = words[0] ^ ((words[1] << bits | words[1] >> (32 - bits)) & 0xFFFFFFFF)
             words[0] += keys[(turn + 1) % 3]
             words[1] += keys[(turn + 2) % 3] + turn + 1
-        found.append([word & 0xFFFFFFFF for word in words])
-    return np.array(found, np.uint64)
+        blocks.append([word & 0xFFFFFFFF for word in words])
+    return np.array(blocks, np.uint64)

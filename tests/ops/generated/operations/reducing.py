@@ -57,10 +57,10 @@ def _reduce(draft: Draft) -> OpProgram:
     op = _combiner(draft)
     kind, ulps, absolute = _combined(draft, op, math.prod(shape[axis] for axis in dims))
     operands = [draft.argument(shape, kind), draft.argument((), kind)]
-    made = draft.call(
+    results = draft.call(
         operands, [(draft.dtype, result)], f"dimensions = {integers(dims)}", [combiner(op, draft.dtype)]
     )
-    return draft.program(made, ulps, absolute)
+    return draft.program(results, ulps, absolute)
 
 
 def _arg_reduce(draft: Draft) -> OpProgram:
@@ -87,10 +87,10 @@ def _arg_reduce(draft: Draft) -> OpProgram:
         draft.argument((), kind),
         draft.argument((), "small", index),
     ]
-    made = draft.call(
+    results = draft.call(
         operands, [(draft.dtype, result), (index, result)], f"dimensions = array<i64: {axis}>", [region]
     )
-    return draft.program(made)
+    return draft.program(results)
 
 
 def _windows(draft: Draft, shape: Shape, dilate: bool = True) -> tuple[str, Shape, int]:
@@ -139,8 +139,8 @@ def _reduce_window(draft: Draft) -> OpProgram:
             f"{{\n  ^bb0(%p: {t}, %i: {t}, %q: {t}, %j: {t}):\n    %s = stablehlo.{op} %p, %q : {t}\n"
             f"    %k = stablehlo.{op} %i, %j : {t}\n    stablehlo.return %s, %k : {t}, {t}\n  }}"
         )
-    made = draft.call(operands, [(draft.dtype, result)] * count, attributes, [region])
-    return draft.program(made, ulps, absolute)
+    results = draft.call(operands, [(draft.dtype, result)] * count, attributes, [region])
+    return draft.program(results, ulps, absolute)
 
 
 def _select_and_scatter(draft: Draft) -> OpProgram:
@@ -304,9 +304,9 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
     batch = draft.number(1, 2) * batches * (draft.wish != "empty")
     image, ilabels = _labelled(draft, {"b": batch, "f": inputs * groups}, sizes)
     weight, klabels = _labelled(draft, {"i": inputs, "o": outputs}, kernel)
-    made, rlabels = _labelled(draft, {"b": batch // batches, "f": outputs}, result)
+    result_shape, rlabels = _labelled(draft, {"b": batch // batches, "f": outputs}, result)
     turned = [draft.chance(0.5, "window_reversal") for _ in range(spatial)]
-    reversal = ", ".join(str(one).lower() for one in turned)
+    reversal = ", ".join(str(flag).lower() for flag in turned)
     numbers = f"#stablehlo.conv<[{ilabels}]x[{klabels}]->[{rlabels}]>"
     attributes = (
         f"batch_group_count = {batches} : i64, feature_group_count = {groups} : i64, "
@@ -319,7 +319,7 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
     kind, absolute = sums(draft, math.prod(kernel) * inputs)
     operands = [draft.argument(image, kind), draft.argument(weight, kind)]
     windows = Windows(stride, padding, left, right, turned, groups, batches)
-    labels = [one.split(", ") for one in (ilabels, klabels, rlabels)]
+    labels = [labels_text.split(", ") for labels_text in (ilabels, klabels, rlabels)]
     dtype = _summed_in(draft)
     # Where features come before batches the interpreter may end its process.
     expected = None
@@ -329,17 +329,17 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
         type = f"tensor<{spatial}x2xi64>"
         amounts = ", ".join(f"[{low}, {high}]" for low, high in padding)
         text = f"stablehlo.constant dense<{f'[{amounts}]' if amounts else ''}> : {type}"
-        given = draft.line(text, "i64", (spatial, 2))
-        results = draft.call([*operands, given], [(dtype, made)], attributes)
+        paddings = draft.line(text, "i64", (spatial, 2))
+        results = draft.call([*operands, paddings], [(dtype, result_shape)], attributes)
         program = draft.program(results, absolute=4 * absolute, expected=expected)
-        return draft.instead(program, operands, (dtype, made), stated, "convolution")
-    results = draft.call(operands, [(dtype, made)], stated)
+        return draft.instead(program, operands, (dtype, result_shape), stated, "convolution")
+    results = draft.call(operands, [(dtype, result_shape)], stated)
     return draft.program(results, absolute=4 * absolute, expected=expected)
 
 
 def _convolved(
     dtype: str,
-    made: str,
+    result_dtype: str,
     operands: Sequence[Value],
     inputs: Sequence[bytes],
     labels: list[list[str]],
@@ -349,11 +349,11 @@ def _convolved(
     space = [str(axis) for axis in range(len(windows.strides))]
     orders = [[*first, *space] for first in (("b", "f"), ("o", "i"), ("b", "f"))]
     image, kernel = (
-        numbers(dtype, content, one.shape).transpose([names.index(name) for name in order])
-        for content, one, names, order in zip(inputs, operands, labels, orders, strict=False)
+        numbers(dtype, content, operand.shape).transpose([names.index(name) for name in order])
+        for content, operand, names, order in zip(inputs, operands, labels, orders, strict=False)
     )
     result = convolve(image, kernel, windows)
-    return [stored(made, result.transpose([orders[2].index(name) for name in labels[2]]))]
+    return [stored(result_dtype, result.transpose([orders[2].index(name) for name in labels[2]]))]
 
 
 def _labelled(draft: Draft, named: dict[str, int], spatial: list[int]) -> tuple[Shape, str]:

@@ -31,28 +31,28 @@ def families() -> dict[str, Family]:
         "transpose": _transpose,
         "tuple": _tuple,
     }
-    found = {op: Family(ALL, _moving(make)) for op, make in every.items()}
-    return found | {"iota": Family(NUMBERS, _iota), "dynamic_iota": Family(NUMBERS, _dynamic_iota)}
+    table = {op: Family(ALL, _moving(make)) for op, make in every.items()}
+    return table | {"iota": Family(NUMBERS, _iota), "dynamic_iota": Family(NUMBERS, _dynamic_iota)}
 
 
 def _moving(make: Maker) -> Maker:
     """What only moves keeps every bit, those of NaN too."""
 
-    def made(draft: Draft) -> OpProgram:
+    def bit_exact(draft: Draft) -> OpProgram:
         program = make(draft)
         program.ulps = BITS
         return program
 
-    return made
+    return bit_exact
 
 
 def _broadcast(draft: Draft) -> OpProgram:
     shape, sizes = draft.shape(0, 2, 40), _added(draft)
     value = draft.argument(shape, "bits")
     result = (*sizes, *shape)
-    made = draft.call([value], [(draft.dtype, result)], f"broadcast_sizes = {integers(sizes)}")
+    results = draft.call([value], [(draft.dtype, result)], f"broadcast_sizes = {integers(sizes)}")
     dims = f"broadcast_dimensions = {integers(range(len(sizes), len(result)))}"
-    return draft.instead(draft.program(made), [value], (draft.dtype, result), dims, "broadcast_in_dim")
+    return draft.instead(draft.program(results), [value], (draft.dtype, result), dims, "broadcast_in_dim")
 
 
 def _added(draft: Draft) -> Shape:
@@ -129,8 +129,8 @@ def _dynamic_pad(draft: Draft) -> OpProgram:
     *amounts, result = _padding(draft, shape)
     value, fill = draft.argument(shape, "bits"), draft.argument((), "bits")
     index = draft.pick(("i32", "i64"))
-    given = [draft.numbers(one, index) for one in amounts]
-    return draft.program(draft.call([value, fill, *given], [(draft.dtype, result)]))
+    vectors = [draft.numbers(sizes, index) for sizes in amounts]
+    return draft.program(draft.call([value, fill, *vectors], [(draft.dtype, result)]))
 
 
 def _factors(draft: Draft, count: int) -> Shape:
@@ -194,10 +194,10 @@ def _real_dynamic_slice(draft: Draft) -> OpProgram:
     value = draft.argument(draft.shape(draft.scalar_or(1)), "bits")
     starts, limits, strides, result = _ranges(draft, value.shape)
     index = draft.pick(("i32", "i64"))
-    given = [draft.numbers(one, index) for one in (starts, limits, strides)]
-    made = draft.call([value, *given], [(draft.dtype, result)])
+    vectors = [draft.numbers(numbers, index) for numbers in (starts, limits, strides)]
+    results = draft.call([value, *vectors], [(draft.dtype, result)])
     stated = _stated(starts, limits, strides)
-    return draft.instead(draft.program(made), [value], (draft.dtype, result), stated, "slice")
+    return draft.instead(draft.program(results), [value], (draft.dtype, result), stated, "slice")
 
 
 _INDEX = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
@@ -213,8 +213,10 @@ def _dynamic_slice(draft: Draft) -> OpProgram:
     sizes = tuple(draft.number(0, size, "slice_sizes") for size in value.shape)
     index = draft.pick(_INDEX, "index")
     starts = [_start(draft, index) for _ in sizes]
-    made = draft.call([value, *starts], [(draft.dtype, sizes)], f"slice_sizes = {integers(sizes)}")
-    return draft.program(made, expected=None if sizes else draft.inputs[:1])  # the interpreter has no scalars
+    results = draft.call([value, *starts], [(draft.dtype, sizes)], f"slice_sizes = {integers(sizes)}")
+    return draft.program(
+        results, expected=None if sizes else draft.inputs[:1]
+    )  # the interpreter has no scalars
 
 
 def _dynamic_update_slice(draft: Draft) -> OpProgram:
@@ -236,12 +238,12 @@ def _dynamic_iota(draft: Draft) -> OpProgram:
     shape = draft.shape(1)
     axis = draft.number(0, len(shape) - 1, "iota_dimension")
     draft.argument(())
-    made = draft.call(
+    results = draft.call(
         [draft.numbers(shape, draft.pick(("i32", "i64")))],
         [(draft.dtype, shape)],
         f"iota_dimension = {axis} : i64",
     )
-    return draft.program(made)
+    return draft.program(results)
 
 
 def _dimension_size(draft: Draft) -> OpProgram:

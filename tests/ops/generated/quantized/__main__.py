@@ -27,15 +27,15 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=1, help="optimization level")
     options = parser.parse_args()
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
-    found: list[Case] = []
+    results: list[Case] = []
     module = "tests.ops.generated.quantized.child"
     for case in cases(chosen, options.programs, options.seed, options.level, module=module):
-        found.append(case)
+        results.append(case)
         if case.outcome in BAD:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
-    tell_outcomes(found, OUTCOMES)
-    tell_reasons(found, ("refused",))
-    return int(any(case.outcome in BAD for case in found))
+    tell_outcomes(results, OUTCOMES)
+    tell_reasons(results, ("refused",))
+    return int(any(case.outcome in BAD for case in results))
 
 
 if __name__ == "__main__":

@@ -22,60 +22,60 @@ def _chain(draft: Draft) -> None:
     rows, columns = draft.number(1, 4), draft.number(1, 4)
     values = [draft.value(draft.element(), (rows, columns))]
     for _ in range(draft.number(3, 8)):
-        made = draft.pick([_binary, _unary, _requantized, _turned, _called])(
+        result = draft.pick([_binary, _unary, _requantized, _turned, _called])(
             draft, draft.pick(values), values
         )
-        if made is not None:
-            values.append(made)
+        if result is not None:
+            values.append(result)
     for value in values[-2:]:
         draft.give(value.name, value.element, value.integers)
 
 
-def _binary(draft: Draft, given: Value, values: list[Value]) -> Value | None:
+def _binary(draft: Draft, value: Value, values: list[Value]) -> Value | None:
     """With another of the same bounds and shape, or with itself."""
-    bounds = given.element.low, given.element.high
-    alike = [v for v in values if v.shape == given.shape and (v.element.low, v.element.high) == bounds]
-    other, op, wanted = draft.pick(alike), draft.pick(list(_BINARY)), draft.like(given.element)
-    types = f"({given.type}, {other.type}) -> {wanted.tensor(given.shape)}"
-    name = draft.line(f'"stablehlo.{op}"({given.name}, {other.name}) : {types}')
+    bounds = value.element.low, value.element.high
+    alike = [v for v in values if v.shape == value.shape and (v.element.low, v.element.high) == bounds]
+    other, op, wanted = draft.pick(alike), draft.pick(list(_BINARY)), draft.like(value.element)
+    types = f"({value.type}, {other.type}) -> {wanted.tensor(value.shape)}"
+    name = draft.line(f'"stablehlo.{op}"({value.name}, {other.name}) : {types}')
     with np.errstate(all="ignore"):
-        floats = rounded(draft.expressed, _BINARY[op](given.real, other.real))
+        floats = rounded(draft.expressed, _BINARY[op](value.real, other.real))
     if np.isnan(floats).any():
         return None
     return Value(name, wanted, wanted.quantized(floats)[0])
 
 
-def _unary(draft: Draft, given: Value, values: list[Value]) -> Value:
-    op, wanted = draft.pick(list(_UNARY)), draft.like(given.element)
-    name = draft.line(f'"stablehlo.{op}"({given.name}) : ({given.type}) -> {wanted.tensor(given.shape)}')
-    return Value(name, wanted, wanted.quantized(rounded(draft.expressed, _UNARY[op](given.real)))[0])
+def _unary(draft: Draft, value: Value, values: list[Value]) -> Value:
+    op, wanted = draft.pick(list(_UNARY)), draft.like(value.element)
+    name = draft.line(f'"stablehlo.{op}"({value.name}) : ({value.type}) -> {wanted.tensor(value.shape)}')
+    return Value(name, wanted, wanted.quantized(rounded(draft.expressed, _UNARY[op](value.real)))[0])
 
 
-def _requantized(draft: Draft, given: Value, values: list[Value]) -> Value:
+def _requantized(draft: Draft, value: Value, values: list[Value]) -> Value:
     wanted = draft.element()
-    type = wanted.tensor(given.shape)
-    name = draft.line(f"stablehlo.uniform_quantize {given.name} : ({given.type}) -> {type}")
-    return Value(name, wanted, wanted.quantized(given.real)[0])
+    type = wanted.tensor(value.shape)
+    name = draft.line(f"stablehlo.uniform_quantize {value.name} : ({value.type}) -> {type}")
+    return Value(name, wanted, wanted.quantized(value.real)[0])
 
 
-def _turned(draft: Draft, given: Value, values: list[Value]) -> Value:
-    found = given.integers.T
+def _turned(draft: Draft, value: Value, values: list[Value]) -> Value:
+    transposed = value.integers.T
     name = draft.line(
-        f'"stablehlo.transpose"({given.name}) <{{permutation = {array([1, 0])}}}> : '
-        f"({given.type}) -> {given.element.tensor(found.shape)}"
+        f'"stablehlo.transpose"({value.name}) <{{permutation = {array([1, 0])}}}> : '
+        f"({value.type}) -> {value.element.tensor(transposed.shape)}"
     )
-    return Value(name, given.element, found)
+    return Value(name, value.element, transposed)
 
 
-def _called(draft: Draft, given: Value, values: list[Value]) -> Value:
+def _called(draft: Draft, value: Value, values: list[Value]) -> Value:
     """By a branch that is taken."""
     condition = draft.line("stablehlo.constant dense<true> : tensor<i1>")
-    types = f"({given.type}) -> {given.type}"
-    other = draft.line(f'"stablehlo.reverse"({given.name}) <{{dimensions = {array([0])}}}> : {types}')
+    types = f"({value.type}) -> {value.type}"
+    other = draft.line(f'"stablehlo.reverse"({value.name}) <{{dimensions = {array([0])}}}> : {types}')
     name = draft.line(
-        f'"stablehlo.if"({condition}) ({{ %t = stablehlo.maximum {given.name}, {given.name} : {given.type} '
-        f'"stablehlo.return"(%t) : ({given.type}) -> () }}, '
-        f'{{ "stablehlo.return"({other}) : ({given.type}) -> () }}) : '
-        f"(tensor<i1>) -> {given.type}"
+        f'"stablehlo.if"({condition}) ({{ %t = stablehlo.maximum {value.name}, {value.name} : {value.type} '
+        f'"stablehlo.return"(%t) : ({value.type}) -> () }}, '
+        f'{{ "stablehlo.return"({other}) : ({value.type}) -> () }}) : '
+        f"(tensor<i1>) -> {value.type}"
     )
-    return Value(name, given.element, given.element.quantized(given.real)[0])
+    return Value(name, value.element, value.element.quantized(value.real)[0])

@@ -13,8 +13,8 @@ def main() -> None:
     """Judge until stdin ends."""
     for line in sys.stdin:
         level, _, asked = json.loads(line)
-        judged = judge([program(*one) for one in asked], level)
-        print(json.dumps([[one.outcome, one.reason] for one in judged]), flush=True)
+        judged = judge([program(*request) for request in asked], level)
+        print(json.dumps([[verdict.outcome, verdict.reason] for verdict in judged]), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,10 +33,10 @@ def families() -> dict[str, Maker]:
 
 
 def _combiner(element: Element, op: str) -> str:
-    one = element.tensor(())
+    scalar = element.tensor(())
     return (
-        f"{{\n^bb0(%p: {one}, %q: {one}):\n  %s = stablehlo.{op} %p, %q : {one}\n"
-        f'  "stablehlo.return"(%s) : ({one}) -> ()\n}}'
+        f"{{\n^bb0(%p: {scalar}, %q: {scalar}):\n  %s = stablehlo.{op} %p, %q : {scalar}\n"
+        f'  "stablehlo.return"(%s) : ({scalar}) -> ()\n}}'
     )
 
 
@@ -72,19 +72,19 @@ def _chosen(draft: Draft) -> str:
 
 def _reduce(draft: Draft) -> None:
     shape, element, op = draft.shape(1, limit=16), _element(draft), _chosen(draft)
-    given, start = draft.value(element, shape, _near(draft)), draft.value(element, (), _near(draft))
+    operand, start = draft.value(element, shape, _near(draft)), draft.value(element, (), _near(draft))
     axes = [axis for axis in range(len(shape)) if draft.chance(0.6)]
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    found = np.full([shape[axis] for axis in kept], start.integers)
+    reduced = np.full([shape[axis] for axis in kept], start.integers)
     count = math.prod(shape[axis] for axis in axes)
-    rows = np.transpose(given.integers, [*axes, *kept]).reshape(count, *found.shape)
+    rows = np.transpose(operand.integers, [*axes, *kept]).reshape(count, *reduced.shape)
     for row in rows:
-        found = _combine(element, op)(found, row)
+        reduced = _combine(element, op)(reduced, row)
     name = draft.line(
-        f'"stablehlo.reduce"({given.name}, {start.name}) <{{dimensions = {array(axes)}}}> '
-        f"({_combiner(element, op)}) : ({given.type}, {start.type}) -> {element.tensor(found.shape)}"
+        f'"stablehlo.reduce"({operand.name}, {start.name}) <{{dimensions = {array(axes)}}}> '
+        f"({_combiner(element, op)}) : ({operand.type}, {start.type}) -> {element.tensor(reduced.shape)}"
     )
-    draft.give(name, element, found)
+    draft.give(name, element, reduced)
 
 
 def _reduce_window(draft: Draft) -> None:
@@ -93,35 +93,35 @@ def _reduce_window(draft: Draft) -> None:
     if length + low + high < size:
         high += size
     element, op = _element(draft), _chosen(draft)
-    given, start = draft.value(element, (length,), _near(draft)), draft.value(element, (), _near(draft))
-    padded = np.pad(given.integers, (low, high), constant_values=start.integers)
+    operand, start = draft.value(element, (length,), _near(draft)), draft.value(element, (), _near(draft))
+    padded = np.pad(operand.integers, (low, high), constant_values=start.integers)
     count = (length + low + high - size) // stride + 1
-    found = np.full((count,), start.integers)
+    reduced = np.full((count,), start.integers)
     for place in range(size):
-        found = _combine(element, op)(found, padded[place : place + stride * (count - 1) + 1 : stride])
+        reduced = _combine(element, op)(reduced, padded[place : place + stride * (count - 1) + 1 : stride])
     attributes = (
         f"window_dimensions = {array([size])}, window_strides = {array([stride])}, "
         f"padding = dense<[[{low}, {high}]]> : tensor<1x2xi64>"
     )
     name = draft.line(
-        f'"stablehlo.reduce_window"({given.name}, {start.name}) <{{{attributes}}}> '
+        f'"stablehlo.reduce_window"({operand.name}, {start.name}) <{{{attributes}}}> '
         f"({_combiner(element, op)}) : "
-        f"({given.type}, {start.type}) -> {element.tensor((count,))}"
+        f"({operand.type}, {start.type}) -> {element.tensor((count,))}"
     )
-    draft.give(name, element, found)
+    draft.give(name, element, reduced)
 
 
 def _scatter(draft: Draft) -> None:
     rows, columns, count = draft.number(1, 6), draft.number(0, 4), draft.number(0, 4)
     element, op = _element(draft), _chosen(draft)
-    given = draft.value(element, (rows, columns), _near(draft))
+    value = draft.value(element, (rows, columns), _near(draft))
     updates = draft.value(element, (count, columns), _near(draft))
     places = draft.rng.integers(-1, rows + 1, count)
     indices = draft.argument(f"tensor<{count}x1xi32>", places.astype("<i4").tobytes())
-    found = given.integers.copy()
+    updated = value.integers.copy()
     for place, update in zip(places, updates.integers, strict=True):
         if 0 <= place < rows:
-            found[place] = _combine(element, op)(found[place], update)
+            updated[place] = _combine(element, op)(updated[place], update)
     attributes = (
         "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], "
         "inserted_window_dims = [0], "
@@ -129,51 +129,51 @@ def _scatter(draft: Draft) -> None:
         "unique_indices = false"
     )
     name = draft.line(
-        f'"stablehlo.scatter"({given.name}, {indices}, {updates.name}) <{{{attributes}}}> '
-        f"({_combiner(element, op)}) : ({given.type}, tensor<{count}x1xi32>, {updates.type}) -> {given.type}"
+        f'"stablehlo.scatter"({value.name}, {indices}, {updates.name}) <{{{attributes}}}> '
+        f"({_combiner(element, op)}) : ({value.type}, tensor<{count}x1xi32>, {updates.type}) -> {value.type}"
     )
-    draft.give(name, element, found)
+    draft.give(name, element, updated)
 
 
 def _select_and_scatter(draft: Draft) -> None:
     """The greatest of each pair takes what is scattered."""
     count, element = draft.number(1, 5), _element(draft)
-    given = draft.value(element, (2 * count,), _near(draft))
+    operand = draft.value(element, (2 * count,), _near(draft))
     source, start = draft.value(element, (count,), _near(draft)), draft.value(element, (), _near(draft))
-    found = np.full((2 * count,), start.integers)
+    updated = np.full((2 * count,), start.integers)
     for pair in range(count):
-        place = 2 * pair + int(np.argmax(given.integers[2 * pair : 2 * pair + 2]))
-        found[place] = _combine(element, "add")(found[place], source.integers[pair])
-    one = element.tensor(())
+        place = 2 * pair + int(np.argmax(operand.integers[2 * pair : 2 * pair + 2]))
+        updated[place] = _combine(element, "add")(updated[place], source.integers[pair])
+    scalar = element.tensor(())
     select = (
-        f"{{\n^bb0(%p: {one}, %q: {one}):\n"
-        f"  %s = stablehlo.compare GE, %p, %q : ({one}, {one}) -> tensor<i1>\n"
+        f"{{\n^bb0(%p: {scalar}, %q: {scalar}):\n"
+        f"  %s = stablehlo.compare GE, %p, %q : ({scalar}, {scalar}) -> tensor<i1>\n"
         '  "stablehlo.return"(%s) : (tensor<i1>) -> ()\n}'
     )
     name = draft.line(
-        f'"stablehlo.select_and_scatter"({given.name}, {source.name}, {start.name}) '
+        f'"stablehlo.select_and_scatter"({operand.name}, {source.name}, {start.name}) '
         "<{window_dimensions = array<i64: 2>, window_strides = array<i64: 2>}> "
         f"({select}, {_combiner(element, 'add')}) : "
-        f"({given.type}, {source.type}, {start.type}) -> {given.type}"
+        f"({operand.type}, {source.type}, {start.type}) -> {operand.type}"
     )
-    draft.give(name, element, found)
+    draft.give(name, element, updated)
 
 
 def _sort(draft: Draft) -> None:
     shape = draft.shape(1)
     axis, element = draft.number(0, len(shape) - 1), draft.element()
-    given, one = draft.value(element, shape), element.tensor(())
+    operand, scalar = draft.value(element, shape), element.tensor(())
     comparator = (
-        f"{{\n^bb0(%p: {one}, %q: {one}):\n"
-        f"  %s = stablehlo.compare LT, %p, %q : ({one}, {one}) -> tensor<i1>\n"
+        f"{{\n^bb0(%p: {scalar}, %q: {scalar}):\n"
+        f"  %s = stablehlo.compare LT, %p, %q : ({scalar}, {scalar}) -> tensor<i1>\n"
         '  "stablehlo.return"(%s) : (tensor<i1>) -> ()\n}'
     )
     name = draft.line(
-        f'"stablehlo.sort"({given.name}) <{{dimension = {axis} : i64, is_stable = true}}> ({comparator}) : '
-        f"({given.type}) -> {given.type}"
+        f'"stablehlo.sort"({operand.name}) <{{dimension = {axis} : i64, is_stable = true}}> ({comparator}) : '
+        f"({operand.type}) -> {operand.type}"
     )
-    order = np.argsort(given.real, axis, kind="stable")
-    draft.give(name, element, np.take_along_axis(given.integers, order, axis))
+    order = np.argsort(operand.real, axis, kind="stable")
+    draft.give(name, element, np.take_along_axis(operand.integers, order, axis))
 
 
 def _map(draft: Draft) -> None:
@@ -207,9 +207,9 @@ def _if(draft: Draft) -> None:
 def _case(draft: Draft) -> None:
     branches = draft.number(1, 3)
     index = draft.number(-1, branches)
-    given = draft.argument("tensor<i32>", np.array(index, "<i4").tobytes())
+    selector = draft.argument("tensor<i32>", np.array(index, "<i4").tobytes())
     taken = index if 0 <= index < branches else branches - 1
-    _chosen_branch(draft, "case", given, "tensor<i32>", branches, taken)
+    _chosen_branch(draft, "case", selector, "tensor<i32>", branches, taken)
 
 
 def _while(draft: Draft) -> None:
@@ -219,9 +219,9 @@ def _while(draft: Draft) -> None:
     turns = draft.number(0, 3)
     start = draft.argument("tensor<i32>", np.array(turns, "<i4").tobytes())
     op = _chosen(draft)
-    found = value.integers
+    total = value.integers
     for _ in range(turns):
-        found = _combine(element, op)(found, more.integers)
+        total = _combine(element, op)(total, more.integers)
     type = value.type
     text = f"""stablehlo.while(%n = {start}, %x = {value.name}) : tensor<i32>, {type}
   cond {{
@@ -236,17 +236,17 @@ def _while(draft: Draft) -> None:
   }}"""
     name = f"%v{len(draft.lines)}"
     draft.lines.append(f"{name}:2 = {text}")
-    draft.give(f"{name}#1", element, found)
+    draft.give(f"{name}#1", element, total)
 
 
 def _function(draft: Draft) -> None:
     shape = draft.shape()
-    given = draft.value(draft.element(), shape)
-    wanted = draft.like(given.element)
+    value = draft.value(draft.element(), shape)
+    wanted = draft.like(value.element)
     draft.functions = (
-        f"func.func private @inner(%x: {given.type}) -> {wanted.tensor(shape)} {{\n"
-        f'  %y = "stablehlo.negate"(%x) : ({given.type}) -> {wanted.tensor(shape)}\n'
+        f"func.func private @inner(%x: {value.type}) -> {wanted.tensor(shape)} {{\n"
+        f'  %y = "stablehlo.negate"(%x) : ({value.type}) -> {wanted.tensor(shape)}\n'
         f"  return %y : {wanted.tensor(shape)}\n}}\n"
     )
-    name = draft.line(f"func.call @inner({given.name}) : ({given.type}) -> {wanted.tensor(shape)}")
-    draft.give(name, wanted, *wanted.quantized(-given.real))
+    name = draft.line(f"func.call @inner({value.name}) : ({value.type}) -> {wanted.tensor(shape)}")
+    draft.give(name, wanted, *wanted.quantized(-value.real))

@@ -60,11 +60,11 @@ _DIRECTIONS: dict[str, Callable[[Reals, Reals], Reals]] = {
 
 def families() -> dict[str, Maker]:
     """Maker of each operation."""
-    found: dict[str, Maker] = {op: partial(_unary, exact=True) for op in _EXACT_UNARY}
-    found |= {op: partial(_unary, exact=False) for op in _UNARY}
-    found |= {op: partial(_binary, exact=True) for op in _EXACT_BINARY}
-    found |= {op: partial(_binary, exact=False) for op in _BINARY}
-    return found | {
+    makers: dict[str, Maker] = {op: partial(_unary, exact=True) for op in _EXACT_UNARY}
+    makers |= {op: partial(_unary, exact=False) for op in _UNARY}
+    makers |= {op: partial(_binary, exact=True) for op in _EXACT_BINARY}
+    makers |= {op: partial(_binary, exact=False) for op in _BINARY}
+    return makers | {
         "uniform_quantize": _quantize,
         "uniform_dequantize": _dequantize,
         "compare": _compare,
@@ -91,11 +91,11 @@ def _result(draft: Draft, name: str, wanted: Element, floats: Reals, exact: bool
 
 def _unary(draft: Draft, exact: bool) -> None:
     shape = draft.shape()
-    given = draft.value(draft.element(), shape)
-    wanted = draft.like(given.element)
+    value = draft.value(draft.element(), shape)
+    wanted = draft.like(value.element)
     function = (_EXACT_UNARY if exact else _UNARY)[draft.op]
-    name = draft.line(f'"stablehlo.{draft.op}"({given.name}) : ({given.type}) -> {wanted.tensor(shape)}')
-    _result(draft, name, wanted, _of(draft, function, given.real), exact)
+    name = draft.line(f'"stablehlo.{draft.op}"({value.name}) : ({value.type}) -> {wanted.tensor(shape)}')
+    _result(draft, name, wanted, _of(draft, function, value.real), exact)
 
 
 def _binary(draft: Draft, exact: bool) -> None:
@@ -127,9 +127,9 @@ def _floats(draft: Draft, element: Element, shape: Shape) -> Reals:
     near = element.dequantized(draft.integers(element, shape))
     steps = draft.rng.choice(np.array([0.0, 0.5, -0.5, 0.25, 40.0]), shape)
     scales = np.abs(element.spread(element.scales, shape))
-    found = np.where(np.isfinite(near), near, 0.0) + steps * scales
+    floats = np.where(np.isfinite(near), near, 0.0) + steps * scales
     special = draft.rng.choice(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, 6e-8]), shape)
-    return rounded(draft.expressed, np.where(draft.rng.random(shape) < 0.1, special, found))
+    return rounded(draft.expressed, np.where(draft.rng.random(shape) < 0.1, special, floats))
 
 
 def _quantize(draft: Draft) -> None:
@@ -137,14 +137,14 @@ def _quantize(draft: Draft) -> None:
     wanted = draft.element(shape, _axis(draft, shape))
     if draft.chance(0.5):
         other = draft.pick(["i8", "u8", "i16", "i4", draft.storage])
-        given = draft.value(draft.element(shape, _axis(draft, shape), other), shape)
-        name, type, floats = given.name, given.type, given.real
+        value = draft.value(draft.element(shape, _axis(draft, shape), other), shape)
+        name, type, floats = value.name, value.type, value.real
     else:
         floats = _floats(draft, wanted, shape)
         type = f"tensor<{''.join(f'{size}x' for size in shape)}{draft.expressed}>"
         name = draft.argument(type, _encoded(draft.expressed, floats))
-    made = draft.line(f"stablehlo.uniform_quantize {name} : ({type}) -> {wanted.tensor(shape)}")
-    draft.give(made, wanted, *wanted.quantized(floats))
+    result = draft.line(f"stablehlo.uniform_quantize {name} : ({type}) -> {wanted.tensor(shape)}")
+    draft.give(result, wanted, *wanted.quantized(floats))
 
 
 def _encoded(expressed: str, floats: Reals) -> bytes:
@@ -155,10 +155,10 @@ def _encoded(expressed: str, floats: Reals) -> bytes:
 
 def _dequantize(draft: Draft) -> None:
     shape = draft.shape()
-    given = draft.value(draft.element(shape, _axis(draft, shape)), shape)
+    value = draft.value(draft.element(shape, _axis(draft, shape)), shape)
     type = f"tensor<{''.join(f'{size}x' for size in shape)}{draft.expressed}>"
-    made = draft.line(f"stablehlo.uniform_dequantize {given.name} : ({given.type}) -> {type}")
-    draft.give_as(made, type, draft.expressed, given.real, given.real)
+    result = draft.line(f"stablehlo.uniform_dequantize {value.name} : ({value.type}) -> {type}")
+    draft.give_as(result, type, draft.expressed, value.real, value.real)
 
 
 def _compare(draft: Draft) -> None:
@@ -169,25 +169,25 @@ def _compare(draft: Draft) -> None:
     kind = draft.pick(["", ", compare_type = #stablehlo<comparison_type FLOAT>"])
     attributes = f"comparison_direction = #stablehlo<comparison_direction {direction}>{kind}"
     type = f"tensor<{''.join(f'{size}x' for size in shape)}i1>"
-    made = draft.line(
+    result = draft.line(
         f'"stablehlo.compare"({left.name}, {right.name}) <{{{attributes}}}> : '
         f"({left.type}, {right.type}) -> {type}"
     )
-    found = _DIRECTIONS[direction](left.real, right.real).astype(np.int64)
-    draft.give_as(made, type, "i1", found, found)
+    outcomes = _DIRECTIONS[direction](left.real, right.real).astype(np.int64)
+    draft.give_as(result, type, "i1", outcomes, outcomes)
 
 
 def _clamp(draft: Draft) -> None:
     shape = draft.shape()
-    given = draft.value(draft.element(), shape)
-    low, high = (draft.value(draft.like(given.element), draft.pick([(), shape])) for _ in (0, 1))
+    value = draft.value(draft.element(), shape)
+    low, high = (draft.value(draft.like(value.element), draft.pick([(), shape])) for _ in (0, 1))
     if low.shape != high.shape and () not in (low.shape, high.shape):
         high = low
-    wanted = draft.like(given.element)
-    types = f"({low.type}, {given.type}, {high.type}) -> {wanted.tensor(shape)}"
-    made = draft.line(f'"stablehlo.clamp"({low.name}, {given.name}, {high.name}) : {types}')
-    floats = _of(draft, lambda a, x, b: np.minimum(np.maximum(x, a), b), low.real, given.real, high.real)
-    _result(draft, made, wanted, floats, True)
+    wanted = draft.like(value.element)
+    types = f"({low.type}, {value.type}, {high.type}) -> {wanted.tensor(shape)}"
+    result = draft.line(f'"stablehlo.clamp"({low.name}, {value.name}, {high.name}) : {types}')
+    floats = _of(draft, lambda a, x, b: np.minimum(np.maximum(x, a), b), low.real, value.real, high.real)
+    _result(draft, result, wanted, floats, True)
 
 
 def _select(draft: Draft) -> None:
@@ -198,43 +198,43 @@ def _select(draft: Draft) -> None:
     choice = draft.rng.integers(0, 2, shape if whole else ())
     kind = f"tensor<{''.join(f'{size}x' for size in choice.shape)}i1>"
     name = draft.argument(kind, choice.astype("u1").tobytes())
-    made = draft.line(
+    result = draft.line(
         f'"stablehlo.select"({name}, {left.name}, {right.name}) : '
         f"({kind}, {left.type}, {right.type}) -> {left.type}"
     )
-    _result(draft, made, left.element, np.where(choice != 0, left.real, right.real), True)
+    _result(draft, result, left.element, np.where(choice != 0, left.real, right.real), True)
 
 
 def _is_finite(draft: Draft) -> None:
     shape = draft.shape()
-    given = draft.value(draft.element(), shape)
+    value = draft.value(draft.element(), shape)
     type = f"tensor<{''.join(f'{size}x' for size in shape)}i1>"
-    made = draft.line(f'"stablehlo.is_finite"({given.name}) : ({given.type}) -> {type}')
-    found = np.isfinite(given.real).astype(np.int64)
-    draft.give_as(made, type, "i1", found, found)
+    result = draft.line(f'"stablehlo.is_finite"({value.name}) : ({value.type}) -> {type}')
+    truths = np.isfinite(value.real).astype(np.int64)
+    draft.give_as(result, type, "i1", truths, truths)
 
 
 def _iota(draft: Draft) -> None:
     shape = draft.shape(1)
     axis, wanted = draft.number(0, len(shape) - 1), draft.element()
-    made = draft.line(
+    result = draft.line(
         f'"stablehlo.iota"() <{{iota_dimension = {axis} : i64}}> : () -> {wanted.tensor(shape)}'
     )
     sizes = [1] * len(shape)
     sizes[axis] = shape[axis]
     floats = np.broadcast_to(np.arange(shape[axis], dtype=np.float64).reshape(sizes), shape)
-    _result(draft, made, wanted, floats, True)
+    _result(draft, result, wanted, floats, True)
 
 
 def _reduce_precision(draft: Draft) -> None:
     """To the format of bf16, whose rounding is known here."""
     shape = draft.shape()
-    given = draft.value(draft.element(), shape)
+    value = draft.value(draft.element(), shape)
     attributes = "exponent_bits = 8 : i32, mantissa_bits = 7 : i32"
-    made = draft.line(
-        f'"stablehlo.reduce_precision"({given.name}) <{{{attributes}}}> : ({given.type}) -> {given.type}'
+    result = draft.line(
+        f'"stablehlo.reduce_precision"({value.name}) <{{{attributes}}}> : ({value.type}) -> {value.type}'
     )
-    _result(draft, made, given.element, rounded("bf16", given.real), True)
+    _result(draft, result, value.element, rounded("bf16", value.real), True)
 
 
 __all__ = ["Maker", "Value", "families"]

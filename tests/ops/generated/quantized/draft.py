@@ -164,12 +164,12 @@ class Draft:
         if near is None and self.chance(0.3) and element.width > 8:
             near = 200
         if near is not None:
-            found = zero + self.rng.integers(-near, near + 1, shape)
+            values = zero + self.rng.integers(-near, near + 1, shape)
         else:
-            found = self.rng.integers(element.low, element.high, shape, endpoint=True)
+            values = self.rng.integers(element.low, element.high, shape, endpoint=True)
             ends = self.rng.choice(np.array([element.low, element.high]), shape)
-            found = np.where(self.rng.random(shape) < 0.15, ends, found)
-        return np.clip(found, element.low, element.high).astype(np.int64)
+            values = np.where(self.rng.random(shape) < 0.15, ends, values)
+        return np.clip(values, element.low, element.high).astype(np.int64)
 
     # -- the program
 
@@ -201,10 +201,10 @@ class Draft:
             if element.axis is not None:
                 name = self._shaped_constant(numbers, element_type, type)
             else:
-                given = f"dense<{inner}> : {flat}"
-                one = f"tensor<{integers.size}x{element.text}>"
-                name = self.line(f'"stablehlo.constant"() <{{value = {given}}}> : () -> {one}')
-                name = self.line(f"stablehlo.reshape {name} : ({one}) -> {type}")
+                dense = f"dense<{inner}> : {flat}"
+                flat_type = f"tensor<{integers.size}x{element.text}>"
+                name = self.line(f'"stablehlo.constant"() <{{value = {dense}}}> : () -> {flat_type}')
+                name = self.line(f"stablehlo.reshape {name} : ({flat_type}) -> {type}")
             return Value(name, element, integers)
         if way == 3 and element.width <= 8:
             return self._from_floats(element, integers, noise)
@@ -214,8 +214,8 @@ class Draft:
     def _shaped_constant(self, numbers: Ints, element_type: str, type: str) -> str:
         sizes = "".join(f"{size}x" for size in numbers.shape)
         inner = str(numbers.tolist()) if numbers.size else ""
-        given = f"dense<{inner}> : tensor<{sizes}{element_type}>"
-        return self.line(f'"stablehlo.constant"() <{{value = {given}}}> : () -> {type}')
+        dense = f"dense<{inner}> : tensor<{sizes}{element_type}>"
+        return self.line(f'"stablehlo.constant"() <{{value = {dense}}}> : () -> {type}')
 
     def _from_floats(self, element: Element, integers: Ints, noise: float) -> Value:
         floats = element.dequantized(integers)
@@ -235,8 +235,8 @@ class Draft:
             self.give_as(name, type, element.storage, low, high)
             return
         floats = f"tensor<{''.join(f'{size}x' for size in low.shape)}{element.expressed}>"
-        made = self.line(f"stablehlo.uniform_dequantize {name} : ({type}) -> {floats}")
-        self.give_as(made, floats, element.expressed, element.dequantized(low), element.dequantized(high))
+        result = self.line(f"stablehlo.uniform_dequantize {name} : ({type}) -> {floats}")
+        self.give_as(result, floats, element.expressed, element.dequantized(low), element.dequantized(high))
 
     def give_as(self, name: str, type: str, dtype: str, low: Ints | Reals, high: Ints | Reals) -> None:
         """Return a value of any type."""

@@ -73,10 +73,10 @@ class Element:
     def dequantized(self, integers: Ints) -> Reals:
         """(integer - zero point) * scale."""
         difference = integers - self.spread(self.zeros, integers.shape).astype(np.int64)
-        found = rounded(self.expressed, difference.astype(np.float64))
+        scaled = rounded(self.expressed, difference.astype(np.float64))
         with np.errstate(over="ignore", invalid="ignore"):
             scales = rounded(self.expressed, self.spread(self.scales, integers.shape))
-            return rounded(self.expressed, found * scales)
+            return rounded(self.expressed, scaled * scales)
 
     def quantized(self, values: Reals, error: Reals | float = 0.0) -> tuple[Ints, Ints]:
         """Least and greatest integer of ``values`` that are known within ``error``; anything of NaN."""

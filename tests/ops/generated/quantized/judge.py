@@ -22,20 +22,22 @@ def text_of(programs: Sequence[Draft]) -> str:
     calls: list[str] = []
     arguments: list[str] = []
     results: list[tuple[str, str]] = []
-    for number, one in enumerate(programs):
-        names = [f"%in{len(arguments) + place}" for place in range(len(one.arguments))]
-        given = ", ".join(f"%a{place}: {type}" for place, type in enumerate(one.arguments))
-        types = ", ".join(check.type for check in one.checks)
-        body = "\n  ".join([*one.lines, f"return {', '.join(one.returned)} : {types}"])
-        private = f"func.func private @part{number}({given}) -> ({types}) {{\n  {body}\n}}\n{one.functions}"
+    for number, part in enumerate(programs):
+        names = [f"%in{len(arguments) + place}" for place in range(len(part.arguments))]
+        parameters = ", ".join(f"%a{place}: {type}" for place, type in enumerate(part.arguments))
+        types = ", ".join(check.type for check in part.checks)
+        body = "\n  ".join([*part.lines, f"return {', '.join(part.returned)} : {types}"])
+        private = (
+            f"func.func private @part{number}({parameters}) -> ({types}) {{\n  {body}\n}}\n{part.functions}"
+        )
         functions.append(private.replace("@inner", f"@inner{number}"))
-        arguments += [f"{name}: {type}" for name, type in zip(names, one.arguments, strict=True)]
-        many = f":{len(one.checks)}" if len(one.checks) > 1 else ""
+        arguments += [f"{name}: {type}" for name, type in zip(names, part.arguments, strict=True)]
+        many = f":{len(part.checks)}" if len(part.checks) > 1 else ""
         calls.append(
             f"%out{number}{many} = func.call @part{number}({', '.join(names)}) : "
-            f"({', '.join(one.arguments)}) -> ({types})"
+            f"({', '.join(part.arguments)}) -> ({types})"
         )
-        for place, check in enumerate(one.checks):
+        for place, check in enumerate(part.checks):
             results.append((f"%out{number}#{place}" if many else f"%out{number}", check.type))
     names, kinds = ", ".join(name for name, _ in results), ", ".join(kind for _, kind in results)
     inside = "\n  ".join([*calls, f"return {names} : {kinds}"])
@@ -46,20 +48,20 @@ def judge(programs: Sequence[Draft], level: int = 1, numerics: str = "strict") -
     """A verdict of each program."""
     text = text_of(programs)
     try:
-        made = canonicalize(text.encode(), "stablehlo", numerics)
+        form = canonicalize(text.encode(), "stablehlo", numerics)
         options = CompileOptions(numerics=numerics, opt_level=level)
-        kernel = compile_spec(made.spec_text, made.arg_spec, host_target().isa, options, lambda _: None)
+        kernel = compile_spec(form.spec_text, form.arg_spec, host_target().isa, options, lambda _: None)
     except CompilerError as error:
         if len(programs) == 1:
             return [_refusal(error)]
         half = len(programs) // 2
         return [*judge(programs[:half], level, numerics), *judge(programs[half:], level, numerics)]
-    inputs = [content for one in programs for content in one.inputs]
-    got = run(kernel, inputs, [constant.content for constant in made.constants])
+    inputs = [content for program in programs for content in program.inputs]
+    got = run(kernel, inputs, [constant.content for constant in form.constants])
     verdicts: list[Verdict] = []
-    for one in programs:
-        verdicts.append(_compare(one, got[: len(one.checks)]))
-        got = got[len(one.checks) :]
+    for case in programs:
+        verdicts.append(_compare(case, got[: len(case.checks)]))
+        got = got[len(case.checks) :]
     return verdicts
 
 

@@ -52,10 +52,10 @@ def _legalized(text: str) -> str:
 
 
 def _run(text: str, *inputs: Ints) -> Ints:
-    made = canonicalize(text.encode(), "stablehlo", "strict")
+    form = canonicalize(text.encode(), "stablehlo", "strict")
     options = CompileOptions(numerics="strict", opt_level=1)
-    kernel = compile_spec(made.spec_text, made.arg_spec, host_target().isa, options, lambda _: None)
-    (content,) = run(kernel, [one.astype("i1").tobytes() for one in inputs], [])
+    kernel = compile_spec(form.spec_text, form.arg_spec, host_target().isa, options, lambda _: None)
+    (content,) = run(kernel, [array.astype("i1").tobytes() for array in inputs], [])
     return np.frombuffer(content, "i1").astype(np.int64)
 
 

@@ -79,7 +79,7 @@ def _dot_general(draft: Draft) -> None:
     )
     shape, axis = (*batch, m, n), len(batch) + 1 if per_axis else None
     wanted = _wanted(draft, shape, axis, hybrid)
-    made = draft.line(
+    result = draft.line(
         f'"stablehlo.dot_general"({name}, {right.name}) '
         f"<{{dot_dimension_numbers = #stablehlo.dot<{numbers}>}}> : "
         f"({type}, {right.type}) -> {_type(draft, shape, wanted)}"
@@ -88,7 +88,7 @@ def _dot_general(draft: Draft) -> None:
     b = np.swapaxes(right.real, -1, -2) if rhs_last else right.real
     with np.errstate(all="ignore"):
         floats, sizes = a @ b, np.abs(a) @ np.abs(b) * math.sqrt(k + 1)
-    _give(draft, made, shape, wanted, floats, sizes)
+    _give(draft, result, shape, wanted, floats, sizes)
 
 
 def _dot(draft: Draft) -> None:
@@ -97,12 +97,12 @@ def _dot(draft: Draft) -> None:
     name, type, left = _left(draft, (m, k), False)
     right = _weights(draft, (k, n), None)
     wanted = draft.element((), None)
-    made = draft.line(
+    result = draft.line(
         f'"stablehlo.dot"({name}, {right.name}) : ({type}, {right.type}) -> {wanted.tensor((m, n))}'
     )
     with np.errstate(all="ignore"):
         floats, sizes = left @ right.real, np.abs(left) @ np.abs(right.real) * math.sqrt(k + 1)
-    _give(draft, made, (m, n), wanted, floats, sizes)
+    _give(draft, result, (m, n), wanted, floats, sizes)
 
 
 def _type(draft: Draft, shape: Shape, wanted: Element | None) -> str:
@@ -130,7 +130,7 @@ def _convolution(draft: Draft) -> None:
         "dimension_numbers = #stablehlo.conv<[b, 0, f]x[0, i, o]->[b, 0, f]>, "
         f"feature_group_count = {groups} : i64, batch_group_count = 1 : i64"
     )
-    made = draft.line(
+    result = draft.line(
         f'"stablehlo.convolution"({name}, {right.name}) <{{{attributes}}}> : '
         f"({type}, {right.type}) -> {_type(draft, shape, wanted)}"
     )
@@ -146,4 +146,4 @@ def _convolution(draft: Draft) -> None:
                 there = slice(group * made_by, (group + 1) * made_by)
                 floats[:, place, there] = np.einsum("bki,kio->bo", seen, weights)
                 sizes[:, place, there] = np.einsum("bki,kio->bo", np.abs(seen), np.abs(weights))
-    _give(draft, made, shape, wanted, floats, sizes * math.sqrt(kernel * part + 1))
+    _give(draft, result, shape, wanted, floats, sizes * math.sqrt(kernel * part + 1))

@@ -42,15 +42,15 @@ def main() -> int:
     ]
     chosen = drawn(among, options.programs, options.seed)
     end = time.monotonic() + options.seconds
-    found: list[Case] = []
-    made = cases(chosen, options.programs, options.seed, options.level, target=options.target, module=CHILD)
-    for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
-        found.append(case)
+    results: list[Case] = []
+    stream = cases(chosen, options.programs, options.seed, options.level, target=options.target, module=CHILD)
+    for case in itertools.takewhile(lambda _: time.monotonic() < end, stream):
+        results.append(case)
         if case.outcome in options.show:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
-    tell_outcomes(found, OUTCOMES)
-    tell_reasons(found, ("refused", "no-oracle", "error"))
-    return int(any(case.outcome in _BAD for case in found))
+    tell_outcomes(results, OUTCOMES)
+    tell_reasons(results, ("refused", "no-oracle", "error"))
+    return int(any(case.outcome in _BAD for case in results))
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ def main() -> None:
     try:
         for line in sys.stdin:
             level, target, asked = json.loads(line)
-            programs = [program(*one) for one in asked]
+            programs = [program(*request) for request in asked]
             judged = compiled(programs, target, level) if target else judge(programs, reference, level)
-            print(json.dumps([[one.outcome, one.reason] for one in judged]), flush=True)
+            print(json.dumps([[verdict.outcome, verdict.reason] for verdict in judged]), flush=True)
     finally:
         reference.close()
 

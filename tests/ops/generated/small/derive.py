@@ -108,44 +108,44 @@ def program(op: str, dtype: str, seed: int, number: int) -> OpProgram:
         return own.program(op, dtype, generator("small", op, dtype, seed, number))
     for attempt in range(_TRIES):
         rng = generator("small", op, dtype, seed, number, attempt)
-        made = FAMILIES[op].make(Draft(op, base_of(dtype), rng))
-        found = _derived(made, dtype, rng)
-        if found is not None:
-            return found
+        base = FAMILIES[op].make(Draft(op, base_of(dtype), rng))
+        derived = _derived(base, dtype, rng)
+        if derived is not None:
+            return derived
     raise ValueError(f"no program of {op} in {dtype}")
 
 
-def _derived(made: OpProgram, dtype: str, rng: np.random.Generator) -> OpProgram | None:
+def _derived(wide: OpProgram, dtype: str, rng: np.random.Generator) -> OpProgram | None:
     base = base_of(dtype)
-    head = made.text[: made.text.index("->")]
+    head = wide.text[: wide.text.index("->")]
     elements = [match[2] for match in _ARGUMENT.finditer(head)]
-    if made.op == "sort" and "TOTALORDER" in made.text:
+    if wide.op == "sort" and "TOTALORDER" in wide.text:
         return None  # the interpreter knows no order of zeros
-    if dtype in FINITE and made.op.startswith("func.") and "stablehlo.divide" in made.text:
+    if dtype in FINITE and wide.op.startswith("func.") and "stablehlo.divide" in wide.text:
         return None  # some divisor may be 0
-    if "complex" in made.text or len(elements) != len(made.inputs):
+    if "complex" in wide.text or len(elements) != len(wide.inputs):
         return None
-    kinds = _kinds(made.op, dtype, elements.count(base))
+    kinds = _kinds(wide.op, dtype, elements.count(base))
     inputs = [
         codes(rng, dtype, len(data) // (2 if base == "f16" else 1), kinds.pop(0)).tobytes()
         if element == base
         else data
-        for element, data in zip(elements, made.inputs, strict=True)
+        for element, data in zip(elements, wide.inputs, strict=True)
     ]
-    dtypes = [dtype if one == base else one for one in made.result_dtypes]
-    expected = _quotients(made.op, dtype, inputs) if dtype in SMALL_INTEGERS else None
-    if made.op in _WHOLE:
+    dtypes = [dtype if name == base else name for name in wide.result_dtypes]
+    expected = _quotients(wide.op, dtype, inputs) if dtype in SMALL_INTEGERS else None
+    if wide.op in _WHOLE:
         numbers = decode(dtype, np.frombuffer(inputs[0], np.uint8))
         with np.errstate(all="ignore"):
-            expected = [encode(dtype, _WHOLE[made.op](numbers)).tobytes()]
-    if made.op == "chlo.ragged_dot" and dtype in SMALL_FLOATS:
-        expected = ragged.expected(_renamed(made.text, base, dtype), dtype, inputs)
-    ulps = 1.0 if made.ulps > 0 else 0.0
+            expected = [encode(dtype, _WHOLE[wide.op](numbers)).tobytes()]
+    if wide.op == "chlo.ragged_dot" and dtype in SMALL_FLOATS:
+        expected = ragged.expected(_renamed(wide.text, base, dtype), dtype, inputs)
+    ulps = 1.0 if wide.ulps > 0 else 0.0
     return replace(
-        made,
+        wide,
         dtype=dtype,
-        text=_renamed(made.text, base, dtype),
-        oracle=_oracle(made, base, dtype),
+        text=_renamed(wide.text, base, dtype),
+        oracle=_oracle(wide, base, dtype),
         inputs=inputs,
         result_dtypes=dtypes,
         expected=expected,
@@ -173,22 +173,22 @@ def _renamed(text: str, base: str, dtype: str) -> str:
     return re.sub(rf"(?<=[x<]){base}(?=>)", dtype, text)
 
 
-def _oracle(made: OpProgram, base: str, dtype: str) -> str:
+def _oracle(program: OpProgram, base: str, dtype: str) -> str:
     """What the interpreter is asked: to round to whole numbers in f32 where the type is too narrow."""
-    text = _renamed(made.oracle, base, dtype)
+    text = _renamed(program.oracle, base, dtype)
     if dtype not in _NOT_WHOLE:
         return text
 
     def in_f32(match: re.Match[str]) -> str:
-        result, op, given, kind = match.groups()
+        result, op, operand, kind = match.groups()
         wide = kind.replace(dtype, "f32")
         return (
-            f"{result}w = stablehlo.convert {given} : ({kind}) -> {wide}\n"
+            f"{result}w = stablehlo.convert {operand} : ({kind}) -> {wide}\n"
             f"  {result}r = stablehlo.{op} {result}w : {wide}\n"
             f"  {result} = stablehlo.convert {result}r : ({wide}) -> {kind}"
         )
 
-    return _ROUNDED.sub(in_f32, text or _renamed(made.text, base, dtype))
+    return _ROUNDED.sub(in_f32, text or _renamed(program.text, base, dtype))
 
 
 def _constant(match: re.Match[str], base: str, dtype: str) -> str:
@@ -198,7 +198,7 @@ def _constant(match: re.Match[str], base: str, dtype: str) -> str:
         return match[0]
     if base in INTEGERS:
         low, high = limits_of(dtype)
-        words = re.sub(r"-?\d+", lambda one: str((int(one[0]) - low) % (high - low + 1) + low), body)
+        words = re.sub(r"-?\d+", lambda digits: str((int(digits[0]) - low) % (high - low + 1) + low), body)
         return f"dense<{words}> : tensor<{dims}{element}>"
     if body.startswith("0x"):
         number = float(np.array([int(body, 0)], np.uint16).view(np.float16)[0])
@@ -214,9 +214,9 @@ def _quotients(op: str, dtype: str, inputs: list[bytes]) -> list[bytes] | None:
         return None
     low, high = limits_of(dtype)
     span = high - low + 1
-    numbers = [[(one - low) % span + low for one in data] for data in inputs]
-    found: list[int] = []
+    numbers = [[(number - low) % span + low for number in data] for data in inputs]
+    quotients: list[int] = []
     for a, b in zip(*numbers, strict=True):
         quotient = -1 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-        found.append((quotient if name == "divide" else a - quotient * b if b else a) % span)
-    return [bytes(found)]
+        quotients.append((quotient if name == "divide" else a - quotient * b if b else a) % span)
+    return [bytes(quotients)]

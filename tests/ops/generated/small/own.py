@@ -30,15 +30,15 @@ def _made(
     op: str,
     dtype: str,
     line: str,
-    given: list[tuple[str, Shape, bytes]],
+    inputs: list[tuple[str, Shape, bytes]],
     result: tuple[str, Shape],
     expected: list[bytes] | None,
     ulps: float = 0.0,
 ) -> OpProgram:
-    arguments = ", ".join(f"%a{i}: {type_of(name, shape)}" for i, (name, shape, _) in enumerate(given))
+    arguments = ", ".join(f"%a{i}: {type_of(name, shape)}" for i, (name, shape, _) in enumerate(inputs))
     kind = type_of(*result)
     text = f"func.func @main({arguments}) -> ({kind}) {{\n  %0 = {line}\n  return %0 : {kind}\n}}\n"
-    return OpProgram(op, dtype, text, [data for _, _, data in given], [result[0]], ulps, expected=expected)
+    return OpProgram(op, dtype, text, [data for _, _, data in inputs], [result[0]], ulps, expected=expected)
 
 
 def _bitcast(dtype: str, draft: Draft) -> OpProgram:
@@ -51,12 +51,12 @@ def _bitcast(dtype: str, draft: Draft) -> OpProgram:
         source, target = target, source
     before, after = widths[source], widths[target]
     shape = draft.shape(0, 3, limit=60)
-    given: Shape = (*shape, after // before) if after > before else shape
+    bits_shape: Shape = (*shape, after // before) if after > before else shape
     result: Shape = (*shape, before // after) if before > after else shape
-    bits = draft.rng.integers(0, 2, (math.prod(given), before)).astype(np.uint8)
+    bits = draft.rng.integers(0, 2, (math.prod(bits_shape), before)).astype(np.uint8)
     data, wanted = _stored(bits), _stored(bits.reshape(-1, after))
-    line = f"stablehlo.bitcast_convert %a0 : ({type_of(source, given)}) -> {type_of(target, result)}"
-    return _made("bitcast_convert", dtype, line, [(source, given, data)], (target, result), [wanted])
+    line = f"stablehlo.bitcast_convert %a0 : ({type_of(source, bits_shape)}) -> {type_of(target, result)}"
+    return _made("bitcast_convert", dtype, line, [(source, bits_shape, data)], (target, result), [wanted])
 
 
 def _stored(bits: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> bytes:
@@ -88,16 +88,18 @@ def _precision(dtype: str, draft: Draft) -> OpProgram:
     shape = draft.shape()
     kind = type_of(dtype, shape)
     line = f"stablehlo.reduce_precision %a0, format = e{draft.number(5, 8)}m{draft.number(4, 9)} : {kind}"
-    given = codes(draft.rng, dtype, math.prod(shape), "some").tobytes()
-    return _made("reduce_precision", dtype, line, [(dtype, shape, given)], (dtype, shape), None)
+    content = codes(draft.rng, dtype, math.prod(shape), "some").tobytes()
+    return _made("reduce_precision", dtype, line, [(dtype, shape, content)], (dtype, shape), None)
 
 
 def _power(dtype: str, draft: Draft) -> OpProgram:
     shape = draft.shape()
     kind = type_of(dtype, shape)
-    given = [codes(draft.rng, dtype, math.prod(shape), "positive").tobytes() for _ in range(2)]
+    contents = [codes(draft.rng, dtype, math.prod(shape), "positive").tobytes() for _ in range(2)]
     line = f"stablehlo.power %a0, %a1 : {kind}"
-    return _made("power", dtype, line, [(dtype, shape, one) for one in given], (dtype, shape), None, 1.0)
+    return _made(
+        "power", dtype, line, [(dtype, shape, content) for content in contents], (dtype, shape), None, 1.0
+    )
 
 
 OWN: dict[str, Callable[[str, Draft], OpProgram]] = {

@@ -25,17 +25,19 @@ def expected(text: str, dtype: str, inputs: Sequence[bytes]) -> list[bytes]:
     """The result of a program of ``_ragged_dot``, whose axes are batches, rows and what is summed."""
     line = next(line for line in text.splitlines() if "chlo.ragged_dot" in line)
     each = dtype if "precision DEFAULT" in line else ""
-    stated = {name: [int(one) for one in re.findall(r"\d+", axes)] for name, axes in _LIST.findall(line)}
+    stated = {name: [int(axis) for axis in re.findall(r"\d+", axes)] for name, axes in _LIST.findall(line)}
     types = _TYPE.findall(line.rpartition(" : ")[2])
     shapes = [tuple(int(size) for size in re.findall(r"\d+", dims)) for dims, _ in types]
     lhs, rhs = (
-        decode(dtype, np.frombuffer(one, np.uint8)).reshape(shape)
-        for one, shape in zip(inputs[:2], shapes[:2], strict=True)
+        decode(dtype, np.frombuffer(data, np.uint8)).reshape(shape)
+        for data, shape in zip(inputs[:2], shapes[:2], strict=True)
     )
     lengths = np.frombuffer(inputs[2], DTYPES[types[2][1]][1]).reshape(shapes[2])
     with np.errstate(all="ignore"):
-        made = grouped(_mode(stated), lhs, rhs, lengths, shapes[3], functools.partial(_multiplied, each=each))
-        return [encode(dtype, made).tobytes()]
+        product = grouped(
+            _mode(stated), lhs, rhs, lengths, shapes[3], functools.partial(_multiplied, each=each)
+        )
+        return [encode(dtype, product).tobytes()]
 
 
 def _mode(stated: dict[str, list[int]]) -> str:

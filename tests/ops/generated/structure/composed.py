@@ -38,7 +38,11 @@ class _Pool:
 
     def like(self, value: Value) -> Value:
         """A value of the same type: an old one, a new argument, or one number everywhere."""
-        old = [one for one in self.values if (one.dtype, one.shape) == (value.dtype, value.shape)]
+        old = [
+            candidate
+            for candidate in self.values
+            if (candidate.dtype, candidate.shape) == (value.dtype, value.shape)
+        ]
         if self.draft.chance(0.5):
             return self.draft.pick(old)
         if self.draft.chance(0.5):
@@ -118,41 +122,43 @@ def _moved(pool: _Pool) -> Value:
     how = draft.pick(("transpose", "reverse", "slice", "pad", "broadcast", "concatenate", "reshape"))
     if how == "transpose":
         order = draft.axes(rank, rank)
-        made = tuple(shape[axis] for axis in order)
-        return pool.call(how, [value], value.dtype, made, f"permutation = {integers(order)}")
+        result_shape = tuple(shape[axis] for axis in order)
+        return pool.call(how, [value], value.dtype, result_shape, f"permutation = {integers(order)}")
     if how == "reverse":
         return pool.call(how, [value], value.dtype, shape, f"dimensions = {integers(draft.axes(rank))}")
     if how == "slice":
         low = [draft.number(0, size // 2) for size in shape]
         step = [draft.number(1, 2) for _ in shape]
-        made = tuple(-(-(size - at) // by) for size, at, by in zip(shape, low, step, strict=True))
+        result_shape = tuple(-(-(size - at) // by) for size, at, by in zip(shape, low, step, strict=True))
         stated = (
             f"start_indices = {integers(low)}, limit_indices = {integers(shape)}, strides = {integers(step)}"
         )
-        return pool.call(how, [value], value.dtype, made, stated)
+        return pool.call(how, [value], value.dtype, result_shape, stated)
     if how == "pad":
         edges = [
             (draft.number(-1 if size else 0, 2), draft.number(0, 1), draft.number(0, 1)) for size in shape
         ]
         low, high, inner = ([edge[part] for edge in edges] for part in range(3))
-        made = tuple(
+        result_shape = tuple(
             size + max(size - 1, 0) * c + a + b for size, (a, b, c) in zip(shape, edges, strict=True)
         )
         stated = (
             f"edge_padding_low = {integers(low)}, edge_padding_high = {integers(high)}, "
             f"interior_padding = {integers(inner)}"
         )
-        return pool.call(how, [value, pool.constant(1, value.dtype)], value.dtype, made, stated)
+        return pool.call(how, [value, pool.constant(1, value.dtype)], value.dtype, result_shape, stated)
     if how == "broadcast":
         place = draft.number(0, rank)
-        made = (*shape[:place], draft.number(1, 3), *shape[place:])
+        result_shape = (*shape[:place], draft.number(1, 3), *shape[place:])
         dims = [axis for axis in range(rank + 1) if axis != place]
         stated = f"broadcast_dimensions = {integers(dims)}"
-        return pool.call("broadcast_in_dim", [value], value.dtype, made, stated)
+        return pool.call("broadcast_in_dim", [value], value.dtype, result_shape, stated)
     if how == "concatenate" and rank:
         axis = draft.number(0, rank - 1)
-        made = (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :])
-        return pool.call(how, [value, pool.like(value)], value.dtype, made, f"dimension = {axis} : i64")
+        result_shape = (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :])
+        return pool.call(
+            how, [value, pool.like(value)], value.dtype, result_shape, f"dimension = {axis} : i64"
+        )
     return pool.call("reshape", [value], value.dtype, (math.prod(shape),))
 
 
@@ -161,12 +167,14 @@ def _reduced(pool: _Pool) -> Value | None:
     if not value.shape:
         return None
     dims = draft.axes(len(value.shape), 1)
-    made = tuple(size for axis, size in enumerate(value.shape) if axis not in dims)
+    result_shape = tuple(size for axis, size in enumerate(value.shape) if axis not in dims)
     op = draft.pick(_combiners(value.dtype))
     value = pool.settled(value) if op == "add" else value
     start = pool.constant(draft.number(0, 1), value.dtype)
     region = combiner(op, value.dtype)
-    result = pool.call("reduce", [value, start], value.dtype, made, f"dimensions = {integers(dims)}", region)
+    result = pool.call(
+        "reduce", [value, start], value.dtype, result_shape, f"dimensions = {integers(dims)}", region
+    )
     if draft.chance(0.5):
         return result
     kept = [axis for axis in range(len(value.shape)) if axis not in dims]
@@ -211,8 +219,8 @@ def _product(pool: _Pool) -> Value | None:
         "dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = "
         f"[{len(value.shape) - 1}], rhs_contracting_dimensions = [1]>"
     )
-    made = (*value.shape[:-1], other.shape[0])
-    return pool.call("dot_general", [value, other], value.dtype, made, numbers)
+    result_shape = (*value.shape[:-1], other.shape[0])
+    return pool.call("dot_general", [value, other], value.dtype, result_shape, numbers)
 
 
 def _taken(pool: _Pool) -> Value | None:
@@ -231,10 +239,14 @@ def _taken(pool: _Pool) -> Value | None:
         )
         return pool.call(how, [value, where], value.dtype, (count, *value.shape[1:]), stated)
     starts = [draft.argument((), "small", "i32") for _ in value.shape]
-    made = tuple(draft.number(1, size) for size in value.shape)
+    result_shape = tuple(draft.number(1, size) for size in value.shape)
     if how == "dynamic_slice":
-        return pool.call(how, [value, *starts], value.dtype, made, f"slice_sizes = {integers(made)}")
-    return pool.call(how, [value, draft.argument(made, dtype=value.dtype), *starts], value.dtype, value.shape)
+        return pool.call(
+            how, [value, *starts], value.dtype, result_shape, f"slice_sizes = {integers(result_shape)}"
+        )
+    return pool.call(
+        how, [value, draft.argument(result_shape, dtype=value.dtype), *starts], value.dtype, value.shape
+    )
 
 
 def _placed(pool: _Pool) -> Value | None:
@@ -250,8 +262,8 @@ def _placed(pool: _Pool) -> Value | None:
         "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>"
     )
     region = combiner(draft.pick(("add", "maximum", "minimum")), value.dtype)
-    given = [value, where, draft.argument(updates, dtype=value.dtype)]
-    return pool.call("scatter", given, value.dtype, value.shape, numbers, region)
+    operands = [value, where, draft.argument(updates, dtype=value.dtype)]
+    return pool.call("scatter", operands, value.dtype, value.shape, numbers, region)
 
 
 def _sorted(pool: _Pool) -> Value | None:

@@ -46,8 +46,8 @@ _NARROW_OPS = ("add", "and", "maximum", "minimum", "multiply", "negate", "not", 
 
 def families() -> dict[str, Family]:
     """Every operation of this file."""
-    found = {f"chlo.broadcast_{op}": Family(dtypes, _broadcast(op)) for op, dtypes in _BROADCASTS.items()}
-    return found | {
+    table = {f"chlo.broadcast_{op}": Family(dtypes, _broadcast(op)) for op, dtypes in _BROADCASTS.items()}
+    return table | {
         "chlo.broadcast_select": Family(ALL, _broadcast_select),
         "chlo.constant_like": Family(NUMBERS[:-2], _constant_like),
         "constant": Family(ALL[:-2], _constant),
@@ -96,17 +96,17 @@ def _broadcast(op: str) -> Callable[[Draft], OpProgram]:
         attributes = f"comparison_direction = #chlo<comparison_direction {way}>" if op == "compare" else ""
         if order:
             attributes += f", compare_type = #chlo<comparison_type {order}>"
-        made = {"compare": "i1", "complex": {"f32": "c64", "f64": "c128"}.get(draft.dtype, "")}
+        result_dtypes = {"compare": "i1", "complex": {"f32": "c64", "f64": "c128"}.get(draft.dtype, "")}
         ulps = 4.0 if op in ("atan2", "power") else 64.0 if draft.dtype in ("c64", "c128") else 0.0
         absolute = 1e-5 if draft.dtype == "c64" else 0.0
         if op in ("polygamma", "zeta"):  # accuracy is tested elsewhere
             ulps, absolute = 96.0, 4e-5 if draft.dtype == "f32" else 1e-9
-        results = draft.call(operands, [(made.get(op, draft.dtype), spread)], attributes)
+        results = draft.call(operands, [(result_dtypes.get(op, draft.dtype), spread)], attributes)
         expected = None
         if order == "TOTALORDER":  # the interpreter has -0 as 0, and some NaN elsewhere
             ranks = [
-                total_ranks(draft.dtype, data).reshape(one.shape)
-                for data, one in zip(draft.inputs, operands, strict=True)
+                total_ranks(draft.dtype, data).reshape(operand.shape)
+                for data, operand in zip(draft.inputs, operands, strict=True)
             ]
             expected = [_WAYS[way](*np.broadcast_arrays(*ranks)).astype(np.uint8).tobytes()]
         return draft.program(results, ulps, absolute, expected)
@@ -138,24 +138,24 @@ def _broadcast_select(draft: Draft) -> OpProgram:
         () if draft.chance(0.2) else tuple(1 if draft.chance(0.2) else size for size in result)
         for _ in range(3)
     ]
-    made = tuple(
+    result_shape = tuple(
         next((shape[axis] for shape in shapes if shape and shape[axis] != 1), 1)
         for axis in range(len(result) if any(shapes) else 0)
     )
     operands = [draft.argument(shapes[0], dtype="i1")]
     operands += [draft.argument(shape, "bits") for shape in shapes[1:]]
-    results = draft.call(operands, [(draft.dtype, made)])
-    return draft.program(results, BITS, expected=[_selected(draft.inputs, shapes, made, draft.dtype)])
+    results = draft.call(operands, [(draft.dtype, result_shape)])
+    return draft.program(results, BITS, expected=[_selected(draft.inputs, shapes, result_shape, draft.dtype)])
 
 
-def _selected(inputs: list[bytes], shapes: list[Shape], made: Shape, dtype: str) -> bytes:
+def _selected(inputs: list[bytes], shapes: list[Shape], common: Shape, dtype: str) -> bytes:
     """The interpreter has no such operation."""
     kind = f"V{DTYPE_BYTES[dtype]}"
     flags = np.frombuffer(inputs[0], np.uint8).reshape(shapes[0])
     first, second = (
         np.frombuffer(data, kind).reshape(shape) for data, shape in zip(inputs[1:], shapes[1:], strict=True)
     )
-    first, second, flags = (np.broadcast_to(one, made) for one in (first, second, flags))
+    first, second, flags = (np.broadcast_to(array, common) for array in (first, second, flags))
     result = second.copy()
     result[flags != 0] = first[flags != 0]
     return result.tobytes()
@@ -164,7 +164,7 @@ def _selected(inputs: list[bytes], shapes: list[Shape], made: Shape, dtype: str)
 def _literal(draft: Draft, shape: Shape) -> tuple[str, bytes]:
     content = random_bytes(draft.rng, draft.dtype, math.prod(shape), "any")
     if draft.dtype == "i1":
-        words = ["true" if one else "false" for one in content]
+        words = ["true" if flag else "false" for flag in content]
         return (f"[{', '.join(words)}]" if words else ""), content
     return (f'"0x{content.hex().upper()}"' if content else ""), content
 
@@ -180,8 +180,10 @@ def _constant(draft: Draft) -> OpProgram:
         text, content = _literal(draft, ())
         content *= math.prod(shape)
         text = text if math.prod(shape) else ""
-    made = draft.line(f"stablehlo.constant dense<{text}> : {tensor(draft.dtype, shape)}", draft.dtype, shape)
-    return draft.program([made], expected=[content])
+    constant = draft.line(
+        f"stablehlo.constant dense<{text}> : {tensor(draft.dtype, shape)}", draft.dtype, shape
+    )
+    return draft.program([constant], expected=[content])
 
 
 def _flags(draft: Draft) -> OpProgram:
@@ -189,8 +191,8 @@ def _flags(draft: Draft) -> OpProgram:
     shape, truth = draft.shape(), draft.chance(0.5)
     draft.argument(())
     text = ("true" if truth else "false") if math.prod(shape) else ""
-    made = draft.line(f"stablehlo.constant dense<{text}> : {tensor('i1', shape)}", "i1", shape)
-    return draft.program([made], expected=[bytes([truth]) * math.prod(shape)])
+    constant = draft.line(f"stablehlo.constant dense<{text}> : {tensor('i1', shape)}", "i1", shape)
+    return draft.program([constant], expected=[bytes([truth]) * math.prod(shape)])
 
 
 def _constant_like(draft: Draft) -> OpProgram:
@@ -198,8 +200,8 @@ def _constant_like(draft: Draft) -> OpProgram:
     number = draft.number(0, 100)
     text = f"{number}.5" if draft.dtype in FLOATS else str(number)
     element = tensor(draft.dtype, ()).removeprefix("tensor<").removesuffix(">")
-    made = draft.call([value], [(draft.dtype, value.shape)], f"value = {text} : {element}")
-    return draft.program(made)
+    results = draft.call([value], [(draft.dtype, value.shape)], f"value = {text} : {element}")
+    return draft.program(results)
 
 
 def _einsum(draft: Draft) -> OpProgram:
@@ -258,35 +260,35 @@ def _any_einsum(draft: Draft) -> OpProgram:
         kind, absolute = "bits", 0.0
     operands = [draft.argument(shape, kind) for shape in shapes]
     config = f"{','.join(terms)}->{''.join(order)}"
-    given = [
+    arrays = [
         numbers(draft.dtype, content, shape) for content, shape in zip(draft.inputs, shapes, strict=True)
     ]
     if count == 2:
-        pairs = zip(given, terms, reversed(terms), strict=True)
-        given, terms = zip(
+        pairs = zip(arrays, terms, reversed(terms), strict=True)
+        arrays, terms = zip(
             *(_summed(draft, array, term, other, order) for array, term, other in pairs), strict=True
         )
-    made = _contracted(draft, f"{','.join(terms)}->{''.join(order)}", *given)
-    expected = [stored(draft.dtype, made)]
+    product = _contracted(draft, f"{','.join(terms)}->{''.join(order)}", *arrays)
+    expected = [stored(draft.dtype, product)]
     results = draft.call(operands, [(draft.dtype, result)], f'einsum_config = "{config}"')
     return draft.program(results, absolute=16 * absolute * max(summed, 1), expected=expected)
 
 
 def _summed(
-    draft: Draft, given: np.ndarray, term: str, other: str, order: list[str]
+    draft: Draft, array: np.ndarray, term: str, other: str, order: list[str]
 ) -> tuple[np.ndarray, str]:
     """An operand and its letters after the sums over those that it alone has, which are rounded."""
     if all(letter in other or letter in order for letter in term):
-        return given, term
+        return array, term
     kept = "".join(letter for letter in dict.fromkeys(term) if letter in other or letter in order)
-    made = _contracted(draft, f"{term}->{kept}", given)
-    return numbers(draft.dtype, stored(draft.dtype, made), made.shape), kept
+    product = _contracted(draft, f"{term}->{kept}", array)
+    return numbers(draft.dtype, stored(draft.dtype, product), product.shape), kept
 
 
-def _contracted(draft: Draft, config: str, *given: np.ndarray) -> np.ndarray:
+def _contracted(draft: Draft, config: str, *arrays: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        made = np.einsum(config, *given)
-    return made != 0 if draft.dtype == "i1" else made
+        product = np.einsum(config, *arrays)
+    return product != 0 if draft.dtype == "i1" else product
 
 
 def _narrow(draft: Draft) -> OpProgram:
@@ -299,9 +301,9 @@ def _narrow(draft: Draft) -> OpProgram:
         draft.lines.append(f"{name} = stablehlo.convert {value.name} : ({value.type}) -> {kind}")
     for step in range(draft.number(1, 3)):
         op = draft.pick(_NARROW_OPS)
-        given = names[-1:] if op in ("negate", "not") else names[-2:]
+        operands = names[-1:] if op in ("negate", "not") else names[-2:]
         names.append(f"%n{step + 2}")
-        draft.lines.append(f"{names[-1]} = stablehlo.{op} {', '.join(given)} : {kind}")
+        draft.lines.append(f"{names[-1]} = stablehlo.{op} {', '.join(operands)} : {kind}")
     if draft.chance(0.3):
         flags = f"tensor<{''.join(f'{size}x' for size in shape)}i1>"
         text = f"stablehlo.compare LT, {names[-1]}, %n0 : ({kind}, {kind}) -> {flags}"

@@ -37,58 +37,58 @@ class _Writer:
 
     def step(self, seen: list[str]) -> tuple[str, str]:
         """A line and the value it gives."""
-        made, dtype = self.name(), self.draft.dtype
-        one, other = self.draft.pick(seen), self.draft.pick(seen)
+        result, dtype = self.name(), self.draft.dtype
+        first, other = self.draft.pick(seen), self.draft.pick(seen)
         if self.draft.chance(0.3):
             op = "not" if dtype == "i1" else "negate"
-            return f"{made} = stablehlo.{op} {one} : {self.type}", made
+            return f"{result} = stablehlo.{op} {first} : {self.type}", result
         op = self.draft.pick(
             ("xor", "and", "or") if dtype == "i1" else ("add", "subtract", "maximum", "minimum")
         )
-        return f"{made} = stablehlo.{op} {one}, {other} : {self.type}", made
+        return f"{result} = stablehlo.{op} {first}, {other} : {self.type}", result
 
     def block(self, depth: int, seen: list[str]) -> tuple[str, str]:
         """Some lines, and the last value."""
         lines, seen = list[str](), list(seen)
         for _ in range(self.draft.number(1, 2)):
             if depth and self.draft.chance(0.7):
-                line, made = self.draft.pick((self.branch, self.choice, self.loop))(depth - 1, seen)
+                line, result = self.draft.pick((self.branch, self.choice, self.loop))(depth - 1, seen)
             else:
-                line, made = self.step(seen)
+                line, result = self.step(seen)
             lines.append(line)
-            seen.append(made)
+            seen.append(result)
         return "\n".join(lines), seen[-1]
 
     def region(self, depth: int, seen: list[str]) -> str:
         """A block that returns its last value, or one from outside."""
         if self.draft.chance(0.2):
             return f"{{\nstablehlo.return {self.draft.pick(seen)} : {self.type}\n}}"
-        lines, made = self.block(depth, seen)
-        return f"{{\n{lines}\nstablehlo.return {made} : {self.type}\n}}"
+        lines, result = self.block(depth, seen)
+        return f"{{\n{lines}\nstablehlo.return {result} : {self.type}\n}}"
 
     def branch(self, depth: int, seen: list[str]) -> tuple[str, str]:
         """``if``."""
-        made, flag = self.name(), self.draft.pick(self.flags)
+        result, flag = self.name(), self.draft.pick(self.flags)
         regions = ", ".join(self.region(depth, seen) for _ in range(2))
-        return f'{made} = "stablehlo.if"({flag.name}) ({regions}) : (tensor<i1>) -> {self.type}', made
+        return f'{result} = "stablehlo.if"({flag.name}) ({regions}) : (tensor<i1>) -> {self.type}', result
 
     def choice(self, depth: int, seen: list[str]) -> tuple[str, str]:
         """``case``."""
-        made = self.name()
+        result = self.name()
         regions = ", ".join(self.region(depth, seen) for _ in range(self.draft.number(1, 3)))
         return (
-            f'{made} = "stablehlo.case"({self.index.name}) ({regions}) : (tensor<i32>) -> {self.type}',
-            made,
+            f'{result} = "stablehlo.case"({self.index.name}) ({regions}) : (tensor<i32>) -> {self.type}',
+            result,
         )
 
     def loop(self, depth: int, seen: list[str]) -> tuple[str, str]:
         """``while``, of a few turns."""
-        made, i, x, zero, limit, flag, one, n = (self.name() for _ in range(8))
+        result, i, x, zero, limit, flag, one, n = (self.name() for _ in range(8))
         lines, last = self.block(depth, [*seen, x])
         number, kind = "tensor<i32>", self.type
         return (
             f"{zero} = stablehlo.constant dense<0> : {number}\n"
-            f'{made}:2 = "stablehlo.while"({zero}, {self.draft.pick(seen)}) ({{\n'
+            f'{result}:2 = "stablehlo.while"({zero}, {self.draft.pick(seen)}) ({{\n'
             f"^bb0({i}: {number}, {x}: {kind}):\n"
             f"{limit} = stablehlo.constant dense<{self.draft.number(0, 3)}> : {number}\n"
             f"{flag} = stablehlo.compare LT, {i}, {limit} : ({number}, {number}) -> tensor<i1>\n"
@@ -96,7 +96,7 @@ class _Writer:
             f"{one} = stablehlo.constant dense<1> : {number}\n{n} = stablehlo.add {i}, {one} : {number}\n"
             f"{lines}\nstablehlo.return {n}, {last} : {number}, {kind}\n}}) : "
             f"({number}, {kind}) -> ({number}, {kind})",
-            f"{made}#1",
+            f"{result}#1",
         )
 
 
@@ -111,10 +111,10 @@ def _writer(draft: Draft) -> _Writer:
 def _nested(draft: Draft) -> OpProgram:
     """One to three levels."""
     writer = _writer(draft)
-    depth, seen = draft.number(0, 2), [one.name for one in draft.arguments[:2]]
-    line, made = draft.pick((writer.branch, writer.choice, writer.loop))(depth, seen)
+    depth, seen = draft.number(0, 2), [argument.name for argument in draft.arguments[:2]]
+    line, result = draft.pick((writer.branch, writer.choice, writer.loop))(depth, seen)
     draft.lines.append(line)
-    return draft.program([Value(made, draft.dtype, draft.arguments[0].shape)])
+    return draft.program([Value(result, draft.dtype, draft.arguments[0].shape)])
 
 
 def _many(draft: Draft) -> OpProgram:
@@ -124,11 +124,11 @@ def _many(draft: Draft) -> OpProgram:
     flags = tensor("i1", shape)
     regions: list[str] = []
     for way in ("LT", "EQ"):
-        line, made = writer.step([x.name, y.name])
+        line, result = writer.step([x.name, y.name])
         known = writer.name()
         regions.append(
             f"{{\n{line}\n{known} = stablehlo.compare {way}, {x.name}, {y.name} : "
-            f"({x.type}, {x.type}) -> {flags}\nstablehlo.return {known}, {made} : {flags}, {x.type}\n}}"
+            f"({x.type}, {x.type}) -> {flags}\nstablehlo.return {known}, {result} : {flags}, {x.type}\n}}"
         )
     results = [("i1", shape), (draft.dtype, shape)]
     first = draft.call([writer.flags[0]], results, regions=regions, op="if")

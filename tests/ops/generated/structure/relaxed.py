@@ -29,25 +29,26 @@ def main() -> None:
     try:
         for line in sys.stdin:
             level, _, asked = json.loads(line)
-            programs = [_loose(program(*one)) for one in asked]
-            wide = [one for one in programs if not _NARROW.search(one.text)]
+            programs = [_loose(program(*request)) for request in asked]
+            wide = [judged for judged in programs if not _NARROW.search(judged.text)]
             verdicts = iter(judge(wide, reference, level, "default") if wide else [])
             said = [
-                next(verdicts) if one in wide else Verdict("no-oracle", "rounds otherwise")
-                for one in programs
+                next(verdicts) if judged in wide else Verdict("no-oracle", "rounds otherwise")
+                for judged in programs
             ]
-            found = [
-                [one.outcome, one.reason, *classes(made)] for one, made in zip(said, programs, strict=True)
+            rows = [
+                [verdict.outcome, verdict.reason, *classes(judged)]
+                for verdict, judged in zip(said, programs, strict=True)
             ]
-            print(json.dumps(found), flush=True)
+            print(json.dumps(rows), flush=True)
     finally:
         reference.close()
 
 
-def _loose(made: OpProgram) -> OpProgram:
-    if made.ulps < 0:
-        return dataclasses.replace(made, ulps=0.0)
-    return dataclasses.replace(made, ulps=max(made.ulps, 4.0), absolute=max(made.absolute, _TINY))
+def _loose(exact: OpProgram) -> OpProgram:
+    if exact.ulps < 0:
+        return dataclasses.replace(exact, ulps=0.0)
+    return dataclasses.replace(exact, ulps=max(exact.ulps, 4.0), absolute=max(exact.absolute, _TINY))
 
 
 if __name__ == "__main__":

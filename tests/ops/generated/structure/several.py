@@ -40,12 +40,12 @@ def _operands(draft: Draft) -> tuple[list[Value], list[Value], str]:
     count = draft.number(2, 3)
     dtypes = [draft.dtype, *(draft.pick(("i32", "f32", "ui8", draft.dtype)) for _ in range(count - 1))]
     added = [draft.chance(0.5) for _ in dtypes]
-    bodies = [draft.pick(list((_ADDED if one else _LARGEST).values())) for one in added]
+    bodies = [draft.pick(list((_ADDED if flag else _LARGEST).values())) for flag in added]
     may = ""
     if draft.wish.startswith("values ") and draft.dtype in FLOATS:
         # What a choice by a comparison is depends on the order, where there is NaN or -0.
-        bodies, may = [(_ADDED["add"] if one else _LARGEST["maximum"]) for one in added], "special"
-    kinds = ["small" if one or dtype in FLOATS else "any" for one, dtype in zip(added, dtypes, strict=True)]
+        bodies, may = [(_ADDED["add"] if flag else _LARGEST["maximum"]) for flag in added], "special"
+    kinds = ["small" if flag or dtype in FLOATS else "any" for flag, dtype in zip(added, dtypes, strict=True)]
     values = [draft.argument(shape, *pair, may=may) for pair in zip(kinds, dtypes, strict=True)]
     starts = [draft.argument((), *pair) for pair in zip(kinds, dtypes, strict=True)]
     scalars = [tensor(dtype, ()) for dtype in dtypes]
@@ -64,8 +64,8 @@ def _reduced(draft: Draft) -> OpProgram:
     values, starts, region = _operands(draft)
     shape = values[0].shape
     dims = draft.axes(len(shape), 1)
-    made = tuple(size for axis, size in enumerate(shape) if axis not in dims)
-    results = [(value.dtype, made) for value in values]
+    result_shape = tuple(size for axis, size in enumerate(shape) if axis not in dims)
+    results = [(value.dtype, result_shape) for value in values]
     attributes = f"dimensions = {integers(dims)}"
     return draft.program(draft.call([*values, *starts], results, attributes, [region], op="reduce"))
 
@@ -75,11 +75,11 @@ def _windows(draft: Draft) -> OpProgram:
     shape = values[0].shape
     window = [draft.number(1, max(min(size, 3), 1)) for size in shape]
     stride = [draft.number(1, 2) for _ in shape]
-    made = tuple(
+    result_shape = tuple(
         (size - wide) // step + 1 if size >= wide else 0
         for size, wide, step in zip(shape, window, stride, strict=True)
     )
-    results = [(value.dtype, made) for value in values]
+    results = [(value.dtype, result_shape) for value in values]
     attributes = f"window_dimensions = {integers(window)}, window_strides = {integers(stride)}"
     return draft.program(draft.call([*values, *starts], results, attributes, [region], op="reduce_window"))
 
@@ -91,7 +91,7 @@ def _widened(draft: Draft) -> OpProgram:
     kind = "small" if draft.dtype in FLOATS else "any"
     shape = draft.shape(draft.scalar_or(1), 3, 150)
     value = draft.argument(shape, kind, may="special" if draft.dtype in FLOATS else "")
-    made = draft.call([value], [(wide, shape)], op="convert")
+    converted = draft.call([value], [(wide, shape)], op="convert")
     dims = draft.axes(len(shape), 1)
     result = tuple(size for axis, size in enumerate(shape) if axis not in dims)
     number = "0.0" if wide in FLOATS else "0"
@@ -102,6 +102,6 @@ def _widened(draft: Draft) -> OpProgram:
         f"    stablehlo.return %s : {scalar}\n  }}"
     )
     attributes = f"dimensions = {integers(dims)}"
-    total = draft.call([*made, start], [(wide, result)], attributes, [region], op="reduce")
+    total = draft.call([*converted, start], [(wide, result)], attributes, [region], op="reduce")
     narrow = draft.call(total, [(draft.dtype, result)], op="convert")
     return draft.program([*total, *narrow])

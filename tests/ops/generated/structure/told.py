@@ -8,22 +8,22 @@ from collections.abc import Collection, Sequence
 from tests.ops.generated.drive import Case
 
 
-def tell_outcomes(found: Sequence[Case], outcomes: Collection[str]) -> Counter[str]:
+def tell_outcomes(results: Sequence[Case], outcomes: Collection[str]) -> Counter[str]:
     """Prints a line an operation of which not all are right, then the sums, which it returns."""
-    for op in dict.fromkeys(case.op for case in found):
-        counts = Counter(case.outcome for case in found if case.op == op)
+    for op in dict.fromkeys(case.op for case in results):
+        counts = Counter(case.outcome for case in results if case.op == op)
         if set(counts) != {"right"}:
             print(f"{op:32} {' '.join(f'{name}={counts[name]}' for name in outcomes if counts[name])}")
-    whole = Counter(case.outcome for case in found)
-    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in outcomes))
+    whole = Counter(case.outcome for case in results)
+    print(f"{len(results)} programs:", ", ".join(f"{whole[name]} {name}" for name in outcomes))
     return whole
 
 
-def tell_reasons(found: Sequence[Case], outcomes: Collection[str]) -> None:
+def tell_reasons(results: Sequence[Case], outcomes: Collection[str]) -> None:
     """Prints why programs of these outcomes are not right, the most common first."""
     reasons = Counter(
         (case.outcome, case.op, case.reason.split("\n")[0][:130])
-        for case in found
+        for case in results
         if case.outcome in outcomes
     )
     for (outcome, op, reason), count in reasons.most_common(60):

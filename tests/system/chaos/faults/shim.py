@@ -12,19 +12,19 @@ _SOURCE = Path(__file__).with_name("shim.c")
 
 def build(folder: Path) -> Path:
     """The shared object to preload."""
-    made = folder / "shim.so"
+    library = folder / "shim.so"
     command = [
         "gcc",
         "-shared",
         "-fPIC",
         "-O1",
         "-o",
-        str(made),
+        str(library),
         str(_SOURCE),
         "-ldl",
     ]
     subprocess.run(command, check=True)
-    return made
+    return library
 
 
 class Switches:

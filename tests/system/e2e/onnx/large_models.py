@@ -101,6 +101,6 @@ def bert(path: Path, layers: int = 24, width: int = 1024, heads: int = 16, token
     }
     inputs = [value("tokens", [1, tokens], TensorProto.INT64)]
     weights = {**draft.weights, **{name: np.asarray(array) for name, array in constants.items()}}
-    made = model(draft.nodes, inputs, [x], weights)
+    proto = model(draft.nodes, inputs, [x], weights)
     location = path.with_suffix(".bin").name
-    onnx.save(made, path, save_as_external_data=True, location=location)
+    onnx.save(proto, path, save_as_external_data=True, location=location)

@@ -134,13 +134,13 @@ def _suppressed(boxes: Array, scores: Array, most: int, overlap: float, least: f
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def _shared(one: Array, other: Array) -> float:
-    low = np.maximum(np.minimum(one[:2], one[2:]), np.minimum(other[:2], other[2:]))
-    high = np.minimum(np.maximum(one[:2], one[2:]), np.maximum(other[:2], other[2:]))
+def _shared(first: Array, other: Array) -> float:
+    low = np.maximum(np.minimum(first[:2], first[2:]), np.minimum(other[:2], other[2:]))
+    high = np.minimum(np.maximum(first[:2], first[2:]), np.maximum(other[:2], other[2:]))
     if (high <= low).any():
         return 0.0
     shared = np.prod(high - low)
-    areas = [np.prod(np.abs(box[2:] - box[:2])) for box in (one, other)]
+    areas = [np.prod(np.abs(box[2:] - box[:2])) for box in (first, other)]
     return float(shared / (areas[0] + areas[1] - shared))
 
 

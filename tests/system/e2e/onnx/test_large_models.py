@@ -48,17 +48,17 @@ def wide_layer(seed: int, wide: int = WIDE) -> tuple[onnx.ModelProto, Array]:
 
 @pytest.mark.long
 def test_models_above_the_limit_of_a_program(client: kcache.Client, tmp_path: Path) -> None:
-    made, matrix = wide_layer(1)
+    proto, matrix = wide_layer(1)
     other, other_matrix = wide_layer(2)
     path, external = tmp_path / "plain.onnx", tmp_path / "external.onnx"
-    onnx.save(made, path)
+    onnx.save(proto, path)
     onnx.save(other, external, save_as_external_data=True, location="weights.bin")
     x = np.random.default_rng(3).normal(size=(2, WIDE)).astype(np.float32)
     first = client.compile(path)
     second = client.compile(external)
     assert (first.origin, second.origin) == ("compiled", "memory")
     body = path.read_bytes()
-    for kernel, used in [(first, matrix), (second, other_matrix), (client.compile(made), matrix)] + [
+    for kernel, used in [(first, matrix), (second, other_matrix), (client.compile(proto), matrix)] + [
         (client.compile(body), matrix) for _ in range(2)
     ]:
         (result,) = kernel(x)
@@ -67,16 +67,16 @@ def test_models_above_the_limit_of_a_program(client: kcache.Client, tmp_path: Pa
 
 def test_tensors_of_pytorch_and_weights_of_onnx(client: kcache.Client) -> None:
     torch = pytest.importorskip("torch")
-    made, matrix = wide_layer(1, 600)
+    proto, matrix = wide_layer(1, 600)
     x = torch.randn(2, 600)
-    (result,) = client.compile(made)(x)
+    (result,) = client.compile(proto)(x)
     assert isinstance(result, torch.Tensor)
     np.testing.assert_allclose(result, np.maximum(x.numpy() @ matrix, 0), rtol=1e-4, atol=1e-3)
 
 
 def chain(path: Path, wide: int, count: int) -> int:
     """Write a model of ``count`` square matrices, in a file without blocks; return the parameters."""
-    made = model(
+    proto = model(
         [
             step
             for i in range(count)
@@ -94,8 +94,8 @@ def chain(path: Path, wide: int, count: int) -> int:
         tensor.data_location = TensorProto.EXTERNAL
         for key, text in (("location", "zeros.bin"), ("offset", index * size), ("length", size)):
             tensor.external_data.add(key=key, value=str(text))
-        made.graph.initializer.append(tensor)
-    path.write_bytes(made.SerializeToString())
+        proto.graph.initializer.append(tensor)
+    path.write_bytes(proto.SerializeToString())
     with (path.parent / "zeros.bin").open("wb") as file:
         file.truncate(count * size)
     return count * wide * wide
@@ -103,8 +103,8 @@ def chain(path: Path, wide: int, count: int) -> int:
 
 def resident(pids: Sequence[int], name: str = "VmRSS") -> list[int]:
     """Bytes of memory of processes."""
-    found = [re.search(rf"{name}:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
-    return [int(match[1]) << 10 for match in found if match is not None]
+    matches = [re.search(rf"{name}:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
+    return [int(match[1]) << 10 for match in matches if match is not None]
 
 
 def test_seven_billion_parameters_in_little_memory(

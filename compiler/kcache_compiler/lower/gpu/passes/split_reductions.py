@@ -76,7 +76,7 @@ def dims_of(index_map: mlir.AffineMap) -> list[int | None]:
 
 def ranges_of(generic: mlir.Op) -> list[int] | None:
     """The sizes of the loops; None unless they are static and each axis of an operand is one loop."""
-    found = dict[int, int]()
+    by_dim = dict[int, int]()
     for operand, index_map in zip(generic.operands, mlir.indexing_maps(generic), strict=True):
         dims = dims_of(index_map)
         sizes = mlir.sizes_of(operand.type) if mlir.is_tensor(operand.type) else []
@@ -85,9 +85,9 @@ def ranges_of(generic: mlir.Op) -> list[int] | None:
         for dim, size in zip(dims, sizes, strict=True):
             if dim is None or size is None:
                 return None
-            found[dim] = size
+            by_dim[dim] = size
     loops = range(len(mlir.iterator_types(generic)))
-    return [found[loop] for loop in loops] if all(loop in found for loop in loops) else None
+    return [by_dim[loop] for loop in loops] if all(loop in by_dim for loop in loops) else None
 
 
 def is_tiled(generic: mlir.Op, ranges: list[int]) -> bool:

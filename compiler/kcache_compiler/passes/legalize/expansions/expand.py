@@ -107,15 +107,15 @@ def _function(op: mlir.Op, name: str, counts: bool) -> str:
     results = [_tensor("", result.type) for result in op.results]
     lines = Lines(zero=Tensor("%zero", "i64", ()) if counts else None)
     kept = mlir.name_of(op) in _AS_THEY_ARE
-    wide = arguments if kept else [lines.convert(one, _wide(one.element)) for one in arguments]
+    wide = arguments if kept else [lines.convert(argument, _wide(argument.element)) for argument in arguments]
     output = _TABLE[mlir.name_of(op)](op, lines, wide)
-    output = [lines.convert(one, result.element) for one, result in zip(output, results, strict=True)]
-    types = ", ".join(one.type for one in output)
+    output = [lines.convert(value, result.element) for value, result in zip(output, results, strict=True)]
+    types = ", ".join(value.type for value in output)
     arguments += [] if lines.zero is None else [lines.zero]
-    given = ", ".join(f"{one.name}: {one.type}" for one in arguments)
-    names = ", ".join(one.name for one in output)
+    parameters = ", ".join(f"{argument.name}: {argument.type}" for argument in arguments)
+    names = ", ".join(value.name for value in output)
     body = "\n".join(lines.lines)
-    return f"func.func private @{name}({given}) -> ({types}) {{\n{body}\nreturn {names} : {types}\n}}"
+    return f"func.func private @{name}({parameters}) -> ({types}) {{\n{body}\nreturn {names} : {types}\n}}"
 
 
 def _wide(element: str) -> str:
@@ -179,8 +179,8 @@ def _lapack(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
 
 
 def _unary_einsum(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
-    (given, *_), result = einsums.terms_of(op)
-    return [einsums.unary(lines, operands[0], given, result)]
+    (letters, *_), result = einsums.terms_of(op)
+    return [einsums.unary(lines, operands[0], letters, result)]
 
 
 def _draw(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:

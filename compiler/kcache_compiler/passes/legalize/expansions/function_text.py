@@ -53,7 +53,10 @@ class Lines:
         self.count += 1
         name = f"%v{self.count}"
         self.lines.append(f"{name}:{len(like)} = {text}")
-        return [Tensor(f"{name}#{position}", one.element, one.shape) for position, one in enumerate(like)]
+        return [
+            Tensor(f"{name}#{position}", template.element, template.shape)
+            for position, template in enumerate(like)
+        ]
 
     def each(self, op: str, *operands: Tensor) -> Tensor:
         """An operation element by element, which keeps the type."""
@@ -199,8 +202,8 @@ class Lines:
             f"stablehlo.dynamic_slice {value.name}, {', '.join(starts)}, "
             f"sizes = [{', '.join(map(str, sizes))}] : ({kinds}) -> {result}"
         )
-        one = self.line(text, value.element, sizes)
-        return self.reshape(one, (*value.shape[:axis], *value.shape[axis + 1 :]))
+        slice_ = self.line(text, value.element, sizes)
+        return self.reshape(slice_, (*value.shape[:axis], *value.shape[axis + 1 :]))
 
     def loop(self, turns: int, start: Tensor, body: Callable[[Lines, Tensor, Tensor], Tensor]) -> Tensor:
         """``body(lines, place, value)`` for every place from 0, each of what the one before gave."""
@@ -219,7 +222,7 @@ class Lines:
         first = self.number("0", "i32")
         inner = Lines(count=self.count + 100)
         position = Tensor("%place", "i32", ())
-        values = [Tensor(f"%carried{at}", one.element, one.shape) for at, one in enumerate(start)]
+        values = [Tensor(f"%carried{at}", operand.element, operand.shape) for at, operand in enumerate(start)]
         test = inner.compare("LT", position, inner.number(str(count), "i32"))
         if while_last:
             test = inner.each("and", test, values[-1])
@@ -228,16 +231,18 @@ class Lines:
         result = body(inner, position, values)
         self.count = inner.count + 1
         name = f"%loop{self.count}"
-        given = ", ".join(f"{one.name} = {was.name}" for one, was in zip(values, start, strict=True))
-        types = ", ".join(["tensor<i32>", *(one.type for one in start)])
+        initial = ", ".join(f"{value.name} = {was.name}" for value, was in zip(values, start, strict=True))
+        types = ", ".join(["tensor<i32>", *(operand.type for operand in start)])
         self.lines += [
-            f"{name}:{len(values) + 1} = stablehlo.while(%place = {first.name}, {given}) : {types}",
+            f"{name}:{len(values) + 1} = stablehlo.while(%place = {first.name}, {initial}) : {types}",
             "cond {",
             *condition,
             f"stablehlo.return {test.name} : tensor<i1>",
             "} do {",
             *inner.lines,
-            f"stablehlo.return {', '.join([following.name, *(one.name for one in result)])} : {types}",
+            f"stablehlo.return {', '.join([following.name, *(value.name for value in result)])} : {types}",
             "}",
         ]
-        return [Tensor(f"{name}#{at + 1}", one.element, one.shape) for at, one in enumerate(start)]
+        return [
+            Tensor(f"{name}#{at + 1}", operand.element, operand.shape) for at, operand in enumerate(start)
+        ]

@@ -76,7 +76,7 @@ def singular(lines: Lines, matrix: Tensor, mode: str) -> list[Tensor]:
     if rows < columns:
         turned = lines.conjugate(lines.transpose(matrix, [0, 2, 1]))
         values, left, right, bad = singular(lines, turned, mode)
-        swapped = [lines.conjugate(lines.transpose(one, [0, 2, 1])) for one in (right, left)]
+        swapped = [lines.conjugate(lines.transpose(factor, [0, 2, 1])) for factor in (right, left)]
         return [values, *swapped, bad]
     scale = _scale(lines, matrix)
     packed, taus = qr(lines, scaled(lines, "divide", matrix, scale, [0]))

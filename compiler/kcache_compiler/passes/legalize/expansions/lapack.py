@@ -27,9 +27,12 @@ Routine = Callable[[Lines, list[Tensor], dict[str, str], list[Tensor]], list[Ten
 def lapack(op: mlir.Op, lines: Lines, operands: list[Tensor], results: list[Tensor]) -> list[Tensor]:
     """The results of a call that ``is_lapack``."""
     routine, axes, _ = _TABLE[_routine(op)]
-    flat = [lines.reshape(one, _flat(one.shape, axes[position])) for position, one in enumerate(operands)]
+    flat = [
+        lines.reshape(operand, _flat(operand.shape, axes[position]))
+        for position, operand in enumerate(operands)
+    ]
     output = routine(lines, flat, _letters(op), results)
-    return [lines.reshape(one, result.shape) for one, result in zip(output, results, strict=True)]
+    return [lines.reshape(value, result.shape) for value, result in zip(output, results, strict=True)]
 
 
 def is_lapack(op: mlir.Op) -> bool:
@@ -54,14 +57,14 @@ def is_lapack(op: mlir.Op) -> bool:
         return False
     if routine == "gehrd" and dict(_END.findall(_settings(op))) != {"low": "1", "high": str(size)}:
         return False
-    given = _letters(op)
-    return all(given.get(name, " ") in allowed for name, allowed in letters.items())
+    actual = _letters(op)
+    return all(actual.get(name, " ") in allowed for name, allowed in letters.items())
 
 
 def _is_tridiagonal(kinds: list[mlir.Type]) -> bool:
     """Whether three diagonals are of one shape, of which the sums have as many rows."""
     *diagonals, expected = (mlir.sizes_of(kind) for kind in kinds)
-    return all(one == expected[:-1] for one in diagonals)
+    return all(diagonal == expected[:-1] for diagonal in diagonals)
 
 
 def is_open_routine(op: mlir.Op) -> bool:
@@ -94,43 +97,43 @@ def _flat(shape: tuple[int, ...], axes: int) -> tuple[int, ...]:
     return (math.prod(shape[:position]), *shape[position:])
 
 
-def _potrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+def _potrf(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
     """The factor, and the first pivot (from 1) that is not above 0. The other triangle stays."""
     lower = how["uplo"] == "L"
-    factor = triangles.cholesky(lines, given[0], lower)
+    factor = triangles.cholesky(lines, operands[0], lower)
     rows, columns = (lines.iota("i32", factor.shape, axis) for axis in (1, 2))
-    factor = lines.choose(lines.compare("GE" if lower else "LE", rows, columns), factor, given[0])
+    factor = lines.choose(lines.compare("GE" if lower else "LE", rows, columns), factor, operands[0])
     diagonal = rotations.diagonal(lines, factor)
     above = lines.compare("GT", diagonal, lines.zeros(diagonal.element, diagonal.shape))
     return [factor, factors.first_of(lines, lines.each("not", above))]
 
 
-def _trsm(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+def _trsm(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
     turn = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[how["trans_x"]]
     left, lower, unit = how["side"] == "L", how["uplo"] == "L", how["diag"] == "U"
-    return [triangles.triangular_solve(lines, given[0], given[1], left, lower, unit, turn)]
+    return [triangles.triangular_solve(lines, operands[0], operands[1], left, lower, unit, turn)]
 
 
-def _getrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    return factors.lu(lines, given[0])
+def _getrf(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return factors.lu(lines, operands[0])
 
 
-def _geqrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    return factors.qr(lines, given[0])
+def _geqrf(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return factors.qr(lines, operands[0])
 
 
-def _orgqr(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    return [factors.orthogonal(lines, given[0], given[1], results[0].shape[-1])]
+def _orgqr(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return [factors.orthogonal(lines, operands[0], operands[1], results[0].shape[-1])]
 
 
-def _gehrd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+def _gehrd(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
     """Never fails."""
-    return [*factors.hessenberg(lines, given[0]), lines.number("0", "i32", given[0].shape[:1])]
+    return [*factors.hessenberg(lines, operands[0]), lines.number("0", "i32", operands[0].shape[:1])]
 
 
-def _sytrd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+def _sytrd(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
     """The Hessenberg form of a Hermitian matrix, whose other triangle stays. Never fails."""
-    (matrix,) = given
+    (matrix,) = operands
     size = matrix.shape[-1]
     packed, taus = factors.hessenberg(lines, rotations.hermitian(lines, matrix, True))
     rows, columns = (lines.iota("i32", matrix.shape, axis) for axis in (1, 2))
@@ -139,25 +142,27 @@ def _sytrd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list
     return [whole, rotations.diagonal(lines, packed), under, taus, lines.number("0", "i32", matrix.shape[:1])]
 
 
-def _syevd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    return rotations.eigen(lines, given[0], how["uplo"] == "L")
+def _syevd(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return rotations.eigen(lines, operands[0], how["uplo"] == "L")
 
 
-def _gesdd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+def _gesdd(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
     """The operand comes back as it was: LAPACK leaves nothing of use there."""
-    values, left, right, bad = rotations.singular(lines, given[0], "S" if how["mode"] == "N" else how["mode"])
+    values, left, right, bad = rotations.singular(
+        lines, operands[0], "S" if how["mode"] == "N" else how["mode"]
+    )
     if how["mode"] == "N":
-        left, right = (lines.zeros(one.element, one.shape) for one in results[2:4])
-    return [given[0], values, left, right, bad]
+        left, right = (lines.zeros(result.element, result.shape) for result in results[2:4])
+    return [operands[0], values, left, right, bad]
 
 
-def _gtsv(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    under, middle, over, expected = given
+def _gtsv(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    under, middle, over, expected = operands
     return bands.tridiagonal_solve(lines, under, middle, over, expected)
 
 
-def _laswp(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    return [factors.exchanged(lines, given[0], given[1])]
+def _laswp(lines: Lines, operands: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return [factors.exchanged(lines, operands[0], operands[1])]
 
 
 #: Routine -> its definition, the axes of each operand that are not batch, the letters that it takes.

@@ -61,7 +61,7 @@ def _normal(lines: Lines, mean: Tensor, deviation: Tensor, shape: Shape, state: 
     kind = between.type
     inverse = lines.line(f"chlo.erf_inv {between.name} : {kind} -> {kind}", element, shape)
     root = lines.number(f"{2.0**0.5:.17e}", element, shape)
-    wide = [lines.broadcast(lines.convert(one, element), shape, []) for one in (mean, deviation)]
+    wide = [lines.broadcast(lines.convert(parameter, element), shape, []) for parameter in (mean, deviation)]
     result = lines.each("multiply", lines.each("multiply", inverse, root), wide[1])
     return lines.convert(lines.each("add", result, wide[0]), mean.element)
 
@@ -72,10 +72,10 @@ def _uniform_floats(lines: Lines, low: Tensor, high: Tensor, shape: Shape, state
     scale = lines.number(f"{2.0**-digits:.17e}", element, shape)
     part = lines.each("multiply", _digits(lines, digits, width, element, shape, state), scale)
     rest = lines.each("subtract", lines.number("1.0", element, shape), part)
-    first, last = (lines.broadcast(lines.convert(one, element), shape, []) for one in (low, high))
+    first, last = (lines.broadcast(lines.convert(bound, element), shape, []) for bound in (low, high))
     result = lines.each("add", lines.each("multiply", first, rest), lines.each("multiply", last, part))
     result = lines.convert(result, low.element)
-    first, last = (lines.broadcast(one, shape, []) for one in (low, high))
+    first, last = (lines.broadcast(bound, shape, []) for bound in (low, high))
     # What is rounded may reach the upper bound, or fall below the lower one.
     result = lines.each("maximum", result, first)
     return lines.choose(lines.compare("GE", result, last), first, result)

@@ -17,18 +17,18 @@ def tridiagonal_solve(
     size = middle.shape[1]
     start = [lines.zeros(middle.element, middle.shape), middle, over, expected]
     first = lines.number("0", "i32")
-    rest = [lines.row(one, 1, first) for one in (middle, over, expected)]
+    rest = [lines.row(vector, 1, first) for vector in (middle, over, expected)]
 
     def row(inner: Lines, position: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """The pivot of the row is the larger one of what is left of it and of the row behind."""
         kept, left = carried[:4], carried[4:]
         behind = inner.each("add", position, inner.number("1", "i32"))
-        below, *other = [inner.row(one, 1, behind) for one in (under, middle, over, expected)]
+        below, *other = [inner.row(vector, 1, behind) for vector in (under, middle, over, expected)]
         last = inner.compare("EQ", behind, inner.number(str(size - 1), "i32"))
         nothing = inner.zeros(below.element, below.shape)
         other[1] = inner.choose(inner.broadcast(last, below.shape, []), nothing, other[1])
         result, left = _eliminated(inner, below, left, other)
-        return [*(_put(inner, one, new, position) for one, new in zip(kept, result, strict=True)), *left]
+        return [*(_put(inner, value, new, position) for value, new in zip(kept, result, strict=True)), *left]
 
     turned = lines.turns(size - 1, [*start, *rest], row)
     kept, left = turned[:4], turned[4:]

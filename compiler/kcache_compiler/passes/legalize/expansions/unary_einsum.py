@@ -12,17 +12,17 @@ from kcache_compiler.passes.legalize.expansions.function_text import Lines, Tens
 def terms_of(op: mlir.Op) -> tuple[list[str], str]:
     """The letters of each operand, and of the result."""
     config = mlir.string_of(op.attributes["einsum_config"]).replace(" ", "")
-    given, _, result = config.partition("->")
-    terms = given.split(",")
+    operands, _, result = config.partition("->")
+    terms = operands.split(",")
     if not all(letter.isascii() and letter.isalpha() for letter in "".join([*terms, result])):
         raise UnsupportedOp(mlir.name_of(op), f'the form "{config}"', mlir.location_of(op))
     return terms, result
 
 
-def unary(lines: Lines, value: Tensor, given: str, result: str) -> Tensor:
+def unary(lines: Lines, value: Tensor, term: str, result: str) -> Tensor:
     """``value`` with the axes ``given`` as one with the axes ``result``."""
-    letters = list(given)
-    for letter in dict.fromkeys(given):
+    letters = list(term)
+    for letter in dict.fromkeys(term):
         while letters.count(letter) > 1:
             first = letters.index(letter)
             second = letters.index(letter, first + 1)
@@ -67,12 +67,12 @@ def split_einsum(op: mlir.Op) -> None:
         return
     simple: list[str] = []
     for position, (term, other) in enumerate(zip(terms, terms[::-1], strict=True)):
-        kept = "".join(one for one in dict.fromkeys(term) if one in other or one in result)
+        kept = "".join(letter for letter in dict.fromkeys(term) if letter in other or letter in result)
         simple.append(kept)
         if kept != term:
             operand = op.operands[position]
             sizes = dict(zip(term, mlir.sizes_of(operand.type), strict=True))
-            dims = "".join(f"{'?' if sizes[one] is None else sizes[one]}x" for one in kept)
+            dims = "".join(f"{'?' if sizes[letter] is None else sizes[letter]}x" for letter in kept)
             kind = mlir.type_of(f"tensor<{dims}{mlir.element_type(operand.type)}>")
             config = mlir.attribute(f'"{term}->{kept}"')
             with mlir.before(op):

@@ -59,9 +59,9 @@ def _require_part(op: mlir.Op, number: int, unknown: bool) -> None:
 
 def _require_pads(op: mlir.Op) -> None:
     """Paddings are stated, and not below 0."""
-    given = [mlir.constant_int(operand) for operand in list(op.operands)[1:]]
+    dynamic = [mlir.constant_int(operand) for operand in list(op.operands)[1:]]
     stated = [number for kind in ("low", "high") for number in mlir.integers(op.attributes[f"static_{kind}"])]
-    numbers = [*given, *(one for one in stated if one != _GIVEN)]
+    numbers = [*dynamic, *(number for number in stated if number != _GIVEN)]
     if any(number is None or number < 0 for number in numbers):
         reason = "a padding that is computed or below 0: state it, and cut by tensor.extract_slice"
         raise UnsupportedOp("tensor.pad", reason, mlir.location_of(op))
@@ -69,10 +69,10 @@ def _require_pads(op: mlir.Op) -> None:
 
 def _clamp_slice(op: mlir.Op, number: int, ranges: Ranges) -> None:
     """Offsets that are given stand behind the tensor, sizes behind them, strides behind these."""
-    given = iter(range(number + 1, len(op.operands)))
+    dynamic = iter(range(number + 1, len(op.operands)))
     offsets, sizes, strides = (
         [
-            (next(given) if number == _GIVEN else None, number)
+            (next(dynamic) if number == _GIVEN else None, number)
             for number in mlir.integers(op.attributes[f"static_{kind}"])
         ]
         for kind in ("offsets", "sizes", "strides")

@@ -60,11 +60,11 @@ def _integers(op: mlir.Op, name: str, default: list[int]) -> list[int]:
 def _padded(op: mlir.Op, spatial: list[int], base: list[int]) -> mlir.Value:
     """The image with zeros around and between its elements."""
     source = op.operands[0]
-    given = mlir.integer_pairs(op, "padding") or [(0, 0)] * len(spatial)
+    pads = mlir.integer_pairs(op, "padding") or [(0, 0)] * len(spatial)
     sizes = mlir.sizes_of(source.type)
     low, high, interior = ([0] * len(sizes) for _ in range(3))
     shape: list[int] = [size or 0 for size in sizes]
-    for axis, (before, after), step in zip(spatial, given, base, strict=True):
+    for axis, (before, after), step in zip(spatial, pads, base, strict=True):
         low[axis], high[axis], interior[axis] = before, after, step - 1
         shape[axis] = before + after + (shape[axis] - 1) * step + 1
     if not any([*low, *high, *interior]):
@@ -148,14 +148,16 @@ def _sum(
     wide = mlir.element_type(kind)
 
     def add_product(scalars: list[mlir.Value]) -> list[mlir.Value]:
-        factors = [one if one.type == wide else arith.extf(wide, one) for one in scalars[:2]]
+        factors = [scalar if scalar.type == wide else arith.extf(wide, scalar) for scalar in scalars[:2]]
         return [arith.addf(scalars[2], arith.mulf(*factors))]
 
     empty = mlir.empty_tensor(_tensor(shape, wide))
     rank = len(shape)
     start = identity(rank).partition("->")[0] + "-> ()"
     zero = mlir.float_constant(0, wide)
-    filled = build_generic([zero], [empty], [start, identity(rank)], ["parallel"] * rank, lambda one: one[:1])
+    filled = build_generic(
+        [zero], [empty], [start, identity(rank)], ["parallel"] * rank, lambda scalars: scalars[:1]
+    )
     texts = [f"({dims}) -> ({', '.join(results)})" for results in maps]
     summed = build_generic(list(operands), list(filled.results), texts, loops, add_product)
     return mlir.value("stablehlo.reshape", [summed.results[0]], kind)
@@ -167,4 +169,4 @@ def _map(
     """Results of a map by axis: the one that is alone, the two of the split one (both ``named``), places."""
     at: dict[int, list[str]] = {single: [named[0]], grouped: [named[1], named[2]]}
     at |= {axis: [walk] for axis, walk in zip(spatial, walked, strict=True)}
-    return [one for axis in sorted(at) for one in at[axis]]
+    return [value for axis in sorted(at) for value in at[axis]]

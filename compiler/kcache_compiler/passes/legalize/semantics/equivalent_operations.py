@@ -42,8 +42,8 @@ def _numbers(op: mlir.Op, value: mlir.Value) -> list[int]:
 def state_product(op: mlir.Op) -> None:
     """An ``einsum`` each of whose letters is shared, summed over both, or free, is a product of tensors."""
     config = mlir.string_of(op.attributes["einsum_config"]).replace(" ", "")
-    given, _, result = config.partition("->")
-    left, _, right = given.partition(",")
+    operands, _, result = config.partition("->")
+    left, _, right = operands.partition(",")
     letters = [*left, *right, *result]
     plain = all(letter.isascii() and letter.isalpha() for letter in letters)
     once = all(len(set(part)) == len(part) for part in (left, right, result))
@@ -52,7 +52,7 @@ def state_product(op: mlir.Op) -> None:
         raise UnsupportedOp(mlir.name_of(op), f'the form "{config}"', mlir.location_of(op))
     batch = [letter for letter in left if letter in right and letter in result]
     summed = [letter for letter in left if letter in right and letter not in result]
-    output = [*batch, *(one for one in left + right if one not in batch and one not in summed)]
+    output = [*batch, *(letter for letter in left + right if letter not in batch and letter not in summed)]
     numbers = ", ".join(
         f"{side}_{role}_dimensions = [{', '.join(str(axes.index(letter)) for letter in chosen)}]"
         for role, chosen in (("batching", batch), ("contracting", summed))
@@ -63,7 +63,7 @@ def state_product(op: mlir.Op) -> None:
         attributes["precision_config"] = op.attributes["precision_config"]
     kind = op.results[0].type
     sizes = mlir.sizes_of(kind)
-    shape = "".join(f"{'?' if (size := sizes[result.index(one)]) is None else size}x" for one in output)
+    shape = "".join(f"{'?' if (size := sizes[result.index(letter)]) is None else size}x" for letter in output)
     product_type = mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>")
     with mlir.before(op):
         value = mlir.create("stablehlo.dot_general", list(op.operands), [product_type], attributes).results[0]

@@ -28,7 +28,7 @@ def larger_or_smaller(op: mlir.Op) -> None:
     with mlir.before(op):
         first, second = op.operands
         real, imaginary = (
-            [mlir.value(f"stablehlo.{which}", [one], part) for one in (first, second)]
+            [mlir.value(f"stablehlo.{which}", [half], part) for half in (first, second)]
             for which in ("real", "imag")
         )
         equal, outer, inner = (
@@ -53,9 +53,9 @@ def integer_power(op: mlir.Op) -> None:
     if name not in _INTEGERS:
         return
     if not mlir.computes_scalars(op):
-        one = element(kind)
+        unit = element(kind)
         write = _Writer(
-            lambda number: mlir.constant(number, str(one)),
+            lambda number: mlir.constant(number, str(unit)),
             lambda call, pair: (arith.muli if call == "multiply" else arith.andi)(*pair),
             lambda way, pair: arith.cmpi(_CMPI[way], *pair),
             arith.select,

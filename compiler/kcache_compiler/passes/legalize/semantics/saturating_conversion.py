@@ -17,8 +17,8 @@ def saturate_scalar(op: mlir.Op, expected: str) -> None:
         return mlir.value("stablehlo.constant", (), type, value=mlir.attribute(f"dense<{text}> : {type}"))
 
     def compared(direction: str, bound: mlir.Value) -> mlir.Value:
-        given = mlir.attribute(f"#stablehlo<comparison_direction {direction}>")
-        return mlir.value("stablehlo.compare", [scalar, bound], boolean, comparison_direction=given)
+        attribute = mlir.attribute(f"#stablehlo<comparison_direction {direction}>")
+        return mlir.value("stablehlo.compare", [scalar, bound], boolean, comparison_direction=attribute)
 
     def chosen(when: mlir.Value, value: mlir.Value, other: mlir.Value) -> mlir.Value:
         return mlir.value("stablehlo.select", [when, value, other], other.type)

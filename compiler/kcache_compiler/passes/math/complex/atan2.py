@@ -97,7 +97,7 @@ def _sign(z: Number, a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
     """A number with the sign of a b + c d, which is 0 where that is."""
     if z.single:
         return a * b + c * d
-    (a, i), (b, j), (c, k), (d, m) = (_mantissa(one) for one in (a, b, c, d))
+    (a, i), (b, j), (c, k), (d, m) = (_mantissa(part) for part in (a, b, c, d))
     lead = i + j - k - m
     # Beyond so many places the smaller product does not count.
     lead = select(lead > 200, lead.like(200), select(lead < -200, lead.like(-200), lead))

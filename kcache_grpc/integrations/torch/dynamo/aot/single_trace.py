@@ -144,8 +144,8 @@ def _may_write(node: Any) -> bool:
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     if name in _STATISTICS:
         position, keyword = _STATISTICS[name]
-        given = node.args[position] if len(node.args) > position else node.kwargs.get(keyword)
-        return given is not False
+        flag = node.args[position] if len(node.args) > position else node.kwargs.get(keyword)
+        return flag is not False
     if node.kwargs.get("inplace") or node.kwargs.get("out") is not None or node.target in _UPDATES:
         return True
     return name.endswith("_") and not name.endswith("__")

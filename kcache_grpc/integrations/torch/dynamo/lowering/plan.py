@@ -262,14 +262,14 @@ class _Writer:
 def _row_major(layouts: Sequence[LayoutLike]) -> Callable[[Sequence[Any]], list[Any]]:
     """A function that makes tensors of these layouts row-major, and detaches them."""
 
-    def made(tensors: Sequence[Any]) -> list[Any]:
+    def convert(tensors: Sequence[Any]) -> list[Any]:
         pairs = zip(tensors, layouts, strict=True)
         return [
             (tensor.permute(layout.order) if isinstance(layout, Layout) else tensor).detach().contiguous()
             for tensor, layout in pairs
         ]
 
-    return made
+    return convert
 
 
 def _failed(kernel: Any, error: Exception) -> None:

@@ -33,15 +33,15 @@ class Body:
 
     def chain(self, values: Sequence[str], element: str) -> str:
         """A value of some of ``values`` and a constant, of their shape."""
-        found = self.d.one(values)
+        result = self.d.one(values)
         for _ in range(self.d.int(1, 3)):
             number = np.asarray(self.d.int(1, 3)).astype(dtype_of(element))
             other = self.d.one([*values, self.constant(number)])
             op = self.d.one(_STEPS)
             if op in ("Max", "Min") and (self.d.opset < 12 or element == "uint8"):
                 op = "Add"
-            found = self.emit(op, found, other)
-        return self.emit("Identity", found)
+            result = self.emit(op, result, other)
+        return self.emit("Identity", result)
 
     def graph(self, inputs: list[tuple[str, str, Dims]], outputs: list[tuple[str, str]]) -> onnx.GraphProto:
         """With names, types and shapes of what comes in, and names and types of what comes out."""

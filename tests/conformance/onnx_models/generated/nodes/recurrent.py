@@ -22,23 +22,23 @@ def recurrent(d: Draw) -> None:
     d.tensor((batch, length, inner) if layout else (length, batch, inner), "T", -1, 1)
     d.tensor((both, gates * hidden, inner), "T", -1, 1)
     d.tensor((both, gates * hidden, hidden), "T", -1, 1)
-    given = d.int(0, 4)
-    if given >= 1 and d.coin(0.8):
+    count = d.int(0, 4)
+    if count >= 1 and d.coin(0.8):
         d.tensor((both, 2 * gates * hidden), "T", -1, 1)
-    elif given >= 1:
+    elif count >= 1:
         d.skip()
-    if given >= 2 and d.coin(0.3):
+    if count >= 2 and d.coin(0.3):
         lengths = [d.int(1, length) if d.coin(0.2) else length for _ in range(batch)]
         d.add(np.asarray(lengths, np.int32), True)
-    elif given >= 2:
+    elif count >= 2:
         d.skip()
     states = (batch, both, hidden) if layout else (both, batch, hidden)
     for index in range(2 if d.op == "LSTM" else 1):
-        if given >= 3 and d.coin(0.8):
+        if count >= 3 and d.coin(0.8):
             d.tensor(states, "T", -1, 1)
-        elif (given >= 3 and index == 0) or given >= 4:
+        elif (count >= 3 and index == 0) or count >= 4:
             d.skip()
-    if d.op == "LSTM" and given == 4 and len(d.inputs) == 7:
+    if d.op == "LSTM" and count == 4 and len(d.inputs) == 7:
         d.tensor((both, 3 * hidden), "T", -1, 1)
     d.attributes = {"hidden_size": hidden, "direction": direction}
     _rare(d, both, layout)

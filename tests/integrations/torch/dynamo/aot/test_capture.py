@@ -99,9 +99,9 @@ def test_first_call_with_a_subclass(captures: bool, monkeypatch: pytest.MonkeyPa
         torch.manual_seed(seed)
         x, y = torch.randn(4, 3), torch.randn(4, 3)
         ours, theirs = (each(x.clone().as_subclass(Named), y) for each in (run, function))
-        for one, other in zip(ours, theirs, strict=True):
-            assert type(one) is type(other) is Named
-            torch.testing.assert_close(one.as_subclass(Tensor), other.as_subclass(Tensor))
+        for actual, other in zip(ours, theirs, strict=True):
+            assert type(actual) is type(other) is Named
+            torch.testing.assert_close(actual.as_subclass(Tensor), other.as_subclass(Tensor))
 
 
 def test_errors_of_compilers_propagate() -> None:

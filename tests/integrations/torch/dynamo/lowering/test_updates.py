@@ -138,7 +138,7 @@ def graph_of(function: Callable[..., Any]) -> Any:
     return graphs[0]
 
 
-def one(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
+def one_position(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
     cache.index_copy_(1, position[:1], new[:, :1].sin() + 1)
     other[:, position[1:]] = new[:, 1:].cos()
     return (cache @ other.transpose(1, 2)).softmax(-1)
@@ -170,7 +170,7 @@ def one_broadcast(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -
     return cache.exp() + other.exp()
 
 
-ONE = [one, one_from_the_end, one_then_another, one_of_the_old, one_broadcast]
+ONE = [one_position, one_from_the_end, one_then_another, one_of_the_old, one_broadcast]
 
 
 @pytest.mark.sampled(3)
@@ -179,7 +179,7 @@ def test_updates_of_one_element_equal_those_of_eager_mode(address: str, function
     check(function, inputs, address, backward=False)
 
 
-@pytest.mark.parametrize("function", [one, one_from_the_end], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [one_position, one_from_the_end], ids=lambda function: function.__name__)
 def test_readers_of_one_new_element_select_it(function: Callable[..., Any]) -> None:
     graph = graph_of(function)
     write_elements_in_place(graph)
@@ -199,6 +199,6 @@ def test_several_elements_are_not_selected() -> None:
 
 def test_an_index_out_of_range_raises(address: str) -> None:
     cache, other, _, new = inputs()
-    compiled = torch.compile(one, backend="kcache", options={"address": address})
+    compiled = torch.compile(one_position, backend="kcache", options={"address": address})
     with pytest.raises((IndexError, RuntimeError), match="out of"):
         compiled(cache, other, torch.tensor([8, 1]), new)

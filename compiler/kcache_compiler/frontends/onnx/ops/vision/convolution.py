@@ -71,10 +71,10 @@ def _pads(n: OnnxNode, dims: Dims, kernel: Sequence[int], strides: Sequence[int]
             small, large = total // 2, total - total // 2
             pads.append((small, large) if auto == "SAME_UPPER" else (large, small))
         return pads
-    given = n.ints("pads", [0] * (2 * spatial))
-    if len(given) != 2 * spatial:
-        n.invalid(f"pads = {given} does not fit {spatial} spatial dims")
-    return list(zip(given[:spatial], given[spatial:], strict=True))
+    values = n.ints("pads", [0] * (2 * spatial))
+    if len(values) != 2 * spatial:
+        n.invalid(f"pads = {values} does not fit {spatial} spatial dims")
+    return list(zip(values[:spatial], values[spatial:], strict=True))
 
 
 def _convolve(
