@@ -29,7 +29,9 @@ _RIVALS = ("eager", "inductor", "sdpa", "triton")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; 1 if a result is not right, 2 if the file has no run on a GPU."""
+    """Run the command line; 1 if a result is not right or the sanitizer found something, 2 if the file has no
+    run on a GPU.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit report", description=__doc__)
     parser.add_argument("json", type=Path, nargs="?")
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -37,12 +39,17 @@ def main(arguments: Sequence[str]) -> int:
     if options.json is None:
         options.page.write_text(page(None))
         return 0
-    run = Run.last(options.json)
+    try:
+        run = Run.last(options.json)
+        text = page(run)
+    except (OSError, LookupError, TypeError, AttributeError) as error:
+        print(f"{options.json} is no file of results: {error!r}", file=sys.stderr)
+        return 2
     if run is None:
         print(f"{options.json} has no run on a GPU", file=sys.stderr)
         return 2
-    options.page.write_text(page(run))
-    return int(set(run.counts()) != {"right"})
+    options.page.write_text(text)
+    return int(not run.right())
 
 
 class Run:
@@ -79,6 +86,11 @@ class Run:
     def counts(self) -> Counter[str]:
         """Cases by status."""
         return Counter(result["status"] for result in self.results.values())
+
+    def right(self) -> bool:
+        """Whether all results are right, and the sanitizer found nothing."""
+        statuses = {said["status"] for said in self.sanitizer.values()}
+        return set(self.counts()) <= {"right"} and statuses <= {"clean"}
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """Results in the order of the run."""

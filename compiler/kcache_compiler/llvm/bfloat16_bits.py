@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 
-#: Instructions that only move values; a text with other uses of bf16 is not changed.
+#: Instructions that only move values, and constants; a text with other uses of bf16 is not changed.
 _MOVES = re.compile(
     r"\s*(?:%\S+ = )?"
     r"(?:load|store|bitcast|phi|select|getelementptr|alloca|insertelement|extractelement|shufflevector)\b"
+    r"|@\S+ = (?:\w+ )*constant\b"
 )
 _CONSTANT = re.compile(r"\b0xR([0-9A-Fa-f]{4})\b")
 

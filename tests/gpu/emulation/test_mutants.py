@@ -10,6 +10,7 @@ import pytest
 from tests.gpu.harness.emulate import ORDERS, EmulationError
 from tests.gpu.harness.reference import (
     COLUMN_SUMS,
+    LOCAL_ROWS,
     MATMUL,
     SOFTMAX,
     TRANSPOSE,
@@ -174,6 +175,31 @@ MUTANTS = (
         "@rows, i64 0, i64 %warp, i64 0",
         "@rows, i64 0, i64 0, i64 0",
         "race|uni",
+    ),
+    Mutant(
+        "one element more",
+        LOCAL_ROWS,
+        "sub i64 3, %i",
+        "sub i64 4, %i",
+        "out of bounds: write of 4 bytes in no",
+    ),
+    Mutant("an element less", LOCAL_ROWS, "%next, 4", "%next, 3", "read of uninitialized local memory"),
+    Mutant(
+        "a vector at any place",
+        LOCAL_ROWS,
+        "%row = load <4 x float>, ptr %array, align 16",
+        "%second = getelementptr float, ptr %array, i64 1\n"
+        "  %pair = load <2 x float>, ptr %second, align 8\n"
+        "  %row = shufflevector <2 x float> %pair, <2 x float> %pair, <4 x i32> <i32 0, i32 1, i32 2, i32 3>",
+        "misaligned: read of 8 bytes of a local array",
+    ),
+    Mutant(
+        "dynamic memory is aligned to 16 bytes",
+        MATMUL,
+        "  %to = getelementptr i8, ptr addrspace(3) @stages",
+        "  %early = load <8 x float>, ptr addrspace(3) @stages, align 32\n"
+        "  %to = getelementptr i8, ptr addrspace(3) @stages",
+        "misaligned: read of 32 bytes at byte 0 of dynamic shared memory, 32 are needed",
     ),
 )
 _PLAIN_SUM = """%was = load float, ptr %to, align 4

@@ -147,4 +147,13 @@ WARP_ROWS = Reference(
     _normal((8, 32)),
     lambda x: np.roll(x, -1, 1) + x[:, :1],
 )
-REFERENCES = (VECTOR_ADD, SOFTMAX, TRANSPOSE, MATMUL, COLUMN_SUMS, WARP_ROWS)
+LOCAL_ROWS = Reference(
+    "local_rows",
+    (Symbol("m", 0, 0),),
+    (TensorType("f32", (64, 4)),),
+    TensorType("f32", (64, 4)),
+    (("local_rows", ("1", "1", "1"), (64, 1, 1), "0", ("buffer:0", "buffer:1")),),
+    _normal((64, 4)),
+    lambda x: x[:, ::-1],
+)
+REFERENCES = (VECTOR_ADD, SOFTMAX, TRANSPOSE, MATMUL, COLUMN_SUMS, WARP_ROWS, LOCAL_ROWS)

@@ -2,8 +2,8 @@
 
 Address spaces go away, shared memory becomes globals of the emulator, ``llvm.nvvm.*``
 become calls of its C functions, and before every load, store and atomic stands a call of ``emu_access`` with
-the size and alignment of that instruction. Each such place has a number; ``Translated.sites`` says which line
-it was.
+the size and alignment of that instruction, after every local array one of ``emu_local``. Each such place has a
+number; ``Translated.sites`` says which line it was.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from tests.gpu.harness.ir_text import closing, last_type, operand_at, split, typ
 
 DYNAMIC_ROOM = 232448
 _GAP = 1024
+#: Shared memory begins at an odd multiple of its own alignment, where that is less.
+_MOST_ALIGNED = 128
 _READ, _WRITE, _ATOMIC, _INVARIANT = 1, 2, 4, 8
 _CONSTANT_KIND, _SHARED_KIND = 1, 4
 
@@ -25,6 +27,7 @@ _RESULT = re.compile(rf"^\s+(?:(%{_NAME}) = )?(.*)$")
 _INTRINSIC = re.compile(r"@(llvm\.nvvm\.[\w.]+)\(")
 _DECLARE = re.compile(r"^declare (.*) @(llvm\.nvvm\.[\w.]+)\((.*)\)")
 _MEMORY = re.compile(r"call void @llvm\.(memcpy|memmove|memset)\S*\((.*)\)")
+_LOCAL = re.compile(r"alloca (.*?)(?:, i(?:32|64) (\d+))?, align ")
 _ALIGN = re.compile(r", align (\d+)")
 _ARGUMENT_FACTS = re.compile(r"\b(?:noalias|readonly|readnone|writeonly|nocapture|captures\(none\))(?= )")
 _CONTROL_KIND = re.compile(r"\b(?:ptx_kernel|ptx_device) ")
@@ -52,7 +55,7 @@ class _Translation:
         self.heads: list[str] = []
         self.lines: list[str] = []
         self.globals: list[tuple[str, str, int, int]] = []
-        self.static = 0
+        self.static = self.dynamic = 0
         self.kernels: list[tuple[str, list[str]]] = []
         #: Pointers that come from a ``noalias readonly`` argument: NVPTX reads through them by ld.global.nc.
         self.invariant: set[str] = set()
@@ -121,11 +124,14 @@ class _Translation:
                 raise ValueError(f"a global that is neither shared nor constant: {line}")
             self.lines.append(line)
             self.globals.append((name, name, size, _CONSTANT_KIND))
-        elif size == 0:
+            return
+        stated = _ALIGN.search(rest)
+        offset = int(stated[1] if stated else align) % _MOST_ALIGNED
+        if size == 0:
+            self.dynamic = max(self.dynamic, offset)
             self.lines.append(f"{name} = internal alias {rest[:end]}, ptr @emu_dynamic")
         else:
-            stated = _ALIGN.search(rest)
-            self.static = -(-self.static // 128) * 128 + int(stated[1] if stated else align) % 128
+            self.static = -(-self.static // _MOST_ALIGNED) * _MOST_ALIGNED + offset
             place = f"getelementptr (i8, ptr @emu_static, i64 {self.static})"
             self.lines.append(f"{name} = internal alias {rest[:end]}, ptr {place}")
             self.globals.append((name, name, size, _SHARED_KIND))
@@ -152,6 +158,11 @@ class _Translation:
         name, text = (result[1], result[2]) if result else (None, line)
         if name and re.match(r"(?:getelementptr|bitcast) ", text):
             self._follow(name, text)
+        if local := _LOCAL.match(text):
+            self.lines.append(line)
+            size = type_at(local[1])[1] * int(local[2] or 1)
+            self.lines.append(f"  call void @emu_local(ptr {name}, i64 {size})")
+            return
         copied = _MEMORY.search(line)
         access = None if copied else _access(text)
         if access:
@@ -201,6 +212,10 @@ class _Translation:
 
     def _tables(self) -> list[str]:
         lines = [f"@emu_static = internal global [{self.static + _GAP} x i8] zeroinitializer, align 128"]
+        room = f"[{DYNAMIC_ROOM + _MOST_ALIGNED} x i8]"
+        lines.append(f"@emu_room = internal global {room} zeroinitializer, align 128")
+        place = f"getelementptr (i8, ptr @emu_room, i64 {self.dynamic})"
+        lines.append(f"@emu_dynamic = alias [{DYNAMIC_ROOM} x i8], ptr {place}")
         entries, places = list[str](), list[str]()
         for i, (name, types) in enumerate(self.kernels):
             lines += _thunk(i, name, types) + _text(f"entry{i}", name)
@@ -215,9 +230,9 @@ class _Translation:
 
 _PLACE = "{ ptr, ptr, i64, i32 }"
 _RUNTIME = f"""
-@emu_dynamic = global [{DYNAMIC_ROOM} x i8] zeroinitializer, align 128
 @emu_dynamic_room = constant i64 {DYNAMIC_ROOM}
 declare void @emu_access(ptr, i64, i32, i32, i32)
+declare void @emu_local(ptr, i64)
 declare void @emu_memcpy(i32, ptr, ptr, i64)
 declare void @emu_memset(i32, ptr, i8, i64)
 """

@@ -92,13 +92,18 @@ class Pack:
         try:
             content = (folder / INDEX).read_bytes()
             self.index: dict[str, Any] = json.loads(content)
-        except (OSError, ValueError) as error:
-            raise IntegrityError(f"{folder} is no pack: {error}") from error
-        if self.index.get("format") != FORMAT:
-            raise IntegrityError(f"{folder} has format {self.index.get('format')}, this kit reads {FORMAT}")
+            if self.index["format"] != FORMAT:
+                raise IntegrityError(f"{folder} has format {self.index['format']}, this kit reads {FORMAT}")
+            self.cases: dict[str, dict[str, Any]] = {case["name"]: case for case in self.index["cases"]}
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise IntegrityError(f"{folder} is no pack, or {INDEX} is damaged: {error!r}") from error
         self.digest = digest(content)
-        self.cases: dict[str, dict[str, Any]] = {case["name"]: case for case in self.index["cases"]}
         self._number, self._blob = -1, b""
+
+    def check(self) -> None:
+        """Raises ``IntegrityError`` unless all blobs are those of the index."""
+        for number in range(len(self.index["blobs"])):
+            self._compressed(number)
 
     def record(self, name: str) -> Record:
         """The record of a case. Raises ``IntegrityError`` for bytes that are not those of the index.
@@ -107,19 +112,21 @@ class Pack:
         """
         case = self.cases[name]
         if case["blob"] != self._number:
-            self._number, self._blob = case["blob"], self._read(case["blob"])
+            self._number, self._blob = case["blob"], lzma.decompress(self._compressed(case["blob"]))
         offset, size = case["place"]
         return Record(self._blob[offset : offset + size])
 
-    def _read(self, number: int) -> bytes:
+    def _compressed(self, number: int) -> bytes:
         blob = self.index["blobs"][number]
-        with (self.folder / BUNDLE).open("rb") as file:
-            file.seek(blob["offset"])
-            entry = file.read(blob["size"])
-        content = _entry_content(entry)
+        try:
+            with (self.folder / BUNDLE).open("rb") as file:
+                file.seek(blob["offset"])
+                content = _entry_content(file.read(blob["size"]))
+        except (OSError, LookupError, struct.error, IntegrityError) as error:
+            raise IntegrityError(f"{self.folder / BUNDLE} is damaged: {error}") from error
         if digest(content) != blob["sha256"]:
-            raise IntegrityError(f"blob {number} of {self.folder / BUNDLE} is damaged")
-        return lzma.decompress(content)
+            raise IntegrityError(f"{self.folder / BUNDLE} is damaged: blob {number} has another digest")
+        return content
 
 
 def chosen_target(targets: Sequence[str], capability: Version) -> str | None:

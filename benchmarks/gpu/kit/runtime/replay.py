@@ -1,6 +1,7 @@
 """``run DIR --minutes N``: executes the cases of a pack in a child process, and writes what became of each.
 
-Status 0: everything that ran is right. 1: something is not. 2: the pack cannot be used. 3: there is no GPU.
+Status 0: everything that ran is right. 1: something is not. 2: the pack, or the file of results, cannot be
+used. 3: there is no GPU. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kcache_grpc.errors import KcacheError
 LIMITS = {"test": 20.0, "speed": 120.0}
 #: Seconds at the end in which no case begins.
 _RESERVE = 0.5
-UNUSABLE, NO_GPU = 2, 3
+UNUSABLE, NO_GPU, INTERRUPTED = 2, 3, 130
 
 
 def parser(program: str, folder: Path | None) -> argparse.ArgumentParser:
@@ -39,7 +40,7 @@ def parser(program: str, folder: Path | None) -> argparse.ArgumentParser:
         made.add_argument("pack", type=Path)
     else:
         made.set_defaults(pack=folder)
-    made.add_argument("--minutes", type=float, default=10.0, help="all of it ends within this time")
+    made.add_argument("--minutes", type=_number, default=10.0, help="all of it ends within this time")
     made.add_argument(
         "--json", type=Path, help="file of results, a JSON value a line; continued if it exists"
     )
@@ -52,10 +53,18 @@ def parser(program: str, folder: Path | None) -> argparse.ArgumentParser:
         "--part", type=_part, default=(0, 1), help="I/N: of N parts of the cases that of index I"
     )
     made.add_argument("--kind", choices=[*LIMITS], help="only cases that are compared, or that are timed")
-    made.add_argument("--limit", type=float, help="seconds of a case")
+    made.add_argument("--limit", type=_number, help="seconds of a case")
     made.add_argument("--again", action="store_true", help="execute again what was not right")
     made.add_argument("--sanitize", action="store_true", help="a kernel of each form under compute-sanitizer")
     return made
+
+
+def _number(text: str) -> float:
+    """Raises ``ValueError``."""
+    number = float(text)
+    if not number >= 0:
+        raise ValueError(text)
+    return number
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -77,6 +86,12 @@ def main(arguments: Sequence[str], program: str, folder: Path | None = None) -> 
     except KcacheError as error:
         print(error.message, file=sys.stderr)
         return UNUSABLE
+    except OSError as error:
+        print(f"the run ended, as it cannot write: {error}", file=sys.stderr)
+        return UNUSABLE
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return INTERRUPTED
 
 
 class Replay:
@@ -86,17 +101,24 @@ class Replay:
         self._options = options
         self._end = time.monotonic() + 60 * options.minutes
         self._pack = Pack(options.pack)
+        self._pack.check()
+        if not any(options.only in name for name in self._pack.cases):
+            raise KcacheError(f"no case of the pack has {options.only!r} in its name")
         self._results = Results(options.json or options.pack / "results.jsonl")
 
     def run(self) -> int:
-        """Executes what is left, most valuable first. Raises ``NoGpu``."""
-        options = self._options
-        child = Child(options.pack, options.driver)
-        device = child.device()
+        """Executes what is left, most valuable first. Raises ``NoGpu``, ``KcacheError``, ``OSError``."""
+        child = Child(self._options.pack, self._options.driver)
+        try:
+            return self._run(child)
+        finally:
+            child.stop()
+
+    def _run(self, child: Child) -> int:
+        options, device = self._options, child.device()
         capability = tuple(map(int, device["capability"].split(".")))
         target = chosen_target(self._pack.index["targets"], (capability[0], capability[1]))
         if target is None:
-            child.stop()
             raise KcacheError(f"the pack has kernels for {self._pack.index['targets']}, none for this GPU")
         session = {**device, "target": target, **self._origin()}
         done = self._results.begin(session, again=options.again)
@@ -104,9 +126,10 @@ class Replay:
         if options.sanitize:
             child.stop()
             return sanitized(self._pack, target, options.driver, options.only, self._results, self._end)
-        counts = Counter(result["status"] for result in self._executed(child, target, done))
-        child.stop()
-        print(", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing was left")
+        left = [case for case in self._wanted(target) if case["name"] not in done]
+        counts = Counter(result["status"] for result in self._executed(child, target, left))
+        said = ", ".join(f"{number} {status}" for status, number in counts.items())
+        print(said or ("nothing was executed" if left else "nothing was left"))
         return int(bool(set(counts) - {"right"}))
 
     def _origin(self) -> dict[str, str]:
@@ -119,8 +142,9 @@ class Replay:
             "numpy": np.__version__,
         }
 
-    def _executed(self, child: Child, target: str, done: set[str]) -> Iterator[dict[str, Any]]:
-        left = [case for case in self._wanted(target) if case["name"] not in done]
+    def _executed(
+        self, child: Child, target: str, left: Sequence[dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
         for number, case in enumerate(left, 1):
             seconds = self._end - time.monotonic() - _RESERVE
             if seconds <= 0:

@@ -28,13 +28,10 @@ _STORED = {
     "c64": "c8",
     "c128": "c16",
 }
-#: A quiet NaN that no arithmetic makes: GPUs give 0x7f...ff, CPUs the NaN without a payload.
-_UNWRITTEN = {
-    "f16": b"\x5a\xfe",
-    "bf16": b"\xda\xff",
-    "f32": b"\x5a\x5a\xda\xff",
-    "f64": b"\x5a\x5a\x5a\x5a\x5a\x5a\xfa\xff",
-}
+#: A quiet NaN that no arithmetic makes: GPUs give 0x7f...ff, CPUs the NaN without a payload. Where a result
+#: has these bits, one of the ``_PAYLOADS`` below is taken.
+_UNWRITTEN = {"f16": 0xFE5A, "bf16": 0xFFDA, "f32": 0xFFDA5A5A, "f64": 0xFFFA5A5A5A5A5A5A}
+_PAYLOADS = 0x5A
 _PARTS = {"c64": "f32", "c128": "f64"}
 #: Seeded values repeat after so many, a prime, so that rows differ.
 PERIOD = 1_048_573
@@ -94,12 +91,15 @@ def digest(content: bytes) -> str:
 def fill_of(expected: Mapping[str, Any], wanted: bytes) -> bytes:
     """The bytes that a result is filled with, over and over, before a kernel writes it.
 
-    ``compared`` takes none of ``wanted`` for right where they are left: a NaN with a payload for floats, else
-    an element that is not in ``wanted``, or the one that is least often where all 256 are.
+    ``compared`` takes none of ``wanted`` for right where they are left: an element that is not in ``wanted``,
+    of floats a NaN with a payload; or the one that is least often where all 256 are.
     """
     dtype = expected["dtype"]
     if (part := _PARTS.get(dtype, dtype)) in _UNWRITTEN:
-        return _UNWRITTEN[part]
+        word, kind = _UNWRITTEN[part], f"<u{stored(part).itemsize}"
+        taken = set(np.frombuffer(wanted, kind).tolist()) if expected["exact"] else set[int]()
+        free = (word - n for n in range(_PAYLOADS) if word - n not in taken)
+        return np.array(next(free, word), kind).tobytes()
     size = stored(dtype).itemsize
     fills = [byte for byte in (*range(0x5A, 256), *range(0x5A)) if byte not in expected.get("nan", ())]
     words = np.frombuffer(np.repeat(np.array(fills, np.uint8), size).tobytes(), f"u{size}")
@@ -127,7 +127,7 @@ def compared(expected: Mapping[str, Any], wanted: bytes, positions: bytes, got: 
     else:
         right = np.frombuffer(wanted, expected["numbers"])
         share = _shares(wide(dtype, chosen), right, expected["rtol"], expected["atol"])
-    left = _unwritten(dtype, elements)
+    left = _unwritten(expected, wanted, elements)
     share[left if at is None else left[at]] = np.inf
     said = _said(expected, got, share, at, chosen, right)
     if left.any():
@@ -137,13 +137,13 @@ def compared(expected: Mapping[str, Any], wanted: bytes, positions: bytes, got: 
     return said
 
 
-def _unwritten(dtype: str, elements: Array) -> Array:
+def _unwritten(expected: Mapping[str, Any], wanted: bytes, elements: Array) -> Array:
     """Which floats or complex numbers hold, or have a part that holds, what they were filled with."""
-    part = _PARTS.get(dtype, dtype)
-    if part not in _UNWRITTEN:
+    if _PARTS.get(expected["dtype"], expected["dtype"]) not in _UNWRITTEN:
         return np.zeros(elements.size, bool)
-    fill = np.frombuffer(_UNWRITTEN[part], f"u{len(_UNWRITTEN[part])}")
-    return (elements.view(fill.dtype) == fill).reshape(-1, elements.itemsize // fill.itemsize).any(1)
+    fill = fill_of(expected, wanted)
+    word = np.frombuffer(fill, f"u{len(fill)}")
+    return (elements.view(word.dtype) == word).reshape(-1, elements.itemsize // word.itemsize).any(1)
 
 
 def _index(expected: Mapping[str, Any], flat: int) -> list[int]:

@@ -6,8 +6,11 @@ A kernel that hangs or crashes takes this process along and no other; ``replay.p
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +25,8 @@ from kcache_grpc.errors import KcacheError
 
 #: Wrong results of a case that are reported.
 _SHOWN = 3
+#: ``PR_SET_PDEATHSIG`` of ``<sys/prctl.h>``.
+_SET_DEATH_SIGNAL = 1
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -104,8 +109,15 @@ class Judge:
                     result["differences"].append({"call": number, "output": place, **found})
 
 
+def _end_with_parent() -> None:
+    """Linux ends this process when its parent ends, also while a kernel hangs."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGKILL))
+
+
 def main() -> int:
     """Serve requests until standard input ends; 3 where there is no GPU."""
+    _end_with_parent()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit.runtime.worker", description=__doc__)
     parser.add_argument("pack", type=Path)
     parser.add_argument("--driver", default="")

@@ -64,15 +64,20 @@ _ON_F32: dict[str, Callable[..., mlir.Value]] = {
 
 
 def round_once(module: mlir.Module) -> None:
-    """Rewrite conversions from f64 and integers to narrow floats, and from narrow floats to integers."""
-    for op in mlir.named(
-        module, "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"
-    ):
+    """Rewrite conversions of f64 and integers to narrow floats, of narrow floats to integers, of bf16 to f64.
+
+    LLVM converts the last one through f32 too. Where the bf16 is defined in another block, it first rounds it
+    by a function that no library has (``__truncsfbf2``).
+    """
+    names = ("extf", "truncf", "sitofp", "uitofp", "fptosi", "fptoui")
+    for op in mlir.named(module, *(f"arith.{name}" for name in names)):
         name, source, target = mlir.name_of(op), op.operands[0], op.results[0].type
-        if name.startswith("arith.fpto"):
-            if str(source.type) in NARROW:
-                with mlir.before(op):
-                    op.operands[0] = arith.extf(mlir.type_of("f32"), source)
+        to_f64 = name == "arith.extf" and (str(source.type), str(target)) == ("bf16", "f64")
+        if to_f64 or (name.startswith("arith.fpto") and str(source.type) in NARROW):
+            with mlir.before(op):
+                op.operands[0] = arith.extf(mlir.type_of("f32"), source)
+            continue
+        if name.startswith(("arith.fpto", "arith.extf")):
             continue
         if str(target) not in NARROW or str(source.type) in (*NARROW, "f32"):
             continue

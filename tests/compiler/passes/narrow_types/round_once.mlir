@@ -27,3 +27,28 @@ func.func @main(%x: f32) -> f16 {
 // CHECK-LABEL: func.func @main
 // CHECK-NEXT: arith.truncf %arg0 : f32 to f16
 // CHECK-NEXT: return
+
+// -----
+// A conversion of bf16 to f64 goes through f32, as LLVM's does: no bf16 is live from one block to another.
+
+func.func @main(%x: bf16) -> f64 {
+  %0 = arith.extf %x : bf16 to f64
+  return %0 : f64
+}
+
+// CHECK-LABEL: func.func @main
+// CHECK-NEXT: %[[SINGLE:.*]] = arith.extf %arg0 : bf16 to f32
+// CHECK-NEXT: arith.extf %[[SINGLE]] : f32 to f64
+// CHECK-NEXT: return
+
+// -----
+// There are instructions for f16.
+
+func.func @main(%x: f16) -> f64 {
+  %0 = arith.extf %x : f16 to f64
+  return %0 : f64
+}
+
+// CHECK-LABEL: func.func @main
+// CHECK-NEXT: arith.extf %arg0 : f16 to f64
+// CHECK-NEXT: return

@@ -10,9 +10,10 @@
 
 /* Of this library; the kernel calls what is not declared here, and emu_access. */
 void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t flags, uint32_t site);
+void emu_local(uint8_t *address, uint64_t bytes);
 #pragma GCC visibility push(hidden)
 
-enum { MAX_THREADS = 1024, WARP = 32, MAX_BARRIERS = 16, MAX_REGIONS = 128, MAX_PARAMS = 64, STACK = 1 << 18 };
+enum { MAX_THREADS = 1024, WARP = 32, MAX_BARRIERS = 16, MAX_REGIONS = 128, MAX_PARAMS = 64, MAX_LOCALS = 16, STACK = 1 << 18 };
 
 enum State { READY, AT_BARRIER, IN_WARP, ENDED };
 
@@ -42,6 +43,9 @@ typedef struct {
     void *out;
     Copy *copies;
     uint32_t copy_count, copy_room, group;
+    uint8_t *written;           /* of each byte of the stack, whether it is of a local array and was written */
+    struct { const uint8_t *base; uint64_t size; } locals[MAX_LOCALS];
+    uint32_t local_count;
 } Thread;
 
 typedef struct {

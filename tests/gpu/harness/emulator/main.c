@@ -2,9 +2,12 @@
 #include "emu.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 
 int main(int count, char **arguments) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  /* a kernel that hangs does not outlive who started it */
     void *object = count == 3 ? dlopen(arguments[1], RTLD_NOW) : NULL;
     if (!object) {
         fprintf(stderr, "no kernel: %s\n", count == 3 ? dlerror() : "two arguments are needed");

@@ -1,4 +1,4 @@
-/* Bounds, alignment, poison and races, byte by byte.
+/* Bounds, alignment, uninitialized bytes and races, byte by byte.
  *
  * A record says who touched a byte last: the epoch (barriers of the block passed, never reused), the number of
  * warp barriers, the thread; of readers also whether there were several, of several warps, of several blocks. Two accesses of which one writes are in order if a barrier of all threads, a warp
@@ -145,10 +145,38 @@ HOT void note(Shadow *shadow, const Region *region, uint64_t byte, uint32_t flag
     if (flags & WRITE) note_write(shadow, region, byte, flags, now, site);
 }
 
+/* A local array: a variable of the thread, whose bytes are uninitialized. */
+void emu_local(uint8_t *address, uint64_t bytes) {
+    uint32_t place = 0;
+    while (place < self->local_count && self->locals[place].base != address) place++;
+    if (place == MAX_LOCALS) fail("more than %d local arrays", MAX_LOCALS);
+    if (place == self->local_count) self->local_count++;
+    self->locals[place].base = address, self->locals[place].size = bytes;
+    memset(address, 0xFF, bytes);
+    memset(self->written + (address - (const uint8_t *)self->stack), 0, bytes);
+}
+
+COLD static void access_local(const uint8_t *at, uint64_t bytes, uint32_t align, uint32_t flags, uint32_t site) {
+    const char *act = ACTS[flags & 3];
+    uint8_t *written = self->written + (at - (const uint8_t *)self->stack);
+    uint32_t place = 0;
+    while (place < self->local_count && (uint64_t)(at - self->locals[place].base) >= self->locals[place].size) place++;
+    if (place == self->local_count || bytes > self->locals[place].size - (uint64_t)(at - self->locals[place].base))
+        fail("out of bounds: %s of %llu bytes in no local array of %s: @@%u", act, (unsigned long long)bytes, where(), site);
+    if ((uintptr_t)at % align)
+        fail("misaligned: %s of %llu bytes of a local array, %u are needed: %s: @@%u", act, (unsigned long long)bytes, align,
+             where(), site);
+    if (flags & READ && memchr(written, 0, bytes)) fail("read of uninitialized local memory by %s: @@%u", where(), site);
+    if (flags & WRITE) memset(written, 1, bytes);
+}
+
 void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t flags, uint32_t site) {
     const uint8_t *at = address;
     const uint8_t *stack = self->stack;
-    if (at >= stack && at < stack + STACK) return;
+    if (at >= stack && at < stack + STACK) {
+        access_local(at, bytes, align, flags, site);
+        return;
+    }
     const char *act = ACTS[flags & 3];
     Region *region = find(at, site);
     if (!region || bytes > region->size - (uint64_t)(at - region->base)) outside(at, bytes, act, site);

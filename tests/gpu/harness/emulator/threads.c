@@ -128,8 +128,8 @@ static int pass(int kind, uint64_t *seed) {
 
 void run_block(void (*call)(const uint64_t *params), const uint64_t *params, int order, uint64_t *seed) {
     static char *stacks;
-    if (!stacks) {
-        stacks = mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+    if (!stacks) {  /* each followed by what says which of its bytes were written */
+        stacks = mmap(NULL, (size_t)MAX_THREADS * 2 * STACK, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stacks == MAP_FAILED) fail("no memory for the stacks of %d threads", MAX_THREADS);
     }
@@ -140,7 +140,8 @@ void run_block(void (*call)(const uint64_t *params), const uint64_t *params, int
         Thread *thread = &threads[i];
         Copy *copies = thread->copies;
         uint32_t room = thread->copy_room;
-        *thread = (Thread){.stack = stacks + (size_t)i * STACK, .index = i, .lane = i % WARP, .warp = i / WARP,
+        char *stack = stacks + (size_t)i * 2 * STACK;
+        *thread = (Thread){.stack = stack, .written = (uint8_t *)stack + STACK, .index = i, .lane = i % WARP, .warp = i / WARP,
                            .tid = {i % block_size[0], i / block_size[0] % block_size[1], i / block_size[0] / block_size[1]},
                            .epoch = epoch, .copies = copies, .copy_room = room};
         prepare(thread);

@@ -81,6 +81,15 @@ def test_what_nothing_wrote_is_never_right(dtype: str) -> None:
     assert (last["wrong"], last["first"]) == (1, [2])
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [("f16", "u2"), ("bf16", "u2"), ("f64", "u8"), ("c64", "u4")])
+def test_results_may_have_the_bits_of_what_outputs_are_filled_with(dtype: str, kind: str) -> None:
+    usual = fill_of(exact(dtype, (0,), b"").header(), b"")
+    wanted = np.array([np.frombuffer(usual, kind)[0] - n for n in range(4)], kind).tobytes()
+    expected = exact(dtype, (len(wanted) // stored(dtype).itemsize,), wanted).header()
+    assert fill_of(expected, wanted) == (np.frombuffer(usual, kind) - 4).astype(kind).tobytes()
+    assert compared(expected, wanted, b"", wanted)["wrong"] == 0
+
+
 def test_values_that_are_not_compared_must_be_written_too() -> None:
     expected = near("f32", np.full(WHOLE + 1, np.nan), 0.0, 0.0)
     header, positions = expected.header(), expected.positions or b""
