@@ -39,6 +39,10 @@ MAX_BYTES = 1 << 30
 #: Bytes of the longest size: 2**35 is above ``MAX_BYTES``.
 _MAX_SIZE_BYTES = 5
 _DOUBLE = struct.Struct(">d")
+#: How the encodings of ``bytes`` and ``str`` begin.
+_BYTES_HEAD, _STR_HEAD = bytes((VERSION,)) + b"b", bytes((VERSION,)) + b"s"
+#: Characters of a key that is far from every limit.
+_SHORT_KEY = 1 << 16
 _KEY_DOMAIN = b"kcache.caches.key\0"
 
 
@@ -62,6 +66,8 @@ def decode(data: bytes | bytearray | memoryview, max_depth: int = MAX_DEPTH) -> 
     Raises:
         CacheError: ``data`` is not the encoding of a value, or exceeds a limit; the message names the offset.
     """
+    if (content := _whole_bytes(data)) is not None:
+        return content
     decoder = _Decoder(bytes(data), max_depth)
     if decoder.take(1) != bytes((VERSION,)):
         raise CacheError(f"this is not an encoded value: the first byte is not {VERSION}")
@@ -71,8 +77,28 @@ def decode(data: bytes | bytearray | memoryview, max_depth: int = MAX_DEPTH) -> 
     return value
 
 
+def _whole_bytes(data: bytes | bytearray | memoryview) -> bytes | None:
+    """The value that ``data`` encodes, copied once, where it is ``bytes``; ``None``: ``_Decoder`` tells."""
+    view = memoryview(data)
+    if view.format != "B" or view.ndim != 1 or bytes(view[:2]) != _BYTES_HEAD or len(view) > MAX_BYTES:
+        return None
+    size, shift = 0, 0
+    for offset in range(len(_BYTES_HEAD), min(len(_BYTES_HEAD) + _MAX_SIZE_BYTES, len(view))):
+        byte = view[offset]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            begin = offset + 1
+            shortest = byte or offset == len(_BYTES_HEAD)
+            return bytes(view[begin:]) if shortest and size == len(view) - begin else None
+    return None
+
+
 def encode_key(key: object) -> bytes:
     """Returns the encoding of a key. Raises ``CacheError``, which names the key, also for ``None``."""
+    if type(key) is str and len(key) <= _SHORT_KEY:
+        text = key.encode("utf-8", "surrogatepass")
+        return b"".join((_STR_HEAD, size_bytes(len(text)), text))
     return _encode_as("key", key)
 
 

@@ -168,7 +168,7 @@ class RemoteCache(AsyncCache[Key, Value]):
         return {names[index]: b"".join(buffers[index]) for index in found}
 
 
-def _decoded(key: object, content: bytes) -> Any:
+def _decoded(key: object, content: bytes | memoryview) -> Any:
     try:
         value = decode(content)
         if value is None:

@@ -291,8 +291,11 @@ class Client:
         shapes = shape_wish(None, symbols, dynamic)
         return run(self._core.autotune(program, format, target, options, plan, shapes))
 
-    def get_blob(self, key: bytes) -> bytes | None:
-        """Reads the value of one key of the service's ``BlobCache``, or ``None``; as ``get_blobs``."""
+    def get_blob(self, key: bytes) -> bytes | memoryview | None:
+        """Reads the value of one key of the service's ``BlobCache``, or ``None``; as ``get_blobs``.
+
+        A view is part of the received message, and holds it.
+        """
         return run(self._core.requests.get_blob(key))
 
     def get_blobs(self, keys: Sequence[bytes], open_sink: Callable[[int], BlobSink]) -> set[int]:

@@ -80,7 +80,12 @@ class Services:
 
     async def ask(self, use: Callable[[Connection], Awaitable[T]]) -> T:
         """``use`` with the service that the client was told to use, and with no other one."""
-        return await self._with(self._main, lambda obtainer: use(obtainer.connection))
+        connection = self._main.connection
+        try:
+            return await use(connection)
+        except IntegrityError as error:
+            await self._renew(connection, error)
+        return await use(connection)
 
     async def serve(self, use: Callable[[Obtainer], Awaitable[T]], programs: int = 0) -> T:
         """``use`` with that service; where it cannot help and the client is not strict, the embedded one.
@@ -103,20 +108,23 @@ class Services:
 
     async def _with(self, obtainer: Obtainer, use: Callable[[Obtainer], Awaitable[T]]) -> T:
         """``use``; once more, with a new store, where that of the embedded service is damaged."""
-        place = obtainer.connection.place
         try:
             return await use(obtainer)
         except IntegrityError as error:
-            state = obtainer.connection.last_state
-            if not isinstance(place, EmbeddedPlace) or state is None:
-                raise
-            # Another identity: the store was set aside after the client read the snapshot that it began with.
-            if place.server_id() == state.server_id:
-                if "damaged" not in error.metadata:
-                    raise
-                await self._io.blocking(lambda: place.replace_damaged(state.server_id))
-        obtainer.connection.forget()
+            await self._renew(obtainer.connection, error)
         return await use(obtainer)
+
+    async def _renew(self, connection: Connection, error: IntegrityError) -> None:
+        """Gives the embedded service a new store where its own is damaged; else raises ``error``."""
+        place, state = connection.place, connection.last_state
+        if not isinstance(place, EmbeddedPlace) or state is None:
+            raise error
+        # Another identity: the store was set aside after the client read the snapshot that it began with.
+        if place.server_id() == state.server_id:
+            if "damaged" not in error.metadata:
+                raise error
+            await self._io.blocking(lambda: place.replace_damaged(state.server_id))
+        connection.forget()
 
     async def on_disk(self, request: KernelRequest, deadline: Deadline) -> bool:
         """Whether a kernel of the service that the client was told to use is on disk."""

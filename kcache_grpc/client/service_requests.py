@@ -104,7 +104,7 @@ class ServiceRequests:
         """See ``Client.audit_heads``."""
         return await self._services.ask(lambda main: audit.heads(main, self._new_deadline()))
 
-    async def get_blob(self, key: bytes) -> bytes | None:
+    async def get_blob(self, key: bytes) -> bytes | memoryview | None:
         """The value of one key of ``BlobCache``."""
         deadline = self._new_deadline()
         return await self._services.ask(lambda main: blob_cache.get_one(main, key, deadline))

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -239,6 +239,18 @@ def _reader(peer: str, actor: str, job: str) -> Reader:
 class Call:
     """One RPC, as our servicers see it in place of gRPC's context."""
 
+    __slots__ = (
+        "_caller",
+        "_context",
+        "_guard",
+        "_late",
+        "_method",
+        "_principal",
+        "_started",
+        "_taken",
+        "_task",
+    )
+
     def __init__(self, guard: Guard, method: str, context: Any) -> None:
         self._guard = guard
         self._method = method
@@ -290,13 +302,21 @@ class Call:
 
         Raises ``ResourceExhausted`` when earlier replies are not read for too long.
         """
-        await self._guard.replies.take(self._reader, size)
+        if not self.take_now(size):
+            await self._guard.replies.take(self._reader(), size)
+            self._taken += size
+
+    def take_now(self, size: int) -> bool:
+        """Whether so many bytes of the reply may be produced at once, as after ``take``."""
+        if not self._guard.replies.take_now(self._reader(), size):
+            return False
         self._taken += size
+        return True
 
     def give(self) -> None:
         """What was taken is sent."""
         if self._taken:
-            self._guard.replies.give(self._reader, self._taken)
+            self._guard.replies.give(self._reader(), self._taken)
             self._taken = 0
 
     def give_at_end(self, size: int = SMALL + 1) -> None:
@@ -305,7 +325,7 @@ class Call:
             self.give()
         if not self._taken:
             return
-        replies, reader, taken = self._guard.replies, self._reader, self._taken
+        replies, reader, taken = self._guard.replies, self._reader(), self._taken
         self._taken = 0
 
         def ended(_: object) -> None:
@@ -313,7 +333,6 @@ class Call:
 
         self._context.add_done_callback(ended)
 
-    @cached_property
     def _reader(self) -> Reader:
         caller = self._caller
         return (

@@ -47,12 +47,25 @@ class Replies:
         #: Bytes of all unread replies.
         self.size = 0
 
+    def take_now(self, reader: Reader, size: int) -> bool:
+        """Whether so many bytes may be produced at once; then they are taken."""
+        if self._waiting and self._waiting.get(reader):
+            return False
+        if size and reader.connection not in self._connections:  # always served, as ``_fits`` has it
+            self._connections[reader.connection] = size
+            self._callers[reader.caller] = self._callers.get(reader.caller, 0) + size
+            self.size += size
+            return True
+        if not self._fits(reader, size):
+            return False
+        self._add(reader, size)
+        return True
+
     async def take(self, reader: Reader, size: int) -> None:
         """Returns when so many bytes may be produced. Raises ``ResourceExhausted`` after ``patience``."""
-        waiting = self._waiting.get(reader) if self._waiting else None
-        if not waiting and self._fits(reader, size):
-            self._add(reader, size)
+        if self.take_now(reader, size):
             return
+        waiting = self._waiting.get(reader)
         if waiting is None:
             waiting = self._waiting[reader] = {}
         loop = asyncio.get_running_loop()

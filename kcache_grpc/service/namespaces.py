@@ -64,11 +64,16 @@ class Namespaces:
         self._loading: Flights[str, Namespace] = Flights(max_age)
         self._creating: Flights[str, Namespace] = Flights()
 
+    def known(self, name: str) -> Namespace | None:
+        """The namespace, if it was looked at within ``max_age`` seconds."""
+        known = self._known.get(name)
+        return known[0] if known is not None and self._clock() - known[1] < self._max_age else None
+
     async def get(self, name: str) -> Namespace:
         """The namespace; one that is not stored has id 0. Raises ``ArgumentError`` for a bad name."""
-        known = self._known.get(name)
-        if known is not None and self._clock() - known[1] < self._max_age:
-            return known[0]
+        known = self.known(name)
+        if known is not None:
+            return known
         check_name(name)
         flight, _ = self._loading.join(name, lambda _: self._look(name))
         return await flight.result()

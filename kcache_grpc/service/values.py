@@ -6,7 +6,7 @@ import enum
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.evidence import Witness, witness_in
@@ -63,8 +63,7 @@ class Principal:
 LOCAL, ANONYMOUS, SHARED = Principal("local"), Principal("anonymous"), Principal("token")
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(NamedTuple):
     """Who asks, for the audit log, and in which namespace.
 
     ``actor`` and ``job`` are what the caller says of itself, ``peer`` is what the server saw, ``principal``

@@ -52,6 +52,23 @@ def typed(value: Any) -> Any:
     return type(value).__name__, value
 
 
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16383, 16384, 1 << 21])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_are_read_from_any_buffer_and_every_other_form_of_them_is_rejected(
+    size: int, kind: Any
+) -> None:
+    value = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    data = encode(value)
+    result = decode(kind(data))
+    assert type(result) is bytes
+    assert result == value
+    assert decode(memoryview(data)[:]) == value
+    longer = b"\x01b" + data[2 : -size or None][:-1] + bytes([data[-size - 1] | 0x80, 0]) + value
+    for wrong in (data[:-1], data + b"N", b"\x02" + data[1:], longer):
+        with pytest.raises(CacheError):
+            decode(kind(wrong))
+
+
 @given(values)
 def test_a_value_is_read_back_with_the_same_types(value: Any) -> None:
     assert typed(decode(encode(value))) == typed(value)
@@ -278,3 +295,8 @@ def test_descriptions_are_short_and_never_fail() -> None:
     ):
         assert len(describe(value)) < 1000
     assert describe(("a", 1)) == "('a', 1)"
+
+
+@given(st.one_of(text, st.text(min_size=120, max_size=140)))
+def test_a_short_key_has_the_encoding_of_a_value(key: str) -> None:
+    assert encode_key(key) == encode(key)

@@ -10,12 +10,13 @@ from google.protobuf.duration_pb2 import Duration
 
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import common_pb2
+from kcache_grpc.client.requests.blob_reply import BlobReply
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import Method, Wire
 from kcache_grpc.errors import IntegrityError
 
-GET_BLOB = Method("GetBlob", pb.GetBlobRequest, pb.GetBlobResponse, "BlobCache")
+GET_BLOB = Method("GetBlob", pb.GetBlobRequest, BlobReply, "BlobCache")
 GET_BLOBS = Method("GetBlobs", pb.GetBlobsRequest, pb.GetBlobsResponse, "BlobCache")
 PUT_BLOBS = Method("PutBlobs", pb.PutBlobsRequest, pb.PutBlobsResponse, "BlobCache")
 
@@ -59,17 +60,16 @@ class BlobSink:
     received: int = 0
 
 
-async def get_one(connection: Connection, key: bytes, deadline: Deadline) -> bytes | None:
+async def get_one(connection: Connection, key: bytes, deadline: Deadline) -> bytes | memoryview | None:
     """The value of one key. Raises ``IntegrityError`` for bytes that do not match their digest."""
     request = pb.GetBlobRequest(header=connection.header(), key=key)
     reply = await connection.line.unary(GET_BLOB, request, deadline, float("inf"))
-    if not reply.HasField("blob"):
+    if not reply.stored:
         return None
-    blob = reply.blob
-    content = blob.content
-    if len(content) != blob.size_bytes and not content:
+    content = reply.content
+    if len(content) != reply.size and not content:
         return await _get_large(connection, key, deadline)
-    if len(content) != blob.size_bytes or hashlib.sha256(content).digest() != blob.sha256:
+    if len(content) != reply.size or hashlib.sha256(content).digest() != reply.sha256:
         raise IntegrityError(_DAMAGED)
     return content
 

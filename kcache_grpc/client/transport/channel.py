@@ -91,16 +91,27 @@ class Line:
         pause = _FIRST_PAUSE
         while True:
             deadline.left()
-            endpoint = await self.endpoint()
+            endpoint = self._endpoint or await self.endpoint()
             self._breaker.admit()
             try:
-                return await self._tried(endpoint, once)
+                value = await once(self._connected(endpoint))
             except OutOfTime:
+                self._breaker.abandoned()
                 raise
-            except Unavailable:
+            except Unavailable as error:
+                self._breaker.failed(refused="refused" in error.metadata and not self.place.embedded)
                 self._forget_embedded()
                 if single or self._breaker.open:
                     raise
+            except KcacheError:
+                self._breaker.succeeded()
+                raise
+            except BaseException:
+                self._breaker.abandoned()
+                raise
+            else:
+                self._breaker.succeeded()
+                return value
             self._counters.add("retries")
             await self._io.sleep(deadline.left(pause * random.uniform(0.5, 1.0)))  # noqa: S311  (spreads callers)
             pause = min(pause * 2, _LAST_PAUSE)
@@ -121,25 +132,6 @@ class Line:
         self._wire = self._endpoint = None
         self._breaker = breaker
 
-    async def _tried(self, endpoint: Endpoint, once: Callable[[Wire], Awaitable[T]]) -> T:
-        """One attempt, and what it tells the breaker."""
-        try:
-            value = await once(self._connected(endpoint))
-        except OutOfTime:
-            self._breaker.abandoned()
-            raise
-        except Unavailable as error:
-            self._breaker.failed(refused="refused" in error.metadata and not self.place.embedded)
-            raise
-        except KcacheError:
-            self._breaker.succeeded()
-            raise
-        except BaseException:
-            self._breaker.abandoned()
-            raise
-        self._breaker.succeeded()
-        return value
-
     def _forget_embedded(self) -> None:
         """The embedded service may have been killed: the next attempt starts another one if it was."""
         with self._lock:
@@ -148,7 +140,9 @@ class Line:
                 self._wire = self._endpoint = None
 
     def _connected(self, endpoint: Endpoint) -> Wire:
-        home = self._io.home
+        home, wire = self._io.home, self._wire
+        if wire is not None and self._home is home and not self._closed:
+            return wire
         with self._lock:
             if self._closed:
                 raise ArgumentError("the client is closed")

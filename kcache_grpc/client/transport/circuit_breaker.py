@@ -41,6 +41,8 @@ class CircuitBreaker:
 
     def admit(self) -> None:
         """Before an attempt. Raises ``Unavailable`` when it must not be made."""
+        if not self.open:
+            return
         with self._lock:
             if self._probe_at is None:
                 return
@@ -53,6 +55,8 @@ class CircuitBreaker:
 
     def succeeded(self) -> None:
         """The server answered, if only with an error of its own."""
+        if self._answered and self._failing_since is None and self._probe_at is None:
+            return
         with self._lock:
             self._answered = True
             self._failing_since = self._probe_at = None

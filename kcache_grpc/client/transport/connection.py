@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -55,10 +56,17 @@ class Connection:
 
     def header(self) -> common_pb2.RequestHeader:
         """For one logical request, over all its retries."""
+        header = common_pb2.RequestHeader()
+        header.CopyFrom(self._header)
+        header.request_id = os.urandom(16).hex()
+        return header
+
+    @functools.cached_property
+    def _header(self) -> common_pb2.RequestHeader:
+        """What the headers of all requests have in common."""
         return common_pb2.RequestHeader(
             namespace=self._config.namespace,
             client_version=f"kcache-python/{package_version()}",
-            request_id=os.urandom(16).hex(),
             actor=self._config.actor,
             job=self._config.job,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 
 from kcache_grpc.errors import Unavailable
 
@@ -12,15 +11,14 @@ class OutOfTime(Unavailable):
     """The caller's own timeout passed. The work at the service goes on."""
 
 
-@dataclass(frozen=True)
 class Deadline:
     """When a call has to end; ``seconds`` is what it was given."""
 
-    seconds: float
-    ends: float = field(init=False)
+    __slots__ = ("ends", "seconds")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ends", time.monotonic() + self.seconds)
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ends = time.monotonic() + seconds
 
     def left(self, most: float = float("inf")) -> float:
         """Seconds that are left, at most ``most``. Raises ``OutOfTime`` when there are none."""

@@ -7,10 +7,11 @@ coroutines never suspend and run to their end without an event loop (``blocking.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -22,12 +23,24 @@ from kcache_grpc._proto.kcache.v1 import (
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 T = TypeVar("T")
 Request = TypeVar("Request", bound=Message)
-Reply = TypeVar("Reply", bound=Message)
-ReplyOut = TypeVar("ReplyOut", bound=Message, covariant=True)
+Reply = TypeVar("Reply", bound="ReplyMessage")
+ReplyOut = TypeVar("ReplyOut", bound="ReplyMessage", covariant=True)
 
 Metadata = tuple[tuple[str, str], ...]
+
+
+class ReplyMessage(Protocol):
+    """What replies are read into: a message of protobuf, or what reads one."""
+
+    @classmethod
+    def FromString(cls, s: bytes) -> Self:  # noqa: N802
+        """Reads a serialized message. Raises ``DecodeError``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,7 @@ class Method(Generic[Request, Reply]):
     reply: type[Reply]
     service: str = "KernelCache"
 
-    @property
+    @functools.cached_property
     def path(self) -> str:
         """As HTTP/2 sees it."""
         return f"/kcache.v1.{self.service}/{self.name}"

@@ -36,8 +36,10 @@ class BlobCacheServicer(blob_cache_pb2_grpc.BlobCacheServicer):
         if isinstance(found, ValueRecord):
             return pb.GetBlobResponse(blob=_part(ValuePart(0, b"", found)))
         message = found.message(_message)
-        await context.take(len(message))
-        context.give_at_end(len(message))
+        size = len(message)
+        if not context.take_now(size):
+            await context.take(size)
+        context.give_at_end(size)
         return message
 
     # As above; its type stubs know generators only.

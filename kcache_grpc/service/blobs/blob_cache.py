@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -170,7 +171,7 @@ class BlobCache:
 
         Of a value with more than one chunk only the record: no look-up is counted, for ``get`` follows.
         """
-        namespace = await self._namespaces.get(caller.namespace)
+        namespace = self._namespaces.known(caller.namespace) or await self._namespaces.get(caller.namespace)
         value = self._memory.get((namespace.id, namespace.removals, key))
         if value is None:
             if len(key) != 32:
@@ -179,7 +180,9 @@ class BlobCache:
             if isinstance(found, ValueRecord):
                 return found
             value = found
-        self._note_hits(namespace, caller, () if value is None else (value.record,), 1)
+        # After the reply, which gRPC sends before the loop calls what comes later.
+        served = () if value is None else (value.record,)
+        asyncio.get_running_loop().call_soon(self._note_hits, namespace, caller, served, 1)
         return value
 
     async def put(

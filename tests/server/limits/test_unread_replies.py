@@ -34,6 +34,32 @@ def resident(pid: int) -> int:
     return int(fields[fields.index("VmRSS:") + 1]) << 10
 
 
+def test_an_empty_reply_is_not_remembered() -> None:
+    replies = Replies(LIMITS)
+    assert replies.take_now(reader(1), 0)
+    assert (replies._connections, replies._callers, replies.size) == ({}, {}, 0)
+
+
+def test_replies_are_taken_at_once_within_the_limits_and_behind_those_that_wait() -> None:
+    async def body() -> None:
+        replies = Replies(LIMITS)
+        assert replies.take_now(reader(1), 60)
+        assert not replies.take_now(reader(1), 60)
+        waiting = asyncio.ensure_future(replies.take(reader(1), 60))
+        await asyncio.sleep(0)
+        assert not replies.take_now(reader(1), 10)
+        assert replies.take_now(reader(2), 60)
+        assert not replies.take_now(reader(2), 40)  # beyond the caller
+        replies.give(reader(1), 60)
+        await waiting
+        assert replies.size == 120
+        replies.give(reader(1), 60)
+        replies.give(reader(2), 60)
+        assert (replies._connections, replies._callers, replies.size) == ({}, {}, 0)
+
+    asyncio.run(body())
+
+
 def test_replies_wait_for_those_of_their_connection_caller_and_process() -> None:
     async def body() -> None:
         replies = Replies(LIMITS)
