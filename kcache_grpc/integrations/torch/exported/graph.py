@@ -32,7 +32,7 @@ from kcache_grpc.integrations.torch.dynamo.strides import WHOLE, like_eager, wit
 torch: Any = import_module("torch")
 
 #: Increased when the meaning of a record changes.
-FORMAT = 3
+FORMAT = 2
 _INPUTS = ("USER_INPUT", "PARAMETER", "BUFFER", "CONSTANT_TENSOR")
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _UPDATES = ("BUFFER_MUTATION", "USER_INPUT_MUTATION", "PARAMETER_MUTATION")
