@@ -8,6 +8,9 @@ Shapes: ``input`` is ``[time, batch, features]``, states are ``[batch, size]``, 
 of ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``. Each returns the states of all steps, ``[time, batch, size]``, and
 the last state (of an LSTM: hidden and cell state). ``reverse``: time runs backwards. All tensors have one
 dtype.
+
+Where gradients are recorded, the product of the inputs is an operator of ATen, and the rest of a layer is one
+of those in ``recurrent_gradients``.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import functools
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
+
+from kcache_grpc.programs.torch import recurrent_gradients
 
 NAMESPACE = "kcache"
 
@@ -28,6 +33,8 @@ _SCHEMAS = (
 )
 #: dtypes whose layers are lowered, in which PyTorch computes too.
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
+#: Those of layers with gradients.
+GRADIENT_DTYPES = ("float32", "float64")
 
 
 @functools.cache
@@ -36,11 +43,14 @@ def operators() -> Any:
     torch: Any = import_module("torch")
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     _LIBRARIES.append(library)
-    for schema, kernel, fake in zip(_SCHEMAS, (_lstm, _gru, _rnn), (_fake_lstm, _fake, _fake), strict=True):
+    layers = zip(_SCHEMAS, ((_lstm, _fake_lstm), (_gru, _fake), (_rnn, _fake)), strict=True)
+    for schema, (kernel, fake) in (*layers, *recurrent_gradients.OPERATORS.items()):
         name = schema.partition("(")[0]
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl(name, kernel, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
+    for name, (gradients, save) in recurrent_gradients.GRADIENTS.items():
+        torch.library.register_autograd(f"{NAMESPACE}::{name}", gradients, setup_context=save, lib=library)
     return torch.ops.kcache
 
 
@@ -107,40 +117,75 @@ def lstm(*args: Any, **kwargs: Any) -> Any:
         w_ih, w_hh, *rest = weights
         b_ih, b_hh = rest[:2] if args[3] else (None, None)
         w_hr = rest[-1] if len(weights) % 2 else None
+        if _has_gradients((x, *state, *weights)):
+            inputs = _input_gates(x, w_ih, None if b_ih is None else b_ih + b_hh, reverse)
+            states, cells, _ = operators().lstm_steps(inputs, *state, w_hh)
+            return _in_order(states, reverse), states[-1], cells[-1]
         return operators().lstm_layer(x, *state, w_ih, w_hh, b_ih, b_hh, w_hr, reverse)
 
-    # Without a projection the states have the same size.
-    is_projected = hidden.shape[2] != cells.shape[2]
     initial = list(zip(hidden.unbind(0), cells.unbind(0), strict=True))
-    return _layers(args, initial, 2 + 2 * bool(args[3]) + is_projected, layer)
+    return _layers(args, initial, 2 + 2 * bool(args[3]) + _is_projected("lstm", args), layer)
 
 
 def gru(*args: Any, **kwargs: Any) -> Any:
     """``torch.gru`` in layers, as ``lstm``."""
-    return _of_single_state("gru", "gru_layer", (), args, kwargs)
+
+    def steps(inputs: Any, hx: Any, w_hh: Any, b_hh: Any) -> Any:
+        return operators().gru_steps(inputs, hx, w_hh, b_hh)[0]
+
+    return _of_single_state("gru", "gru_layer", (), steps, args, kwargs)
 
 
 def rnn_tanh(*args: Any, **kwargs: Any) -> Any:
     """``torch.rnn_tanh`` in layers, as ``lstm``."""
-    return _of_single_state("rnn_tanh", "rnn_layer", (False,), args, kwargs)
+    return _of_single_state("rnn_tanh", "rnn_layer", (False,), _rnn_steps(False), args, kwargs)
 
 
 def rnn_relu(*args: Any, **kwargs: Any) -> Any:
     """``torch.rnn_relu`` in layers, as ``lstm``."""
-    return _of_single_state("rnn_relu", "rnn_layer", (True,), args, kwargs)
+    return _of_single_state("rnn_relu", "rnn_layer", (True,), _rnn_steps(True), args, kwargs)
+
+
+def _rnn_steps(relu: bool) -> Callable[..., Any]:
+    def steps(inputs: Any, hx: Any, w_hh: Any, b_hh: Any) -> Any:
+        return operators().rnn_steps(inputs if b_hh is None else inputs + b_hh, hx, w_hh, relu)
+
+    return steps
 
 
 def _of_single_state(
-    function: str, operator: str, flags: tuple[bool, ...], args: Sequence[Any], kwargs: dict[str, Any]
+    function: str,
+    operator: str,
+    flags: tuple[bool, ...],
+    steps: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
 ) -> Any:
     if kwargs or not is_layered(function, args):
         return getattr(import_module("torch"), function)(*args, **kwargs)
 
     def layer(x: Any, state: Any, weights: Sequence[Any], reverse: bool) -> Any:
         biases = weights[2:4] if args[3] else (None, None)
+        if _has_gradients((x, *state, *weights)):
+            states = steps(_input_gates(x, weights[0], biases[0], reverse), *state, weights[1], biases[1])
+            return _in_order(states, reverse), states[-1]
         return getattr(operators(), operator)(x, *state, *weights[:2], *biases, *flags, reverse)
 
     return _layers(args, [(state,) for state in args[1].unbind(0)], 2 + 2 * bool(args[3]), layer)
+
+
+def _has_gradients(tensors: Sequence[Any]) -> bool:
+    """Whether gradients with respect to one of the tensors are recorded."""
+    return import_module("torch").is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _input_gates(x: Any, weight: Any, bias: Any, reverse: bool) -> Any:
+    """The gates of all steps, in the order in which these run."""
+    return import_module("torch").nn.functional.linear(_in_order(x, reverse), weight, bias)
+
+
+def _in_order(x: Any, reverse: bool) -> Any:
+    return x.flip(0) if reverse else x
 
 
 def _is_sequence(value: Any) -> bool:
@@ -150,25 +195,32 @@ def _is_sequence(value: Any) -> bool:
 def is_layered(function: str, args: Any) -> bool:
     """Whether the layers of a call of ``torch.lstm`` or its kind may be operators.
 
-    Not those of packed sequences, whose lengths are values of a tensor, nor of calls with gradients or under
-    autocast, which are PyTorch's; nor on other devices than the CPU, for which loops are slow.
+    Not those of packed sequences, whose lengths are values of a tensor, nor of calls under autocast, which
+    are PyTorch's; nor on other devices than the CPU, for which loops are slow. With gradients not those of
+    half precision, with projections, or of a dynamic number of steps.
     """
     torch: Any = import_module("torch")
     if len(args) != 9 or not _is_sequence(args[2]) or not isinstance(args[3], bool):
         return False
     tensors: list[Any] = [args[0], *(args[1] if function == "lstm" else args[1:2]), *args[2]]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return False
     if torch.is_autocast_enabled("cpu") or any(tensor.device.type != "cpu" for tensor in tensors):
         return False
     dtypes = {tensor.dtype for tensor in tensors}
     sizes = args[0].shape
-    return (
-        len(dtypes) == 1
-        and dtypes <= {getattr(torch, name) for name in _DTYPES}
-        and len(sizes) == 3
-        and not (isinstance(steps := sizes[bool(args[8])], int) and steps == 0)
-    )
+    if len(sizes) != 3:
+        return False
+    steps, has_gradients = sizes[bool(args[8])], _has_gradients(tensors)
+    allowed = GRADIENT_DTYPES if has_gradients else _DTYPES
+    if len(dtypes) != 1 or not dtypes <= {getattr(torch, name) for name in allowed}:
+        return False
+    if has_gradients and (not isinstance(steps, int) or _is_projected(function, args)):
+        return False
+    return not (isinstance(steps, int) and steps == 0)
+
+
+def _is_projected(function: str, args: Any) -> bool:
+    """Whether hidden states of an LSTM have another size than cell states."""
+    return function == "lstm" and args[1][0].shape[2] != args[1][1].shape[2]
 
 
 def _layers(

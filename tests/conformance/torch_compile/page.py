@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.conformance.torch_compile.corpus import MODELS
@@ -17,6 +17,7 @@ from tests.conformance.torch_compile.training import LOOPS, Loop
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "torch-compile.md"
 FAILED = "**failed**"
+_CHECKS = ": it checks indices"
 _MODELS = (
     "| model | mode | outputs | gradients | graphs | kernels | operations | traffic | left to PyTorch |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
@@ -30,7 +31,7 @@ def row(name: str, train: bool, result: Outcome) -> str:
     """The row of a model."""
     graphs = str(result.graphs)
     share, traffic = f"{result.share:.1%}", f"{result.traffic_share:.1%}"
-    left = "; ".join(f"{count} x {_short(reason)}" for reason, count in result.left_out.items())
+    left = _left_out(result.left_out)
     if not result.graphs:
         share, traffic, left = "-", "-", "Dynamo does not trace it"
     gradients = f"{result.gradient_error:.1e}" if train else ""
@@ -47,6 +48,15 @@ def row(name: str, train: bool, result: Outcome) -> str:
         traffic,
     )
     return f"| {' | '.join(cells)} | {left} |"
+
+
+def _left_out(counts: Mapping[str, int]) -> str:
+    """What is left to PyTorch; checks of indices, which are several operators each, by their number."""
+    texts = [
+        f"{count} x {_short(reason)}" for reason, count in counts.items() if not reason.endswith(_CHECKS)
+    ]
+    checks = sum(count for reason, count in counts.items() if reason.endswith(_CHECKS))
+    return "; ".join([*texts, *([f"{checks} operators{_CHECKS}"] if checks else [])])
 
 
 def failure(name: str, train: bool, error: Exception) -> str:

@@ -6,6 +6,12 @@
 ``[time, batch, features]``, states of ``[batch, size]``, and the weights and biases of PyTorch modules. They
 return the states of all steps, ``[time, batch, size]``, and the last states. The product of the inputs of all
 steps with ``w_ih`` precedes the loop. Half precision is computed in f32; states and products are rounded.
+
+Layers whose gradients are recorded are ``kcache.lstm_steps(gates, hx, cx, w_hh)``,
+``kcache.gru_steps(gates, hx, w_hh, b_hh)`` and ``kcache.rnn_steps(gates, hx, w_hh, relu)``, of f32 and f64,
+which take that product and also return the cell states and gates of all steps. Their gradients are
+``kcache.lstm_steps_backward(grad, grad_cells, factors, output, forget, w_hh)`` and
+``kcache.steps_backward(grad, factors, kept, w_hh)``, whose loops run from the last step to the first.
 """
 
 from __future__ import annotations
@@ -21,23 +27,19 @@ if TYPE_CHECKING:
 
 #: (gates of the step's input, states) -> new states, of which the first is the result of the step.
 _Step: TypeAlias = "Callable[[Value, Sequence[Value]], list[Value]]"
+#: (what the step takes of each input, states) -> new states, and what is stacked.
+_LoopStep: TypeAlias = "Callable[[Sequence[Value], Sequence[Value]], tuple[list[Value], list[Value]]]"
 
 
-class _Layer:
-    """A layer: its operands as builtin tensors, and operations on them."""
+class _Loop:
+    """A loop over time: its first operand has the sizes ``[time, batch, width]``; operations on tensors."""
 
-    def __init__(self, op: TorchOp, states: int) -> None:
+    def __init__(self, op: TorchOp) -> None:
         self.op = op
-        operands = list(op.operation.operands)
-        self.x, *rest = operands
-        self.initial = [op.builtin_tensor(value) for value in rest[:states]]
-        w_ih, w_hh, b_ih, b_hh = rest[states : states + 4]
-        self.input_weight, self.recurrent_weight = op.builtin_tensor(w_ih), op.builtin_tensor(w_hh)
-        self.input_bias, self.recurrent_bias = self.optional(b_ih), self.optional(b_hh)
+        self.x = next(iter(op.operation.operands))
         self.element = op.element
         self.wide = "f32" if op.element in ("f16", "bf16") else op.element
-        self.time, self.batch, _ = _sizes(self.x)
-        self.width = _sizes(w_hh)[1]
+        self.time, self.batch, self.width = _sizes(self.x)
 
     def optional(self, value: Value) -> Value | None:
         return (
@@ -114,10 +116,23 @@ class _Layer:
             for number in range(count)
         ]
 
-    def results(self, inputs: Value, reverse: bool, step: _Step) -> list[Value]:
-        """Run ``step`` for each row of ``inputs``: the states of all steps and the last ones, as results."""
-        stack = self._zeros([self.time, self.batch, self.shape(self.initial[0])[1]])
-        carried = [self.index(0), *self.initial, stack]
+    def join(self, parts: Sequence[Value]) -> Value:
+        """``[batch, size]`` side by side."""
+        width = sum(self.shape(part)[1] for part in parts)
+        kind = self.type([self.batch, width])
+        return self.op.create("stablehlo.concatenate", parts, kind, dimension="1 : i64")
+
+    def run(
+        self,
+        inputs: Sequence[Value],
+        initial: Sequence[Value],
+        widths: Sequence[int],
+        reverse: bool,
+        step: _LoopStep,
+    ) -> tuple[list[Value], list[Value]]:
+        """Run ``step`` for each row of ``inputs``: the stacks of these widths, and the last states."""
+        stacks = [self._zeros([self.time, self.batch, width]) for width in widths]
+        carried = [self.index(0), *initial, *stacks]
         native = self.op.native
         types = [value.type for value in carried]
         loop = native.Operation.create("stablehlo.while", results=types, operands=carried, regions=2)
@@ -129,12 +144,15 @@ class _Layer:
             goes_on = self.op.create("stablehlo.compare", bound, "tensor<i1>", comparison_direction=direction)
             native.Operation.create("stablehlo.return", operands=[goes_on])
         with native.InsertionPoint(body):
-            self._iterate(list(body.arguments), inputs, reverse, step)
-        _, *last, states = loop.results
-        results = zip([states, *last], self.op.operation.results, strict=True)
+            self._iterate(list(body.arguments), len(initial), inputs, reverse, step)
+        _, *values = loop.results
+        return values[len(initial) :], values[: len(initial)]
+
+    def as_results(self, values: Sequence[Value]) -> list[Value]:
+        """Builtin tensors as results of the operation."""
         return [
             self.op.create("torch_c.from_builtin_tensor", [value], str(result.type))
-            for value, result in results
+            for value, result in zip(values, self.op.operation.results, strict=True)
         ]
 
     def _zeros(self, sizes: list[int]) -> Value:
@@ -143,23 +161,55 @@ class _Layer:
             "stablehlo.constant", (), kind, value=f"dense<{float_text(0.0, self.element)}> : {kind}"
         )
 
-    def _iterate(self, arguments: list[Value], inputs: Value, reverse: bool, step: _Step) -> None:
+    def _iterate(
+        self, arguments: list[Value], states: int, inputs: Sequence[Value], reverse: bool, step: _LoopStep
+    ) -> None:
         """Emit the body of the loop."""
-        counter, *states, stack = arguments
+        counter, *rest = arguments
         row = self.binary("subtract", self.index(self.time - 1), counter) if reverse else counter
         starts = [row, self.index(0), self.index(0)]
-        sizes = [1, *self.shape(inputs)[1:]]
-        x = self.op.create(
-            "stablehlo.dynamic_slice", [inputs, *starts], self.type(sizes), slice_sizes=_array(sizes)
-        )
-        x = self.op.create("stablehlo.reshape", [x], self.type(sizes[1:]))
-        after = [self.rounded(state) for state in step(x, states)]
-        update = self.op.create(
-            "stablehlo.reshape", [after[0]], self.type([1, *self.shape(after[0])], self.element)
-        )
-        stack = self.op.create("stablehlo.dynamic_update_slice", [stack, update, *starts], str(stack.type))
+        rows = [self._row(each, starts) for each in inputs]
+        after, stacked = step(rows, rest[:states])
+        stacks = [
+            self._with_row(stack, value, starts) for stack, value in zip(rest[states:], stacked, strict=True)
+        ]
         following = self.binary("add", counter, self.index(1))
-        self.op.native.Operation.create("stablehlo.return", operands=[following, *after, stack])
+        self.op.native.Operation.create("stablehlo.return", operands=[following, *after, *stacks])
+
+    def _row(self, x: Value, starts: Sequence[Value]) -> Value:
+        sizes = [1, *self.shape(x)[1:]]
+        part = self.op.create(
+            "stablehlo.dynamic_slice", [x, *starts], self.type(sizes), slice_sizes=_array(sizes)
+        )
+        return self.op.create("stablehlo.reshape", [part], self.type(sizes[1:]))
+
+    def _with_row(self, stack: Value, row: Value, starts: Sequence[Value]) -> Value:
+        kind = self.type([1, *self.shape(row)], self.element)
+        update = self.op.create("stablehlo.reshape", [row], kind)
+        return self.op.create("stablehlo.dynamic_update_slice", [stack, update, *starts], str(stack.type))
+
+
+class _Layer(_Loop):
+    """A layer: its operands as builtin tensors."""
+
+    def __init__(self, op: TorchOp, states: int) -> None:
+        super().__init__(op)
+        rest = list(op.operation.operands)[1:]
+        self.initial = [op.builtin_tensor(value) for value in rest[:states]]
+        w_ih, w_hh, b_ih, b_hh = rest[states : states + 4]
+        self.input_weight, self.recurrent_weight = op.builtin_tensor(w_ih), op.builtin_tensor(w_hh)
+        self.input_bias, self.recurrent_bias = self.optional(b_ih), self.optional(b_hh)
+
+    def results(self, inputs: Value, reverse: bool, step: _Step) -> list[Value]:
+        """Run ``step`` for each row of ``inputs``: the states of all steps and the last ones, as results."""
+
+        def with_stack(rows: Sequence[Value], states: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+            after = [self.rounded(state) for state in step(rows[0], states)]
+            return after, after[:1]
+
+        width = self.shape(self.initial[0])[1]
+        stacks, last = self.run([inputs], self.initial, [width], reverse, with_stack)
+        return self.as_results([*stacks, *last])
 
 
 def _lstm(op: TorchOp) -> list[Value] | None:
@@ -222,6 +272,119 @@ def _rnn(op: TorchOp) -> list[Value] | None:
     return layer.results(inputs, _flag(op, 7), step)
 
 
+class _Steps(_Loop):
+    """A layer with gradients, or the loop of these: operands as builtin tensors."""
+
+    def __init__(self, op: TorchOp, tensors: int) -> None:
+        super().__init__(op)
+        self.tensors = [op.builtin_tensor(value) for value in list(op.operation.operands)[:tensors]]
+
+    def by_rows(self, x: Value, weight: Value) -> Value:
+        """The product of ``[batch, gates]`` and ``[gates, size]``."""
+        numbers = "#stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>"
+        kind = self.type([self.batch, self.shape(weight)[1]])
+        return self.op.create("stablehlo.dot_general", [x, weight], kind, dot_dimension_numbers=numbers)
+
+
+def _lstm_steps(op: TorchOp) -> list[Value] | None:
+    if not _is_static(op):
+        return None
+    loop = _Steps(op, 4)
+    gates, hx, cx, w_hh = loop.tensors
+
+    def step(rows: Sequence[Value], states: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        i, f, g, o = loop.gates(loop.binary("add", rows[0], loop.product(states[0], w_hh)), 4)
+        i, f, o = (loop.unary("logistic", gate) for gate in (i, f, o))
+        g = loop.unary("tanh", g)
+        c = loop.binary("add", loop.binary("multiply", f, states[1]), loop.binary("multiply", i, g))
+        h = loop.binary("multiply", o, loop.unary("tanh", c))
+        return [h, c], [h, c, loop.join([i, f, g, o])]
+
+    size = loop.shape(hx)[1]
+    stacks, _ = loop.run([gates], [hx, cx], [size, size, 4 * size], False, step)
+    return loop.as_results(stacks)
+
+
+def _gru_steps(op: TorchOp) -> list[Value] | None:
+    if not _is_static(op):
+        return None
+    loop = _Steps(op, 3)
+    gates, hx, w_hh = loop.tensors
+    bias = loop.optional(op.operation.operands[3])
+
+    def step(rows: Sequence[Value], states: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        (h,) = states
+        x_r, x_z, x_n = loop.gates(rows[0], 3)
+        h_r, h_z, h_n = loop.gates(loop.plus_bias(loop.product(h, w_hh), bias), 3)
+        r = loop.unary("logistic", loop.binary("add", x_r, h_r))
+        z = loop.unary("logistic", loop.binary("add", x_z, h_z))
+        n = loop.unary("tanh", loop.binary("add", x_n, loop.binary("multiply", r, h_n)))
+        h = loop.binary("add", loop.binary("multiply", loop.binary("subtract", h, n), z), n)
+        return [h], [h, loop.join([r, z, n, h_n])]
+
+    size = loop.shape(hx)[1]
+    stacks, _ = loop.run([gates], [hx], [size, 4 * size], False, step)
+    return loop.as_results(stacks)
+
+
+def _rnn_steps(op: TorchOp) -> Value | None:
+    if not _is_static(op):
+        return None
+    loop = _Steps(op, 3)
+    gates, hx, w_hh = loop.tensors
+    relu = _flag(op, 3)
+
+    def step(rows: Sequence[Value], states: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        total = loop.binary("add", rows[0], loop.product(states[0], w_hh))
+        if relu:
+            h = loop.binary("maximum", total, loop.constant(0.0, loop.shape(total)))
+        else:
+            h = loop.unary("tanh", total)
+        return [h], [h]
+
+    stacks, _ = loop.run([gates], [hx], [loop.shape(hx)[1]], False, step)
+    return op.to_torch(stacks[0])
+
+
+def _lstm_steps_backward(op: TorchOp) -> list[Value] | None:
+    if not _is_static(op):
+        return None
+    loop = _Steps(op, 6)
+    *inputs, w_hh = loop.tensors
+
+    def step(rows: Sequence[Value], states: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        grad, grad_cells, factors, output, forget = rows
+        h = loop.binary("add", grad, states[0])
+        c = loop.binary("add", loop.binary("add", grad_cells, states[1]), loop.binary("multiply", h, output))
+        gates = loop.binary("multiply", loop.join([c, c, c, h]), factors)
+        return [loop.by_rows(gates, w_hh), loop.binary("multiply", c, forget)], [gates]
+
+    zero = loop.constant(0.0, [loop.batch, loop.width])
+    stacks, last = loop.run(inputs, [zero, zero], [4 * loop.width], True, step)
+    return loop.as_results([*stacks, *last])
+
+
+def _steps_backward(op: TorchOp) -> list[Value] | None:
+    if not _is_static(op):
+        return None
+    loop = _Steps(op, 2)
+    kept, w_hh = loop.optional(op.operation.operands[2]), op.builtin_tensor(op.operation.operands[3])
+    gates = loop.shape(w_hh)[0] // loop.width
+
+    def step(rows: Sequence[Value], states: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        h = loop.binary("add", rows[0], states[0])
+        spread = loop.join([h] * gates) if gates > 1 else h
+        carried = loop.by_rows(loop.binary("multiply", spread, rows[1]), w_hh)
+        if kept is not None:
+            carried = loop.binary("add", carried, loop.binary("multiply", h, rows[2]))
+        return [carried], [h]
+
+    inputs = loop.tensors if kept is None else [*loop.tensors, kept]
+    zero = loop.constant(0.0, [loop.batch, loop.width])
+    stacks, last = loop.run(inputs, [zero], [loop.width], True, step)
+    return loop.as_results([*stacks, *last])
+
+
 def _is_static(op: TorchOp) -> bool:
     """Whether all tensors are floats of one type, and of static sizes that are not 0."""
     tensors = [match for value in op.operation.operands if (match := TENSOR.fullmatch(str(value.type)))]
@@ -246,8 +409,13 @@ def _array(numbers: Sequence[int]) -> str:
     return f"array<i64: {', '.join(map(str, numbers))}>"
 
 
-RECURRENT: dict[str, Callable[[TorchOp], list[Value] | None]] = {
+RECURRENT: dict[str, Callable[[TorchOp], Value | list[Value] | None]] = {
     "torch.kcache.lstm_layer": _lstm,
     "torch.kcache.gru_layer": _gru,
     "torch.kcache.rnn_layer": _rnn,
+    "torch.kcache.lstm_steps": _lstm_steps,
+    "torch.kcache.gru_steps": _gru_steps,
+    "torch.kcache.rnn_steps": _rnn_steps,
+    "torch.kcache.lstm_steps_backward": _lstm_steps_backward,
+    "torch.kcache.steps_backward": _steps_backward,
 }

@@ -17,7 +17,8 @@ from kcache_grpc.integrations.torch.dynamo.wrapped_backend import is_wrapper_of
 torch: Any = import_module("torch")
 
 _DTYPES = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
-
+#: Those of modules with gradients.
+_GRADIENT_DTYPES = frozenset((torch.float32, torch.float64))
 
 _FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -83,14 +84,17 @@ def _example(value: Any) -> Any:
 
 
 def is_traceable(module: Any) -> bool:
-    """Whether kernels may compute a module: gradients, autocast and other devices are left to PyTorch."""
+    """Whether kernels may compute a module: autocast and other devices are left to PyTorch.
+
+    With gradients half precision and projections, too.
+    """
     weights = list(module.parameters())
-    if torch.is_grad_enabled() and any(weight.requires_grad for weight in weights):
-        return False
-    if torch.is_autocast_enabled("cpu"):
+    has_gradients = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
+    if torch.is_autocast_enabled("cpu") or (has_gradients and module.proj_size):
         return False
     dtypes = {weight.dtype for weight in weights}
-    return len(dtypes) == 1 and dtypes <= _DTYPES and all(weight.device.type == "cpu" for weight in weights)
+    allowed = _GRADIENT_DTYPES if has_gradients else _DTYPES
+    return len(dtypes) == 1 and dtypes <= allowed and all(weight.device.type == "cpu" for weight in weights)
 
 
 def _is_of(tx: Any, backend: Callable[..., Any]) -> bool:

@@ -13,11 +13,22 @@ torch: Any = import_module("torch")
 _OTHER_STRIDES = (
     *("linalg_qr", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex", "triangular_solve"),
     *("kthvalue", "median", "mode", "nanmedian", "slice_scatter", "topk"),
+    *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    *("upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+    *("upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
 )
+#: Operators without decompositions here: those give another memory format than that of their operands, or
+#: copies where the operators are views.
+WHOLE = ("max_unpool2d", "max_unpool3d", "diagonal", "unfold")
 #: Operators whose results share the storage of their operand, which their schemas do not say.
 _UNSAFE_VIEWS = ("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes")
 #: Copies that are no copies of views.
 _PLAIN_COPIES = ("_to_copy", "lift_fresh_copy", "_conj_copy", "_neg_view_copy", "alias_copy", "detach_copy")
+
+
+def like_eager(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition whose results have the strides and aliases that ``operator`` gives."""
+    return whole_where_it_fails(keep_strides(operator, keep_copies(operator, decomposition)))
 
 
 def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,6 +36,11 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
     name = operator._schema.name.partition("::")[2]
     if name not in _OTHER_STRIDES and (not name.endswith("_copy") or name in _PLAIN_COPIES):
         return decomposition
+    composite: Any = torch._C.DispatchKey.CompositeImplicitAutograd
+    example = _solved if name in ("linalg_solve", "linalg_solve_ex") else operator
+    if example is operator and torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), composite):
+        # Only exports decompose such an operator by a table, which has those that it calls.
+        return functools.partial(operator._op_dk, composite)
 
     @functools.wraps(decomposition)
     def with_strides(*args: Any, **kwargs: Any) -> Any:
@@ -33,14 +49,22 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
         if results is NotImplemented:
             return results
         with proxies.disable_proxy_modes_tracing():
-            examples = operator(*args, **kwargs)
+            examples = example(*args, **kwargs)
         if isinstance(results, torch.Tensor):
             return with_strides_of(results, examples)
+        if isinstance(examples, torch.Tensor):
+            examples = (examples, *results[1:])
         pairs = zip(cast("Sequence[Any]", results), examples, strict=True)
         restrided = [with_strides_of(result, example) for result, example in pairs]
         return restrided if isinstance(results, list) else tuple(restrided)
 
     return with_strides
+
+
+def _solved(matrix: Any, right: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+    """The result of ``linalg_solve``, which is composed of an operator and its check for errors."""
+    del check_errors
+    return torch.ops.aten._linalg_solve_ex(matrix, right, left=left)[0]
 
 
 def keep_copies(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Plan, Program, executable
 from kcache_grpc.integrations.torch.dynamo.record import encode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
-from kcache_grpc.integrations.torch.dynamo.strides import keep_copies, keep_strides, whole_where_it_fails
+from kcache_grpc.integrations.torch.dynamo.strides import WHOLE, like_eager
 from kcache_grpc.programs.torch.decompositions.table import decompositions as all_decompositions
 
 torch: Any = import_module("torch")
@@ -28,10 +28,6 @@ torch: Any = import_module("torch")
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-#: Definitions whose results do not have the memory format of their operands.
-_OTHER_FORMATS = ("max_unpool2d", "max_unpool3d")
-#: Views whose definitions are copies.
-_VIEWS = ("diagonal", "unfold")
 
 
 class Trace:
@@ -136,10 +132,9 @@ class Trace:
 
 def decompositions() -> dict[Any, Any]:
     """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
-    left_out = (*_RANDOM, *_INFERENCE_ONLY, *_OTHER_FORMATS, *_VIEWS)
+    left_out = (*_RANDOM, *_INFERENCE_ONLY, *WHOLE)
     table: dict[Any, Any] = {}
     for operator, decomposition in all_decompositions().items():
         if operator._schema.name.partition("::")[2] not in left_out:
-            factored = keep_copies(operator, keep_factors(operator, decomposition))
-            table[operator] = whole_where_it_fails(keep_strides(operator, factored))
+            table[operator] = like_eager(operator, keep_factors(operator, decomposition))
     return table

@@ -27,7 +27,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.plan import (
 )
 from kcache_grpc.integrations.torch.dynamo.record import decode_graph, digest_of, encode_graph
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
-from kcache_grpc.integrations.torch.dynamo.strides import with_strides_of
+from kcache_grpc.integrations.torch.dynamo.strides import WHOLE, like_eager, with_strides_of
 
 torch: Any = import_module("torch")
 
@@ -118,9 +118,16 @@ def _run_decompositions(exported: Any, table: Mapping[Any, Any]) -> Any:
 
 
 def _decompositions() -> dict[Any, Any]:
-    """Those of programs, except of operators that draw random numbers: PyTorch draws those of eager mode."""
+    """Those of programs, with the strides of eager mode.
+
+    Except of operators that draw random numbers: PyTorch draws those of eager mode.
+    """
     table = import_module("kcache_grpc.programs.torch.decompositions.table")
-    rows = {operator: row for operator, row in table.decompositions().items() if not _is_random(operator)}
+    rows = {
+        operator: like_eager(operator, row)
+        for operator, row in table.decompositions().items()
+        if not _is_random(operator) and operator._schema.name.partition("::")[2] not in WHOLE
+    }
     rows[torch.ops.aten.scaled_dot_product_attention.default] = _attention(table.attention)
     return rows | {getattr(torch.ops.aten, name).input: _recurrent(name) for name in _RECURRENT}
 

@@ -159,26 +159,114 @@ def test_dropout_is_drawn_by_pytorch(address: str) -> None:
     check(inference(module), lambda: (tensor(5, 2, 6),), address)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
+def gradients(model: nn.Module, function: Callable[..., Any], *inputs: torch.Tensor) -> list[Any]:
+    """Outputs, and gradients of inputs and parameters."""
+    model.zero_grad()
+    leaves = [each.detach().clone().requires_grad_() for each in inputs]
+    torch.manual_seed(3)
+    outputs = torch.utils._pytree.tree_leaves(function(*leaves))
+    sum((each.sin() * each).sum() for each in outputs).backward()
+    grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return [*outputs, *(leaf.grad for leaf in leaves), *(grad.clone() for grad in grads)]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("kind", "settings", "shape"),
+    [
+        (nn.LSTM, {}, (5, 3, 6)),
+        (nn.LSTM, {"num_layers": 2, "bidirectional": True, "batch_first": True}, (3, 5, 6)),
+        (nn.LSTM, {"bias": False}, (1, 4, 6)),
+        (nn.GRU, {}, (5, 3, 6)),
+        (nn.GRU, {"num_layers": 2, "bidirectional": True, "bias": False}, (7, 2, 6)),
+        (nn.RNN, {"num_layers": 2}, (5, 1, 6)),
+        (nn.RNN, {"nonlinearity": "relu", "bidirectional": True}, (5, 3, 6)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients(
+    kind: type[nn.RNNBase], settings: dict[str, Any], shape: tuple[int, ...], dtype: torch.dtype, address: str
+) -> None:
+    module = layers(kind, dtype, **settings).train()
+    x = tensor(*shape, dtype=dtype)
+    expected = gradients(module, module, x)
+    for start in ("traced", "warm"):
+        torch._dynamo.reset()
+        decisions.forget()
+        compiled = compile_with(module, address, fullgraph=True)
+        torch.testing.assert_close(
+            gradients(module, compiled, x), expected, msg=lambda text, at=start: f"{at}: {text}"
+        )
+        assert {decision.kind for decision in decisions.decisions()} == {"forward", "backward"}
+        assert kernel_count() == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_initial_states(kind: type[nn.RNNBase], address: str) -> None:
+    module = layers(kind, num_layers=2).train()
+    states = [tensor(2, 3, 10, seed=seed) for seed in range(1 + (kind is nn.LSTM))]
+
+    def call(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, *initial: function(x, initial if kind is nn.LSTM else initial[0])
+
+    compiled = compile_with(module, address)
+    actual = gradients(module, call(compiled), tensor(4, 3, 6), *states)
+    torch.testing.assert_close(actual, gradients(module, call(module), tensor(4, 3, 6), *states))
+    assert kernel_count() == 2
+
+
 @pytest.mark.parametrize("frozen", [False, True])
-def test_gradients_are_left_to_pytorch(frozen: bool, address: str) -> None:
+def test_gradients_with_operators_around_it(frozen: bool, address: str) -> None:
     model = Head(nn.LSTM).train()
     model.layers.requires_grad_(not frozen)
-
-    def gradients(function: Callable[..., Any]) -> list[Any]:
-        model.zero_grad()
-        x = tensor(2, 5, 6, grad=True)
-        function(x)[..., 0].sum().backward()
-        return [x.grad, *(parameter.grad for parameter in model.parameters() if parameter.requires_grad)]
-
-    actual = gradients(compile_with(model, address))
-    torch.testing.assert_close(actual, gradients(model))
+    actual = gradients(model, compile_with(model, address, fullgraph=True), tensor(2, 5, 6))
+    torch.testing.assert_close(actual, gradients(model, model, tensor(2, 5, 6)))
+    assert kernel_count() == 2
 
 
-def test_steps_are_not_traced_where_the_input_has_gradients(address: str) -> None:
-    module = layers(nn.LSTM).requires_grad_(False)
+def test_dropout_with_gradients_is_drawn_by_pytorch(address: str) -> None:
+    module = layers(nn.GRU, num_layers=2, dropout=0.5).train()
+    actual = gradients(module, compile_with(module, address), tensor(5, 2, 6))
+    torch.testing.assert_close(actual, gradients(module, module, tensor(5, 2, 6)))
+
+
+def test_many_steps_with_gradients_are_one_operator(address: str) -> None:
+    module = layers(nn.LSTM).train()
+    actual = gradients(module, compile_with(module, address), tensor(200, 1, 6))
+    torch.testing.assert_close(actual, gradients(module, module, tensor(200, 1, 6)))
+    assert all(sum(decision.kernels) < 60 for decision in decisions.decisions())
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
+@pytest.mark.parametrize(
+    ("settings", "dtype"),
+    [({"proj_size": 4}, torch.float32), ({}, torch.bfloat16)],
+    ids=["projection", "bf16"],
+)
+def test_gradients_that_are_left_to_pytorch(
+    settings: dict[str, Any], dtype: torch.dtype, address: str
+) -> None:
+    module = layers(nn.LSTM, dtype, **settings).train()
+    actual = gradients(module, compile_with(module, address), tensor(5, 2, 6, dtype=dtype))
+    torch.testing.assert_close(actual, gradients(module, module, tensor(5, 2, 6, dtype=dtype)))
+    assert kernel_count() == 0
+
+
+def test_steps_are_not_traced_where_an_input_of_half_precision_has_gradients(address: str) -> None:
+    module = layers(nn.LSTM, torch.bfloat16).requires_grad_(False)
     with pytest.raises(torch._dynamo.exc.Unsupported, match="leaves lstm"):
-        compile_with(module, address, fullgraph=True)(tensor(5, 2, 6, grad=True))
+        compile_with(module, address, fullgraph=True)(tensor(5, 2, 6, grad=True, dtype=torch.bfloat16))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
+def test_a_dynamic_number_of_steps_with_gradients_is_left_to_pytorch(address: str) -> None:
+    module = layers(nn.LSTM).train()
+    compiled = compile_with(module, address)
+    for steps in (4, 7, 9):
+        actual = gradients(module, compiled, tensor(steps, 2, 6))
+        torch.testing.assert_close(actual, gradients(module, module, tensor(steps, 2, 6)))
+    assert kernel_count() == 2
 
 
 @pytest.mark.sampled(3)
@@ -252,3 +340,19 @@ def test_operators_compute_what_modules_do(reverse: bool) -> None:
         states, (h, c) = module(x)
     part = slice(10, 20) if reverse else slice(0, 10)
     torch.testing.assert_close(actual, (states[..., part], h[int(reverse)], c[int(reverse)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("lstm_steps_backward", [(4, 3, 5), (4, 3, 5), (4, 3, 20), (4, 3, 5), (4, 3, 5), (20, 5)]),
+        ("steps_backward", [(4, 3, 5), (4, 3, 15), (4, 3, 5), (15, 5)]),
+    ],
+)
+def test_loops_of_gradients_outside_of_kernels(name: str, arguments: Any, address: str) -> None:
+    """PyTorch runs the steps where an operator is in no kernel."""
+    operator = getattr(recurrent.operators(), name)
+    inputs = [tensor(*shape, seed=seed, dtype=torch.float64) for seed, shape in enumerate(arguments)]
+    actual = compile_with(lambda *tensors: operator(*tensors), address)(*inputs)
+    torch.testing.assert_close(actual, operator(*inputs))
+    assert kernel_count() == 1

@@ -401,3 +401,35 @@ def test_copies_to_slices_are_parts_of_kernels(
     assert len(decisions()[-1].left_out) == left_out
     if left_out:
         assert module(x)[0].stride() == expected[0].stride()
+
+
+def _images() -> Tensor:
+    return torch.randn(2, 3, 4, 6).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (torch.linalg.solve, (torch.randn(4, 4), torch.randn(4, 3))),
+        (torch.linalg.qr, (torch.randn(4, 3),)),
+        (lambda x: torch.topk(x, 2, dim=0), (torch.randn(4, 3),)),
+        (lambda x: torch.slice_scatter(x, torch.ones(2, 3), 0, 0, 2), (torch.randn(3, 4).t(),)),
+        (lambda x: x.unfold(0, 2, 1), (torch.randn(4, 3),)),
+        (lambda x: torch.nn.functional.adaptive_avg_pool2d(x + 1, 2), (_images(),)),
+        (lambda x: torch.nn.functional.interpolate(x + 1, scale_factor=2), (_images(),)),
+        (lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"), (_images(),)),
+        (lambda x: torch.nn.functional.interpolate(x, size=5, mode="bicubic"), (_images(),)),
+    ],
+    ids=["solve", "qr", "topk", "slice_scatter", "unfold", "adaptive", "nearest", "bilinear", "bicubic"],
+)
+def test_results_have_the_strides_of_eager_mode(
+    client: kcache.Client, function: Callable[..., Any], args: tuple[Tensor, ...]
+) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, *tensors: Tensor) -> Any:
+            return function(*tensors)
+
+    module = load(export(Module(), args), client=client, strict=True)
+    expected, actual = (torch.utils._pytree.tree_leaves(each(*args)) for each in (function, module))
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert [each.stride() for each in actual] == [each.stride() for each in expected]

@@ -239,3 +239,21 @@ def test_alias_across_a_graph_break() -> None:
         return b
 
     assert torch.compile(function, backend="kcache", options=_OPTIONS)().item() == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 2),
+        lambda x: torch.nn.functional.interpolate(x, size=5),
+        lambda x: torch.nn.functional.interpolate(x, size=5, mode="bilinear"),
+        lambda x: torch.nn.functional.interpolate(x, size=5, mode="bicubic"),
+    ],
+    ids=["adaptive average", "nearest", "bilinear", "bicubic"],
+)
+def test_memory_formats_of_resized_images(function: Callable[..., Any]) -> None:
+    x = torch.randn(2, 3, 4, 6).contiguous(memory_format=torch.channels_last)
+    expected, actual = function(x), compiled(function)(x)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert actual.stride() == expected.stride()
+    assert kernels() == 1
