@@ -19,7 +19,10 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class PackedOperand:
-    """Panels of B: ``facts`` are the table of ``FORM_prepack``, ``elements`` the packed elements."""
+    """Panels of B: ``facts`` are the table of ``FORM_prepack``, ``elements`` the packed elements.
+
+    An element that is zero if all others are finite, else NaN, follows them where rows of A are in place.
+    """
 
     form: Form
     facts: tuple[int, ...]
@@ -28,7 +31,7 @@ class PackedOperand:
     @property
     def size(self) -> int:
         """Bytes."""
-        return self.elements * BYTES[self.form.packed]
+        return self.elements * BYTES[self.form.packed] + (ALIGNMENT if self.form.in_place else 0)
 
 
 @dataclass

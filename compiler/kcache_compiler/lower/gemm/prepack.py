@@ -3,7 +3,7 @@
 ``FORM_prepack(facts, from, to)`` packs every panel of every batch. Panels of a block of K are consecutive, as
 wide as a tile and as deep as the block; blocks of K follow each other, then batches. The driver of a
 prepacked form reads them in place, in the same blocks of K as a driver that packs B itself, so that sums have
-the same order.
+the same order. A form that reads rows of A in place also needs to know whether all elements are finite.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups, grid
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
-from kcache_compiler.schedule.gemm_tiles import Form
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 from kcache_compiler.schedule.prepared import PackedOperand
 from kcache_compiler.shapes.formula import product
 
@@ -115,7 +115,24 @@ def prepack(form: Form) -> str:
                 *((depth, "i64"), (count, "i64"), (run, "i1")),
                 (code.at(target, panel, form.packed), _POINTER),
             )
+    if form.in_place:
+        _store_finite(code, form, code.mul(facts["batches"], each))
     return code.text()
+
+
+def _store_finite(code: Code, form: Form, count: Name) -> None:
+    """Store the sum of ``count`` packed elements times zero after them: zero, or NaN if one is not finite."""
+    width, zero = BYTES[form.packed], code.const("dense<0.0>", form.vector)
+    with code.loop(0, count, form.lanes, carried=[(zero, form.vector)]) as loop:
+        values = code.load(code.at("%to", loop.counter, form.packed), form.vector, width)
+        product = code.op(f"arith.mulf {values}, {zero} : {form.vector}")
+        loop.following.append(code.op(f"arith.addf {loop.carried[0]}, {product} : {form.vector}"))
+    place = code.at("%to", count, form.packed)
+    code.store(loop.results[0], place, form.vector, width)
+    with code.loop(0, form.lanes, carried=[(code.const("0.0", form.wide), form.wide)]) as lane:
+        value = code.load(code.at(place, lane.counter, form.packed), form.wide, width)
+        lane.following.append(code.op(f"arith.addf {lane.carried[0]}, {value} : {form.wide}"))
+    code.store(lane.results[0], place, form.wide, width)
 
 
 def pieces_of(code: Code, form: Form, k: Name) -> tuple[Name, Name]:
