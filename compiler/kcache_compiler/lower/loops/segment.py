@@ -23,7 +23,7 @@ from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.schedule.loops import Statement
 from kcache_compiler.shapes.formula import Formula
 
-#: Maximum number of operations of an innermost loop that is fully unrolled.
+#: Maximum number of operations of an innermost loop that is fully unrolled, unless it is a loop of vectors.
 UNROLLED = 64
 #: Elements that are summed in one accumulator before it is added to the total, if reassociation is allowed.
 BLOCK = 4096
@@ -167,7 +167,8 @@ class Loops:
         def step(counter: mlir.Value, carried: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             return self.run(position + 1, [*counters, counter], dict(registers), carried)
 
-        if innermost and is_static and isinstance(size, int) and size * self._operations() <= UNROLLED:
+        short = isinstance(size, int) and size * self._operations() <= UNROLLED
+        if innermost and is_static and isinstance(size, int) and short and not self._splits(size, values):
             for number in range(size):
                 values = step(mlir.constant(number), values)
             return values
@@ -252,9 +253,9 @@ class Loops:
         return tails.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
 
     def _splits(self, size: int, values: dict[Slot, mlir.Value]) -> bool:
-        """Whether a row has a remainder and all loop-carried values may be reassociated."""
+        """Whether a row is short or has a remainder, and all loop-carried values may be reassociated."""
         lanes = self.writer.fused.lanes
-        if not lanes or size < lanes or size % (tails.UNROLLED * lanes) == 0:
+        if not lanes or size < lanes or (size > UNROLLED and size % (tails.UNROLLED * lanes) == 0):
             return False
         free: set[Slot] = set()
         for number, statement in enumerate(self.segment):
