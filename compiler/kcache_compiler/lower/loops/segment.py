@@ -216,7 +216,9 @@ class Loops:
             count = tails.interleave_count(size // lanes)
             main = tails.vector_annotation(lanes, count)
         middle = mlir.constant(size - size % (count * lanes))
-        totals = carry((mlir.constant(0), middle), 1, values, step, main)
+        totals = values
+        if size >= count * lanes:
+            totals = carry((mlir.constant(0), middle), 1, values, step, main)
         if size % (count * lanes) == 0:
             return totals
         annotation = tails.masked_annotation(lanes)
@@ -255,7 +257,7 @@ class Loops:
     def _splits(self, size: int, values: dict[Slot, mlir.Value]) -> bool:
         """Whether a row is short or has a remainder, and all loop-carried values may be reassociated."""
         lanes = self.writer.fused.lanes
-        if not lanes or size < lanes or (size > UNROLLED and size % (tails.UNROLLED * lanes) == 0):
+        if not lanes or 2 * size < lanes or (size > UNROLLED and size % (tails.UNROLLED * lanes) == 0):
             return False
         free: set[Slot] = set()
         for number, statement in enumerate(self.segment):
