@@ -50,7 +50,7 @@ def arrays(columns: int, dtype: type = np.float32) -> list[np.ndarray]:
 
 
 @AVX512
-@pytest.mark.parametrize("columns", [16, 31, 65, 100, 1001])
+@pytest.mark.parametrize("columns", [5, 8, 11, 16, 17, 31, 65, 100, 1001])
 def test_ends_of_rows_have_the_bits_of_a_target_without_masks(columns: int) -> None:
     text = rows(columns)
     kernel, narrow = lowered(text, 2), lowered(text, 2, "x86-64-v3")
@@ -68,6 +68,19 @@ def test_ends_of_rows_have_the_bits_of_a_target_without_masks(columns: int) -> N
 def test_reductions_of_what_whole_vectors_leave(columns: int, element: str, dtype: type) -> None:
     kernel = lowered(rows(columns, element), 2, numerics="default")
     assert b"{z}" in kernel.compiled.artifacts["asm"]
+    assert_softmax(kernel, columns, dtype)
+
+
+@AVX512
+@pytest.mark.parametrize("columns", [8, 13, 16, 17, 24, 32, 48, 64])
+def test_short_rows_are_reduced_in_vectors(columns: int) -> None:
+    kernel = lowered(rows(columns), 2, numerics="default")
+    assembly = kernel.compiled.artifacts["asm"].partition(b"launch_0:")[2].partition(b"launch_0_task:")[0]
+    assert assembly.count(b"vmaxss") < 8
+    assert_softmax(kernel, columns)
+
+
+def assert_softmax(kernel: Kernel, columns: int, dtype: type = np.float32) -> None:
     given = arrays(columns, dtype)
     soft, total = kernel(*given)
     same_bits((total,), (given[0] + given[1],))
@@ -80,7 +93,7 @@ def test_reductions_of_what_whole_vectors_leave(columns: int, element: str, dtyp
 
 
 @AVX512
-@pytest.mark.parametrize("columns", [17, 50, 100, 197])
+@pytest.mark.parametrize("columns", [7, 8, 13, 16, 17, 31, 32, 50, 64, 100, 197])
 @pytest.mark.parametrize(
     ("name", "start", "fold"),
     [("add", 3.0, np.add), ("multiply", 2.0, np.multiply), ("maximum", 0.25, np.maximum)],

@@ -11,10 +11,11 @@ from kcache_compiler.lower.gemm.outline import declared, makes_zero, write_in_pl
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, captured_by, read_nest, slice_function
+from kcache_compiler.lower.loops.masked_remainder import masked_annotation, vector_annotation
 from kcache_compiler.lower.loops.memory import Pointer, times
 from kcache_compiler.lower.sort_scatter.loop_builder import loop, minimum
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.dialects import arith, func
+from kcache_compiler.mlir.dialects import arith, func, llvm, scf
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula, add, mul
 
@@ -91,6 +92,11 @@ class _Window:
             self.starts.append(Pointer(moved, pointer.element, []))
             for stride in access.strides:
                 self._value(stride)
+        steps = [access.strides[window.along] for access in window.nest.accesses]
+        wide = str(self.starts[2].element) in ("f32", "f64") and cleared
+        bits = 8 * lanes * memory.element_bytes(self.starts[2].element)
+        #: Whether rows are computed in blocks of two vectors, for whose sums there are registers.
+        self.blocked = wide and bits == 512 and set(steps) <= {0, 1}
         self.steps = range(window.together)
         for a, b in window.taps:
             for step in self.steps:
@@ -156,6 +162,9 @@ class _Window:
         axis = self.window.along
         size, high = self.window.nest.axes[axis].size, self.sizes[axis]
         lanes = self.lanes
+        if self.blocked and isinstance(size, int) and 2 * size >= lanes:
+            self._in_blocks(pointers, size, count)
+            return
         while isinstance(size, int) and lanes > size:
             lanes //= 2
         if not (isinstance(size, int) and self.cleared and lanes > 1 and size % lanes):
@@ -176,6 +185,38 @@ class _Window:
             loop(mlir.constant(0), mlir.constant(lanes), lane)
 
         loop(mlir.constant(0), high, vector, lanes)
+
+    def _in_blocks(self, pointers: list[Pointer], size: int, count: int) -> None:
+        """Emit the loop over the contiguous axis of C in blocks of two vectors, which read a weight once.
+
+        A row shorter than a block is computed under masks. An empty assembly statement hides that all blocks
+        of a row read the same weights: LLVM would copy them, more than there are registers, to the stack.
+        """
+        axis, block = self.window.along, 2 * self.lanes
+        vectors = -(-min(size, block) // self.lanes)
+        annotation = (
+            vector_annotation(self.lanes, vectors)
+            if size > block or size % self.lanes == 0
+            else masked_annotation(self.lanes, vectors)
+        )
+
+        def lanes_from(first: list[Pointer], length: int) -> None:
+            lane = mlir.for_loop((mlir.constant(0), mlir.constant(length)), mlir.constant(1), [], annotation)
+            with mlir.at_end(mlir.block_of(lane)):
+                self._place(self._moved(first, axis, mlir.block_of(lane).arguments[0]), count)
+                scf.yield_([])
+
+        if size <= block:
+            lanes_from(pointers, size)
+            return
+        last = mlir.constant(size - block)
+
+        def full(counter: mlir.Value) -> None:
+            a, b, c = self._moved(pointers, axis, minimum(counter, last))
+            zero = llvm.inline_asm(memory.i64(), [mlir.constant(0)], "", "=r,0")
+            lanes_from([a, replace(b, base=memory.shift(b, zero)), c], block)
+
+        loop(mlir.constant(0), self.sizes[axis], full, block)
 
     def _place(self, pointers: list[Pointer], count: int) -> None:
         """Emit ``count`` results along the jammed axis."""

@@ -18,7 +18,7 @@ from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Check, Nest
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
 
 #: Maximum number of unrolled products for one element, and for all jammed elements.
-TAPS, JAMMED = 64, 128
+TAPS, JAMMED = 64, 256
 #: Unroll factor of the jammed axis.
 JAM = 4
 

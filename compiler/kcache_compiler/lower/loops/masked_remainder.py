@@ -94,11 +94,11 @@ def vector_annotation(lanes: int, count: int) -> mlir.Attribute:
     )
 
 
-def masked_annotation(lanes: int) -> mlir.Attribute:
-    """The loop annotation for masked vectors of ``lanes`` elements, not interleaved."""
+def masked_annotation(lanes: int, count: int = 1) -> mlir.Attribute:
+    """The loop annotation for ``count`` interleaved masked vectors of ``lanes`` elements."""
     return mlir.attribute(
         "#llvm.loop_annotation<vectorize = <disable = false, predicateEnable = true, scalableEnable = false, "
-        f"width = {lanes} : i32>, interleave = <count = 1 : i32>>"
+        f"width = {lanes} : i32>, interleave = <count = {count} : i32>>"
     )
 
 

@@ -21,10 +21,12 @@ from kcache_compiler.passes.expand_math import length_of
 from kcache_compiler.passes.fast_math import free_results, free_sums
 from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.schedule.loops import Statement
-from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.formula import Formula, mul
 
-#: Maximum number of operations of an innermost loop that is fully unrolled.
+#: Maximum number of operations of an innermost loop that is fully unrolled, unless it is a loop of vectors.
 UNROLLED = 64
+#: Elements that a window slides at most from one result to the next, for LLVM to load it in vectors.
+SLIDING = 4
 #: Elements that are summed in one accumulator before it is added to the total, if reassociation is allowed.
 BLOCK = 4096
 
@@ -167,7 +169,9 @@ class Loops:
         def step(counter: mlir.Value, carried: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             return self.run(position + 1, [*counters, counter], dict(registers), carried)
 
-        if innermost and is_static and isinstance(size, int) and size * self._operations() <= UNROLLED:
+        short = isinstance(size, int) and size * self._operations() <= UNROLLED
+        unrolls = innermost and short and not (isinstance(size, int) and self._splits(size, values))
+        if is_static and isinstance(size, int) and (unrolls or self._slides(position)):
             for number in range(size):
                 values = step(mlir.constant(number), values)
             return values
@@ -198,6 +202,25 @@ class Loops:
             return self._with_remainder(bounds[1], size, values, step)
         return carry(bounds, 1, values, step, mark)
 
+    def _slides(self, position: int) -> bool:
+        """Whether the loops from ``position`` inwards reduce a small window that slides along the loop around
+        them, which LLVM vectorizes if it contains no loop.
+        """
+        around = position - 1
+        while around >= self.writer.fused.shared and not self.segment[0].nest.axes[around].parallel:
+            around -= 1
+        if around < 0:
+            return False
+        count: Formula = self._operations()
+        for statement in self.segment:
+            reads = [access for access in statement.nest.accesses if not access.written]
+            slides = all(access.strides[around] in range(SLIDING + 1) for access in reads)
+            if not slides or any(axis.parallel for axis in statement.nest.axes[around + 1 :]):
+                return False
+        for axis in self.segment[0].nest.axes[around + 1 :]:
+            count = mul(count, axis.size)
+        return isinstance(count, int) and count <= UNROLLED
+
     def _with_remainder(
         self,
         high: mlir.Value,
@@ -215,7 +238,9 @@ class Loops:
             count = tails.interleave_count(size // lanes)
             main = tails.vector_annotation(lanes, count)
         middle = mlir.constant(size - size % (count * lanes))
-        totals = carry((mlir.constant(0), middle), 1, values, step, main)
+        totals = values
+        if size >= count * lanes:
+            totals = carry((mlir.constant(0), middle), 1, values, step, main)
         if size % (count * lanes) == 0:
             return totals
         annotation = tails.masked_annotation(lanes)
@@ -252,9 +277,9 @@ class Loops:
         return tails.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
 
     def _splits(self, size: int, values: dict[Slot, mlir.Value]) -> bool:
-        """Whether a row has a remainder and all loop-carried values may be reassociated."""
+        """Whether a row is short or has a remainder, and all loop-carried values may be reassociated."""
         lanes = self.writer.fused.lanes
-        if not lanes or size < lanes or size % (tails.UNROLLED * lanes) == 0:
+        if not lanes or 2 * size < lanes or (size > UNROLLED and size % (tails.UNROLLED * lanes) == 0):
             return False
         free: set[Slot] = set()
         for number, statement in enumerate(self.segment):

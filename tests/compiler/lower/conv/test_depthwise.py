@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import ArgSpec, CompileOptions
+from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY, Kernel, guarded, threaded_host
 from tests.ops.harness.reference import ReferenceInterpreter
 
@@ -191,6 +192,29 @@ def test_nothing_is_read_beyond_the_operands(width: int, stride: int) -> None:
     assert _is_window(kernel)
     x, w = (guarded(operand) for operand in convolution.operands())
     np.testing.assert_allclose(kernel(x, w)[0], convolution.expected(x, w), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(host_target().isa != "x86-64-v4", reason="blocks are vectors of AVX-512")
+@pytest.mark.parametrize("width", [7, 8, 17, 28, 33, 65])
+@pytest.mark.parametrize(
+    "one",
+    [
+        Convolution(groups=2, inputs=4, outputs=4),
+        Convolution(kind="f64", groups=2, inputs=2, outputs=3),
+        Convolution(groups=3, window=(7, 7), padding=3, batch=1),
+    ],
+    ids=str,
+)
+def test_blocks_of_vectors_have_the_bits_of_a_target_without_masks(one: Convolution, width: int) -> None:
+    one = replace(one, size=(6, width))
+    kernel, narrow = (_kernel(one, target, "strict") for target in ("x86-64-v4", "x86-64-v3"))
+    assert _is_window(kernel)
+    x, w = (guarded(operand) for operand in one.operands())
+    (wanted,) = narrow(x, w)
+    assert np.array_equal(kernel(x, w)[0], wanted)
+    assert np.array_equal(kernel(x, w, host=threaded_host())[0], wanted)
+    near = 1e-4 if one.kind == "f32" else 1e-12
+    np.testing.assert_allclose(wanted, one.expected(x, w), rtol=near, atol=near)
 
 
 def test_open_sizes_give_the_bits_of_given_ones() -> None:
