@@ -83,6 +83,18 @@ class Group:
         return len(self.segments[0][0].shared)
 
 
+@dataclass(frozen=True)
+class _Touched:
+    """The roots that a nest writes, that it reads, and all that it may access; the buffers that it accesses
+    at known places.
+    """
+
+    wrote: frozenset[int]
+    read: frozenset[int]
+    reached: frozenset[int]
+    buffers: frozenset[int]
+
+
 @dataclass
 class Partition:
     """The groups of a run of nests while they are found."""
@@ -94,9 +106,7 @@ class Partition:
     #: Roots of the buffers of the caller.
     lasting: frozenset[int] = frozenset()
     groups: list[Group] = field(default_factory=list[Group])
-    _touched: dict[int, tuple[frozenset[int], frozenset[int]]] = field(
-        default_factory=dict[int, tuple[frozenset[int], frozenset[int]]]
-    )
+    _touched: dict[int, _Touched] = field(default_factory=dict[int, "_Touched"])
 
     def add(self, number: int, initializers: Sequence[int] = ()) -> None:
         """Put nest ``number`` into the latest group that takes it.
@@ -150,7 +160,7 @@ class Partition:
         scalar = not subject.nest.axes
         if subject.opaque or subject.contraction or subject.chunked:
             return False
-        if not scalar and not self._touches(number)[0] <= self.lasting:
+        if not scalar and not self._touches(number).wrote <= self.lasting:
             return False
         rows = frozenset(self.roots[access.buffer] for access in subject.nest.accesses if any(access.strides))
         offers = REACH
@@ -158,7 +168,7 @@ class Partition:
         for position in range(count - 1, max(-1, count - 1 - FAR), -1):
             group = self.groups[position]
             touched = [self._touches(member.number) for member in group.members]
-            if rows and count - position > REACH and any(rows & (read | wrote) for wrote, read in touched):
+            if rows and count - position > REACH and any(rows & (one.read | one.wrote) for one in touched):
                 joined = None if group.contraction else self._join(group, number)
                 if joined is not None and not self._has_chunked(joined):
                     self.groups[position] = joined
@@ -171,14 +181,18 @@ class Partition:
             self.groups.insert(first, alone(number, subject))
         return scalar
 
-    def _touches(self, number: int) -> tuple[frozenset[int], frozenset[int]]:
-        """The roots that a nest writes, and that it reads."""
-        if number not in self._touched:
-            accesses = self.subjects[number].nest.accesses
-            written = frozenset(self.roots[access.buffer] for access in accesses if access.written)
-            read = frozenset(self.roots[access.buffer] for access in accesses if access.reads)
-            self._touched[number] = (written, read)
-        return self._touched[number]
+    def _touches(self, number: int) -> _Touched:
+        """What a nest touches; read once for each nest, since it is compared with many."""
+        touched = self._touched.get(number)
+        if touched is None:
+            subject, roots = self.subjects[number], self.roots
+            accesses = subject.nest.accesses
+            wrote = frozenset(roots[access.buffer] for access in accesses if access.written)
+            read = frozenset(roots[access.buffer] for access in accesses if access.reads)
+            buffers = frozenset(access.buffer for access in accesses)
+            reached = frozenset(roots[buffer] for buffer in buffers | subject.opaque)
+            touched = self._touched[number] = _Touched(wrote, read, reached, buffers)
+        return touched
 
     def _has_chunked(self, group: Group) -> bool:
         return any(self.subjects[member.number].chunked for member in group.members)
@@ -208,15 +222,8 @@ class Partition:
 
     def conflicts(self, first: int, second: int) -> bool:
         """One of two nests writes what the other touches."""
-        a, b = self.subjects[first], self.subjects[second]
-        return any(self._overlaps(access, b) for access in a.nest.accesses if access.written) or any(
-            self._overlaps(access, a) for access in b.nest.accesses if access.written
-        )
-
-    def _overlaps(self, written: Access, other: Subject) -> bool:
-        root = self.roots[written.buffer]
-        touched = {self.roots[access.buffer] for access in other.nest.accesses}
-        return root in touched | {self.roots[buffer] for buffer in other.opaque}
+        a, b = self._touches(first), self._touches(second)
+        return not (a.wrote.isdisjoint(b.reached) and b.wrote.isdisjoint(a.reached))
 
     def _related(
         self, first: int, second: int
@@ -232,6 +239,8 @@ class Partition:
 
     def conflicts_indirectly(self, first: int, second: int) -> bool:
         """Whether they conflict by aliases or opaque buffers, not only by accesses to one buffer."""
+        if not self.conflicts(first, second):
+            return False
         a, b = self.subjects[first], self.subjects[second]
         for source, other in ((a, b), (b, a)):
             for access in source.nest.accesses:
@@ -248,6 +257,9 @@ class Partition:
         first = self.subjects[group.members[0].number]
         if subject.contraction or first.unfusible or subject.phase != first.phase:
             return None
+        buffers = self._touches(number).buffers
+        if all(buffers.isdisjoint(self._touches(member.number).buffers) for member in group.members):
+            return None  # loops are shared by accesses to one buffer
         if group.contraction:
             return self._follow(group, number)
         if not self._fits(group, subject) or any(

@@ -34,6 +34,8 @@ from kcache_compiler.shapes.recovery import Ambiguous
 
 #: The number of the attention in the mark of an operation.
 _MARK_NUMBER = re.compile(rf'(?<={re.escape(MARK)} = ")\d+ ')
+#: The first element of a part of a buffer, in its type.
+_OFFSET = re.compile(r"(?<=, offset: )\d+")
 
 
 @dataclass
@@ -81,7 +83,8 @@ def _write_loops(unit: Unit, planned: Planned, name: str, shapes: Shapes, result
     unread = {buffer for buffer in planned.buffers if results.unread(buffer, planned.generics)}
     fused = streamed(planned.fused, planned.buffers, shapes, unit.target, unread, choices.stream_bytes)
     fused = ended(fused, planned.codes, planned.buffers, unit.target)
-    fused = replace(fused, together=choices.rows_together, turns=choices.vectors_a_turn)
+    whole = choices.is_whole(fused.extent, fused.grain)
+    fused = replace(fused, together=choices.rows_together, turns=choices.vectors_a_turn, whole=whole)
     return outline(unit.module, name, fused, planned.codes, planned.buffers, shapes)
 
 
@@ -165,6 +168,8 @@ class _Reading:
         texts: list[tuple[str, tuple[int, ...]]] = []
         for generic in generics:
             text = _MARK_NUMBER.sub("", mlir.local_text(generic))
+            if not shapes.codes:
+                text = _OFFSET.sub("", text)
             operands = list(generic.operands)
             if mlir.unknown_values(text) != len(operands):
                 operands += mlir.outside_values(generic)
@@ -174,7 +179,25 @@ class _Reading:
             tuple(texts),
             tuple(map(self._loops, all_loops)),
             tuple(self._fact(value, shapes) for value in self.values),
+            () if shapes.codes else self._offsets(),
         )
+
+    def _offsets(self) -> Hashable:
+        """Which types have the same offset, and how far apart parts of one buffer begin.
+
+        Code depends on nothing else about offsets, as the entry computes addresses.
+        """
+        numbers: dict[int, int] = {}
+        pattern: list[int] = []
+        firsts: dict[mlir.Value, int] = {}
+        for value in self.values:
+            if not mlir.is_memref(value.type):
+                continue
+            match = _OFFSET.search(str(value.type))
+            offset = int(match[0]) if match else 0
+            first = firsts.setdefault(memory.root_of(value), offset)
+            pattern += [numbers.setdefault(offset, len(numbers)), offset - first]
+        return tuple(pattern)
 
     def _number(self, value: mlir.Value) -> int:
         if value not in self.numbers:
