@@ -121,15 +121,15 @@ class Bundle:
         ``IntegrityError``, ``PermissionDenied`` for a signer that is not trusted.
         """
         key = self.public_keys.get(signed.key_id)
-        what = domain.rstrip(b"\0").decode()
+        subject = domain.rstrip(b"\0").decode()
         if key is None:
             raise IntegrityError(
-                f"a {what} is signed by the key {signed.key_id.hex()}, which the bundle does not have",
+                f"a {subject} is signed by the key {signed.key_id.hex()}, which the bundle does not have",
                 finding="signature",
             )
         if trusted is not None and server_id(key) not in trusted:
             raise PermissionDenied(
-                f"a {what} is signed by {server_id(key)}, which is not trusted",
+                f"a {subject} is signed by {server_id(key)}, which is not trusted",
                 signer=server_id(key),
                 finding="untrusted",
             )

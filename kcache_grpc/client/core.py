@@ -313,9 +313,9 @@ class Core:
                 programs=len(requests),
             )
         except BaseException as error:
-            told = isinstance(error, KcacheError) and not isinstance(error, OutOfTime)
+            reported = isinstance(error, KcacheError) and not isinstance(error, OutOfTime)
             for key in requests:
-                self._flights.land(key, error if told else Abandoned())
+                self._flights.land(key, error if reported else Abandoned())
             raise
         kernels = dict(zip(requests, served, strict=True))
         for key, kernel in kernels.items():

@@ -54,43 +54,43 @@ def _name_of(dtype: Any) -> str:
     return names[0]
 
 
-def dimensions(dims: Dims, what: str, lowest: int = 0) -> list[pb.GraphDimension]:
+def dimensions(dims: Dims, subject: str, lowest: int = 0) -> list[pb.GraphDimension]:
     """Sizes, symbols and open axes. Raises ``ArgumentError``."""
     if isinstance(dims, str) or not isinstance(dims, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"{what} is {dims!r}: give a sequence of sizes, symbols and None")
-    return [_dimension(dim, what, lowest) for dim in dims]
+        raise ArgumentError(f"{subject} is {dims!r}: give a sequence of sizes, symbols and None")
+    return [_dimension(dim, subject, lowest) for dim in dims]
 
 
-def _dimension(dim: Any, what: str, lowest: int) -> pb.GraphDimension:
+def _dimension(dim: Any, subject: str, lowest: int) -> pb.GraphDimension:
     if dim is None:
         return pb.GraphDimension()
     if isinstance(dim, str):
         if not _SYMBOL.fullmatch(dim):
-            raise ArgumentError(f"the symbol {dim[:80]!r} in {what} is no word of letters, digits and _")
+            raise ArgumentError(f"the symbol {dim[:80]!r} in {subject} is no word of letters, digits and _")
         return pb.GraphDimension(symbol=dim)
-    size = integer(dim, f"a size of {what}")
+    size = integer(dim, f"a size of {subject}")
     if size < lowest:
         raise ArgumentError(
-            f"a size of {what} is {size}: sizes are from {lowest}, and open axes are None or a name"
+            f"a size of {subject} is {size}: sizes are from {lowest}, and open axes are None or a name"
         )
     return pb.GraphDimension(size=size)
 
 
-def encoded(text: str, what: str) -> bytes:
+def encoded(text: str, subject: str) -> bytes:
     """A text as the message holds it. Raises ``ArgumentError`` for one that is not valid Unicode."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"{what} is not valid Unicode: {error}") from None
+        raise ArgumentError(f"{subject} is not valid Unicode: {error}") from None
 
 
-def integer(value: Any, what: str) -> int:
+def integer(value: Any, subject: str) -> int:
     """An int that fits the message. Raises ``ArgumentError``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise ArgumentError(f"{what} is {value!r}, not an int")
+        raise ArgumentError(f"{subject} is {value!r}, not an int")
     number = int(cast("Any", value))
     if not -_MAX_INT - 1 <= number <= _MAX_INT:
-        raise ArgumentError(f"{what} is {number}, which does not fit 64 bits")
+        raise ArgumentError(f"{subject} is {number}, which does not fit 64 bits")
     return number
 
 

@@ -86,8 +86,10 @@ class Verifier:
         try:
             self._key.verify(signed.signature, domain + signed.payload)
         except InvalidSignature as error:
-            what = domain.rstrip(b"\0").decode()
-            raise IntegrityError(f"the signature of a {what} does not hold under the pinned key") from error
+            subject = domain.rstrip(b"\0").decode()
+            raise IntegrityError(
+                f"the signature of a {subject} does not hold under the pinned key"
+            ) from error
         return signed.payload
 
 

@@ -491,8 +491,8 @@ def _conversion(buffer: Buffer | DeviceBuffer, spec: TensorSpec) -> str:
     return f"convert it to {spec.dtype} first" if buffer.dtype else ""
 
 
-def _require_digest(what: str, content: bytes, size: int, sha256: bytes) -> None:
+def _require_digest(subject: str, content: bytes, size: int, sha256: bytes) -> None:
     if len(content) != size:
-        raise IntegrityError(f"{what} has {len(content)} bytes instead of {size}")
+        raise IntegrityError(f"{subject} has {len(content)} bytes instead of {size}")
     if hashlib.sha256(content).digest() != sha256:
-        raise IntegrityError(f"the bytes of {what} do not match their digest {sha256.hex()[:12]}...")
+        raise IntegrityError(f"the bytes of {subject} do not match their digest {sha256.hex()[:12]}...")

@@ -34,16 +34,16 @@ MAX_NAME_CHARS = 200
 MAX_INDEXED_BYTES = 800
 
 
-def digest(what: str, value: bytes) -> None:
+def digest(subject: str, value: bytes) -> None:
     """Raises ``InvalidValue`` unless ``value`` has the size of a SHA-256."""
     if len(value) != 32:
-        raise InvalidValue(f"{what} has {len(value)} bytes, a digest has 32")
+        raise InvalidValue(f"{subject} has {len(value)} bytes, a digest has 32")
 
 
-def digests(what: str, values: Iterable[bytes]) -> None:
+def digests(subject: str, values: Iterable[bytes]) -> None:
     """``digest`` for each."""
     for value in values:
-        digest(what, value)
+        digest(subject, value)
 
 
 def signer(key_id: bytes) -> None:
@@ -52,25 +52,25 @@ def signer(key_id: bytes) -> None:
         raise InvalidValue(f"a key id has 8 bytes, not {len(key_id)}")
 
 
-def text(what: str, *values: str) -> None:
+def text(subject: str, *values: str) -> None:
     """Raises ``InvalidValue`` for text that some database cannot keep: lone surrogates, NUL."""
     for value in values:
         if value.isascii() and "\0" not in value:
             continue
         if "\0" in value:
-            raise InvalidValue(f"{what} contains a NUL character")
+            raise InvalidValue(f"{subject} contains a NUL character")
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise InvalidValue(f"{what} has no UTF-8 form: {error.reason}") from error
+            raise InvalidValue(f"{subject} has no UTF-8 form: {error.reason}") from error
 
 
-def indexed(what: str, *values: str) -> None:
+def indexed(subject: str, *values: str) -> None:
     """``text``, and short enough for an index."""
-    text(what, *values)
+    text(subject, *values)
     for value in values:
         if len(value.encode()) > MAX_INDEXED_BYTES:
-            raise InvalidValue(f"{what} is longer than {MAX_INDEXED_BYTES} bytes")
+            raise InvalidValue(f"{subject} is longer than {MAX_INDEXED_BYTES} bytes")
 
 
 def namespace_name(name: str) -> None:
@@ -80,18 +80,18 @@ def namespace_name(name: str) -> None:
         raise InvalidValue(f"namespace name must be 1 to {MAX_NAME_CHARS} printable characters")
 
 
-def number(what: str, *values: int, least: int = 0) -> None:
+def number(subject: str, *values: int, least: int = 0) -> None:
     """Raises ``InvalidValue`` for what does not fit 64 bits or is below ``least``."""
     for value in values:
         if not least <= value <= MAX_INT:
-            raise InvalidValue(f"{what} is {value}, outside of [{least}, {MAX_INT}]")
+            raise InvalidValue(f"{subject} is {value}, outside of [{least}, {MAX_INT}]")
 
 
-def named_bytes(what: str, name: bytes, content: bytes) -> None:
+def named_bytes(subject: str, name: bytes, content: bytes) -> None:
     """Raises ``DigestMismatch`` unless ``content`` hashes to ``name``."""
-    digest(what, name)
+    digest(subject, name)
     if hashlib.sha256(content).digest() != name:
-        raise DigestMismatch(f"{what} does not hash to its digest {name.hex()}")
+        raise DigestMismatch(f"{subject} does not hash to its digest {name.hex()}")
 
 
 def spec(draft: SpecDraft) -> None:

@@ -251,15 +251,17 @@ def _bytes(subject: Subject) -> Finding:
         "SELECT count(DISTINCT c.artifact_id), coalesce(sum(c.size), 0) FROM quarantine q "
         "JOIN artifact_chunks c ON c.artifact_id = q.artifact_id AND c.generation = q.generation"
     )[0]
-    told = f"{_count(bad[0], 'blob')} with bytes in quarantine ({_count(int(bad[1]), 'byte')})"
+    damaged = f"{_count(bad[0], 'blob')} with bytes in quarantine ({_count(int(bad[1]), 'byte')})"
     if lost:
         advice = (
             "compiling their kernels again repairs them; kcache gc --apply removes those that nothing uses"
         )
-        return Finding("bytes", "warning", f"{_count(lost, 'blob')} without readable bytes, {told}", advice)
+        return Finding(
+            "bytes", "warning", f"{_count(lost, 'blob')} without readable bytes, {damaged}", advice
+        )
     if bad[0]:
         return Finding(
-            "bytes", "warning", f"{told}, all with a younger copy", "run: kcache verify --all --apply"
+            "bytes", "warning", f"{damaged}, all with a younger copy", "run: kcache verify --all --apply"
         )
     return Finding("bytes", "ok", f"whole: {_count(subject.one('SELECT count(*) FROM artifacts'), 'blob')}")
 

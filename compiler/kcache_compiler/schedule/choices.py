@@ -252,8 +252,8 @@ def require_choices(text: str, gpu: bool) -> None:
     for name in (part.partition(":")[0] for part in filter(None, text.split(","))):
         if name not in COMMON and name.startswith("gpu_") != gpu:
             kinds = ("CPUs", "GPUs") if gpu else ("GPUs", "CPUs")
-            said = f"{name} is a choice of kernels for {kinds[0]}, and this one is for {kinds[1]}"
-            raise CompileFailed("schedule", f"{said}: leave it out")
+            reason = f"{name} is a choice of kernels for {kinds[0]}, and this one is for {kinds[1]}"
+            raise CompileFailed("schedule", f"{reason}: leave it out")
 
 
 def _pair(text: str) -> tuple[int, int] | None:

@@ -127,12 +127,12 @@ def _told(name: str) -> Any:
     console = output.stderr()
     began, tried = time.monotonic(), itertools.count(1)
 
-    def report(what: str, seconds: float) -> None:
+    def report(label: str, seconds: float) -> None:
         if not console.is_terminal:
             return
         spent = f"{time.monotonic() - began:5.1f} s  {name}: "
-        told = f"{what}, {seconds:.1f} s" if seconds else f"{next(tried)}. {what or 'default'}"
-        console.print(spent + told, highlight=False)
+        line = f"{label}, {seconds:.1f} s" if seconds else f"{next(tried)}. {label or 'default'}"
+        console.print(spent + line, highlight=False)
 
     return report
 

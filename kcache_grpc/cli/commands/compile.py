@@ -239,18 +239,18 @@ def _progress(name: str) -> Generator[tuple[Any, Stages], None, None]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     stages = Stages()
-    told = time.perf_counter()
+    reported_at = time.perf_counter()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     console = output.stderr()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{name}: look up")
 
         def report(stage: str, at: float) -> None:
-            nonlocal told
-            told = time.perf_counter()
+            nonlocal reported_at
+            reported_at = time.perf_counter()
             stages.report(stage, at)
             note = "" if stages.expected is None else f", {expectation(stages.expected)} expected"
             progress.update(task, description=f"{name}: {stage}{note}")
 
         yield report, stages
-    stages.finish(time.perf_counter() - told)
+    stages.finish(time.perf_counter() - reported_at)

@@ -155,5 +155,5 @@ def _neighbour(number: int, near: Neighbour) -> list[Any]:
     from kcache_grpc.model.explanation import describe_neighbour
 
     lines = [f"[bold]{number}.[/] {escape(describe_neighbour(near))}"]
-    said = [Padding(f"- {escape(each.sentence)}", (0, 0, 0, 3)) for each in near.differences]
-    return [*lines, *said]
+    sentences = [Padding(f"- {escape(each.sentence)}", (0, 0, 0, 3)) for each in near.differences]
+    return [*lines, *sentences]

@@ -220,5 +220,5 @@ def _listed(table: dict[str, Any]) -> Any:
         {"op": row["op"], **{target: ", ".join(row[target]) or "-" for target in table["targets"]}}
         for row in table["ops"]
     ]
-    meanings = [f"{name}: {what}" for name, what in table["targets"].items()]
+    meanings = [f"{name}: {description}" for name, description in table["targets"].items()]
     return Group(output.rows(rows), "", *meanings, table["note"])

@@ -121,14 +121,14 @@ def size(text: str, option: str) -> int:
     return int(float(match["number"]) * (1 << _BYTES[match["unit"]]))
 
 
-def digest(text: str, what: str) -> bytes:
+def digest(text: str, subject: str) -> bytes:
     """64 hex digits. Raises ``ArgumentError``."""
     try:
         value = bytes.fromhex(text)
     except ValueError:
         value = b""
     if len(value) != 32:
-        raise ArgumentError(f"{text!r} is not a {what}: 64 hex digits")
+        raise ArgumentError(f"{text!r} is not a {subject}: 64 hex digits")
     return value
 
 

@@ -94,10 +94,10 @@ class KernelVerifier:
             )
         return self._verifier.verify(domain, Signed(message.payload, message.signature, message.key_id))
 
-    def _epoch(self, what: str, epoch: int) -> None:
+    def _epoch(self, subject: str, epoch: int) -> None:
         if not is_current_epoch(epoch, self.state.epoch):
             raise StaleState(
-                f"the server sent a {what} of epoch {epoch}, and says it is at {self.state.epoch}"
+                f"the server sent a {subject} of epoch {epoch}, and says it is at {self.state.epoch}"
             )
 
 
@@ -151,12 +151,12 @@ def _require_shape(manifest: Manifest, binding: Binding, request: KernelRequest)
     _same("manifest", "guard", manifest.guard, expected.guard)
 
 
-def check_bytes(data: bytes, sha256: bytes, size: int, what: str) -> bytes:
+def check_bytes(data: bytes, sha256: bytes, size: int, subject: str) -> bytes:
     """``data`` itself, once size and digest hold. Raises ``IntegrityError``."""
     if len(data) != size:
-        raise IntegrityError(f"{what} has {len(data)} bytes instead of {size}")
+        raise IntegrityError(f"{subject} has {len(data)} bytes instead of {size}")
     if hashlib.sha256(data).digest() != sha256:
-        raise IntegrityError(f"the bytes of {what} do not match their digest {sha256.hex()}")
+        raise IntegrityError(f"the bytes of {subject} do not match their digest {sha256.hex()}")
     return data
 
 
@@ -171,10 +171,10 @@ def _understood(cls: Any, payload: bytes) -> Any:
         ) from error
 
 
-def _same(what: str, name: str, actual: str, expected: str) -> None:
+def _same(subject: str, name: str, actual: str, expected: str) -> None:
     if actual != expected:
         raise IntegrityError(
-            f"the server sent a {what} whose {name} is {actual!r}; {expected!r} was asked for",
+            f"the server sent a {subject} whose {name} is {actual!r}; {expected!r} was asked for",
             expected=expected,
             found=actual,
         )

@@ -177,10 +177,10 @@ def _require_grid(launch: GpuLaunchSpec, grid: Triple, shared: int) -> None:
         raise TooLarge(f"launch {launch.name} takes {shared} bytes of shared memory, more than any GPU has")
 
 
-def _size(launch: GpuLaunchSpec, what: str, formula: str, symbols: Mapping[str, int]) -> int:
+def _size(launch: GpuLaunchSpec, field: str, formula: str, symbols: Mapping[str, int]) -> int:
     value = evaluate(formula, symbols)
     if value < 0:
-        raise IntegrityError(f"launch {launch.name!r}: its {what} is {value} at these sizes")
+        raise IntegrityError(f"launch {launch.name!r}: its {field} is {value} at these sizes")
     return value
 
 

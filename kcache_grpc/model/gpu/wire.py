@@ -32,7 +32,7 @@ def gpu_launch_from_proto(message: manifest_pb2.GpuLaunchSpec) -> GpuLaunchSpec:
     """From the wire. Raises ``IntegrityError`` for a grid or block without three dimensions."""
     if len(message.grid) != 3 or len(message.block) != 3:
         raise IntegrityError(f"launch {message.name!r}: grid and block have three dimensions each")
-    said = message.resources
+    resources = message.resources
     grid_x, grid_y, grid_z = message.grid
     block_x, block_y, block_z = message.block
     return GpuLaunchSpec(
@@ -44,7 +44,7 @@ def gpu_launch_from_proto(message: manifest_pb2.GpuLaunchSpec) -> GpuLaunchSpec:
         block=(block_x, block_y, block_z),
         shared_bytes=message.shared_bytes,
         params=tuple(message.params),
-        resources=GpuResources(said.registers, said.spill_bytes, said.static_shared_bytes)
+        resources=GpuResources(resources.registers, resources.spill_bytes, resources.static_shared_bytes)
         if message.HasField("resources")
         else None,
     )

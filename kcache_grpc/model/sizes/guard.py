@@ -54,14 +54,14 @@ class Sizes:
         """What says that ``symbol`` is one of them."""
         if self.low == self.high:
             return [f"{symbol} == {self.low}"]
-        said: list[str] = []
+        conditions: list[str] = []
         if self.low > 0:
-            said.append(f"{self.low} <= {symbol}")
+            conditions.append(f"{self.low} <= {symbol}")
         if self.high <= MAX_SIZE - self.step:
-            said.append(f"{symbol} <= {self.high}")
+            conditions.append(f"{symbol} <= {self.high}")
         if self.step > 1:
-            said.append(f"{symbol} % {self.step} == 0")
-        return said
+            conditions.append(f"{symbol} % {self.step} == 0")
+        return conditions
 
 
 def sizes(low: int = 0, high: int = MAX_SIZE, step: int = 1) -> Sizes | None:
@@ -161,17 +161,17 @@ def parse_guard(text: str) -> Guard:
                 equal.append((left, right))
                 continue
             case [str() as symbol, "%", int() as step, "==", 0] if symbol.isidentifier() and step > 0:
-                said = sizes(step=step)
+                constraint = sizes(step=step)
             case [str() as symbol, str() as relation, int() as bound] if _said(symbol, relation):
-                said = _bounded(relation, bound)
+                constraint = _bounded(relation, bound)
             case [int() as bound, str() as relation, str() as symbol] if _said(symbol, relation):
-                said = _bounded(_MIRRORED[relation], bound)
+                constraint = _bounded(_MIRRORED[relation], bound)
             case _:
                 raise IntegrityError(
                     f"bad guard {text[:200]!r}: {' '.join(map(str, atom))!r} is no condition"
                 )
         before = allowed.get(symbol, ANY)
-        meets = said and before.within(said)
+        meets = constraint and before.within(constraint)
         if meets is None:
             raise _never(text)
         allowed[symbol] = meets

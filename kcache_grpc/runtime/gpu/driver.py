@@ -109,8 +109,8 @@ class Driver:
         log = bytearray(_LOG_BYTES)
         names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
         result, *module = self._cuda.cuModuleLoadDataEx(image, len(names), names, [log, _LOG_BYTES])
-        said = bytes(log).partition(b"\0")[0].decode(errors="replace").strip()
-        self._require("cuModuleLoadDataEx", result, said)
+        log_text = bytes(log).partition(b"\0")[0].decode(errors="replace").strip()
+        self._require("cuModuleLoadDataEx", result, log_text)
         return int(module[0])
 
     def unload_module(self, module: Handle) -> None:
@@ -255,12 +255,12 @@ class Driver:
     def _fail(self, name: str, error: int) -> None:
         self._require(name, self._cuda.CUresult(error))
 
-    def _require(self, name: str, result: Any, said: str = "") -> None:
+    def _require(self, name: str, result: Any, message: str = "") -> None:
         if result == self._success:
             return
         _, text = self._cuda.cuGetErrorName(result)
         error = bytes(text).decode() if text else f"error {int(result)}"
-        detail = f"{name}: {error}" + (f": {said[:2000]}" if said else "")
+        detail = f"{name}: {error}" + (f": {message[:2000]}" if message else "")
         if result == self._cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise ResourceExhausted(f"the GPU has no memory left ({detail})", limit="device memory")
         raise KcacheError(f"the CUDA driver refused a call: {detail}", code=error)

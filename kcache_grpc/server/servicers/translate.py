@@ -386,8 +386,8 @@ def compiled(answer: Answer, origin: Origin, inline: Iterable[tuple[ArtifactRef,
 
 def with_stages(result: bytes, stages: tuple[str, ...]) -> bytes:
     """A serialized ``CompileKernelResponse`` of a serialized result and the stages that belong to it."""
-    told = _told(stages)
-    return b"".join((_RESULT_TAG, varint(len(result) + len(told)), result, told))
+    encoded = _told(stages)
+    return b"".join((_RESULT_TAG, varint(len(result) + len(encoded)), result, encoded))
 
 
 @lru_cache(maxsize=256)

@@ -120,14 +120,14 @@ class Administration:
         return wrong
 
     def _note(
-        self, namespace: Namespace, what: str, *, toolchain: bytes | None = None, **detail: object
+        self, namespace: Namespace, outcome: str, *, toolchain: bytes | None = None, **detail: object
     ) -> None:
         if not namespace.is_stored:  # nothing was done in it
             return
         by = self._by
         event = AuditEvent(
             kind="admin",
-            outcome=what,
+            outcome=outcome,
             actor=by.actor or by.client,
             job=by.job,
             peer=by.peer,

@@ -47,8 +47,8 @@ class Lookup:
         target, toolchain = str(self.target), toolchains.of(self.target).digest
         who = (_who(self.caller), target)
         for digest, result in zip(self.digests, self.results, strict=True):
-            what = result.kernel.digest if isinstance(result, Found) else _why(result)
-            yield (who, digest, what), partial(self._event, digest, result, toolchain, target)
+            identity = result.kernel.digest if isinstance(result, Found) else _why(result)
+            yield (who, digest, identity), partial(self._event, digest, result, toolchain, target)
 
     def _event(self, digest: bytes, result: Found | Missing, toolchain: bytes, target: str) -> AuditEvent:
         base = _base(self.caller, self.at, self.took, toolchain, target)
@@ -89,8 +89,8 @@ class Use:
     def parts(self, toolchains: Toolchains) -> Iterator[Part]:
         """One."""
         target, toolchain = str(self.target) if self.target else "", toolchains.of(self.target).digest
-        what = (self.graph.program_digest, self.kernel.digest, self.origin, self.size)
-        yield (_who(self.caller), target, what), partial(self._event, toolchain, target)
+        identity = (self.graph.program_digest, self.kernel.digest, self.origin, self.size)
+        yield (_who(self.caller), target, identity), partial(self._event, toolchain, target)
 
     def _event(self, toolchain: bytes, target: str) -> AuditEvent:
         base = _base(self.caller, self.at, self.took, toolchain, target)
@@ -193,7 +193,7 @@ def _one_for(group: Sequence[tuple[Entry, Callable[[], AuditEvent]]]) -> AuditEv
     count, first = len(group), group[0][1]()
     if count == 1:
         return first
-    said: dict[str, Any] = json.loads(first.detail) if first.detail else {}
+    detail: dict[str, Any] = json.loads(first.detail) if first.detail else {}
     ids = dict.fromkeys(entry.caller.request_id for entry, _ in group)
     return replace(
         first,
@@ -201,7 +201,7 @@ def _one_for(group: Sequence[tuple[Entry, Callable[[], AuditEvent]]]) -> AuditEv
         duration_us=sum(entry.took for entry, _ in group),
         byte_count=first.byte_count * count,
         saved_us=first.saved_us * count,
-        detail=json.dumps({**said, "request_ids": list(ids)}),
+        detail=json.dumps({**detail, "request_ids": list(ids)}),
     )
 
 

@@ -205,9 +205,9 @@ class Explains:
         asked = self._asked(request)
         nearest: list[Neighbour] = []
         for near in codec.decode_neighbours(reply):
-            said = tuple(Difference(d.name, d.yours, d.theirs, d.sentence) for d in near.differences)
+            reported = tuple(Difference(d.name, d.yours, d.theirs, d.sentence) for d in near.differences)
             spec = candidates[near.index]
-            nearest.append(await self._threads(self._of_spec, asked, spec, near.distance, said))
+            nearest.append(await self._threads(self._of_spec, asked, spec, near.distance, reported))
         return replace(explanation(request, "SPEC_UNKNOWN", summary, ()), nearest=tuple(nearest))
 
     def _asked(self, request: Request) -> Asked:
@@ -249,17 +249,17 @@ class Explains:
         return specs
 
     def _of_spec(
-        self, asked: Asked, spec: SpecRecord, distance: int, said: tuple[Difference, ...]
+        self, asked: Asked, spec: SpecRecord, distance: int, reasons: tuple[Difference, ...]
     ) -> Neighbour:
         """A near spec, and the nearest of its kernels."""
         far = _OTHER_SPEC + distance
         near = self._store.list_near_kernels(asked.namespace, replace(asked.kernel, key=spec.key), 1)
         if not near:
-            return Neighbour(spec.key, spec.spec_digest, b"", at(spec.created_at), far, said)
+            return Neighbour(spec.key, spec.spec_digest, b"", at(spec.created_at), far, reasons)
         rest = differences(asked, near[0], sizes=False)
         # The numerics class is part of the spec, which has said so.
         rest = tuple(each for each in rest if each.name != "options.numerics")
-        return replace(neighbour(near[0], spec.spec_digest, said + rest), distance=far)
+        return replace(neighbour(near[0], spec.spec_digest, reasons + rest), distance=far)
 
 
 def checked_most(most: int) -> int:

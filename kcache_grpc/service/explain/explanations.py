@@ -139,14 +139,19 @@ def step_of(asked: Asked, near: Sequence[NearKernel]) -> tuple[str, str]:
     return "GUARD", "the kernels of its spec have other guards"
 
 
-def neighbour(near: NearKernel, spec_digest: bytes, said: tuple[Difference, ...]) -> Neighbour:
+def neighbour(near: NearKernel, spec_digest: bytes, reasons: tuple[Difference, ...]) -> Neighbour:
     return Neighbour(
-        near.kernel.key, spec_digest, near.kernel.kernel_digest, at(near.created_at), near.distance, said
+        near.kernel.key,
+        spec_digest,
+        near.kernel.kernel_digest,
+        at(near.created_at),
+        near.distance,
+        reasons,
     )
 
 
 def failed_words(failure: FailureRecord) -> str:
     times = "once" if failure.count == 1 else f"{failure.count} times"
-    what = "its compile" if failure.failure.stage != "canonicalize" else "reading it"
+    step = "its compile" if failure.failure.stage != "canonicalize" else "reading it"
     retry = at(failure.expires_at)
-    return f"{what} failed {times} and is not tried again before {retry:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{step} failed {times} and is not tried again before {retry:%Y-%m-%d %H:%M:%S} UTC"

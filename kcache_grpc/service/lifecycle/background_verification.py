@@ -262,7 +262,7 @@ def _claim_name(namespace: Namespace, kernel: StoredKernel) -> bytes:
 
 
 def _event(kernel: StoredKernel, faults: tuple[Fault, ...], seconds: float) -> AuditEvent:
-    said = [
+    described = [
         {"subject": f.subject, "digest": f.digest.hex(), "problem": f.problem, "action": f.action}
         for f in faults
     ]
@@ -274,5 +274,5 @@ def _event(kernel: StoredKernel, faults: tuple[Fault, ...], seconds: float) -> A
         target=kernel.kernel.target,
         toolchain=kernel.kernel.toolchain,
         duration_us=round(seconds * 1e6),
-        detail=json.dumps({"background": True, "faults": said}),
+        detail=json.dumps({"background": True, "faults": described}),
     )

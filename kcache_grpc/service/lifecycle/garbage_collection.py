@@ -99,14 +99,14 @@ class Collector:
         report.bytes_before = self._held_bytes(namespace, quotas)
         run = _Run(self._store, namespace, wish, report, self._now())
         yield report
-        for what in _STALE:
-            yield from run.all(what)
-        for resource, what in _IDLE.items():
+        for kind in _STALE:
+            yield from run.all(kind)
+        for resource, kind in _IDLE.items():
             if wish.older_than is not None:
-                yield from run.idle(what, wish.older_than)
+                yield from run.idle(kind, wish.older_than)
             yield from run.fit(resource, quotas.get(resource))
-        for what in _UNUSED:
-            yield from run.all(what)
+        for kind in _UNUSED:
+            yield from run.all(kind)
         yield from run.shrink(wish.max_bytes, quotas.get("artifact_bytes"))
         yield from self._values(namespace, wish, quotas.get(CACHE_BYTES), report)
         yield from self._assertions(namespace, wish, quotas.get(ASSERTION_BYTES), report)
@@ -183,7 +183,7 @@ class Collector:
             sources.append(run.all(What.DISOWNED_KERNELS, amount, resource))
         sources.append(run.some(_IDLE.get(resource, What.IDLE_KERNELS), amount, resource))
         if resource == "artifact_bytes":
-            sources += [run.all(what, amount, resource) for what in _UNUSED]
+            sources += [run.all(kind, amount, resource) for kind in _UNUSED]
         for source in sources:
             for _ in source:
                 pass
@@ -214,34 +214,34 @@ class _Run:
         """How much of a resource went."""
         if resource == "artifact_bytes":
             return self._report.blob_bytes
-        kinds = [what.value for what in What if what.value.endswith(resource)]
+        kinds = [kind.value for kind in What if kind.value.endswith(resource)]
         return sum(self._report.rows.get(kind, 0) for kind in kinds)
 
-    def all(self, what: What, amount: int | None = None, resource: str = "") -> Iterator[Report]:
+    def all(self, kind: What, amount: int | None = None, resource: str = "") -> Iterator[Report]:
         """Everything of a kind, or until ``amount`` of a resource went."""
-        age = KEEP_KEYS if what is What.EPOCH_MAPPINGS else self._wish.min_age
-        limit = _WINDOW if what in _UNUSED else _ROWS
+        age = KEEP_KEYS if kind is What.EPOCH_MAPPINGS else self._wish.min_age
+        limit = _WINDOW if kind in _UNUSED else _ROWS
         after: Cursor | None = None
         while amount is None or self.freed(resource) < amount:
-            done = self._step(Step(what, limit, self._before(age), after))
+            done = self._step(Step(kind, limit, self._before(age), after))
             yield self._report
             after = done.after
             if after is None:
                 return
 
-    def idle(self, what: What, age: float) -> Iterator[Report]:
+    def idle(self, kind: What, age: float) -> Iterator[Report]:
         """What was not used for so long."""
         more = True
         while more:
-            more = self._step_idle(what, _ROWS, max(age, self._wish.min_age)).after is not None
+            more = self._step_idle(kind, _ROWS, max(age, self._wish.min_age)).after is not None
             yield self._report
 
-    def some(self, what: What, amount: int, resource: str) -> Iterator[Report]:
+    def some(self, kind: What, amount: int, resource: str) -> Iterator[Report]:
         """The longest unused, until ``amount`` of a resource went."""
         goal = self.freed(resource) + amount
         while (left := goal - self.freed(resource)) > 0:
             limit = _FOR_BYTES if resource == "artifact_bytes" else min(left, _ROWS)
-            done = self._step_idle(what, limit, self._wish.min_age)
+            done = self._step_idle(kind, limit, self._wish.min_age)
             yield self._report
             if done.after is None:
                 return
@@ -267,10 +267,10 @@ class _Run:
                 if limit is not None and self._report.bytes_before - self._report.blob_bytes > limit:
                     self._report.unmet.append(name)
 
-    def _step_idle(self, what: What, limit: int, age: float) -> Collected:
-        place = self._places.get(what)
-        done = self._step(Step(what, limit, self._before(age), place))
-        self._places[what] = done.last
+    def _step_idle(self, kind: What, limit: int, age: float) -> Collected:
+        place = self._places.get(kind)
+        done = self._step(Step(kind, limit, self._before(age), place))
+        self._places[kind] = done.last
         return done
 
     def _step(self, step: Step) -> Collected:

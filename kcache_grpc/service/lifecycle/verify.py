@@ -271,13 +271,16 @@ class Verification:
             manifest = Manifest.from_bytes(kernel.manifest.payload)
         except KcacheError as error:
             raise _WrongError(f"its manifest cannot be read: {error}") from error
-        said = (manifest.namespace, manifest.epoch, manifest.key, manifest.spec_digest)
-        said += (manifest.arg_spec, manifest.guard, str(manifest.target), str(manifest.options))
-        said += (manifest.toolchain_digest, {(ref.kind, ref.sha256, ref.size) for ref in manifest.artifacts})
+        signed = (manifest.namespace, manifest.epoch, manifest.key, manifest.spec_digest)
+        signed += (manifest.arg_spec, manifest.guard, str(manifest.target), str(manifest.options))
+        signed += (
+            manifest.toolchain_digest,
+            {(ref.kind, ref.sha256, ref.size) for ref in manifest.artifacts},
+        )
         stored = (namespace.name, kernel.epoch, record.key, spec.spec_digest)
         stored += (record.arg_spec, record.guard, record.target, record.options)
         stored += (record.toolchain, {(ref.kind, ref.digest, ref.size) for ref in kernel.artifacts})
-        if said != stored:
+        if signed != stored:
             raise _WrongError("its row and its manifest contradict each other")
         identity = KernelIdentity(
             spec.spec_digest, record.arg_spec, record.guard, record.target, record.options, record.toolchain
@@ -312,9 +315,9 @@ class Verification:
             binding = Binding.from_bytes(mapping.binding.payload)
         except KcacheError as error:
             raise _WrongError(f"its binding cannot be read: {error}") from error
-        said = (binding.program_digest, binding.numerics, binding.namespace, binding.epoch, binding.key)
+        stated = (binding.program_digest, binding.numerics, binding.namespace, binding.epoch, binding.key)
         stored = (mapping.program_digest, mapping.numerics, namespace.name, mapping.epoch, mapping.key)
-        if (*said, binding.spec_digest) != (*stored, spec.spec_digest):
+        if (*stated, binding.spec_digest) != (*stored, spec.spec_digest):
             raise _WrongError("its row and its binding contradict each other")
         return binding
 

@@ -200,10 +200,10 @@ class _Parser:
         assert space is not None
         self._at = space.end()
 
-    def _error(self, what: str) -> ArgumentError:
+    def _error(self, message: str) -> ArgumentError:
         near = self._text[self._at : self._at + 20]
         where = f"at character {self._at + 1}" + (f", {near!r}" if near else ", the end")
-        return ArgumentError(f"filter: {what} ({where})", field="filter")
+        return ArgumentError(f"filter: {message} ({where})", field="filter")
 
 
 _ORDERED = ("=", "!=", "<", "<=", ">", ">=", ":")

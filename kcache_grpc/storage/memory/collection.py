@@ -132,13 +132,13 @@ class _Removing:
         self._reason = reason
         self.rows = self.blobs = self.blob_bytes = 0
 
-    def remove(self, what: What, names: Sequence[Any]) -> None:
+    def remove(self, kind: What, names: Sequence[Any]) -> None:
         if not names:
             return
         blobs: set[bytes] = set()
         state, space = self._state, self._namespace.id
         for name in names:
-            match what:
+            match kind:
                 case What.EPOCH_MAPPINGS | What.IDLE_MAPPINGS:
                     del state.mappings[name]
                     state.mapping_constants.pop(name, None)
@@ -161,12 +161,12 @@ class _Removing:
                 case What.LEASES:
                     del state.leases[name]
         freed = 0 if self._keep_blobs else self._unused(blobs)
-        self.rows += freed if what is What.BLOBS else len(names)
-        if what in (What.FAILURES, What.LEASES):
+        self.rows += freed if kind is What.BLOBS else len(names)
+        if kind in (What.FAILURES, What.LEASES):
             return
         note_removal(state, space)
         detail = json.dumps({"reason": self._reason, "rows": len(names)})
-        hold_events(state, self._namespace, [AuditEvent("collect", outcome=what.value, detail=detail)])
+        hold_events(state, self._namespace, [AuditEvent("collect", outcome=kind.value, detail=detail)])
 
     def _unused(self, digests: Iterable[bytes]) -> int:
         unused = [digest for digest in digests if not _in_use(self._state, self._namespace, digest)]

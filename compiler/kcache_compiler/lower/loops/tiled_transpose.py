@@ -182,11 +182,11 @@ def _transposed(rows: list[mlir.Value]) -> list[mlir.Value]:
     high = [lane + half for lane in low]
     rounds = size.bit_length() - 1
     for _ in range(rounds):
-        turned: list[mlir.Value] = []
+        outputs: list[mlir.Value] = []
         for number in range(half):
             pair = [rows[number], rows[number + half]]
-            turned += [_shuffle(pair, low), _shuffle(pair, high)]
-        rows = turned
+            outputs += [_shuffle(pair, low), _shuffle(pair, high)]
+        rows = outputs
     return rows
 
 

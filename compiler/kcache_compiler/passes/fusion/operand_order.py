@@ -44,13 +44,13 @@ def _order(generic: mlir.Op, positions: dict[mlir.Value, int], longer: bool) -> 
         return False
     maps = mlir.indexing_maps(generic)
     inputs = list(generic.operands)[:2]
-    turned, later = read[0] != first, positions.get(inputs[0], -1) < positions.get(inputs[1], -1)
-    if turned:
+    swapped, later = read[0] != first, positions.get(inputs[0], -1) < positions.get(inputs[1], -1)
+    if swapped:
         body[0].operands[0], body[0].operands[1] = first, second
     if later:
         generic.operands[0], generic.operands[1] = inputs[1], inputs[0]
         generic.attributes["indexing_maps"] = mlir.map_attrs([maps[1], maps[0], maps[2]])
-    return turned or later
+    return swapped or later
 
 
 def _goes_on(generic: mlir.Op) -> bool:

@@ -65,8 +65,8 @@ def _stated(compare: mlir.Op) -> str:
 
 
 def _ask(direction: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-    said = mlir.attribute(f"#stablehlo<comparison_direction {direction}>")
-    return mlir.value("stablehlo.compare", [a, b], mlir.type_of("tensor<i1>"), comparison_direction=said)
+    attribute = mlir.attribute(f"#stablehlo<comparison_direction {direction}>")
+    return mlir.value("stablehlo.compare", [a, b], mlir.type_of("tensor<i1>"), comparison_direction=attribute)
 
 
 @dataclass(frozen=True)

@@ -254,8 +254,8 @@ def _triangular_solve(
 ) -> tuple[Any, Any]:
     torch: Any = import_module("torch")
     batch = torch.broadcast_shapes(matrix.shape[:-2], wanted.shape[:-2])
-    turned = _expanded(matrix.mT if transpose else matrix, batch)
+    oriented = _expanded(matrix.mT if transpose else matrix, batch)
     solution = torch.ops.aten.linalg_solve_triangular.default(
-        turned, _expanded(wanted, batch), upper=upper != transpose, unitriangular=unitriangular
+        oriented, _expanded(wanted, batch), upper=upper != transpose, unitriangular=unitriangular
     )
     return solution, matrix.clone()

@@ -322,8 +322,8 @@ SELECT: dict[What, Any] = {
 }
 #: The same, with the rows locked that no publisher has locked. Windows are locked when it is known what goes.
 LOCK: dict[What, Any] = SELECT | {
-    what: SELECT[what].with_for_update(of=table, skip_locked=True)
-    for what, table in {
+    kind: SELECT[kind].with_for_update(of=table, skip_locked=True)
+    for kind, table in {
         What.EPOCH_KERNELS: kernels,
         What.DISOWNED_KERNELS: kernels,
         What.IDLE_KERNELS: kernels,
@@ -368,16 +368,16 @@ USES_OF_KERNELS = (
 )
 
 
-def place(what: What, after: Cursor | None) -> dict[str, Any]:
+def place(kind: What, after: Cursor | None) -> dict[str, Any]:
     """A cursor as parameters."""
-    values = after or _START.get(what, (-1, b""))
+    values = after or _START.get(kind, (-1, b""))
     return {f"c{3 - len(values) + index}": value for index, value in enumerate(values)}
 
 
-def cursor(what: What, row: Any) -> Cursor:
+def cursor(kind: What, row: Any) -> Cursor:
     """Where a row is."""
-    if what in (What.CONSTANTS, What.PROGRAMS, What.BLOBS):
+    if kind in (What.CONSTANTS, What.PROGRAMS, What.BLOBS):
         return (row.digest,)
-    if what is What.QUARANTINED:
+    if kind is What.QUARANTINED:
         return (row.artifact_id,)
     return (row.p1, row.p2)

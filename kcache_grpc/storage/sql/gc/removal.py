@@ -201,10 +201,10 @@ class Removing:
         sums = {"hits": hits, "saved_us": saved_us, "last_used_at": 0}
         ADD_USAGE.execute(self._connection, [values | sums])
 
-    def _tell(self, what: str, digests: Sequence[bytes]) -> None:
+    def _tell(self, subject: str, digests: Sequence[bytes]) -> None:
         """Which they were, beside the counts that ``Database.collect`` writes down."""
         for start in range(0, len(digests), _MOST_NAMED):
             named = [digest.hex() for digest in digests[start : start + _MOST_NAMED]]
-            detail = json.dumps({"reason": self._removal.reason, what: named})
-            event = AuditEvent("collect", outcome=what, detail=detail)
+            detail = json.dumps({"reason": self._removal.reason, subject: named})
+            event = AuditEvent("collect", outcome=subject, detail=detail)
             insert_events(self._connection, self._namespace, [event], self._removal.writer, self._removal.at)

@@ -51,13 +51,13 @@ def lower_dynamic(module: mlir.Module) -> SizeChecks:
         "stablehlo.real_dynamic_slice": lambda op, known: _slice(op, known, requirements),
         "stablehlo.custom_call": lambda op, known: _assert(op, known, requirements),
     }
-    told = gives_sizes(requirements.main)
+    sized = gives_sizes(requirements.main)
     for op in mlir.walk(requirements.main)[1:]:
         name = mlir.name_of(op)
         _reject_ending(op, name)
         with mlir.before(op):
             require_sizes(op, requirements)
-            if told:
+            if sized:
                 require_given(op, known, requirements)
             if name.startswith("chlo.broadcast_"):
                 implicit.apply_spread(op, requirements, spread)

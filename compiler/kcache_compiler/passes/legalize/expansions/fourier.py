@@ -95,11 +95,11 @@ def _along(lines: Lines, parts: Parts, axis: int, sign: int) -> Parts:
     shape = parts.re.shape
     order = [*(position for position in range(len(shape)) if position != axis), axis]
     back = [order.index(position) for position in range(len(shape))]
-    turned = tuple(shape[position] for position in order)
-    flat = (math.prod(turned[:-1]), turned[-1])
+    transposed = tuple(shape[position] for position in order)
+    flat = (math.prod(transposed[:-1]), transposed[-1])
     parts = _each(lambda part: lines.reshape(lines.transpose(part, order), flat), parts)
     parts = _rows(lines, parts, sign)
-    return _each(lambda part: lines.transpose(lines.reshape(part, turned), back), parts)
+    return _each(lambda part: lines.transpose(lines.reshape(part, transposed), back), parts)
 
 
 def _rows(lines: Lines, parts: Parts, sign: int) -> Parts:

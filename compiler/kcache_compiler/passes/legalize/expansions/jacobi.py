@@ -48,16 +48,16 @@ def eigen(lines: Lines, matrix: Tensor, lower: bool) -> list[Tensor]:
         cosine, sine = _rotation(inner, mine, _taken(inner, mine, others), off, others, earlier)
         rows = _rotated(inner, now, others, cosine, sine)
         columns = inner.transpose(rows, [0, 2, 1])
-        turned = _rotated(inner, columns, others, cosine, inner.conjugate(sine))
-        turned = inner.transpose(turned, [0, 2, 1])
+        rotated = _rotated(inner, columns, others, cosine, inner.conjugate(sine))
+        rotated = inner.transpose(rotated, [0, 2, 1])
         idle = inner.compare("EQ", others, inner.iota("i32", others.shape, 0))
         busy = inner.each("not", idle)
         gone = inner.each("and", met, inner.broadcast(busy, met.shape, [1]))
-        turned = inner.choose(gone, inner.zeros(now.element, now.shape), turned)
+        rotated = inner.choose(gone, inner.zeros(now.element, now.shape), rotated)
         vectors = _rotated(inner, vectors, others, cosine, inner.conjugate(sine))
         large = inner.compare("GT", _magnitude(inner, off), inner.broadcast(limit, (off.shape[0], size), [0]))
         large = inner.each("and", large, inner.broadcast(busy, large.shape, [1]))
-        return [turned, vectors, *_going(inner, large, moved, position, size)]
+        return [rotated, vectors, *_going(inner, large, moved, position, size)]
 
     start = [whole, identity(lines, whole.element, whole.shape), *_begun(lines)]
     now, vectors, _, _ = lines.turns(_SWEEPS * _rounds(size), start, turn, while_last=True)
@@ -74,8 +74,8 @@ def singular(lines: Lines, matrix: Tensor, mode: str) -> list[Tensor]:
     """
     rows, columns = matrix.shape[1:]
     if rows < columns:
-        turned = lines.conjugate(lines.transpose(matrix, [0, 2, 1]))
-        values, left, right, bad = singular(lines, turned, mode)
+        adjoint = lines.conjugate(lines.transpose(matrix, [0, 2, 1]))
+        values, left, right, bad = singular(lines, adjoint, mode)
         swapped = [lines.conjugate(lines.transpose(factor, [0, 2, 1])) for factor in (right, left)]
         return [values, *swapped, bad]
     scale = _scale(lines, matrix)
@@ -207,8 +207,8 @@ def _rotation(
     cosine = lines.each("divide", one, lines.each("sqrt", squared))
     sine = lines.each("multiply", tangent, cosine)
     phase = lines.each("divide", off, _as(lines, by, off.element))
-    turned = lines.each("multiply", _as(lines, sine, off.element), phase)
-    return _as(lines, lines.convert(cosine, real), element), lines.convert(turned, element)
+    rotated = lines.each("multiply", _as(lines, sine, off.element), phase)
+    return _as(lines, lines.convert(cosine, real), element), lines.convert(rotated, element)
 
 
 def _rotated(lines: Lines, rows: Tensor, others: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ def tridiagonal_solve(
         result, left = _eliminated(inner, below, left, other)
         return [*(_put(inner, value, new, position) for value, new in zip(kept, result, strict=True)), *left]
 
-    turned = lines.turns(size - 1, [*start, *rest], row)
-    kept, left = turned[:4], turned[4:]
+    states = lines.turns(size - 1, [*start, *rest], row)
+    kept, left = states[:4], states[4:]
     end = lines.number(str(size - 1), "i32")
     second, pivots, upper, sums = kept[0], _put(lines, kept[1], left[0], end), kept[2], kept[3]
     sums = _put(lines, sums, left[2], end)

@@ -119,8 +119,8 @@ def sin(z: Number) -> Number:
 
 def cos(z: Number) -> Number:
     """cosh(i z)."""
-    turned = cosh(z.swapped())
-    return z.of(turned.re, -turned.im)
+    result = cosh(z.swapped())
+    return z.of(result.re, -result.im)
 
 
 def tan(z: Number) -> Number:

@@ -64,10 +64,10 @@ def asinh(z: Number) -> Number:
 
 def acosh(z: Number) -> Number:
     """acos(z) turned to the right of the imaginary axis, on the side of z."""
-    turned = acos(z)
-    re = absolute(turned.im)
+    result = acos(z)
+    re = absolute(result.im)
     known = z.re.eq(0.0) & z.im.isnan()
-    im = select(known, turned.re, copysign(turned.re, z.im))
+    im = select(known, result.re, copysign(result.re, z.im))
     return z.of(re, select(z.nan & ~known, NAN, im))
 
 
