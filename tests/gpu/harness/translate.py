@@ -2,8 +2,8 @@
 
 Address spaces go away, shared memory becomes globals of the emulator, ``llvm.nvvm.*``
 become calls of its C functions, and before every load, store and atomic stands a call of ``emu_access`` with
-the size and alignment of that instruction, after every local array one of ``emu_local``. Each such place has a
-number; ``Translated.sites`` says which line it was.
+the size and alignment of that instruction, after every local array one of ``emu_local``. Each such place has
+a number; ``Translated.sites`` says which line it was.
 """
 
 from __future__ import annotations
