@@ -43,6 +43,11 @@ LAYERS = [
     Layer(kind="f64", size=(9, 14), batch=2, inputs=12, outputs=16, groups=1),
     Layer(size=(70, 80), inputs=64, outputs=32, groups=1, window=(3, 1), pads=(1, 1, 0, 0)),
     Layer(size=(5, 40), inputs=16, outputs=32, groups=1, window=(1, 7), pads=(0, 0, 6, 0)),
+    # A block of K is in one column of the window: rows at the left and right edge are left out.
+    Layer(size=(7, 7), batch=2, inputs=256, outputs=48, groups=1),
+    Layer(size=(3, 14), inputs=128, outputs=32, groups=1, window=(2, 2), pads=(1, 0, 0, 1)),
+    Layer(size=(13, 28), inputs=256, outputs=32, groups=1, stride=(2, 2)),
+    Layer(size=(2, 21), inputs=256, outputs=32, groups=1, dilation=(3, 2), pads=(3, 3, 2, 2)),
 ]
 
 

@@ -2,14 +2,25 @@
 
 Rows are computed in chunks. The offsets of a chunk's rows are found once for all blocks of K. Of a padded
 image, the rows of pixels that a chunk reads are copied with their zeros to scratch, where rows of A lie then.
-Runs of K that read only rows of zeros above or below the image are not multiplied if B is finite. Rows that
-are not equally far apart, such as those at the ends of two rows of pixels, are packed.
+Some of these zeros are not multiplied (``skipped.py``). Rows that are not equally far apart, such as those at
+the ends of two rows of pixels, are packed.
 """
 
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.driver import FACTS, Driver
 from kcache_compiler.lower.gemm.in_place.results import ENDS
+from kcache_compiler.lower.gemm.in_place.skipped import (
+    BLOCK_WORDS,
+    HALF_WORDS,
+    MOST_PARTS,
+    PADDING,
+    PART_WORDS,
+    block_windows,
+    halves,
+    needed_runs,
+    parts,
+)
 from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
 from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.lower.loops.memory import stored_name
@@ -29,17 +40,12 @@ IMAGE = (
     *("padded_rows", "image_rows", "rows_before", "before", "inside", "row_stride", "image_stride"),
     *("planes", "plane_stride", "pixel", "pixel_stride"),
 )
-#: What tells in which rows of the image windows are.
-ROW_WORDS = ("pitch", "padded_rows", "image_rows", "rows_before")
 #: Rows of a chunk at most, whose offsets are on the stack.
 CHUNK = 1024
 #: A distance of rows at which they displace each other in the first-level cache, in bytes: these are packed.
 CONFLICT = 4096
 #: Bytes of B that stay in the second-level cache.
 NEAR = 1 << 19
-#: Words of a half: the offset of its first row; whether its rows are ``step`` apart; the row of the image at
-#: which their windows begin, and the rows of the image, both ``ANY`` where windows begin in several rows.
-HALF_WORDS, ANY = 4, 1 << 61
 
 
 def most_rows(form: Form) -> int:
@@ -58,10 +64,9 @@ class InPlaceDriver(Driver):
         self.half = half_of(form)
         self.offsets = code.stack(most_rows(form), "i64")
         self.halves = code.stack(HALF_WORDS * (most_rows(form) // self.half + 1), "i64")
-        #: For each run of the block of K, the first and the last row of a window that it reads.
-        self.window_rows = code.stack(2 * (form.depth // SHORT_RUN), "i64")
-        #: The first run that a half needs, and the end; of both halves.
-        self.needed = code.stack(4, "i64")
+        #: Where runs of the block of K are in a window; parts of a panel, and their number.
+        self.windows = code.stack(BLOCK_WORDS + 2 * (form.depth // SHORT_RUN), "i64")
+        self.parts = code.stack(MOST_PARTS * PART_WORDS + 1, "i64")
         #: The run of K, and its offset, of packed rows.
         self.packed_run, self.packed_step = code.stack(2, "i64"), code.stack(1, "i64")
         zero = code.const(0)
@@ -103,7 +108,7 @@ class InPlaceDriver(Driver):
             *((self.offsets, _POINTER), (count, "i64")),
             (facts["step"], "i64"),
             (code.choose(self._is_finite(bases["b"]), facts["pitch"], code.const(0)), "i64"),
-            *((facts[name], "i64") for name in ROW_WORDS[1:]),
+            *((facts[name], "i64") for name in PADDING[1:]),
             (self.halves, _POINTER),
         )
         padded = code.compare("ne", facts["pitch"], 0)
@@ -175,20 +180,15 @@ class InPlaceDriver(Driver):
                 *((ends, "i64"), (bias, _POINTER), (code.at(other, skipped, form.wide), _POINTER)),
             )
 
-        with code.when(in_place):
-            split, needed = self._needed(entries, runs)
-            unfinished = code.either(self.last, code.op(f"arith.xori {load}, {code.const(1, 'i1')} : i1"))
-            with code.loop(0, code.choose(split, code.const(2), code.const(1))) as part:
-                low, high = (
-                    code.load(code.at(needed, code.add(code.mul(part.counter, 2), at), "i64"))
-                    for at in (0, 1)
-                )
-                place = code.choose(code.compare("eq", part.counter, 0), first, second, _POINTER)
-                skipped = code.mul(part.counter, self.half)
-                count = code.choose(split, code.min(code.sub(rows, skipped), self.half), rows)
-                with code.when(code.either(code.compare("ne", low, high), unfinished)):
-                    table = (code.at(self.runs_a, low, "i64"), code.sub(high, low), self.steps_a)
-                    strip_of(count, skipped, (place, second), self.distances, table)
+        with code.when(in_place), code.loop(0, self._parts(entry, rows, runs, load)) as part:
+            words = code.at(self.parts, code.mul(part.counter, PART_WORDS), "i64")
+            begin, count, low, high = (code.load(code.at(words, at, "i64")) for at in range(PART_WORDS))
+            upper = code.compare("slt", begin, self.half)
+            inner = code.sub(begin, code.choose(upper, code.const(0), code.const(self.half)))
+            half = code.choose(upper, first, second, _POINTER)
+            place = code.at(half, code.mul(inner, facts["step"]), form.packed)
+            table = (code.at(self.runs_a, low, "i64"), code.sub(high, low), self.steps_a)
+            strip_of(count, begin, (place, second), self.distances, table)
         with code.otherwise():
             self._pack(bases["a"], before, rows, depth, runs)
             code.store(depth, code.at(self.packed_run, 1, "i64"))
@@ -196,26 +196,29 @@ class InPlaceDriver(Driver):
             packed = (self.packed_run, code.const(1), self.packed_step)
             strip_of(rows, code.const(0), panels, self.packed_distances, packed)
 
-    def _needed(self, entries: tuple[Name, Name], runs: Name) -> tuple[Name, Name]:
-        """Whether only one half of a panel needs runs of the block, and a table: the first run and the end of
-        each half then, else of both.
-        """
-        code, form = self.code, self.form
-        for number, entry in enumerate(entries):
-            arguments = ((entry, _POINTER), (self.window_rows, _POINTER), (runs, "i64"))
-            code.call(f"{form.name}_needed", *arguments, (code.at(self.needed, 2 * number, "i64"), _POINTER))
-        low, high, other_low, other_high = (code.load(code.at(self.needed, at, "i64")) for at in range(4))
-        any_needed = [code.compare("ne", *bounds) for bounds in ((low, high), (other_low, other_high))]
-        split = code.op(f"arith.xori {any_needed[0]}, {any_needed[1]} : i1")
-        code.store(code.choose(split, low, code.min(low, other_low)), self.needed)
-        code.store(code.choose(split, high, code.max(high, other_high)), code.at(self.needed, 1, "i64"))
-        return split, self.needed
+    def _parts(self, entry: Name, rows: Name, runs: Name, load: Name) -> Name:
+        """The number of parts of a panel, whose words are in ``parts``: one, unless zeros are left out."""
+        code, form, facts = self.code, self.form, self.facts
+        zero, count = code.const(0), code.at(self.parts, MOST_PARTS * PART_WORDS, "i64")
+        for at, word in enumerate((zero, rows, zero, runs)):
+            code.store(word, code.at(self.parts, at, "i64"))
+        code.store(code.const(1), count)
+        several = code.compare("sgt", rows, self.half)
+        other = code.at(entry, code.choose(several, code.const(HALF_WORDS), zero), "i64")
+        padded = code.load(code.at(entry, 2, "i64")), code.load(code.at(other, 2, "i64"))
+        with code.when(code.compare("ne", code.add(*padded), 0)):
+            unfinished = code.either(self.last, code.op(f"arith.xori {load}, {code.const(1, 'i1')} : i1"))
+            numbers = [runs, *(facts[name] for name in ("step", "before", "inside"))]
+            names = ", ".join([entry, rows, self.windows, *numbers, unfinished, self.parts])
+            kinds = f"{_POINTER}, i64, {_POINTER}, i64, i64, i64, i64, i1, {_POINTER}"
+            code.store(code.op(f"llvm.call @{form.name}_parts({names}) : ({kinds}) -> i64"), count)
+        return code.load(count)
 
     def rows_of_a(self, start: Name, depth: Name) -> Name:
         code, runs = self.code, super().rows_of_a(start, depth)
         tables = ((self.runs_a, _POINTER), (runs, "i64"), (self.steps_a, _POINTER))
         pitch = (self.facts["pitch"], "i64")
-        code.call(f"{self.form.name}_window_rows", *tables, pitch, (self.window_rows, _POINTER))
+        code.call(f"{self.form.name}_block_windows", *tables, pitch, (self.windows, _POINTER))
         return runs
 
     def _pointer(self, word: str) -> Name:
@@ -242,75 +245,6 @@ class InPlaceDriver(Driver):
             *((base, _POINTER), (code.at(self.offsets, before, "i64"), _POINTER), (self.steps_a, _POINTER)),
             *((depth, "i64"), (rows, "i64"), (self.runs_a, _POINTER), (runs, "i64"), (self.panel, _POINTER)),
         )
-
-
-def halves(form: Form) -> str:
-    """``(offsets, count, step, ROW_WORDS, to)``: ``HALF_WORDS`` of each half panel."""
-    numbers = [(name, "i64") for name in ("count", "step", *ROW_WORDS)]
-    code = Code(f"{form.name}_halves", [("offsets", _POINTER), *numbers, ("to", _POINTER)])
-    half, pitch, padded_rows = half_of(form), code.max("%pitch", 1), code.max("%padded_rows", 1)
-    with code.loop(0, code.ceildiv("%count", half)) as loop:
-        first = code.mul(loop.counter, half)
-        entry = code.at("%offsets", first, "i64")
-        place = code.load(entry)
-        rows = code.min(code.sub("%count", first), half)
-        with code.loop(1, rows, carried=[(code.const(1), "i64")]) as row:
-            offset = code.load(code.at(entry, row.counter, "i64"))
-            follows = code.compare("eq", code.sub(offset, place), code.mul(row.counter, "%step"))
-            row.following.append(code.choose(follows, row.carried[0], code.const(0)))
-        number = code.div(place, pitch)
-        last = code.div(code.load(code.at(entry, code.sub(rows, 1), "i64")), pitch)
-        single = code.both(code.compare("eq", number, last), code.compare("ne", "%pitch", 0))
-        begin = code.sub(code.rem(number, padded_rows), "%rows_before")
-        words = (place, row.results[0], code.choose(single, begin, code.const(ANY)))
-        words += (code.choose(single, "%image_rows", code.const(2 * ANY)),)
-        for at, word in enumerate(words):
-            code.store(word, code.at("%to", code.add(code.mul(loop.counter, HALF_WORDS), at), "i64"))
-    return code.text()
-
-
-def window_rows(form: Form) -> str:
-    """``(runs, n, steps, pitch, to)``: the first and the last row of a window that each run reads."""
-    arguments = [("runs", _POINTER), ("n", "i64"), ("steps", _POINTER), ("pitch", "i64"), ("to", _POINTER)]
-    code = Code(f"{form.name}_window_rows", arguments)
-    pitch = code.max("%pitch", 1)
-    with code.loop(0, "%n") as loop:
-        run = code.at("%runs", loop.counter, "i64")
-        ends = (code.load(run), code.sub(code.load(code.at(run, 1, "i64")), 1))
-        for at, step in enumerate(ends):
-            row = code.div(code.load(code.at("%steps", step, "i64")), pitch)
-            code.store(row, code.at("%to", code.add(code.mul(loop.counter, 2), at), "i64"))
-    return code.text()
-
-
-def needed(form: Form) -> str:
-    """``(half, window_rows, n, to)``: the first run that a half needs, and the end; 0 and 0 if it needs none.
-
-    Runs before the first one and from the end on read only rows of zeros.
-    """
-    arguments = [("half", _POINTER), ("window_rows", _POINTER), ("n", "i64"), ("to", _POINTER)]
-    code = Code(f"{form.name}_needed", arguments)
-    begin, image_rows = (code.load(code.at("%half", at, "i64")) for at in (2, 3))
-
-    def is_needed(run: Name) -> Name:
-        entry = code.at("%window_rows", code.mul(run, 2), "i64")
-        first, last = (code.add(begin, code.load(code.at(entry, at, "i64"))) for at in (0, 1))
-        return code.both(code.compare("sge", last, 0), code.compare("slt", first, image_rows))
-
-    end = code.at("%to", 1, "i64")
-    with code.when(code.both(is_needed(code.const(0)), is_needed(code.sub("%n", 1)))):
-        code.store(code.const(0), "%to")
-        code.store("%n", end)
-    with code.otherwise():
-        with code.loop(0, "%n", carried=[("%n", "i64"), (code.const(0), "i64")]) as loop:
-            low, high = loop.carried
-            inside, following = is_needed(loop.counter), code.add(loop.counter, 1)
-            loop.following.append(code.choose(inside, code.min(low, loop.counter), low))
-            loop.following.append(code.choose(inside, following, high))
-        low, high = loop.results
-        code.store(code.choose(code.compare("eq", high, 0), code.const(0), low), "%to")
-        code.store(high, end)
-    return code.text()
 
 
 def image(form: Form) -> str:
@@ -359,5 +293,5 @@ def in_place_parts(form: Form) -> list[str]:
     """The functions of an in-place form besides those that pack."""
     tiles = [tile(form, rows) for rows in tile_rows(form)]
     narrow = [tile(form, form.rows, vectors=1)] if form.narrow else []
-    parts = [halves(form), window_rows(form), needed(form), image(form)]
-    return [*parts, *tiles, *narrow, strip(form), InPlaceDriver(form).text()]
+    tables = [halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
+    return [*tables, *tiles, *narrow, strip(form), InPlaceDriver(form).text()]

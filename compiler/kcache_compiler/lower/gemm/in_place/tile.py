@@ -45,9 +45,10 @@ def half_of(form: Form) -> int:
 
 
 def tile_rows(form: Form) -> list[int]:
-    """The row counts of tiles: a full tile, a half, and the powers of two that compose what is left."""
+    """The row counts of tiles: a full tile, a half, one less, and powers of two that compose the others."""
     half = half_of(form)
-    return [form.rows, half, *(1 << bit for bit in reversed(range(8)) if 1 << bit < half)]
+    powers = [1 << bit for bit in reversed(range(8)) if 1 << bit < half]
+    return [form.rows, half, *([] if half - 1 in powers else [half - 1]), *powers]
 
 
 def _name(form: Form, rows: int, vectors: int = 0) -> str:
@@ -175,7 +176,8 @@ def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width:
 
     ``places`` are the addresses of B, of C, of the bias, and of what is added to C.
     """
-    full, half, *parts = tile_rows(form)
+    full, half, *less = tile_rows(form)
+    parts = [rows for rows in less if rows.bit_count() == 1]
     panel, target, bias, other = places
 
     def call(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
@@ -210,4 +212,7 @@ def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width:
             call(half, zero, "%first")
             left(code.sub("%rows", half), half, "%second")
         with code.otherwise():
-            left("%rows", 0, "%first")
+            with code.when(code.compare("eq", "%rows", half - 1)):
+                call(half - 1, zero, "%first")
+            with code.otherwise():
+                left("%rows", 0, "%first")
