@@ -239,6 +239,13 @@ class Choices:
             return apply("ceildiv", grain, int(self.grain[2:]))
         return mul(grain, int(self.grain))
 
+    def is_whole(self, extent: Formula, grain: Formula) -> bool:
+        """Whether a launch is always one slice: shorter than two, and run without asking the host."""
+        least = self.slice_of(grain)
+        if self.reports_launches or not isinstance(extent, int) or not isinstance(least, int):
+            return False
+        return extent < 2 * least
+
 
 def require_choices(text: str, gpu: bool) -> None:
     """Raises ``CompileFailed`` for choices that kernels for a GPU, or for a CPU, do not know."""

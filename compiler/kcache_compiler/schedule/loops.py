@@ -79,6 +79,8 @@ class Fused:
     #: in one turn, 0 for what suits their bodies: choices.
     together: int = 4
     turns: int = 0
+    #: It is always one slice, of all iterations.
+    whole: bool = False
 
     @property
     def statements(self) -> list[Statement]:

@@ -13,6 +13,7 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loops import Fused
 
 #: Bytes that a launch reads in each iteration of a loop from which on it alternates: less stays in a cache.
 ALTERNATING_BYTES = 1 << 19
@@ -41,6 +42,8 @@ def _alternates(generic: mlir.Op, launch: Outlined, shapes: Shapes) -> bool:
     loop = _loop_of(generic)
     extent = launch.nest.extent
     if loop is None or launch.part is not None or launch.scratch or launch.shared or launch.slices:
+        return False
+    if isinstance(launch.nest, Fused) and launch.nest.whole:
         return False
     if not isinstance(extent, int) or extent < BLOCKS * BLOCK_MULTIPLE:
         return False

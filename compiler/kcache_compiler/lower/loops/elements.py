@@ -120,7 +120,7 @@ class Elements:
         return self.starts[key]
 
     def bounds_of(self, nest: Nest, position: int) -> tuple[mlir.Value, mlir.Value]:
-        if position == self.fused.sliced:
+        if position == self.fused.sliced and not self.fused.whole:
             return self.bounds
         if self.fused.split is not None and position == self.fused.split.position:
             assert self.chunk is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops import streaming_stores as streams
 from kcache_compiler.lower.loops.elements import Elements, Registers, element_of
+from kcache_compiler.lower.loops.masked_remainder import vector_annotation
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.loops.segment import Loops, for_loop, slots_of
 from kcache_compiler.lower.loops.tiled_transpose import Tiles
@@ -16,6 +17,9 @@ from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.schedule.loops import Statement, Turn
 from kcache_compiler.schedule.split_reductions import Split
+
+#: Iterations of a loop over short rows that are not vectorized together, at most.
+FEW_ROWS = 64
 
 
 class Writer(Elements):
@@ -92,10 +96,28 @@ class Writer(Elements):
                 self._segment(segment, counters, registers)
             return
         loop = self.loop(self.fused.statements[0].nest, position)
+        if self._has_short_rows(position):
+            loop.attributes["loop_annotation"] = vector_annotation(1, 1)
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             self._shared(position + 1, [*counters, body.arguments[0]], {})
             scf.yield_([])
+
+    def _has_short_rows(self, position: int) -> bool:
+        """Whether a loop has few iterations, each of which walks along a few adjacent elements.
+
+        LLVM would shuffle vectors of all rows instead, which is ten times the code.
+        """
+        if not self.fused.whole or position != self.fused.shared - 1:
+            return False
+        for segment in self.fused.segments:
+            for nest in (statement.nest for statement in segment):
+                rows, *inner = [axis.size for axis in nest.axes[position:]]
+                if not isinstance(rows, int) or rows > FEW_ROWS or len(inner) > 1:
+                    return False
+                if inner and any(access.strides[-1] != 1 for access in nest.accesses if access.strides[-1]):
+                    return False
+        return any(len(segment[0].nest.axes) > self.fused.shared for segment in self.fused.segments)
 
     def loop(self, nest: Nest, position: int) -> mlir.Op:
         return for_loop(self.bounds_of(nest, position), 1, [])
