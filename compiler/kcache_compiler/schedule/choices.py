@@ -242,8 +242,9 @@ class Choices:
     def is_whole(self, extent: Formula, grain: Formula) -> bool:
         """Whether a launch is always one slice: shorter than two, and run without asking the host."""
         least = self.slice_of(grain)
-        known = isinstance(extent, int) and isinstance(least, int)
-        return known and extent < 2 * least and not self.reports_launches
+        if self.reports_launches or not isinstance(extent, int) or not isinstance(least, int):
+            return False
+        return extent < 2 * least
 
 
 def require_choices(text: str, gpu: bool) -> None:
@@ -252,8 +253,8 @@ def require_choices(text: str, gpu: bool) -> None:
     for name in (part.partition(":")[0] for part in filter(None, text.split(","))):
         if name not in COMMON and name.startswith("gpu_") != gpu:
             kinds = ("CPUs", "GPUs") if gpu else ("GPUs", "CPUs")
-            reason = f"{name} is a choice of kernels for {kinds[0]}, and this one is for {kinds[1]}"
-            raise CompileFailed("schedule", f"{reason}: leave it out")
+            said = f"{name} is a choice of kernels for {kinds[0]}, and this one is for {kinds[1]}"
+            raise CompileFailed("schedule", f"{said}: leave it out")
 
 
 def _pair(text: str) -> tuple[int, int] | None:
@@ -268,11 +269,11 @@ def _number(text: str) -> int:
 @functools.lru_cache(maxsize=256)
 def parse_choices(text: str) -> Choices:
     """The choices of canonical text; raises ``CompileFailed`` for a name or value that is none."""
-    values: dict[str, str] = {}
+    given: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition(":")
         if value not in CHOICES.get(name, ()):
             raise CompileFailed("schedule", f"{part!r} is no schedule choice of this compiler")
-        values[name] = value
+        given[name] = value
     make: Callable[..., Choices] = Choices
-    return make(**values)
+    return make(**given)
