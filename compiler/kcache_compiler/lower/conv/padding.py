@@ -43,16 +43,16 @@ def read_padding(generics: Sequence[mlir.Op]) -> Padding | None:
     users = [user for user, _ in mlir.uses(padded)]
     if len(users) != 3 or set(users) != {fill, view, convolution} or convolution.operands[0] != padded:
         return None
-    if mlir.used_more_than_once(target) or not (makes_zero(fill) and _copies(copy)):
+    if mlir.used_more_than_once(target) or not (makes_zero(fill) and copies(copy)):
         return None
-    before = _offsets(view)
+    before = offsets_of(view)
     written = {memory.root_of(op.operands[-1]) for op in others}
     if before is None or memory.root_of(image) in written:
         return None
     return Padding(fill, copy, image, padded, before)
 
 
-def _copies(generic: mlir.Op) -> bool:
+def copies(generic: mlir.Op) -> bool:
     """Whether ``generic`` copies its first operand, element by element, to the second."""
     maps, body = mlir.indexing_maps(generic), mlir.block_of(generic)
     return maps[0] == maps[1] and mlir.is_permutation(maps[0]) and _yields_input(body)
@@ -63,7 +63,7 @@ def _yields_input(body: mlir.Block) -> bool:
     return len(inner) == 1 and inner[0].operands[0] == body.arguments[0]
 
 
-def _offsets(view: mlir.Op) -> tuple[int, ...] | None:
+def offsets_of(view: mlir.Op) -> tuple[int, ...] | None:
     """The static offsets of a view of adjacent elements."""
     if mlir.name_of(view) != "memref.subview" or len(list(view.operands)) != 1:
         return None

@@ -11,6 +11,7 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.attention.operands import gather
 from kcache_compiler.lower.conv.channels_last_match import read_group
+from kcache_compiler.lower.conv.padded_copy import with_padded_copies
 from kcache_compiler.lower.conv.padding import with_padding
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
 from kcache_compiler.lower.cpu.entry_buffers import entry_buffers
@@ -234,6 +235,8 @@ def _outline(
             planned_launches,
             lambda ops: read_group(ops, shapes, bytes_each) is not None or pads_in_place(unit, ops, shapes),
         )
+    if choices.group_limits.joins:
+        planned_launches = with_padded_copies(planned_launches, shapes)
     for planned in planned_launches:
         launch_group = repeats.write(planned, len(launches))
         launches += launch_group.launches
