@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-import llvmlite.binding as llvm
 import pytest
 
 from kcache_compiler.compile import lower_module
-from kcache_compiler.llvm.emission import optimize
-from kcache_compiler.llvm.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.gpu.harness.emulate import ORDERS
 from tests.gpu.harness.programs import TEMPLATES, Template
-from tests.gpu.harness.run import run_gpu
+from tests.gpu.harness.run import optimized, run_gpu
 
 
 def compiled(text: str, arguments: int, target: str = "sm_90") -> CompiledKernel:
@@ -21,9 +18,8 @@ def compiled(text: str, arguments: int, target: str = "sm_90") -> CompiledKernel
 
 
 def _optimized(kernel: CompiledKernel, target: str = "sm_90") -> CompiledKernel:
-    """The kernel with the IR that LLVM's optimizer leaves, which becomes PTX instruction by instruction."""
-    bitcode = optimize(kernel.artifacts["llvm"].decode(), target_named(target), 3)
-    ir = str(llvm.parse_bitcode(bitcode, llvm.create_context()))
+    entries = [launch.entry for launch in kernel.interface.gpu_launches]
+    ir = optimized(kernel.artifacts["llvm"].decode(), entries, target)
     return dataclasses.replace(kernel, artifacts={**kernel.artifacts, "llvm": ir.encode()})
 
 

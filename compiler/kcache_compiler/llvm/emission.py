@@ -95,13 +95,18 @@ def simplified_assembly(text: str, target: Target, opt_level: int, emission: int
 
     ``emission`` is the optimization level of the back end.
     """
+    return _machine(target, emission).emit_assembly(simplified(text, target, opt_level))
+
+
+def simplified(text: str, target: Target, opt_level: int) -> Any:
+    """The module of ``text`` after ``SIMPLIFICATIONS``."""
     machine = _machine(target, opt_level)
     module = _parse(text, target, machine)
     passes = llvm.create_new_module_pass_manager()
     for name in SIMPLIFICATIONS:
         getattr(passes, f"add_{name}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(opt_level)))
-    return _machine(target, emission).emit_assembly(module)
+    return module
 
 
 def emit_object(bitcode: bytes, target: Target, opt_level: int) -> bytes:

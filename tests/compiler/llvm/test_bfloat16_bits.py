@@ -6,8 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kcache_compiler.compile import lower_module
 from kcache_compiler.llvm.bfloat16_bits import as_integers
+from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import compile_text, kernel_of
+from tests.gpu.harness.run import run_gpu
 
 #: ``concatenate`` branches between bf16 values; the constant is one of the module.
 CONSTANT = """func.func @main(
@@ -41,6 +44,19 @@ def test_powers_of_values_that_become_f64() -> None:
     (powers,) = kernel_of(POWERS)(base, exponent)
     np.testing.assert_allclose(powers, base.astype("f8") ** exponent.astype("f8"), rtol=1e-14)
     compile_text(POWERS, "x86-64-v4")
+
+
+def test_every_value_becomes_f64_on_cpus_and_gpus() -> None:
+    text = """func.func @main(%a: tensor<65536xbf16>) -> tensor<65536xf64> {
+      %0 = stablehlo.convert %a : (tensor<65536xbf16>) -> tensor<65536xf64>
+      return %0 : tensor<65536xf64>
+    }"""
+    values = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
+    with np.errstate(invalid="ignore"):  # NaN that signals
+        wanted = values.astype(np.float64)
+    on_gpu = lower_module(text, 1, "sm_90", CompileOptions(), lambda _: None)
+    for (got,) in (kernel_of(text)(values), run_gpu(on_gpu, [values])):
+        assert np.array_equal(got, wanted, equal_nan=True)
 
 
 def test_constants_become_integers_and_arithmetic_keeps_the_text() -> None:

@@ -1,8 +1,9 @@
 """The emulator in the place of a GPU: ``python -m benchmarks.gpu.kit run DIR --driver`` and this file.
 
 The pack needs LLVM IR (``pack --ir``). A kernel runs in every order of threads, with the same results.
-``KCACHE_EMULATED_CAPABILITY`` is the compute capability. If ``KCACHE_EMULATOR_FOLDER`` names a folder,
-processes share results in it: what several targets have in common runs once.
+``KCACHE_EMULATED_CAPABILITY`` is the compute capability. With ``KCACHE_EMULATED_IR=optimized``, the IR that
+LLVM's optimizer leaves is executed. If ``KCACHE_EMULATOR_FOLDER`` names a folder, processes share results in
+it: what several targets have in common runs once.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.gpu.harness.emulate import (
     launch,
 )
 from tests.gpu.harness.promises import promises
+from tests.gpu.harness.run import optimized
 
 #: The kit has a limit of its own.
 _SECONDS = 3600
@@ -51,6 +53,9 @@ class EmulatedDevice:
         ir = execution.kernel.artifact("llvm")
         if ir is None:
             raise KcacheError("the pack has no LLVM IR: make it with --ir")
+        if os.environ.get("KCACHE_EMULATED_IR") == "optimized":
+            entries = [launch.entry for launch in execution.kernel.launches]
+            ir = optimized(ir.decode(), entries, execution.kernel.target.arch).encode()
         known = _known(execution, ir)
         if known is not None and known.exists():
             return pickle.loads(known.read_bytes())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
+from kcache_compiler.llvm.emission import optimize, simplified
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.gpu.emission import is_written_out
 from kcache_compiler.types import CompiledKernel, GpuLaunch, KernelInterface, TensorType
 from kcache_grpc.model.sizes.expression import evaluate, holds
 from kcache_grpc.runtime.dtypes import SMALL
@@ -56,6 +60,15 @@ def run_gpu(
         np.frombuffer(bytes(buffer.content), ELEMENTS[kind.dtype]).reshape(shape)
         for buffer, kind, shape in zip(buffers[first:-1], interface.outputs, shapes, strict=True)
     ]
+
+
+def optimized(kernel_ir: str, entries: Iterable[str], target: str) -> str:
+    """The IR that LLVM's optimizer leaves at level 3, which becomes PTX instruction by instruction."""
+    device = target_named(target)
+    if is_written_out(kernel_ir, entries):
+        return str(simplified(kernel_ir, device, 3))
+    bitcode = optimize(kernel_ir, device, 3, vectorize=False)
+    return str(llvm.parse_bitcode(bitcode, llvm.create_context()))
 
 
 def _check_promises(ir: str, runs: Sequence[tuple[GpuLaunch, Run]], empty: bool) -> None:

@@ -2,9 +2,9 @@
 
 Every case runs for each target of the pack, in every order of threads; what targets have in common runs once.
 Cases that are timed on a GPU are left out, and those whose work, elements times lines of LLVM IR, is above
-``--work``: none of today's. A pack that does not exist is made first, with LLVM IR. Results are kept in the
-pack, and a replay that was interrupted continues. Status 1: a result is not right, a case was left, or none
-of a form and dtype was executed.
+``--work``: none of today's. A pack that does not exist is made first, with LLVM IR. With ``--optimized``, the
+IR that LLVM's optimizer leaves is executed. Results are kept in the pack, and a replay that was interrupted
+continues. Status 1: a result is not right, a case was left, or none of a form and dtype was executed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ EMULATOR = ROOT / "tests/gpu/harness/emulated_device.py"
 #: The largest case has 3.4e9 and takes 6 seconds.
 WORK = 1 << 32
 _LIMIT = 600.0
-#: The folder of results in a pack.
-RESULTS = "emulated"
+#: The folders of results in a pack: of LLVM IR as it is packed, and as LLVM's optimizer leaves it.
+RESULTS, OPTIMIZED = "emulated", "optimized"
 
 Result = dict[str, Any]
 
@@ -42,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("pack", type=Path)
     parser.add_argument("--targets", default=",".join(packing.TARGETS), help="of a pack that is made")
     parser.add_argument("--sample", type=int, default=0, help="about so many cases, of a pack that is made")
+    parser.add_argument(
+        "--optimized", action="store_true", help="execute the IR that LLVM's optimizer leaves"
+    )
     parser.add_argument("--work", type=int, default=WORK)
     parser.add_argument("--minutes", type=float, default=55.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -50,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         sample = ["--sample", str(options.sample), "--jobs", str(options.jobs)]
         packing.main([str(options.pack), "--targets", options.targets, "--ir", *sample])
     pack = Pack(options.pack)
-    results = replayed(options.pack, options.work, options.minutes, options.jobs)
+    folder = options.pack / (OPTIMIZED if options.optimized else RESULTS)
+    results = replayed(options.pack, options.work, options.minutes, options.jobs, folder)
     said = [_judged(pack, target, cases, options.work) for target, cases in results.items()]
     return int(not all(said))
 
@@ -65,7 +69,7 @@ def _judged(pack: Pack, target: str, results: Sequence[Result], work: int) -> bo
     return not missing and sum(result["status"] == "right" for result in results) == len(small)
 
 
-def replayed(pack: Path, work: int, minutes: float, jobs: int) -> dict[str, list[Result]]:
+def replayed(pack: Path, work: int, minutes: float, jobs: int, results: Path) -> dict[str, list[Result]]:
     """The results by target of all cases of at most so much work, from processes that share executables.
 
     Each target has an equal part of the time, in which its most valuable cases come first, and then what the
@@ -76,28 +80,29 @@ def replayed(pack: Path, work: int, minutes: float, jobs: int) -> dict[str, list
         for share in (minutes / len(targets), minutes):
             for target in targets:
                 left = (end - time.monotonic()) / 60
-                _run(pack, target, work, max(0.0, min(share, left)), jobs, folder)
-    return {target: results_of(pack, target) for target in targets}
+                _run(pack, target, work, max(0.0, min(share, left)), jobs, folder, results)
+    return {target: results_of(pack, target, results) for target in targets}
 
 
-def results_of(pack: Path, target: str) -> list[Result]:
+def results_of(pack: Path, target: str, results: Path) -> list[Result]:
     """The last result of each case that was executed with this pack."""
     by_case = dict[str, Result]()
     digest = Pack(pack).digest
-    for file in sorted((pack / RESULTS).glob(f"{target}-*.jsonl")):
+    for file in sorted(results.glob(f"{target}-*.jsonl")):
         for session, line in read(file):
             if "result" in line and session["pack"] == digest:
                 by_case[line["result"]["case"]] = line["result"]
     return [*by_case.values()]
 
 
-def _run(pack: Path, target: str, work: int, minutes: float, jobs: int, folder: str) -> None:
+def _run(pack: Path, target: str, work: int, minutes: float, jobs: int, folder: str, results: Path) -> None:
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "compiler", ROOT / "migrations")))
     capability = "{}.{}".format(*gpu_target_named(target).capability)
     environment = {**os.environ, "PYTHONPATH": paths, "KCACHE_EMULATOR_FOLDER": folder}
     environment["KCACHE_EMULATED_CAPABILITY"] = capability
-    (pack / RESULTS).mkdir(exist_ok=True)
-    files = [pack / RESULTS / f"{target}-{part}-of-{jobs}.jsonl" for part in range(jobs)]
+    environment["KCACHE_EMULATED_IR"] = results.name
+    results.mkdir(exist_ok=True)
+    files = [results / f"{target}-{part}-of-{jobs}.jsonl" for part in range(jobs)]
     running = [
         subprocess.Popen(_command(pack, work, minutes, file, f"{part}/{jobs}"), env=environment, cwd=ROOT)
         for part, file in enumerate(files)

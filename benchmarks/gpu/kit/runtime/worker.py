@@ -110,20 +110,21 @@ class Judge:
 
 
 def _end_with_parent() -> None:
-    """Linux ends this process when its parent ends, also while a kernel hangs."""
+    """Linux ends this process when the thread that started it ends, also while a kernel hangs."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGKILL))
 
 
 def main() -> int:
     """Serve requests until standard input ends; 3 where there is no GPU."""
-    _end_with_parent()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.kit.runtime.worker", description=__doc__)
     parser.add_argument("pack", type=Path)
     parser.add_argument("--driver", default="")
     parser.add_argument("--case", help="execute this case alone, as under compute-sanitizer")
     parser.add_argument("--target", help="the target of its kernel")
     options = parser.parse_args()
+    if not options.case:  # compute-sanitizer may start this process from a thread that ends
+        _end_with_parent()
     # What libraries print must not mix with results.
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kcache_compiler.llvm.emission import SIMPLIFICATIONS, emit_assembly, optimize, simplified_assembly
 from kcache_compiler.lower.cpu.linking import ERROR_CODES
 from kcache_compiler.lower.gpu.shared_memory import tiled_symbol
@@ -42,14 +44,17 @@ def emit_ptx(unit: Unit) -> None:
 
 
 def _is_written_out(unit: Unit) -> bool:
+    entries = [launch.entry for launch in unit.gpu_launches]
+    return unit.options.opt_level >= 2 and is_written_out(unit.llvm_ir, entries)
+
+
+def is_written_out(llvm_ir: str, entries: Iterable[str]) -> bool:
     """Whether all kernels are tiles of products or attention, which are generated in optimized form.
 
     LLVM's full pipeline improves them little and takes three times as long. They are simplified during
     emission instead.
     """
-    if unit.options.opt_level < 2:
-        return False
-    return all(tiled_symbol(launch.entry) in unit.llvm_ir for launch in unit.gpu_launches)
+    return all(tiled_symbol(entry) in llvm_ir for entry in entries)
 
 
 #: The text of the ``optimize`` stage.
