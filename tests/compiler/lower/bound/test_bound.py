@@ -67,8 +67,11 @@ class Bound:
         assert self.library.kcache_prepare(pointers, None, *places, None) == 0
         return prepared
 
-    def run(self, prepared: np.ndarray, *arrays: np.ndarray, host: Host | None = None) -> list[np.ndarray]:
-        outputs = [aligned(tuple(map(int, o.dims)), NUMPY[o.dtype]) for o in self.interface.outputs]
+    def run(
+        self, prepared: np.ndarray, *arrays: np.ndarray, host: Host | None = None, fill: int = 0xA5
+    ) -> list[np.ndarray]:
+        """The outputs, whose bytes are ``fill`` before."""
+        outputs = [aligned(tuple(map(int, o.dims)), NUMPY[o.dtype], fill) for o in self.interface.outputs]
         workers = 1 if host is None else host.workers
         workspace = aligned((evaluate_text(self.interface.workspace, {"workers": workers}),), np.uint8)
         addresses = [array.ctypes.data for array in (*arrays, prepared, *outputs)]

@@ -72,6 +72,16 @@ def test_layers(layer: Layer, target: str) -> None:
     _check(layer, target)
 
 
+@pytest.mark.parametrize("layer", [replace(LAYERS[0], inputs=256), *LAYERS[-4:]], ids=str)
+def test_results_of_zeros_that_are_not_multiplied_are_stored(layer: Layer) -> None:
+    """In memory that held NaN, with a bias and a maximum that tiles compute after the last block of K."""
+    text = layer.text.replace("clamp %one_low, %one_biased, %one_high", "maximum %one_low, %one_biased")
+    operands = layer.operands()
+    kernel = Bound(text, 3, [1, 2], "default", target=TARGETS[-1])
+    (result,) = kernel.run(kernel.prepare(*operands[1:]), operands[0], fill=0xFF)
+    np.testing.assert_allclose(np.minimum(result, 6), layer.expected(*operands), rtol=1e-5, atol=4e-5)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_pixels_of_a_long_sequence_are_copied_with_their_padding_by_chunk(target: str) -> None:
     """Not the whole sequence for each panel of rows."""
@@ -154,11 +164,12 @@ def test_nothing_is_read_beyond_the_image(layer: Layer) -> None:
     np.testing.assert_allclose(result, layer.expected(*operands), rtol=1e-5, atol=4e-5)
 
 
-def test_zeros_of_the_padding_are_multiplied() -> None:
+@pytest.mark.parametrize("inputs", [16, 256])
+def test_zeros_of_the_padding_are_multiplied(inputs: int) -> None:
     """An infinite weight makes NaN of a zero, at the edges as inside."""
-    layer = replace(LAYERS[0], inputs=16, size=(5, 14))
+    layer = replace(LAYERS[0], inputs=inputs, size=(5, 14))
     x, w, b = layer.operands()
-    w[0, 0, 0, ::3] = np.inf
+    w[0, 0, 0, ::3], w[2, 2, 5, 1] = np.inf, np.nan
     kernel = Bound(layer.text, 3, [1, 2], "default", target=TARGETS[-1])
     with np.errstate(invalid="ignore"):
         expected = layer.expected(x, w, b)

@@ -64,9 +64,9 @@ class InPlaceDriver(Driver):
         self.half = half_of(form)
         self.offsets = code.stack(most_rows(form), "i64")
         self.halves = code.stack(HALF_WORDS * (most_rows(form) // self.half + 1), "i64")
-        #: Where runs of the block of K are in a window; parts of a panel, and their number.
+        #: Where runs of the block of K are in a window; parts of a panel.
         self.windows = code.stack(BLOCK_WORDS + 2 * (form.depth // SHORT_RUN), "i64")
-        self.parts = code.stack(MOST_PARTS * PART_WORDS + 1, "i64")
+        self.parts = code.stack(MOST_PARTS * PART_WORDS, "i64")
         #: The run of K, and its offset, of packed rows.
         self.packed_run, self.packed_step = code.stack(2, "i64"), code.stack(1, "i64")
         zero = code.const(0)
@@ -180,15 +180,22 @@ class InPlaceDriver(Driver):
                 *((ends, "i64"), (bias, _POINTER), (code.at(other, skipped, form.wide), _POINTER)),
             )
 
-        with code.when(in_place), code.loop(0, self._parts(entry, rows, runs, load)) as part:
-            words = code.at(self.parts, code.mul(part.counter, PART_WORDS), "i64")
-            begin, count, low, high = (code.load(code.at(words, at, "i64")) for at in range(PART_WORDS))
-            upper = code.compare("slt", begin, self.half)
-            inner = code.sub(begin, code.choose(upper, code.const(0), code.const(self.half)))
-            half = code.choose(upper, first, second, _POINTER)
-            place = code.at(half, code.mul(inner, facts["step"]), form.packed)
-            table = (code.at(self.runs_a, low, "i64"), code.sub(high, low), self.steps_a)
-            strip_of(count, begin, (place, second), self.distances, table)
+        with code.when(in_place):
+            reaches = code.either(
+                *(code.compare("ne", code.load(code.at(each, 2, "i64")), 0) for each in entries)
+            )
+            with code.when(reaches), code.loop(0, self._parts(entry, rows, runs, load)) as part:
+                words = code.at(self.parts, code.mul(part.counter, PART_WORDS), "i64")
+                begin, count, low, high = (code.load(code.at(words, at, "i64")) for at in range(PART_WORDS))
+                upper = code.compare("slt", begin, self.half)
+                inner = code.sub(begin, code.choose(upper, code.const(0), code.const(self.half)))
+                half = code.choose(upper, first, second, _POINTER)
+                place = code.at(half, code.mul(inner, facts["step"]), form.packed)
+                table = (code.at(self.runs_a, low, "i64"), code.sub(high, low), self.steps_a)
+                strip_of(count, begin, (place, second), self.distances, table)
+            with code.otherwise():
+                table = (self.runs_a, runs, self.steps_a)
+                strip_of(rows, code.const(0), (first, second), self.distances, table)
         with code.otherwise():
             self._pack(bases["a"], before, rows, depth, runs)
             code.store(depth, code.at(self.packed_run, 1, "i64"))
@@ -197,28 +204,20 @@ class InPlaceDriver(Driver):
             strip_of(rows, code.const(0), panels, self.packed_distances, packed)
 
     def _parts(self, entry: Name, rows: Name, runs: Name, load: Name) -> Name:
-        """The number of parts of a panel, whose words are in ``parts``: one, unless zeros are left out."""
-        code, form, facts = self.code, self.form, self.facts
-        zero, count = code.const(0), code.at(self.parts, MOST_PARTS * PART_WORDS, "i64")
-        for at, word in enumerate((zero, rows, zero, runs)):
-            code.store(word, code.at(self.parts, at, "i64"))
-        code.store(code.const(1), count)
-        several = code.compare("sgt", rows, self.half)
-        other = code.at(entry, code.choose(several, code.const(HALF_WORDS), zero), "i64")
-        padded = code.load(code.at(entry, 2, "i64")), code.load(code.at(other, 2, "i64"))
-        with code.when(code.compare("ne", code.add(*padded), 0)):
-            unfinished = code.either(self.last, code.op(f"arith.xori {load}, {code.const(1, 'i1')} : i1"))
-            numbers = [runs, *(facts[name] for name in ("step", "before", "inside"))]
-            names = ", ".join([entry, rows, self.windows, *numbers, unfinished, self.parts])
-            kinds = f"{_POINTER}, i64, {_POINTER}, i64, i64, i64, i64, i1, {_POINTER}"
-            code.store(code.op(f"llvm.call @{form.name}_parts({names}) : ({kinds}) -> i64"), count)
-        return code.load(count)
+        """The number of parts of a panel that reaches into the padding; their words are in ``parts``."""
+        code, facts = self.code, self.facts
+        unfinished = code.either(self.last, code.op(f"arith.xori {load}, {code.const(1, 'i1')} : i1"))
+        numbers = [runs, *(facts[name] for name in ("step", "before", "inside"))]
+        names = ", ".join([entry, rows, self.windows, *numbers, unfinished, self.parts])
+        kinds = f"{_POINTER}, i64, {_POINTER}, i64, i64, i64, i64, i1, {_POINTER}"
+        return code.op(f"llvm.call @{self.form.name}_parts({names}) : ({kinds}) -> i64")
 
     def rows_of_a(self, start: Name, depth: Name) -> Name:
         code, runs = self.code, super().rows_of_a(start, depth)
-        tables = ((self.runs_a, _POINTER), (runs, "i64"), (self.steps_a, _POINTER))
-        pitch = (self.facts["pitch"], "i64")
-        code.call(f"{self.form.name}_block_windows", *tables, pitch, (self.windows, _POINTER))
+        pitch = self.facts["pitch"]
+        with code.when(code.compare("ne", pitch, 0)):
+            tables = ((self.runs_a, _POINTER), (runs, "i64"), (self.steps_a, _POINTER))
+            code.call(f"{self.form.name}_block_windows", *tables, (pitch, "i64"), (self.windows, _POINTER))
         return runs
 
     def _pointer(self, word: str) -> Name:

@@ -29,8 +29,7 @@ def halves(form: Form) -> str:
     """``(offsets, count, step, PADDING, to)``: ``HALF_WORDS`` of each half panel."""
     numbers = [(name, "i64") for name in ("count", "step", *PADDING)]
     code = Code(f"{form.name}_halves", [("offsets", _POINTER), *numbers, ("to", _POINTER)])
-    half, pitch, padded_rows = half_of(form), code.max("%pitch", 1), code.max("%padded_rows", 1)
-    row_reach, reach = code.div("%reach", pitch), code.rem("%reach", pitch)
+    half = half_of(form)
     with code.loop(0, code.ceildiv("%count", half)) as loop:
         first = code.mul(loop.counter, half)
         entry = code.at("%offsets", first, "i64")
@@ -40,46 +39,52 @@ def halves(form: Form) -> str:
             offset = code.load(code.at(entry, row.counter, "i64"))
             follows = code.compare("eq", code.sub(offset, place), code.mul(row.counter, "%step"))
             row.following.append(code.choose(follows, row.carried[0], code.const(0)))
-        number, last = code.div(place, pitch), code.load(code.at(entry, code.sub(rows, 1), "i64"))
-        single = code.both(code.compare("eq", number, code.div(last, pitch)), code.compare("ne", "%pitch", 0))
-        begin, column = code.sub(code.rem(number, padded_rows), "%rows_before"), code.rem(place, pitch)
-        above = code.either(
-            code.compare("slt", begin, 0), code.compare("sge", code.add(begin, row_reach), "%image_rows")
-        )
-        end = code.add(code.rem(last, pitch), reach)
-        beside = code.either(
-            code.compare("slt", column, "%before"),
-            code.compare("sge", end, code.add("%before", "%inside")),
-        )
-        adjacent = code.both(single, code.compare("eq", "%planes", 1))
-        reaches = code.either(code.both(single, above), code.both(adjacent, beside))
-        words = (
-            *(place, row.results[0], code.choose(reaches, code.const(1), code.const(0))),
-            *(
-                code.choose(single, begin, code.const(ANY)),
-                code.choose(single, "%image_rows", code.const(2 * ANY)),
-            ),
-            code.choose(adjacent, column, code.const(ANY)),
-        )
-        for at, word in enumerate(words):
-            code.store(word, code.at("%to", code.add(code.mul(loop.counter, HALF_WORDS), at), "i64"))
+        to = code.at("%to", code.mul(loop.counter, HALF_WORDS), "i64")
+        for at, word in enumerate((place, row.results[0])):
+            code.store(word, code.at(to, at, "i64"))
+        with code.when(code.compare("ne", "%pitch", 0)):
+            last = code.load(code.at(entry, code.sub(rows, 1), "i64"))
+            for at, word in enumerate(_padding_words(code, place, last), 2):
+                code.store(word, code.at(to, at, "i64"))
+        with code.otherwise():
+            code.store(code.const(0), code.at(to, 2, "i64"))
     return code.text()
+
+
+def _padding_words(code: Code, first: Name, last: Name) -> tuple[Name, ...]:
+    """The last words of a half whose first and last row are at these offsets of a padded image."""
+    number, column = code.div(first, "%pitch"), code.rem(first, "%pitch")
+    single = code.compare("eq", number, code.div(last, "%pitch"))
+    begin = code.sub(code.rem(number, "%padded_rows"), "%rows_before")
+    end_row = code.add(begin, code.div("%reach", "%pitch"))
+    end = code.add(code.rem(last, "%pitch"), code.rem("%reach", "%pitch"))
+    above = code.either(code.compare("slt", begin, 0), code.compare("sge", end_row, "%image_rows"))
+    inside = code.add("%before", "%inside")
+    beside = code.either(code.compare("slt", column, "%before"), code.compare("sge", end, inside))
+    adjacent = code.both(single, code.compare("eq", "%planes", 1))
+    reaches = code.either(code.both(single, above), code.both(adjacent, beside))
+    unknown = code.const(ANY)
+    return (
+        code.choose(reaches, code.const(1), code.const(0)),
+        code.choose(single, begin, unknown),
+        code.choose(single, "%image_rows", code.const(2 * ANY)),
+        code.choose(adjacent, column, unknown),
+    )
 
 
 def block_windows(form: Form) -> str:
     """``(runs, n, steps, pitch, to)``: ``BLOCK_WORDS``, then the first and the last row of each run."""
     arguments = [("runs", _POINTER), ("n", "i64"), ("steps", _POINTER), ("pitch", "i64"), ("to", _POINTER)]
     code = Code(f"{form.name}_block_windows", arguments)
-    pitch = code.max("%pitch", 1)
-    with code.loop(0, "%n", carried=[(pitch, "i64"), (code.const(0), "i64")]) as loop:
+    with code.loop(0, "%n", carried=[("%pitch", "i64"), (code.const(0), "i64")]) as loop:
         run = code.at("%runs", loop.counter, "i64")
         ends = (code.load(run), code.sub(code.load(code.at(run, 1, "i64")), 1))
         first, last = (code.load(code.at("%steps", step, "i64")) for step in ends)
         words = code.add(code.mul(loop.counter, 2), BLOCK_WORDS)
         for at, offset in enumerate((first, last)):
-            code.store(code.div(offset, pitch), code.at("%to", code.add(words, at), "i64"))
-        loop.following.append(code.min(loop.carried[0], code.rem(first, pitch)))
-        loop.following.append(code.max(loop.carried[1], code.rem(last, pitch)))
+            code.store(code.div(offset, "%pitch"), code.at("%to", code.add(words, at), "i64"))
+        loop.following.append(code.min(loop.carried[0], code.rem(first, "%pitch")))
+        loop.following.append(code.max(loop.carried[1], code.rem(last, "%pitch")))
     for at, word in enumerate(loop.results):
         code.store(word, code.at("%to", at, "i64"))
     return code.text()
