@@ -20,7 +20,8 @@ from typing import Any
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, interleave
-from kcache_compiler.frontends import Limits, read_program
+from kcache_compiler.frontends.limits import Limits
+from kcache_compiler.frontends.program import read_program
 from kcache_compiler.mlir.context import run_passes
 from kcache_compiler.spec import canonicalize
 from tests.recognition.exports.corpus import read

@@ -42,7 +42,7 @@ def canonicalize(
     limits: Limits = _DEFAULT_LIMITS,
     on_stage: Callable[[str], None] = _ignore,
 ) -> Canonical:
-    """Return the canonical form of a program of ``format``, one of ``frontends.FORMATS``.
+    """Return the canonical form of a program of ``format``, one of ``frontends.program.FORMATS``.
 
     A program is bytes; of format ``graph``, it is a decoded ``GraphProgram``. The result depends on the
     arguments only. ``on_stage`` is called when native code begins to parse ("read"), and after that

@@ -17,20 +17,22 @@ import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
-from kcache_grpc.server.metrics import Metrics
 from kcache_grpc.server.reply_memory import SMALL, Reader, Replies
 from kcache_grpc.server.request_log import Request, RequestLog
 from kcache_grpc.server.request_parsing import Take, checked, each, reader
 from kcache_grpc.server.status import to_status
 from kcache_grpc.service import Caller
 from kcache_grpc.service.values import ANONYMOUS, LOCAL, SHARED, Principal
+
+if TYPE_CHECKING:
+    from kcache_grpc.server.metrics import Metrics
 
 logger = logging.getLogger("kcache.server")
 

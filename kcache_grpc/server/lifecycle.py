@@ -7,7 +7,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib import metadata
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import grpc.aio
 
@@ -33,7 +33,6 @@ from kcache_grpc.server import listen
 from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.health import Health, add_reflection
 from kcache_grpc.server.interceptor import Guard
-from kcache_grpc.server.metrics import Metrics
 from kcache_grpc.server.principals import read_principals
 from kcache_grpc.server.request_log import RequestLog
 from kcache_grpc.server.servicers.admin import AdminServicer
@@ -49,6 +48,9 @@ from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import SchemaMismatch, SignerMismatch
 from kcache_grpc.storage.opening import require_folder
 from kcache_grpc.worker import WorkerPool
+
+if TYPE_CHECKING:
+    from kcache_grpc.server.metrics import Metrics
 
 #: Calls that have come in and are not looked at yet.
 _MAX_PENDING = 100_000
@@ -109,7 +111,7 @@ async def start_server(config: ServerConfig) -> ServerHandle:
         log = RequestLog(config.log_format)
         log.start()
         resources.push_async_callback(log.close)
-        metrics = Metrics() if config.metrics else None
+        metrics = _metrics() if config.metrics else None
         server = _server(config, log, metrics)
         resources.push_async_callback(server.stop, None)
         addresses = listen.bind(server, config)
@@ -129,6 +131,13 @@ async def start_server(config: ServerConfig) -> ServerHandle:
         await server.start()
         return ServerHandle(tuple(addresses), service, server, health, resources.pop_all())
     raise AssertionError("unreachable")
+
+
+def _metrics() -> Metrics:
+    # Imports Prometheus's client, which only a server with metrics needs.
+    from kcache_grpc.server.metrics import Metrics
+
+    return Metrics()
 
 
 def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> grpc.aio.Server:

@@ -37,7 +37,11 @@ def serve(config: ServerConfig) -> None:
     """
     _keep_memory()
     _log_to_stderr(config.log_format)
-    asyncio.run(_serve(config))
+    gc.disable()  # until it serves: what a start makes stays
+    try:
+        asyncio.run(_serve(config))
+    finally:
+        gc.enable()
 
 
 async def _serve(config: ServerConfig) -> None:
@@ -120,6 +124,7 @@ def _keep_objects() -> None:
     """What is there now stays: the collector of cycles need not look through it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(_GC_OBJECTS, 20, 20)
 
 

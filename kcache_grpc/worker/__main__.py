@@ -45,10 +45,12 @@ def main(arguments: list[str]) -> int:
     # A group of its own: a terminal's Ctrl-C is for the service. No session of its own: Linux compares the
     # niceness of the processes of one session only (sched_autogroup).
     os.setpgid(0, 0)
+    gc.disable()  # what is imported stays: to look through it again and again is in vain
     jobs = importlib.import_module(settings["jobs"])
     hello = {"type": "hello", "forked": sorted(_forked(jobs)), **jobs.hello()}
     gc.collect()
     gc.freeze()  # the collector of no worker looks at, and so copies, what they share
+    gc.enable()
     with socket.socket(fileno=settings["control"]) as control:
         control.set_inheritable(False)
         return _fork_workers(control, jobs, hello)

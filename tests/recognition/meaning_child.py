@@ -14,7 +14,7 @@ import numpy as np
 from torch_mlir import ir as _ir  # pyright: ignore
 from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
 
-from kcache_compiler.frontends import Limits
+from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.mlir.context import new_context, parse_module, run_passes
 from kcache_compiler.spec.graph.constants import dense_text, is_resource, read_constant
 from kcache_compiler.spec.graph.native_types import TypeReader

@@ -117,6 +117,12 @@ def test_packages_are_typed_and_documented(package):
         assert (folder / "py.typed").exists()
 
 
+def test_a_server_start_loads_neither_numpy_nor_frontends_nor_metrics():
+    loaded = loaded_by("import kcache_grpc.server, kcache_grpc.storage.sql.store")
+    assert "kcache_compiler.types" in loaded
+    assert not loaded & {"numpy", "prometheus_client", "kcache_compiler.frontends.program", "alembic"}
+
+
 def loaded_by(statement: str) -> set[str]:
     """The modules in a fresh interpreter after ``statement``."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"

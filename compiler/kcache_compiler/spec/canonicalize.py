@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kcache_compiler.collector import collector_paused
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
-from kcache_compiler.frontends import Limits, Program, read_program
-from kcache_compiler.frontends.limits import check
-from kcache_compiler.frontends.program import OnStage, Source, ignore_stage
+from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.program import OnStage, Program, Source, ignore_stage, read_program
 from kcache_compiler.frontends.quantized.element import Quantized
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.shapes.monomial import evaluate, is_symbolic, size_text

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from kcache_compiler.compile import compile_spec
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
-from kcache_compiler.frontends import Limits, read_program
-from kcache_compiler.frontends.program import Source
+from kcache_compiler.frontends.limits import Limits
+from kcache_compiler.frontends.program import Source, read_program
 from kcache_compiler.spec.canonicalize import canonicalize
 from kcache_compiler.support.onnx_nodes import OnnxNodes
 from kcache_compiler.support.operations import StablehloOperations

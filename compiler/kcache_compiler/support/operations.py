@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
-from kcache_compiler.frontends import Program
+from kcache_compiler.frontends.program import Program
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 from kcache_compiler.spec.graph.native_attributes import string

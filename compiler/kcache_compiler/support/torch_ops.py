@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends import Limits
+from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.frontends.prescan import check_bytes, is_bytecode
 from kcache_compiler.frontends.torch.dialect import OPEN_AXES
 from kcache_compiler.frontends.torch.lowering import STRUCTURE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -120,9 +121,13 @@ def serve(
     Prints one JSON line with its addresses once it serves; logs go to standard error.
     """
     require_extra("serve")
-    from kcache_grpc.server import ServerConfig
-    from kcache_grpc.server import serve as run_server
-    from kcache_grpc.server.config import prepared_targets
+    gc.disable()  # what is imported stays: to look through it again and again is in vain
+    try:
+        from kcache_grpc.server import ServerConfig
+        from kcache_grpc.server import serve as run_server
+        from kcache_grpc.server.config import prepared_targets
+    finally:
+        gc.enable()
 
     overrides: dict[str, Any] = {
         "db": db,

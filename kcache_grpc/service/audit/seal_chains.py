@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, TypeAlias
 
 from kcache_grpc.storage.audit.contract import BEFORE_ALL
 from kcache_grpc.storage.audit.sealing import NO_ROOT, Checkpoint, Seal
 from kcache_grpc.storage.contract.store import Store
 
-Ids = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+# NumPy is imported when the first chain is read: a start needs none of it.
+Ids: TypeAlias = "npt.NDArray[np.int64]"
 
 #: Seals read at a time: each lists up to 10,000 events.
 _SEALS = 10
@@ -64,6 +67,8 @@ def seals(store: Store, writer: str, after: int = 0) -> Iterator[tuple[Seal, byt
 
 def event_ids(store: Store, writer: str, after_id: int = BEFORE_ALL) -> Ids:
     """Ids of all events of a writer beyond ``after_id``, rising."""
+    import numpy as np
+
     parts: list[Ids] = []
     while page := store.list_event_ids(writer, after_id, _EVENTS):
         parts.append(np.array(page, dtype=np.int64))
@@ -73,12 +78,16 @@ def event_ids(store: Store, writer: str, after_id: int = BEFORE_ALL) -> Ids:
 
 def listed(chain: Sequence[Seal]) -> Ids:
     """The ids that these seals list."""
+    import numpy as np
+
     parts = [np.array(seal.event_ids, dtype=np.int64) for seal in chain]
     return np.concatenate(parts) if parts else np.array([], dtype=np.int64)
 
 
 def unlisted(ids: Ids, sealed: Ids) -> tuple[int, ...]:
     """Those of ``ids`` that are not among ``sealed``."""
+    import numpy as np
+
     return tuple(ids[~np.isin(ids, sealed)].tolist())
 
 
@@ -87,6 +96,8 @@ def look(store: Store, writer: str, before: Seen) -> Seen:
 
     Events are read before seals: what is sealed meanwhile counts as listed, or the head has moved on.
     """
+    import numpy as np
+
     ids = event_ids(store, writer, before.last_id)
     start = before.head if before.head.sequence else beginning(store, writer)
     chain = [seal for seal, _ in seals(store, writer, start.sequence)]

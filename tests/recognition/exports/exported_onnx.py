@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx
 
-from kcache_compiler.frontends import Limits, read_program
+from kcache_compiler.frontends.limits import Limits
+from kcache_compiler.frontends.program import read_program
 from tests.conformance.onnx_models import corpus
 
 Sizes = dict[str, int]
