@@ -11,7 +11,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -22,9 +22,6 @@ from kcache_grpc._proto.kcache.v1 import (
 )
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 T = TypeVar("T")
 Request = TypeVar("Request", bound=Message)
@@ -38,7 +35,7 @@ class ReplyMessage(Protocol):
     """What replies are read into: a message of protobuf, or what reads one."""
 
     @classmethod
-    def FromString(cls, s: bytes) -> Self:  # noqa: N802
+    def FromString(cls: type[T], s: bytes) -> T:  # noqa: N802
         """Reads a serialized message. Raises ``DecodeError``."""
         ...
 
