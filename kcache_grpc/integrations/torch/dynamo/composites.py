@@ -137,12 +137,36 @@ _TRACED: Mapping[Any, Callable[..., Any]] = {
 }
 
 
+def _with_read_strides(node: Any, definition: Callable[..., Any]) -> Callable[..., Any]:
+    """``definition``, for attention with the strides of eager mode where these are read."""
+    example = node.meta.get("example_value")
+    if definition is not attention or not isinstance(example, torch.Tensor) or not _are_strides_read(node):
+        return definition
+    is_transposed = example.dim() == 4 and example.transpose(1, 2).is_contiguous()
+    return _transposed_attention if is_transposed and not example.is_contiguous() else definition
+
+
+def _transposed_attention(*args: Any, **kwargs: Any) -> Any:
+    """Attention whose result has heads next to each other, as that of PyTorch's fused kernels."""
+    return attention(*args, **kwargs).transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _are_strides_read(node: Any) -> bool:
+    """Whether the graph returns a tensor, or views it in a way that depends on its strides."""
+    for user in node.users:
+        if user.op == "output" or (user.op == "call_method" and user.target in ("view", "as_strided")):
+            return True
+        if user.op == "call_method" and user.target in ("transpose", "permute") and _are_strides_read(user):
+            return True
+    return False
+
+
 def expand_composites(graph_module: Any) -> None:
     """Make composite functions call their definitions, in place."""
     replaced = False
     for node in graph_module.graph.nodes:
         if node.op == "call_function" and node.target in _TRACED:
-            node.target = _TRACED[node.target]
+            node.target = _with_read_strides(node, _TRACED[node.target])
             replaced = True
     if replaced:
         graph_module.recompile()

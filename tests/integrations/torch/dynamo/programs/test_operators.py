@@ -20,6 +20,7 @@ _OPTIONS = {"strict": True, "least_operators": 0, "warm_start": False}
 @pytest.fixture(autouse=True)
 def _fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     forget()
     yield
     torch._dynamo.reset()
@@ -257,3 +258,42 @@ def test_memory_formats_of_resized_images(function: Callable[..., Any]) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
     assert actual.stride() == expected.stride()
     assert kernels() == 1
+
+
+def _attention(x: Tensor) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _attention,
+        lambda x: _attention(x).transpose(1, 2).view(2, 9, 32) * 2,
+        lambda x: torch.logcumsumexp(x, 1),
+        lambda x: torch.nn.functional.adaptive_max_pool2d(x, 2),
+    ],
+    ids=["attention", "view of attention", "logcumsumexp", "adaptive maximum"],
+)
+def test_strides_of_results(function: Callable[..., Any]) -> None:
+    results: list[list[Tensor]] = []
+    for run in (function, compiled(function)):
+        torch.manual_seed(0)
+        x = torch.randn(2, 9, 4, 8).transpose(1, 2).requires_grad_()
+        result = run(x)
+        result.sin().sum().backward()
+        assert x.grad is not None
+        results.append([result, x.grad])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+    assert results[0][0].stride() == results[1][0].stride()
+    assert kernels() >= 1
+
+
+def test_strides_of_attention_of_dynamic_sizes() -> None:
+    def function(x: Tensor) -> Tensor:
+        return _attention(x).transpose(1, 2).view(x.shape[0], x.shape[2], 32) * 2
+
+    run = compiled(function, dynamic=True)
+    for batch, length in ((2, 9), (3, 5), (4, 7)):
+        x = torch.randn(batch, length, 4, 8).transpose(1, 2)
+        torch.testing.assert_close(run(x), function(x))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
