@@ -16,7 +16,7 @@ _OTHER_STRIDES = (
     *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
     *("upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
     *("upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
-    *("adaptive_max_pool2d", "channel_shuffle", "native_channel_shuffle", "logcumsumexp", "baddbmm"),
+    *("adaptive_max_pool2d", "logcumsumexp", "baddbmm"),
 )
 #: Operators without decompositions here: those give another memory format than that of their operands, or
 #: copies where the operators are views.
