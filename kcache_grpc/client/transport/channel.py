@@ -150,5 +150,7 @@ class Line:
                 self._left_behind.append(self._wire)
                 self._wire = None
             if self._wire is None:
-                self._wire, self._home = self._io.connect(endpoint), home
+                # The home first: a wire is read without the lock, and belongs to the home of then.
+                self._home = home
+                self._wire = self._io.connect(endpoint)
             return self._wire

@@ -196,11 +196,14 @@ def is_layered(function: str, args: Any) -> bool:
     """Whether the layers of a call of ``torch.lstm`` or its kind may be operators.
 
     Not those of packed sequences, whose lengths are values of a tensor, nor of calls under autocast, which
-    are PyTorch's; nor on other devices than the CPU, for which loops are slow. With gradients not those of
-    half precision, with projections, or of a dynamic number of steps.
+    are PyTorch's; nor on other devices than the CPU, for which loops are slow; nor under transforms such as
+    ``torch.func.grad``. With gradients not those of half precision, with projections, or of a dynamic number
+    of steps.
     """
     torch: Any = import_module("torch")
     if len(args) != 9 or not _is_sequence(args[2]) or not isinstance(args[3], bool):
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     tensors: list[Any] = [args[0], *(args[1] if function == "lstm" else args[1:2]), *args[2]]
     if torch.is_autocast_enabled("cpu") or any(tensor.device.type != "cpu" for tensor in tensors):

@@ -130,6 +130,8 @@ _TRACED: Mapping[Any, Callable[..., Any]] = {
         functional.multi_head_attention_forward, scaled_dot_product_attention=attention
     ),
     functional.embedding_bag: _with_globals(functional.embedding_bag, torch=_Torch()),
+}
+_RECURRENT: Mapping[Any, Callable[..., Any]] = {
     torch.lstm: recurrent.lstm,
     torch.gru: recurrent.gru,
     torch.rnn_tanh: recurrent.rnn_tanh,
@@ -162,11 +164,23 @@ def _are_strides_read(node: Any) -> bool:
 
 
 def expand_composites(graph_module: Any) -> None:
-    """Make composite functions call their definitions, in place."""
+    """Make composite functions call their definitions, in place.
+
+    Recurrent functions in checkpointed regions, too: PyTorch would trace the operations of all steps.
+    """
+    _replace(graph_module, {**_TRACED, **_RECURRENT})
+    checkpointed = torch.ops.higher_order.tag_activation_checkpoint
+    for module in graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            if node.target is checkpointed:
+                _replace(getattr(module, node.args[0].target), _RECURRENT)
+
+
+def _replace(graph_module: Any, definitions: Mapping[Any, Callable[..., Any]]) -> None:
     replaced = False
     for node in graph_module.graph.nodes:
-        if node.op == "call_function" and node.target in _TRACED:
-            node.target = _with_read_strides(node, _TRACED[node.target])
+        if node.op == "call_function" and node.target in definitions:
+            node.target = _with_read_strides(node, definitions[node.target])
             replaced = True
     if replaced:
         graph_module.recompile()

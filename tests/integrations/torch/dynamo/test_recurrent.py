@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.checkpoint import checkpoint
 
 from kcache_grpc.integrations.torch.dynamo.backend import kcache
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
@@ -228,6 +229,30 @@ def test_dropout_with_gradients_is_drawn_by_pytorch(address: str) -> None:
     module = layers(nn.GRU, num_layers=2, dropout=0.5).train()
     actual = gradients(module, compile_with(module, address), tensor(5, 2, 6))
     torch.testing.assert_close(actual, gradients(module, module, tensor(5, 2, 6)))
+
+
+def test_checkpointed_layers(address: str) -> None:
+    """Their dropout is that of eager mode, in the second run of the layers, too."""
+    module = layers(nn.GRU, num_layers=2, dropout=0.5).train()
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda y: module(y)[0], x * 1.5, use_reentrant=False)
+
+    actual = gradients(module, compile_with(call, address, fullgraph=True), tensor(200, 1, 6))
+    torch.testing.assert_close(actual, gradients(module, call, tensor(200, 1, 6)))
+    counts = [sum(decision.kernels) for decision in decisions.decisions()]
+    assert max(counts) < 400, counts  # of 200 steps: thousands
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_under_transforms_are_left_to_pytorch(kind: type[nn.RNNBase], address: str) -> None:
+    module = layers(kind).train()
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda y: module(y)[0].sin().sum())(x)
+
+    torch.testing.assert_close(compile_with(call, address)(tensor(4, 3, 6)), call(tensor(4, 3, 6)))
 
 
 def test_many_steps_with_gradients_are_one_operator(address: str) -> None:
