@@ -69,15 +69,16 @@ def read_padded_copy(generics: Sequence[mlir.Op], shapes: Shapes) -> PaddedCopy 
     allocated = memory.is_argument(padded) if owner is None else mlir.name_of(owner) == "memref.alloc"
     if offsets is None or not allocated or memory.root_of(image) == padded:
         return None
-    sizes, inner = mlir.sizes_of(padded.type), mlir.sizes_of(target.type)
-    static = [size for size in (*sizes, *inner) if size is not None]
-    strides = [stride for stride in shapes.strides(image) if isinstance(stride, int)]
-    if len(static) != 2 * len(sizes) or len(strides) != len(sizes) or not sizes or strides[-1] != 1:
+    is_complex = str(mlir.element_type(image.type)).startswith("complex")
+    if shapes.sizes(image) != shapes.sizes(target) or is_complex:
         return None
-    if mlir.sizes_of(image.type) != inner or str(mlir.element_type(image.type)).startswith("complex"):
+    rank, strides = len(offsets), shapes.strides(image)
+    words = [*shapes.sizes(padded), *shapes.sizes(target), *map(shapes.codes, offsets), *strides]
+    known = [word for word in words if isinstance(word, int)]
+    if len(known) != 4 * rank or rank == 0 or known[-1] != 1:
         return None
-    sizes, inner = static[: len(sizes)], static[len(sizes) :]
-    return PaddedCopy(padded, image, value, tuple(sizes), tuple(inner), offsets, tuple(strides)).merged()
+    sizes, inner, before, steps = (tuple(known[rank * n : rank * (n + 1)]) for n in range(4))
+    return PaddedCopy(padded, image, value, sizes, inner, before, steps).merged()
 
 
 def _filled_with(fill: mlir.Op) -> mlir.Op | None:

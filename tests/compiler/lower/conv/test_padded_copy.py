@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
-from kcache_compiler.types import CompileOptions
+from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, guarded, threaded_host
 
 Pads = tuple[tuple[int, int], ...]
@@ -95,3 +96,23 @@ def test_two_images_in_one_result() -> None:
     wanted = np.pad(x, 1)
     wanted[2:4, 2:4] = y
     np.testing.assert_array_equal(lowered(text, 2)(x, y)[0], wanted)
+
+
+def test_images_of_dynamic_sizes() -> None:
+    """Buffers have the sizes of a sample, which are formulas: the strides of the image alone are known."""
+    text = """
+    func.func @main(%x: tensor<?x5x7xf32>) -> (tensor<?x7x9xf32>, tensor<?x5x7xf32>) {
+      %value = stablehlo.constant dense<1.5> : tensor<f32>
+      %0 = stablehlo.abs %x : tensor<?x5x7xf32>
+      %1 = stablehlo.pad %0, %value, low = [0, 1, 2], high = [0, 1, 0], interior = [0, 0, 0]
+        : (tensor<?x5x7xf32>, tensor<f32>) -> tensor<?x7x9xf32>
+      return %1, %0 : tensor<?x7x9xf32>, tensor<?x5x7xf32>
+    }"""
+    canonical = canonicalize(text.encode(), "stablehlo", "strict")
+    arguments = ArgSpec(canonical.symbolic_args)
+    options = CompileOptions(numerics="strict")
+    kernel = Kernel(compile_spec(canonical.spec_text, arguments, "x86-64-v2", options, lambda _: None))
+    for count in (1, 3, 11):
+        x = np.random.default_rng(count).standard_normal((count, 5, 7)).astype(np.float32)
+        wanted = np.pad(abs(x), ((0, 0), (1, 1), (2, 0)), constant_values=1.5)
+        np.testing.assert_array_equal(kernel(x)[0], wanted)
