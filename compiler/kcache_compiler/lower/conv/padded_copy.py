@@ -55,11 +55,8 @@ class PaddedCopy:
 
 
 def read_padded_copy(generics: Sequence[mlir.Op], shapes: Shapes) -> PaddedCopy | None:
-    """A fill and a copy of static sizes to a part of what it fills; None for other operations.
-
-    Also None where sizes of the module stand for symbols.
-    """
-    if shapes.codes or len(generics) != 2 or len(list(generics[1].operands)) != 2 or not copies(generics[1]):
+    """A fill and a copy of static sizes to a part of what it fills; None for other operations."""
+    if len(generics) != 2 or len(list(generics[1].operands)) != 2 or not copies(generics[1]):
         return None
     fill, (image, target) = generics[0], generics[1].operands
     value, padded, view = _filled_with(fill), list(fill.operands)[-1], mlir.defining(target)
