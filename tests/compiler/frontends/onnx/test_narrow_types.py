@@ -43,10 +43,10 @@ def _cast(source: str, target: str, **attributes: Any) -> Kernel:
 
 def _sampled() -> np.ndarray:
     """Every f16, ties and their neighbours in f32, and what is far outside."""
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    values = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
     random = np.random.default_rng(8).integers(0, 1 << 32, 20000, dtype=np.uint32).view(np.float32)
-    finite = halves[np.isfinite(halves)]
-    return np.concatenate([halves, np.nextafter(finite, np.inf), np.nextafter(finite, -np.inf), random])
+    finite = values[np.isfinite(values)]
+    return np.concatenate([values, np.nextafter(finite, np.inf), np.nextafter(finite, -np.inf), random])
 
 
 def _in_pieces(kernel: Kernel, x: np.ndarray) -> np.ndarray:

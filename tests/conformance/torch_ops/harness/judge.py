@@ -60,8 +60,8 @@ def judge(sample: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
         why = difference(got, wanted, True, _widely(sample, torch.float64))
     else:
         why = difference(got, wanted)
-        halves = any(x.dtype == torch.bfloat16 for x in sample.tensors)
-        if why and halves and not difference(got, _widely(sample, torch.float32)):
+        is_narrow = any(x.dtype == torch.bfloat16 for x in sample.tensors)
+        if why and is_narrow and not difference(got, _widely(sample, torch.float32)):
             return Verdict("right", ONCE), _core(exported)
     return (Verdict("wrong", why), []) if why else (Verdict("right"), _core(exported))
 
