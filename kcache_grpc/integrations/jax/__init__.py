@@ -1,0 +1,1 @@
+"""Kernels of kcache for functions of JAX."""

@@ -1,0 +1,139 @@
+"""A kernel of an exported function, called with the leaves of the function's arguments."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from kcache_grpc.errors import ArgumentError
+from kcache_grpc.integrations.jax.arguments import Leaf, is_key, native
+from kcache_grpc.integrations.jax.program import Exported, Result, data_of
+
+jax: Any = import_module("jax")
+#: Makes an array of JAX from a DLPack capsule. ``jax.numpy.from_dlpack`` calls it, and takes four times as
+#: long; ``None`` where a version of JAX lacks it.
+_from_capsule: Any = native("dlpack_managed_tensor_to_buffer")
+
+#: NumPy arrays, or what calls a kernel with them.
+Run = Callable[..., Sequence[Any]]
+
+
+class Compiled:
+    """A kernel for one signature of a function.
+
+    ``leaves`` are those of a call with this signature. ``bound``: positions, of the leaves that are arguments
+    of the module, that were compiled as bound.
+    """
+
+    def __init__(
+        self, kernel: Any, exported: Exported, leaves: Sequence[Leaf], bound: tuple[int, ...]
+    ) -> None:
+        self.kernel = kernel
+        self._exported = exported
+        self._device = jax.local_devices(backend="cpu")[0]
+        self._finishers = [_finisher(result) for result in exported.results]
+        avals = exported.program.in_avals
+        self._free = [
+            (leaf, _reader(leaves[leaf], np.dtype(avals[leaf].dtype)))
+            for position, leaf in enumerate(exported.kept)
+            if position not in bound
+        ]
+        self._weights = _Weights(kernel, [(p, exported.kept[p]) for p in bound]) if bound else None
+
+    def __call__(self, leaves: list[Leaf]) -> Any:
+        """The function's results, arrays of JAX in its tree. Raises ``ArgumentError``."""
+        arrays = [read(leaves[leaf]) for leaf, read in self._free]
+        run: Run = self.kernel if self._weights is None else self._weights.bound_kernel(leaves)
+        results = [
+            self._adopted(array) if finish is None else finish(self._adopted(array))
+            for array, finish in zip(run(*arrays), self._finishers, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(self._exported.tree, results)
+
+    def _adopted(self, array: Any) -> Any:
+        """An array of JAX in the memory of one of NumPy, where its dtype has DLPack."""
+        try:
+            if _from_capsule is not None:
+                return _from_capsule(array.__dlpack__(), self._device, None)
+            return jax.numpy.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # NumPy cannot export bfloat16
+            return jax.numpy.asarray(array)
+
+
+class _Weights:
+    """Bound kernels of the weights of the last calls. Arrays of JAX never change, so identity is enough."""
+
+    #: Sets of weights whose prepared values are in memory.
+    SETS = 4
+
+    def __init__(self, kernel: Any, places: Sequence[tuple[int, int]]) -> None:
+        """``places``: (argument of the kernel, leaf) of each bound argument."""
+        self._kernel, self._places = kernel, places
+        self._sets: list[tuple[tuple[weakref.ref[Any], ...], Any]] = []
+        self._lock = threading.Lock()
+
+    def bound_kernel(self, leaves: list[Leaf]) -> Run:
+        """The kernel with these weights, which are prepared unless they were."""
+        weights = [leaves[leaf] for _, leaf in self._places]
+        for references, bound in self._sets:
+            if all(reference() is weight for reference, weight in zip(references, weights, strict=True)):
+                return bound
+        with self._lock:
+            return self._bind(weights)
+
+    def _bind(self, weights: list[Any]) -> Run:
+        for weight in weights:
+            if not isinstance(weight, jax.Array):
+                raise ArgumentError(
+                    f"a bound argument is a {type(weight).__qualname__}, which may change after it was "
+                    "prepared; pass jax.numpy.asarray of it"
+                )
+        values = {p: np.asarray(data_of(w)) for (p, _), w in zip(self._places, weights, strict=True)}
+        bound = self._kernel.bind(values, keep=False)
+        references = tuple(weakref.ref(weight, self._drop_dead) for weight in weights)
+        self._sets = [(references, bound), *self._sets][: self.SETS]
+        return bound
+
+    def _drop_dead(self, _: Any) -> None:
+        """Free what was prepared of weights that are gone, without the lock, which this thread may hold."""
+        self._sets = [entry for entry in self._sets if all(reference() is not None for reference in entry[0])]
+
+
+def _reader(leaf: Leaf, dtype: np.dtype[Any]) -> Callable[[Leaf], Any]:
+    """What makes an argument of the kernel of leaves like this one, without a copy where it can.
+
+    Arrays of JAX are complete, and in row-major order, when NumPy has read them.
+    """
+    if isinstance(leaf, jax.Array):
+        return _key_data if is_key(leaf) else np.asarray
+    return functools.partial(_converted, dtype=dtype)
+
+
+def _finisher(result: Result) -> Callable[[Any], Any] | None:
+    """What gives an array the type of a result; ``None`` for an array as it is."""
+    if result.key_impl is not None:
+        return functools.partial(jax.random.wrap_key_data, impl=result.key_impl)
+    if result.weak_type is None:
+        return None
+    aval = result.weak_type
+    weak = jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=True)
+    return jax.jit(_identity).lower(weak).compile()  # takes an array whose type is not weak, too
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+def _key_data(leaf: Leaf) -> Any:
+    return np.asarray(jax.random.key_data(leaf))
+
+
+def _converted(leaf: Leaf, dtype: np.dtype[Any]) -> Any:
+    """An array of NumPy or a number, in the dtype that JAX gives it."""
+    return np.array(leaf, dtype, order="C", copy=None)
