@@ -1,0 +1,1 @@
+"""Kernels of kcache behind the interfaces of ONNX and ONNX Runtime."""
