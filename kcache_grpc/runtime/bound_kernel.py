@@ -212,6 +212,17 @@ class BoundKernel(Kernel):
         if self.manifest.preparation is not None:
             self._prepared = self._bound_now()
 
+    def resolve(self, arrays: Sequence[Any]) -> tuple[Kernel, tuple[Any, ...]]:
+        """The kernel that a call with ``arrays`` runs, and all arguments that it takes; prepares the weights.
+
+        Raises ``ArgumentError`` for a wrong number of them.
+        """
+        complete = self.arguments.complete(tuple(arrays))
+        if self.manifest.preparation is None:
+            return self._kernel, complete
+        values = {index: complete[index] for index in self.manifest.options.bound}
+        return self._kernel.prepare(values), self._unprepared(complete)
+
     def _run(self, complete: tuple[Any, ...]) -> tuple[Any, ...]:
         """The results for all arguments; those that are prepared are bound at the first call."""
         if self.manifest.preparation is None:
@@ -220,8 +231,12 @@ class BoundKernel(Kernel):
         if prepared is None:
             with self._bindings:
                 prepared = self._prepared = self._prepared or self._bound_now()
+        return prepared(*self._unprepared(complete))
+
+    def _unprepared(self, complete: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments that are not prepared."""
         bound = set(self.manifest.options.bound)
-        return prepared(*(array for index, array in enumerate(complete) if index not in bound))
+        return tuple(array for index, array in enumerate(complete) if index not in bound)
 
     def _bound_now(self) -> PreparedKernel[Kernel]:
         values, first = self.arguments.readable, len(self.arguments.given)

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
@@ -79,6 +80,31 @@ def test_launches_of_a_kernel_with_bound_arguments(served: Run, tmp_path: Path) 
     plain, prepared = (served("run", file, *options, "--json").json() for options in ((), bound))
     assert prepared["results"][0]["mean"] == pytest.approx(plain["results"][0]["mean"], rel=1e-4)
     assert [each["name"] for each in prepared["arguments"]] == [f"argument {i}" for i in range(3)]
+
+
+def test_weights_that_the_program_brings(served: Run, tmp_path: Path) -> None:
+    """An ONNX model above 1 MiB: ``--input`` and random arguments are the model's own inputs."""
+    onnx: Any = pytest.importorskip("onnx")
+    rng, helper = np.random.default_rng(2), onnx.helper
+    weights = [rng.standard_normal(shape, np.float32) for shape in ((64, 5000), (5000, 3))]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", 1, [2, 64])],
+        [helper.make_tensor_value_info("y", 1, [2, 3])],
+        [onnx.numpy_helper.from_array(w, name) for w, name in zip(weights, "wv", strict=True)],
+    )
+    file, given = tmp_path / "model.onnx", tmp_path / "x.npy"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), file)
+    x = rng.standard_normal((2, 64), np.float32)
+    np.save(given, x)
+    expected = (x.astype(np.float64) @ weights[0] @ weights[1]).mean()
+    for bound in ((), ("--bound", "1", "--bound", "2")):
+        result = served("run", file, *bound, "--input", given, "--json").json()
+        assert result["results"][0]["mean"] == pytest.approx(expected, rel=1e-3)
+        assert [each["name"] for each in result["arguments"]] == ["argument 0"]
+        report = served("profile", file, *bound, "--calls", "3", "--json").json()
+        assert "dot_general" in report["launches"][0]["operations"]
 
 
 def test_every_run_of_a_launch_in_a_loop_counts(served: Run, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from kcache_grpc.cli.commands import compile
 from kcache_grpc.errors import ArgumentError, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from kcache_grpc import Kernel
@@ -89,15 +91,18 @@ def run(
 def arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[NDArray[Any]]:
     """Those of the files, and random ones for the rest; ``size`` is that of dynamic dimensions.
 
-    Raises ``NotFound`` and ``ArgumentError``.
+    None for the weights that the program brings. Raises ``NotFound`` and ``ArgumentError``.
     """
     import numpy as np
 
+    from kcache_grpc.runtime.bound_kernel import BoundKernel
     from kcache_grpc.runtime.comparison import draw
     from kcache_grpc.runtime.dtypes import NAMELESS
 
     arrays = [array for file in files for array in _load(file)]
     specs = kernel.binding.inputs
+    if isinstance(kernel, BoundKernel):
+        specs = specs[: len(kernel.arguments.given)]
     if len(arrays) > len(specs):
         raise ArgumentError(
             f"the program takes {output.count(len(specs), 'argument')}, the files give {len(arrays)}"
@@ -112,8 +117,12 @@ def arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[N
     return arrays + drawn
 
 
-def bound_to(kernel: Kernel, arrays: list[NDArray[Any]]) -> tuple[Kernel, list[NDArray[Any]]]:
+def bound_to(kernel: Kernel, arrays: list[NDArray[Any]]) -> tuple[Kernel, Sequence[Any]]:
     """The kernel that the values of bound arguments were prepared for, and the other arguments."""
+    from kcache_grpc.runtime.bound_kernel import BoundKernel
+
+    if isinstance(kernel, BoundKernel):
+        return kernel.resolve(arrays)
     values = {index: arrays[index] for index in kernel.manifest.options.bound}
     if not values:
         return kernel, arrays
@@ -158,7 +167,7 @@ def _named(array: Any, dtype: str) -> Any:
     return array.view(wanted) if raw else array
 
 
-def timed(kernel: Kernel, arrays: list[NDArray[Any]]) -> float:
+def timed(kernel: Kernel, arrays: Sequence[Any]) -> float:
     """Milliseconds of a call."""
     began = time.perf_counter()
     kernel(*arrays)

@@ -47,7 +47,7 @@ class CompiledModel:
             for info in model.graph.input
             if model.ir_version >= 4 or info.name not in initializers
         ]
-        self._outputs = [*map(_copy, model.graph.output)]
+        self._outputs = [_dtype(info) for info in model.graph.output]
         #: For kernels with constants; a model with one kernel is not held, as it may be large.
         self._model: Any = None
         self._kernel: Any = None
@@ -116,6 +116,11 @@ def shared_client() -> Client:
     return Client()
 
 
+def _dtype(info: Any) -> Any:
+    """The NumPy type of a tensor."""
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
+
+
 def _copy(info: Any) -> Any:
     """A ``ValueInfoProto`` that does not hold its model."""
     copy = onnx.ValueInfoProto()
@@ -139,15 +144,16 @@ def _is_size(name: str, array: Array) -> bool:
 
 def _carried(array: Array) -> Array:
     """What a buffer has of elements below 16 bits: bits of floats, numbers of integers, a byte each."""
+    if array.dtype.isbuiltin == 1:
+        return array
     name = array.dtype.name
     if name.startswith(("float8", "float4")):
         return array.view(np.uint8)
     return array.astype(_INTEGERS[name]) if name in _INTEGERS else array
 
 
-def _declared(result: Any, info: Any) -> Array:
+def _declared(result: Any, dtype: Any) -> Array:
     """A result in the type that the model declares for it."""
-    dtype: Any = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
     array: Array = np.asarray(result)
     if dtype == array.dtype:
         return array
