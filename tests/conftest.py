@@ -7,7 +7,7 @@ import os
 import tempfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,16 @@ def pytest_configure() -> None:
     """Before pytest makes its folder."""
     if len(tempfile.gettempdir()) > _LONGEST and os.access("/tmp", os.W_OK | os.X_OK):
         os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without the garbage collector, which calls into JAX: what is imported is not garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

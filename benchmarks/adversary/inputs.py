@@ -24,12 +24,6 @@ def alias_bomb(levels: int = 26, seed: int = 0) -> bytes:
     return _with_wrong_result(_nested(levels) + _ADD.format(last=levels - 1, seed=seed))
 
 
-def text_alias_bomb(levels: int = 26, seed: int = 0) -> bytes:
-    """The same as text."""
-    text = _nested(levels) + _ADD.format(last=levels - 1, seed=seed)
-    return text.replace("-> tensor<4xf32>\n  return", "-> tensor<5xf32>\n  return").encode()
-
-
 def _nested(levels: int) -> str:
     lines = ["#a0 = [1 : i64, 2 : i64]"]
     lines += [f"#a{level} = [#a{level - 1}, #a{level - 1}]" for level in range(1, levels)]

@@ -93,9 +93,8 @@ def run(arguments: list[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            code: Any = typer.main.get_command(application())(
-                arguments, prog_name="kcache", standalone_mode=False
-            )
+            command = typer.main.get_command(_named_alone(application(), arguments))
+            code: Any = command(arguments, prog_name="kcache", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return exit_codes.INTERRUPTED
@@ -106,6 +105,18 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last place: every error becomes a paragraph and a code
         return _failed(error, as_json, debug)
     return code if isinstance(code, int) else exit_codes.OK
+
+
+def _named_alone(app: typer.Typer, arguments: list[str]) -> typer.Typer:
+    """``app`` with the command that ``arguments`` name first alone, or with all of them where they name none.
+
+    Typer inspects the parameters of all commands before it runs one.
+    """
+    commands = [each for each in app.registered_commands if each.name in arguments[:1]]
+    groups = [each for each in app.registered_groups if each.name in arguments[:1]]
+    if commands or groups:
+        app.registered_commands, app.registered_groups = commands, groups
+    return app
 
 
 def _open_closed_streams() -> None:
@@ -135,16 +146,16 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         output.warn(str(message))
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         from importlib import metadata
 
         typer.echo(f"kcache {metadata.version('kcache-grpc')}")
         raise typer.Exit
 
 
-def _print_include(wanted: bool) -> None:
-    if wanted:
+def _print_include(value: bool) -> None:
+    if value:
         from importlib import resources
 
         typer.echo(resources.files("kcache_grpc") / "include")

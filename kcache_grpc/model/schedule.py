@@ -99,14 +99,6 @@ def is_known(schedule: str) -> bool:
         return False
 
 
-def winner(timings: Iterable[tuple[str, int]]) -> str:
-    """Of pairs of schedule and nanoseconds the one to take: the fastest, if it clearly beats the default.
-
-    Empty, the default, where the default was not measured: there is nothing to compare with.
-    """
-    return winner_of_sizes(("", schedule, nanoseconds) for schedule, nanoseconds in timings)
-
-
 def winner_of_sizes(timings: Iterable[tuple[str, str, int]]) -> str:
     """Of sizes, schedule and nanoseconds the schedule to take for all sizes: see ``gains``."""
     measured = gains(timings)

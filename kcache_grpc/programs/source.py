@@ -59,11 +59,6 @@ class Source:
     origins: Origins | None = field(default=None, compare=False)
 
 
-def read_program(program: ProgramLike, format: str | None) -> Program:
-    """What ``read_source`` reads of one program, without the arguments that it brings."""
-    return read_one(program, format).program
-
-
 def read_source(program: ProgramLike, format: str | None) -> Source:
     """Format and bytes, locations taken out of text, weights lifted out of objects.
 

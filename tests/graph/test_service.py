@@ -12,7 +12,7 @@ import pytest
 from kcache_grpc import Client, Graph, InvalidProgram, ResourceExhausted, UnsupportedOp, cli
 from kcache_grpc._proto.kcache.v1 import graph_pb2 as pb
 from kcache_grpc.model.program import ProgramFormat, program_digest
-from kcache_grpc.programs.source import read_program
+from kcache_grpc.programs.source import read_source
 from tests.serving import ServerProcess
 
 TEXT = """
@@ -44,11 +44,11 @@ def test_formats_are_told_apart_by_type_and_content(tmp_path: Path):
     path = tmp_path / "model.kgraph"
     path.write_bytes(body)
     for program in (layer(), body, bytearray(body), path):
-        read = read_program(program, None)
+        read = read_source(program, None).program
         assert read.format is ProgramFormat.GRAPH
         assert read.body == body
         assert read.digest == program_digest(ProgramFormat.GRAPH, body)
-    assert read_program(b"anything", "graph").format is ProgramFormat.GRAPH
+    assert read_source(b"anything", "graph").program.format is ProgramFormat.GRAPH
 
 
 def test_a_graph_is_compiled_and_meets_its_stablehlo(client: Client):

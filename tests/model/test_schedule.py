@@ -14,7 +14,6 @@ from kcache_grpc.model.schedule import (
     canonical_schedule,
     choices_of,
     is_known,
-    winner,
     winner_of_sizes,
     with_choice,
 )
@@ -102,4 +101,4 @@ def test_the_search_knows_every_choice() -> None:
     ids=["none", "faster", "noise", "without the default", "unknown here"],
 )
 def test_the_winner_beats_the_default_clearly(timings: list[tuple[str, int]], best: str) -> None:
-    assert winner(timings) == best
+    assert winner_of_sizes([("", *timing) for timing in timings]) == best

@@ -140,11 +140,6 @@ class Stores(RuleBasedStateMachine):
         ]
         self.both(calls[action])
 
-    @rule(which=few, number=few)
-    def clear_failure(self, which: int, number: int) -> None:
-        digest = kernel(number).kernel.kernel_digest
-        self.both(lambda store: store.clear_failure(self.ns(which), digest))
-
     @rule(which=few, hits=few, saved=few, used_at=st.sampled_from([0, 5, 10**15]))
     def use(self, which: int, hits: int, saved: int, used_at: int) -> None:
         deltas = [

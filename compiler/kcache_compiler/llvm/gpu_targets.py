@@ -13,11 +13,6 @@ from kcache_compiler.errors import CompileFailed
 
 TRIPLE = "nvptx64-nvidia-cuda"
 WARP_SIZE = 32
-MAX_BLOCK_THREADS = 1024
-#: Maximum threads of a block in x, y, z.
-MAX_BLOCK = (1024, 1024, 64)
-#: Maximum blocks of a grid in x, y, z.
-MAX_GRID = (2**31 - 1, 65535, 65535)
 #: Maximum parameters of a launch, of 8 bytes each.
 MAX_PARAMETERS = 512
 #: Maximum bytes of static ``.shared`` variables.
@@ -61,25 +56,6 @@ class GpuTarget:
         return self.capability >= (8, 0)
 
     @property
-    def bf16(self) -> bool:
-        """Conversions and fused multiply-add of bfloat16."""
-        return self.capability >= (8, 0)
-
-    @property
-    def ldmatrix(self) -> bool:
-        return True
-
-    @property
-    def wgmma(self) -> bool:
-        """``wgmma`` of Hopper, which no other architecture has."""
-        return self.capability == (9, 0) and self.reach is Reach.EXACT
-
-    @property
-    def mma_shapes(self) -> frozenset[str]:
-        """``mma.sync`` shapes with the type of A and B, such as ``m16n8k16.bf16``."""
-        return _MMA_TURING if self.capability < (8, 0) else _MMA_AMPERE
-
-    @property
     def ptx_version(self) -> str:
         """The PTX version as in ``.version``."""
         return "{}.{}".format(*self.ptx)
@@ -88,19 +64,6 @@ class GpuTarget:
         return self.name
 
 
-_MMA_TURING = frozenset({"m16n8k8.f16", "m8n8k16.s8", "m8n8k16.u8"})
-_MMA_AMPERE = _MMA_TURING | {
-    "m16n8k16.f16",
-    "m16n8k8.bf16",
-    "m16n8k16.bf16",
-    "m16n8k4.tf32",
-    "m16n8k8.tf32",
-    "m8n8k4.f64",
-    "m16n8k16.s8",
-    "m16n8k32.s8",
-    "m16n8k16.u8",
-    "m16n8k32.u8",
-}
 #: Capability -> maximum KiB of shared memory of a block and of a multiprocessor, and its threads. 8.8 and
 #: 11.0 have the values of similar architectures: schedules may depend on them, correctness does not, since
 #: the runtime queries the device.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -26,8 +25,6 @@ from kcache_grpc.service.values import KernelWish
 from kcache_grpc.storage.contract.nearby import CompileTime
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import Namespace
-
-logger = logging.getLogger("kcache.service")
 
 #: Seconds of a compile after which it is estimated: who waits for a shorter one is not told of an estimate.
 PATIENCE = 0.2

@@ -385,10 +385,6 @@ class LeaseStore(NoticeStore):
     ) -> Mapping[bytes, FailureRecord]:
         """Remembered failures that have not expired, by kernel digest."""
 
-    @abstractmethod
-    def clear_failure(self, namespace: Namespace, kernel_digest: bytes) -> bool:
-        """Forget a failure; true when there was one."""
-
 
 class LedgerStore(ABC):
     """What was done: usage, audit, counts."""

@@ -107,11 +107,6 @@ class MemoryLeases(MemoryPart, LeaseStore):
                 digest: record for digest, record in records.items() if record and record.expires_at > now
             }
 
-    def clear_failure(self, namespace: Namespace, kernel_digest: bytes) -> bool:
-        checks.digest("kernel digest", kernel_digest)
-        with self._state as state:
-            return state.failures.pop(_name(namespace, kernel_digest), None) is not None
-
 
 def own(state: State, lease: Lease) -> HeldLease:
     """The row of a lease that is still the caller's. Raises ``LeaseLost``."""

@@ -228,10 +228,6 @@ class SqlLeases(SqlPart, LeaseStore):
                 by_digest[row.kernel_digest] = _failure(row)
         return by_digest
 
-    def clear_failure(self, namespace: Namespace, kernel_digest: bytes) -> bool:
-        checks.digest("kernel digest", kernel_digest)
-        return self._db.transact(lambda connection: forget_failure(connection, namespace, kernel_digest))
-
 
 def lock(connection: Connection, lease: Lease) -> None:
     """Keep the lease from being taken until the transaction ends. Raises ``LeaseLost``."""
@@ -243,10 +239,10 @@ def release(connection: Connection, lease: Lease) -> None:
     connection.execute(_RELEASE, _own(lease))
 
 
-def forget_failure(connection: Connection, namespace: Namespace, kernel_digest: bytes) -> bool:
-    """Whether a failure was there."""
+def forget_failure(connection: Connection, namespace: Namespace, kernel_digest: bytes) -> None:
+    """Forget the failure of a kernel, if one is remembered."""
     values = {"ns": namespace.id, "of_epoch": namespace.epoch, "digest": kernel_digest}
-    return connection.execute(_CLEAR_FAILURE, values).rowcount > 0
+    connection.execute(_CLEAR_FAILURE, values)
 
 
 def _require(count: int, lease: Lease) -> None:

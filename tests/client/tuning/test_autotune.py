@@ -19,7 +19,7 @@ from kcache_grpc._proto.kcache.v1 import autotune_pb2, autotune_pb2_grpc, common
 from kcache_grpc.client.tuning.search import Search
 from kcache_grpc.client.tuning.sizes import cases_of
 from kcache_grpc.client.tuning.timings import subject_of
-from kcache_grpc.model.schedule import winner
+from kcache_grpc.model.schedule import winner_of_sizes
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime import comparison
 from kcache_grpc.storage import open_store
@@ -73,7 +73,9 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
     assert next(what for what in told if "race" not in what) == "tile:4x3"
     assert tuning.recorded == len(tuning.timings)
     assert tuning.rejected == {}
-    assert tuning.schedule == winner((each.schedule, each.nanoseconds) for each in tuning.timings)
+    assert tuning.schedule == winner_of_sizes(
+        ("", each.schedule, each.nanoseconds) for each in tuning.timings
+    )
     assert tuning.speedup == 1.0 or tuning.speedup > 1.03
     assert tuning.kernel.manifest.options.schedule == tuning.schedule
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -93,8 +94,9 @@ class _Builder:
         return OpProgram(op, dtype, text, self.inputs, self.result_dtypes, ulps, absolute, variant)
 
 
-def all_programs() -> list[OpProgram]:
-    """Every case, in a stable order."""
+@cache
+def all_programs() -> tuple[OpProgram, ...]:
+    """Every case, in a stable order. Callers share the programs: none changes them."""
     families: list[Callable[[], Iterator[OpProgram]]] = [
         unary,
         binary,
@@ -112,7 +114,7 @@ def all_programs() -> list[OpProgram]:
         many_results,
         reductions_of_views,
     ]
-    return [program for family in families for program in family()]
+    return tuple(program for family in families for program in family())
 
 
 _EXACT_UNARY: dict[str, tuple[str, ...]] = {

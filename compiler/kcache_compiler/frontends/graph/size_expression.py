@@ -47,11 +47,6 @@ def plus(left: Size, right: Size) -> Size:
     return _size(terms)
 
 
-def minus(left: Size, right: Size) -> Size:
-    """Return the difference."""
-    return plus(left, times(right, -1))
-
-
 def times(left: Size, right: Size) -> Size:
     """Return the product."""
     if isinstance(left, int) and isinstance(right, int):

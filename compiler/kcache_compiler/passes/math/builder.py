@@ -272,10 +272,6 @@ def unary(op: str, x: Expr) -> Expr:
     return emit(f"math.{op} {x.name} : @{x.type}@", x.type)
 
 
-def absf(x: Expr) -> Expr:
-    return unary("absf", x)
-
-
 def sqrt(x: Expr) -> Expr:
     return unary("sqrt", x)
 
