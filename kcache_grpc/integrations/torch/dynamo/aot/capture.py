@@ -46,6 +46,12 @@ _PRIVATE = {
     "torch._functorch._aot_autograd.schemas:AOTAutogradCacheInfo": ("cache_key", "forward_symints"),
     "torch._functorch._aot_autograd.runtime_wrappers:SerializableCompiledFunction": ("serialize_fn",),
     "torch._functorch._aot_autograd.utils:make_boxed_func": (),
+    "torch.fx.experimental.symbolic_shapes:PropagateUnbackedSymInts": (),
+    "torch.fx.experimental.proxy_tensor:_ProxyTensor": ("proxy", "constant"),
+    "torch.fx.experimental.proxy_tensor:disable_proxy_modes_tracing": (),
+    "torch.fx.experimental.proxy_tensor:get_proxy_mode": (),
+    "torch.fx.experimental.proxy_tensor:get_proxy_slot": ("obj", "tracer", "default"),
+    "torch.fx.experimental.proxy_tensor:set_proxy_slot": ("obj", "tracer", "proxy"),
     "torch._dynamo.compiled_autograd:_disable": (),
     "torch._dynamo.config:caching_precompile": (),
 }
@@ -177,8 +183,9 @@ class _Capture:
                 if constants:
                     raise NotFunctional("it holds parameters itself")
                 expected = expected_of(gm, fake_args)
+                function = functional_call if expected.updates else _repeating(gm)
                 with contextlib.ExitStack() as attempt:
-                    state, graph = _trace_once(state_of, functional_call, expected, fake_args, attempt)
+                    state, graph = _trace_once(state_of, function, expected, fake_args, attempt)
                     stack.enter_context(attempt.pop_all())
             except NotFunctional as reason:
                 log.debug("traced twice: %s", reason)
@@ -212,6 +219,13 @@ class _Capture:
         compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")
         compiled = _boxed(compile_eagerly(graph, inputs), key)
         return disable(compiled, reason="do not trace generated backwards pass")
+
+
+def _repeating(graph_module: Any) -> Compiled:
+    # Imports private classes of PyTorch, which ``_missing`` has looked for.
+    from kcache_grpc.integrations.torch.dynamo.aot.repeated_nodes import trace_repeating
+
+    return trace_repeating(graph_module)
 
 
 def _trace_once(

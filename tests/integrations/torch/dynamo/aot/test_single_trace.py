@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import PropagateUnbackedSymInts
 
 from kcache_grpc.integrations.torch.dynamo.aot import capture
 from kcache_grpc.integrations.torch.dynamo.aot.aot_record import encode_result
@@ -31,6 +32,7 @@ class Backend:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, once: bool = True) -> None:
         self.graphs: list[str] = []
         self.records: list[dict[str, Any]] = []
+        self.values: list[list[Any]] = []
         self.once: list[bool] = []
         trace_once = capture._trace_once  # pyright: ignore[reportPrivateUsage]
 
@@ -51,12 +53,23 @@ class Backend:
         def compile(traced: Any, examples: Sequence[Any]) -> Callable[..., Any]:
             traced.recompile()
             self.graphs.append(traced.code)
+            self.values.append([_facts(node) for node in traced.graph.nodes])
             return compile_forward(traced, examples)
 
         compilers.compile_forward = compile  # type: ignore[method-assign]
         compiled, entry = captured(graph, inputs, compilers, [], decompositions=decompositions())
         self.records.append({} if entry is None else encode_result(entry))
         return compiled
+
+
+def _facts(node: torch.fx.Node) -> tuple[Any, ...]:
+    """The module that a node comes from, and the sizes, strides and types of its values."""
+    values = [
+        (tuple(value.shape), value.stride(), value.dtype)
+        for value in torch.utils._pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(value, Tensor)
+    ]
+    return node.name, str(node.meta.get("nn_module_stack")), values
 
 
 class Attention(torch.nn.Module):
@@ -87,6 +100,10 @@ class Convolutions(torch.nn.Module):
         return wide, wide.chunk(2, -1)[0] * 2
 
 
+def _convolution() -> tuple[torch.nn.Module, ...]:
+    return torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.SiLU()
+
+
 def in_place_inside(x: Tensor) -> Tensor:
     result = torch.zeros(4, 4)
     result[1] = x[0]
@@ -110,6 +127,29 @@ def modes(x: Tensor) -> Tensor:
         return x @ x
 
 
+def modes_between(x: Tensor) -> tuple[Tensor, ...]:
+    first = x @ x
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        second = x @ x
+    return first, second, x @ x
+
+
+def scalars(x: Tensor) -> tuple[Tensor, ...]:
+    return x * 0.0, x * -0.0, x * 1, x * True, x + 1, x + 1.0, x**2, x**2.0
+
+
+def views(x: Tensor) -> tuple[Tensor, ...]:
+    """Equal calls whose operands differ in offset, in strides, or by being the same tensor twice."""
+    y = x * 2
+    first, second = y[0:2], y[2:4]
+    turned, other = y.t(), (x * 3).contiguous()
+    same = y.contiguous(), other.contiguous()
+    sums = first + second, first + first, y + turned, y + other, turned + y
+    halves = [*y.chunk(2, 1), *other.chunk(2, 1)]
+    bits = [each.view(torch.int32) + 1 for each in (y, other, first, second)]
+    return *sums, *bits, same[0] + same[1], *(half.clone() for half in halves), first[0].exp()
+
+
 SEPARATE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "attention": (Attention().eval(), (2, 8, 16)),
     "convolutions": (Convolutions(False).eval(), (1, 4, 6, 6)),
@@ -118,6 +158,14 @@ SEPARATE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "creations": (creations, (4, 4)),
     "strides": (strides, (4, 4)),
     "modes": (modes, (4, 4)),
+    "modes between": (modes_between, (4, 4)),
+    "equal layers": (torch.nn.Sequential(*(Attention() for _ in range(3))).eval(), (2, 8, 16)),
+    "equal convolutions": (
+        torch.nn.Sequential(*(torch.nn.Sequential(*_convolution()) for _ in range(3))).eval(),
+        (1, 4, 6, 6),
+    ),
+    "scalars": (scalars, (4, 4)),
+    "views": (views, (4, 4)),
     "transposed": (lambda x: (x * 2).transpose(0, 1), (4, 3)),
 }
 
@@ -127,7 +175,7 @@ SEPARATE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 def test_one_trace_gives_what_two_runs_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, shape = SEPARATE[name]
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    seen: list[tuple[list[str], list[dict[str, Any]]]] = []
+    seen: list[tuple[Any, ...]] = []
     with torch.no_grad():
         for once in (True, False):
             torch._dynamo.reset()
@@ -135,9 +183,41 @@ def test_one_trace_gives_what_two_runs_give(name: str, monkeypatch: pytest.Monke
             result = torch.compile(function, backend=backend)(x)
             torch.testing.assert_close(result, function(x))
             assert backend.once == [once]
-            seen.append((backend.graphs, backend.records))
+            seen.append((backend.graphs, backend.records, backend.values))
             monkeypatch.undo()
     assert seen[0] == seen[1]
+
+
+def test_equal_nodes_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[str] = []
+    run_node = PropagateUnbackedSymInts.run_node
+
+    def spied(interpreter: Any, node: torch.fx.Node) -> Any:
+        traced.extend([node.name] if node.op.startswith("call") else [])
+        return run_node(interpreter, node)
+
+    monkeypatch.setattr(PropagateUnbackedSymInts, "run_node", spied)
+    counts: list[int] = []
+    for layers in (1, 4):
+        model = torch.nn.Sequential(*(Attention() for _ in range(layers))).eval()
+        torch._dynamo.reset()
+        traced.clear()
+        with torch.no_grad():
+            torch.compile(model, backend=Backend(monkeypatch))(torch.randn(2, 8, 16))
+        counts.append(len(traced))
+        monkeypatch.setattr(PropagateUnbackedSymInts, "run_node", spied)
+    assert counts[0] == counts[1] > 0
+
+
+def test_equal_random_operators_draw_their_own_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(x: Tensor) -> tuple[Tensor, Tensor]:
+        return F.dropout(x, 0.5) + 1, F.dropout(x, 0.5) + 1
+
+    backend = Backend(monkeypatch)
+    with torch.no_grad():
+        first, second = torch.compile(draw, backend=backend)(torch.ones(256))
+    assert backend.once == [True]
+    assert not torch.equal(first, second)
 
 
 def _data(x: Tensor, y: Tensor) -> Tensor:
