@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.programs.torch import recurrent_gradients
+from kcache_grpc.programs.torch import grouped_products, recurrent_gradients
 
 NAMESPACE = "kcache"
 
@@ -39,12 +39,13 @@ GRADIENT_DTYPES = ("float32", "float64")
 
 @functools.cache
 def operators() -> Any:
-    """``torch.ops.kcache``, with the operators defined."""
+    """``torch.ops.kcache``, with the operators of this package defined."""
     torch: Any = import_module("torch")
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     _LIBRARIES.append(library)
     layers = zip(_SCHEMAS, ((_lstm, _fake_lstm), (_gru, _fake), (_rnn, _fake)), strict=True)
-    for schema, (kernel, fake) in (*layers, *recurrent_gradients.OPERATORS.items()):
+    others = (*recurrent_gradients.OPERATORS.items(), *grouped_products.OPERATORS.items())
+    for schema, (kernel, fake) in (*layers, *others):
         name = schema.partition("(")[0]
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl(name, kernel, "CompositeExplicitAutograd")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NoReturn
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.torch.complex import reject_complex
 from kcache_compiler.frontends.torch.dimensions import normalize_dims
+from kcache_compiler.frontends.torch.loops.grouped_products import GROUPED_PRODUCTS
+from kcache_compiler.frontends.torch.loops.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.lowerings import LOWERED_OPS, lower_ops
 from kcache_compiler.frontends.torch.nan_reducers import propagate_nan
 from kcache_compiler.frontends.torch.pooling import legalize_ceil_mode
-from kcache_compiler.frontends.torch.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.simplify import simplify
 from kcache_compiler.frontends.torch.torch_op import integer_constants, name_of
 from kcache_compiler.frontends.torch.variance import VARIANCE_OPS, decompose_variances
@@ -162,7 +163,8 @@ def _unsupported_reason(operation: Op) -> str:
     if name in _BOOLEAN_REDUCTIONS and str(operation.operands[0].type).endswith(",ui8>"):
         return "torch-mlir combines the bits of bytes here: compare them with 0 first"
     known = ("torch.aten.", "torch.prims.", "torch.prim.", "torch.onnx.", "onnx.")
-    if operation.name == "torch.operator" and not name.startswith(known) and name not in RECURRENT:
+    ours = name in RECURRENT or name in GROUPED_PRODUCTS
+    if operation.name == "torch.operator" and not name.startswith(known) and not ours:
         return "a custom op whose definition is not in the program: write it with ATen ops"
     return ""
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kcache_compiler.frontends.torch.complex import COMPLEX, CONVERSIONS
 from kcache_compiler.frontends.torch.linalg import LINALG
+from kcache_compiler.frontends.torch.loops.grouped_products import GROUPED_PRODUCTS
+from kcache_compiler.frontends.torch.loops.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.pointwise import POINTWISE
-from kcache_compiler.frontends.torch.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.scatter import SCATTER
 from kcache_compiler.frontends.torch.torch_op import FLOATS, TENSOR, TorchOp, name_of
 from kcache_compiler.mlir import context as mlir
@@ -246,6 +247,7 @@ LOWERINGS: dict[str, _Lowering] = {
     **SCATTER,
     **LINALG,
     **RECURRENT,
+    **GROUPED_PRODUCTS,
 }
 #: Ops that the backend contract must not decompose.
-LOWERED_OPS = frozenset(LOWERINGS) - frozenset((*CONVERSIONS, *RECURRENT))
+LOWERED_OPS = frozenset(LOWERINGS) - frozenset((*CONVERSIONS, *RECURRENT, *GROUPED_PRODUCTS))

@@ -163,15 +163,37 @@ def _yield_in_place(loop: mlir.Op) -> None:
 
 
 def _replaces_slices(value: mlir.Value, argument: mlir.Value) -> bool:
-    """Whether ``value`` is the carried ``argument`` with replaced slices, and nothing else uses either."""
+    """Whether ``value`` is the carried ``argument`` with replaced slices, and nothing else uses either.
+
+    An inner loop replaces slices of its own carried value, which is then what it came in with.
+    """
     while len(list(mlir.uses(value))) == 1:
         owner = mlir.defining(value)
         if value == argument:
             return True
-        if owner is None or mlir.name_of(owner) != "tensor.insert_slice" or owner.operands[0] == argument:
+        if owner is not None and mlir.name_of(owner) == "scf.while":
+            source = _replaced_by_loop(owner, value)
+        elif owner is not None and mlir.name_of(owner) == "tensor.insert_slice":
+            source = owner.operands[1] if owner.operands[0] != argument else None
+        else:
             return False
-        value = owner.operands[1]
+        if source is None:
+            return False
+        value = source
     return False
+
+
+def _replaced_by_loop(loop: mlir.Op, result: mlir.Value) -> mlir.Value | None:
+    """What comes in for a result of a loop that replaces slices of it, and has no other use of it."""
+    position = list(loop.results).index(result)
+    forwarded = list(mlir.last(mlir.block_of(loop)).operands)[1:][position]
+    arguments = list(mlir.block_of(loop).arguments)
+    if forwarded not in arguments or len(list(mlir.uses(forwarded))) != 1:
+        return None
+    number = arguments.index(forwarded)
+    yielded = mlir.last(mlir.block_of(loop, 1)).operands[number]
+    carried = mlir.block_of(loop, 1).arguments[position]
+    return loop.operands[number] if _replaces_slices(yielded, carried) else None
 
 
 def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:

@@ -11,6 +11,10 @@ from typing import Any
 
 #: ``mode`` compares each number with each other.
 _MOST_OF_A_MODE = 4096
+#: Comparisons of ``histc``, at most: of each number with each bin.
+_MOST_OF_A_HISTOGRAM = 1 << 20
+#: Integers below are exact in f32, and so are counts of so many numbers.
+_EXACT = 1 << 24
 
 
 def rows() -> dict[Any, Any]:
@@ -35,6 +39,7 @@ def rows() -> dict[Any, Any]:
         aten.pow.Tensor_Scalar: _truth_to_truth,
         aten.addmm.default: _addmm,
         aten.cumsum.default: _cumsum,
+        aten.histc.default: _histc,
         aten._cdist_forward.default: _cdist,
         aten._pdist_forward.default: _pdist,
         aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
@@ -98,6 +103,26 @@ def _cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:
         return NotImplemented
     wide = x.to(dtype).to(torch.int32)
     return torch.ops.aten.cumsum.default(wide, dim, dtype=torch.int32).to(dtype)
+
+
+def _histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
+    """Between given integers, as eager mode has it on the CPU; its bounds may be the extremes of ``x``."""
+    torch: Any = import_module("torch")
+    is_static = all(isinstance(size, int) for size in x.shape)
+    if x.dtype not in (torch.float32, torch.float64) or x.device.type != "cpu" or not is_static:
+        return NotImplemented
+    if not min < max or any(bound != int(bound) or abs(bound) >= _EXACT for bound in (min, max)):
+        return NotImplemented
+    if x.numel() >= _EXACT:
+        return NotImplemented
+    flat = x.flatten()
+    inside = (flat >= min) & (flat <= max)
+    place = torch.where(inside, (flat - min) * bins / (max - min), 0.0).to(torch.int64)
+    place = torch.where(inside, place.clamp(max=bins - 1), bins)
+    if bins * x.numel() > _MOST_OF_A_HISTOGRAM:
+        return x.new_zeros((bins + 1,)).scatter_add(0, place, torch.ones_like(flat))[:bins].clone()
+    numbers = torch.arange(bins, device=x.device)
+    return (place.unsqueeze(0) == numbers.unsqueeze(1)).sum(1).to(x.dtype)
 
 
 def _by_tensor(operation: Any) -> Any:

@@ -42,7 +42,7 @@ def unsupported_reason(node: Any) -> str | None:
     if not is_known(operation_name(overload_of(node)._schema)):
         return "kcache does not lower it"
     if target.namespace == NAMESPACE and not isinstance(node.args[0].meta["val"].shape[0], int):
-        return "its number of steps is dynamic"
+        return "its number of steps, or of rows, is dynamic"
     return _values_reason(node)
 
 

@@ -61,3 +61,41 @@ func.func @main(%n: i1, %i: index, %a: tensor<4x8xf32>, %b: tensor<4x8xf32>, %ro
 // CHECK-NEXT: %[[FRESH:.*]] = bufferization.alloc_tensor() copy(%[[NEW_Y]])
 // CHECK-NEXT: %[[IN_Y:.*]] = bufferization.materialize_in_destination %[[FRESH]] in %[[Y]]
 // CHECK-NEXT: scf.yield %[[NEW_X]], %[[IN_Y]]
+
+// -----
+// So is one of which inner loops replace slices; not if the inner loop reads it.
+
+func.func @main(%n: i1, %i: index, %a: tensor<4x8xf32>, %b: tensor<4x8xf32>, %row: tensor<1x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %0:2 = scf.while (%x = %a, %y = %b) : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+    scf.condition(%n) %x, %y : tensor<4x8xf32>, tensor<4x8xf32>
+  } do {
+  ^bb0(%x: tensor<4x8xf32>, %y: tensor<4x8xf32>):
+    %new_x = scf.while (%z = %x) : (tensor<4x8xf32>) -> (tensor<4x8xf32>) {
+      scf.condition(%n) %z : tensor<4x8xf32>
+    } do {
+    ^bb0(%z: tensor<4x8xf32>):
+      %new_z = tensor.insert_slice %row into %z[%i, 0] [1, 8] [1, 1] : tensor<1x8xf32> into tensor<4x8xf32>
+      scf.yield %new_z : tensor<4x8xf32>
+    }
+    %new_y = scf.while (%z = %y) : (tensor<4x8xf32>) -> (tensor<4x8xf32>) {
+      scf.condition(%n) %z : tensor<4x8xf32>
+    } do {
+    ^bb0(%z: tensor<4x8xf32>):
+      %first = tensor.extract_slice %z[0, 0] [1, 8] [1, 1] : tensor<4x8xf32> to tensor<1x8xf32>
+      %new_z = tensor.insert_slice %first into %z[%i, 0] [1, 8] [1, 1] : tensor<1x8xf32> into tensor<4x8xf32>
+      scf.yield %new_z : tensor<4x8xf32>
+    }
+    scf.yield %new_x, %new_y : tensor<4x8xf32>, tensor<4x8xf32>
+  }
+  return %0#0, %0#1 : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// CHECK: ^bb0(%[[X:.*]]: tensor<4x8xf32>, %[[Y:.*]]: tensor<4x8xf32>):
+// CHECK-NEXT: %[[NEW_X:.*]] = scf.while (%{{.*}} = %[[X]])
+// CHECK: tensor.insert_slice %arg4
+// CHECK-NEXT: scf.yield
+// CHECK: %[[NEW_Y:.*]] = scf.while (%{{.*}} = %[[Y]])
+// CHECK: bufferization.alloc_tensor()
+// CHECK: %[[FRESH:.*]] = bufferization.alloc_tensor() copy(%[[NEW_Y]])
+// CHECK-NEXT: %[[IN_Y:.*]] = bufferization.materialize_in_destination %[[FRESH]] in %[[Y]]
+// CHECK-NEXT: scf.yield %[[NEW_X]], %[[IN_Y]]

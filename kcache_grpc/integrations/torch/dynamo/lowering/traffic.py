@@ -54,7 +54,14 @@ def _operations(node: Any, results: list[Any]) -> float:
 
 
 def _recurrent_operations(node: Any) -> float:
-    """Those of the products of a recurrent layer: each of its weights with a row of each step."""
+    """Those of the products of a recurrent layer: each of its weights with a row of each step.
+
+    Those of products of groups: each row with one matrix.
+    """
+    if node.target._schema.name.startswith("kcache::grouped_"):
+        matrices = node.meta["val"] if node.meta["val"].dim() == 3 else node.args[1].meta["val"]
+        rows, height, width = node.args[0].meta["val"].shape[0], *matrices.shape[1:]
+        return 2.0 * _hint(rows) * _hint(height) * _hint(width)
     names = [parameter.name for parameter in node.target._schema.arguments]
     weights = [value for name, value in zip(names, node.args, strict=True) if name.startswith("w_") and value]
     steps, batch, _ = map(_hint, node.args[0].meta["val"].shape)

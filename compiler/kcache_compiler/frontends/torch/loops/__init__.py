@@ -1,0 +1,1 @@
+"""Operators of the client that become loops: recurrent layers, products of groups of rows."""
