@@ -292,5 +292,6 @@ def in_place_parts(form: Form) -> list[str]:
     """The functions of an in-place form besides those that pack."""
     tiles = [tile(form, rows) for rows in tile_rows(form)]
     narrow = [tile(form, form.rows, vectors=1)] if form.narrow else []
+    narrow += [tile(form, rows, vectors) for rows in tile_rows(form) for vectors in form.narrower]
     tables = [halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
     return [*tables, *tiles, *narrow, strip(form), InPlaceDriver(form).text()]

@@ -180,7 +180,17 @@ def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width:
     parts = [rows for rows in less if rows.bit_count() == 1]
     panel, target, bias, other = places
 
-    def call(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
+    def call(rows: int, before: Name, first: Name) -> None:
+        for vectors in form.narrower:
+            with code.when(code.compare("eq", width, vectors * form.lanes)):
+                compute(rows, before, first, vectors)
+        if form.narrower:
+            with code.when(code.compare("eq", width, form.columns)):
+                compute(rows, before, first)
+        else:
+            compute(rows, before, first)
+
+    def compute(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
         offset = code.mul(before, "%ldc")
         place, added = (code.at(each, offset, form.wide) for each in (target, other))
         code.call(
@@ -202,7 +212,7 @@ def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width:
     with code.when(code.compare("eq", "%rows", full)):
         if form.narrow:
             with code.when(code.compare("sle", width, form.lanes)):
-                call(full, zero, "%first", 1)
+                compute(full, zero, "%first", 1)
             with code.otherwise():
                 call(full, zero, "%first")
         else:
