@@ -63,6 +63,21 @@ def relax(module: mlir.Module, source: str, target: Target, options: CompileOpti
             _invert(generic, rounds, has_fma(target))
             continue
         _free(generic, flags)
+        if target.triple.startswith("x86_64"):
+            _take_old_values_last(generic)
+
+
+def _take_old_values_last(generic: mlir.Op) -> None:
+    """Turn the operands of each maximum and minimum around whose first one is the old value of the result.
+
+    x86 selects the first operand if it is NaN. LLVM would store old values that are selected, and loaded from
+    where the result goes, under a mask: ``vmaskmovps``, which takes ten cycles and more on CPUs of AMD.
+    """
+    outputs = list(mlir.block_of(generic).arguments)[mlir.input_count(generic) :]
+    for combiner in combiners(generic):
+        first, second = combiner.operands
+        if COMBINERS[mlir.name_of(combiner)] == _EXTREME and first in outputs:
+            combiner.operands[0], combiner.operands[1] = second, first
 
 
 def free_sum(generic: mlir.Op) -> None:

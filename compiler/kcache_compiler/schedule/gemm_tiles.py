@@ -112,6 +112,11 @@ class Form:
         return self.masked and self.vectors > 1 and not self.matrix
 
     @property
+    def narrower(self) -> tuple[int, ...]:
+        """Vectors of tiles for the last columns, of every number of rows, where no mask ends a vector."""
+        return tuple(range(1, self.vectors)) if self.in_place and not self.masked else ()
+
+    @property
     def columns(self) -> int:
         """Columns of a tile."""
         return self.lanes * self.vectors

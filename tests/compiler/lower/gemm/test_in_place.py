@@ -93,6 +93,12 @@ def test_pixels_of_a_long_sequence_are_copied_with_their_padding_by_chunk(target
     assert workspace < 2200 * 32 * 4
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("kind", "outputs"), [("f32", 8), ("f32", 24), ("f32", 72), ("f64", 20)])
+def test_the_last_vectors_of_columns_are_a_narrower_tile(kind: str, outputs: int, target: str) -> None:
+    _check(replace(LAYERS[0], kind=kind, size=(13, 13), outputs=outputs), target)
+
+
 @pytest.mark.parametrize("outputs", [7, 24, 40, 600])
 def test_any_number_of_columns_where_stores_are_masked(outputs: int) -> None:
     if "x86-64-v4" not in TARGETS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -72,3 +73,15 @@ def test_windows_are_reduced_in_vectors() -> None:
     kernel = Kernel(lower_module(text, 1, "x86-64-v3", CompileOptions(), lambda _: None))
     assert b"vmaxps" in kernel.compiled.artifacts["asm"]
     assert b"gather" not in kernel.compiled.artifacts["asm"]
+
+
+def test_the_maximum_of_a_window_is_stored_without_a_mask() -> None:
+    """Pixels of adjacent channels: each of the values of a window is compared with a maximum in memory."""
+    text = pooling((1, 9, 21), (1, 4, 10), "maximum", 3, 2)
+    last = re.sub(r"tensor<1x(\d+x\d+)xf32>", r"tensor<\1x64xf32>", text)
+    last = last.replace("array<i64: 1, 3, 3>", "array<i64: 3, 3, 1>").replace(": 1, 2, 2>", ": 2, 2, 1>")
+    last = last.replace("[[0, 0], [1, 1], [1, 0]]", "[[0, 0], [1, 0], [0, 0]]")
+    compiled = lower_module(last, 1, "x86-64-v3", CompileOptions(), lambda _: None)
+    stores = re.findall(rb"vmaskmovps\s+%ymm\d+, %ymm\d+, \S*\(", compiled.artifacts["asm"])
+    assert b"vmaxps" in compiled.artifacts["asm"]
+    assert not stores

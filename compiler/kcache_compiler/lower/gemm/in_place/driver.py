@@ -368,6 +368,7 @@ def in_place_parts(form: Form) -> list[str]:
     """The functions of an in-place form besides those that pack."""
     tiles = [tile(form, rows) for rows in tile_rows(form)]
     narrow = [tile(form, form.rows, vectors=1)] if form.narrow else []
+    narrow += [tile(form, rows, vectors) for rows in tile_rows(form) for vectors in form.narrower]
     narrow += [group_strip(form)] if form.together > 1 else []
     tables = [halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
     return [*tables, *tiles, *narrow, strip(form), InPlaceDriver(form).text()]

@@ -58,7 +58,9 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
 
 
 def _suits(form: Form, groups: Groups) -> bool:
-    """Whether elements of A need no conversion, and those of a row are contiguous."""
+    """Whether elements of A need no conversion, those of a row are contiguous, and vectors of C are whole or
+    masked.
+    """
     if (
         not (form.prepacked and form.fused)
         or form.pairs
@@ -67,7 +69,7 @@ def _suits(form: Form, groups: Groups) -> bool:
     ):
         return False
     n, run = groups.sizes("n"), groups.k[-1]
-    whole = isinstance(n, int) and n % form.columns == 0
+    whole = isinstance(n, int) and n % form.lanes == 0
     steps = [axis.a for axis in groups.k]
     if not (form.masked or whole) or not all(isinstance(step, int) for step in steps):
         return False

@@ -208,7 +208,17 @@ def emit_tiles(
     parts = [rows for rows in less if rows < half and rows.bit_count() == 1]
     (number, start, second), (panel, target, bias, other) = read, places
 
-    def call(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
+    def call(rows: int, before: Name, first: Name) -> None:
+        for vectors in form.narrower:
+            with code.when(code.compare("eq", width, vectors * form.lanes)):
+                compute(rows, before, first, vectors)
+        if form.narrower:
+            with code.when(code.compare("eq", width, form.columns)):
+                compute(rows, before, first)
+        else:
+            compute(rows, before, first)
+
+    def compute(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
         offset = code.mul(before, "%ldc")
         place, added = (code.at(each, offset, form.wide) for each in (target, other))
         code.call(
@@ -241,7 +251,7 @@ def emit_tiles(
     with code.when(code.compare("eq", number, full)):
         if form.narrow:
             with code.when(code.compare("sle", width, form.lanes)):
-                call(full, zero, start, 1)
+                compute(full, zero, start, 1)
             with code.otherwise():
                 call(full, zero, start)
         else:
