@@ -37,23 +37,23 @@ def with_bound(
     """
     if bound is None:
         return program, options
-    wanted = "weights" if bound == "weights" else tuple(bound)
-    if wanted != "weights" and not any(isinstance(each, str) for each in wanted):
-        return program, replace(options or Options(), bound=cast("tuple[int, ...]", wanted))
+    selection = "weights" if bound == "weights" else tuple(bound)
+    if selection != "weights" and not any(isinstance(each, str) for each in selection):
+        return program, replace(options or Options(), bound=cast("tuple[int, ...]", selection))
     source = read_source(program, format)
     arguments = source.arguments
     names = source.names if arguments is None else arguments.names
-    if wanted == "weights":
+    if selection == "weights":
         if arguments is None or not names:
             raise ArgumentError("the program brings no weights by name: give the inputs to bind by index")
         updated = {each.position for each in arguments.written}
         indices = [index for index in range(len(arguments.given), len(names)) if index not in updated]
     else:
-        unknown = [each for each in wanted if isinstance(each, str) and each not in names]
+        unknown = [each for each in selection if isinstance(each, str) and each not in names]
         if unknown:
             known = ", ".join(names) or "none: give indices"
             raise ArgumentError(f"the program names no input {unknown[0]!r}; it names {known}")
-        indices = [names.index(each) if isinstance(each, str) else each for each in wanted]
+        indices = [names.index(each) if isinstance(each, str) else each for each in selection]
     return source, replace(options or Options(), bound=tuple(indices))
 
 

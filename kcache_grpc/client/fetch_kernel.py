@@ -86,23 +86,23 @@ class Obtainer:
         self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[Obtained]:
         judge = await self.connection.judge(deadline)
-        kept = await self._io.blocking(lambda: [self._from_disk(request, judge) for request in requests])
-        missing = [index for index, entry in enumerate(kept) if entry is None]
-        wanted = [await with_witnesses(self.connection, requests[index], deadline) for index in missing]
+        from_disk = await self._io.blocking(lambda: [self._from_disk(request, judge) for request in requests])
+        missing = [index for index, entry in enumerate(from_disk) if entry is None]
+        remaining = [await with_witnesses(self.connection, requests[index], deadline) for index in missing]
         try:
-            answers = await self._look_up(wanted, deadline)
+            answers = await self._look_up(remaining, deadline)
         except Unavailable:
             late = await self._io.blocking(
-                lambda: [self._lower_from_disk(request, judge, _EVER) for request in wanted]
+                lambda: [self._lower_from_disk(request, judge, _EVER) for request in remaining]
             )
-            if not wanted or None in late:
+            if not remaining or None in late:
                 raise
             replaced = dict(zip(missing, late, strict=True))
-            return [entry or _not_none(replaced[index]) for index, entry in enumerate(kept)]
-        for request, answer in zip(wanted, answers, strict=True):
+            return [entry or _not_none(replaced[index]) for index, entry in enumerate(from_disk)]
+        for request, answer in zip(remaining, answers, strict=True):
             if request.retry and answer.status == pb.KERNEL_STATUS_FAILED:
                 self._counters.bypass(BypassReason.RETRY)
-        compiled = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
+        compiled = await compile_together(self.connection, self._io, remaining, answers, deadline, progress)
 
         async def fetch(request: KernelRequest, answer: pb.KernelResult, done: Compile | None) -> Obtained:
             obtained = await self._answered(request, answer, done, deadline, progress)
@@ -111,10 +111,10 @@ class Obtainer:
 
         works = [
             (lambda request=request, answer=answer, done=done: fetch(request, answer, done))
-            for request, answer, done in zip(wanted, answers, compiled, strict=True)
+            for request, answer, done in zip(remaining, answers, compiled, strict=True)
         ]
         fetched = dict(zip(missing, await self._io.gather(works), strict=True))
-        return [entry or fetched[index] for index, entry in enumerate(kept)]
+        return [entry or fetched[index] for index, entry in enumerate(from_disk)]
 
     def _from_disk(self, request: KernelRequest, judge: KernelVerifier) -> Obtained | None:
         if self._disk is None:
@@ -278,9 +278,9 @@ class Obtainer:
             return check_bytes(begun, sha256, size, f"artifact {sha256.hex()}")
         disk = self._disk
         if disk is not None:
-            kept = await self._io.blocking(lambda: disk.blob(sha256, size))
-            if kept is not None:
-                return kept
+            stored = await self._io.blocking(lambda: disk.blob(sha256, size))
+            if stored is not None:
+                return stored
         return await download(self.connection, sha256, size, deadline, begun)
 
     async def _keep(self, request: KernelRequest, kernel: StoredKernel, deadline: Deadline) -> None:

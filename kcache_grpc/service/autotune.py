@@ -90,8 +90,8 @@ class Subject:
     def _sizes_fit(self, symbols: Sequence[str]) -> bool:
         matches = [_SIZE.fullmatch(part) for part in self.sizes.split(",")]
         accepted = [match for match in matches if match is not None and int(match["size"]) <= MAX_SIZE]
-        whole = len(accepted) == len(matches) and len(self.sizes) <= _LONGEST_SIZES
-        return whole and [match["name"] for match in accepted] == list(symbols)
+        complete = len(accepted) == len(matches) and len(self.sizes) <= _LONGEST_SIZES
+        return complete and [match["name"] for match in accepted] == list(symbols)
 
     @property
     def digest(self) -> bytes:

@@ -27,10 +27,10 @@ def interface_of(interface: KernelInterface, arg_spec: str) -> KernelInterface:
     _require_fit(interface, inputs)
     names: dict[str, str] = {}
     for position, symbol in enumerate(interface.symbols):
-        wanted = inputs[symbol.arg].dims[symbol.axis]
-        known = wanted.isidentifier() and wanted not in names.values()
-        names[symbol.name] = wanted if known else f"d{position}"
-    if all(name == wanted for name, wanted in names.items()):
+        label = inputs[symbol.arg].dims[symbol.axis]
+        known = label.isidentifier() and label not in names.values()
+        names[symbol.name] = label if known else f"d{position}"
+    if all(name == label for name, label in names.items()):
         return interface
 
     def renamed(formula: str) -> str:
@@ -78,8 +78,8 @@ def _require_fit(interface: KernelInterface, inputs: tuple[TensorSpec, ...]) -> 
         raise _wrong(interface, inputs)
     read: Mapping[tuple[int, int], str] = {(s.arg, s.axis): s.name for s in interface.symbols}
     for arg, (compiled, requested) in enumerate(zip(interface.inputs, inputs, strict=True)):
-        for axis, (size, wanted) in enumerate(zip(compiled.dims, requested.dims, strict=True)):
-            if (arg, axis) not in read and str(size) != wanted and not _reads_others(size, read):
+        for axis, (size, expected) in enumerate(zip(compiled.dims, requested.dims, strict=True)):
+            if (arg, axis) not in read and str(size) != expected and not _reads_others(size, read):
                 raise _wrong(interface, inputs)
 
 
@@ -88,9 +88,9 @@ def _reads_others(size: int | str, read: Mapping[tuple[int, int], str]) -> bool:
 
 
 def _wrong(interface: KernelInterface, inputs: tuple[TensorSpec, ...]) -> CompileFailed:
-    actual, wanted = ";".join(map(str, interface.inputs)), ";".join(map(str, inputs))
+    actual, expected = ";".join(map(str, interface.inputs)), ";".join(map(str, inputs))
     return CompileFailed(
-        f"the compiler made a kernel for {actual}, not for {wanted}: this is a bug in kcache",
+        f"the compiler made a kernel for {actual}, not for {expected}: this is a bug in kcache",
         stage="interface",
         diagnostic=f"inputs {actual}",
     )

@@ -27,10 +27,10 @@ class Gathering(Generic[G, K, V]):
     async def look(self, group: G, key: K) -> V | None:
         """What is there now: it is asked for after this call began. Raises what ``ask`` raises."""
         loop = asyncio.get_running_loop()
-        wanted = self._wanted.setdefault(group, {})
-        if key not in wanted:
-            wanted[key] = loop.create_future()
-        answer = wanted[key]
+        pending = self._wanted.setdefault(group, {})
+        if key not in pending:
+            pending[key] = loop.create_future()
+        answer = pending[key]
         if self._asking is None or self._asking.done() or loop.time() > self._began + _PATIENCE:
             self._began = loop.time()
             self._asking = loop.create_task(self._ask_for_all())
@@ -40,15 +40,15 @@ class Gathering(Generic[G, K, V]):
         while self._wanted:
             self._began = asyncio.get_running_loop().time()
             all_wanted, self._wanted = self._wanted, {}
-            await asyncio.gather(*(self._ask_for(group, wanted) for group, wanted in all_wanted.items()))
+            await asyncio.gather(*(self._ask_for(group, pending) for group, pending in all_wanted.items()))
 
-    async def _ask_for(self, group: G, wanted: dict[K, asyncio.Future[V | None]]) -> None:
+    async def _ask_for(self, group: G, pending: dict[K, asyncio.Future[V | None]]) -> None:
         try:
-            results = await self._ask(group, list(wanted))
+            results = await self._ask(group, list(pending))
         except Exception as error:  # noqa: BLE001 - for those who wait
-            for answer in wanted.values():
+            for answer in pending.values():
                 answer.set_exception(error)
                 answer.exception()  # all may have left
         else:
-            for key, answer in wanted.items():
+            for key, answer in pending.items():
                 answer.set_result(results.get(key))

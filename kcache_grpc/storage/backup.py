@@ -127,14 +127,14 @@ def damaged_blobs(path: Path) -> Iterator[tuple[str, bytes, str]]:
     with translated(), closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(_CHUNKS)
         for (name, digest, size, *_), chunks in groupby(rows, key=lambda row: row[:5]):
-            whole, length, wrong = hashlib.sha256(), 0, False
+            hasher, length, wrong = hashlib.sha256(), 0, False
             for *_, content, of_chunk in chunks:
-                whole.update(content)
+                hasher.update(content)
                 length += len(content)
                 wrong |= of_chunk is not None and hashlib.sha256(content).digest() != of_chunk
             if length != size:
                 yield name, digest, f"it has {length} bytes instead of {size}"
-            elif whole.digest() != digest:
+            elif hasher.digest() != digest:
                 yield name, digest, "its bytes do not hash to its digest"
             elif wrong:
                 yield name, digest, "the digest of one of its chunks is wrong"

@@ -184,11 +184,11 @@ def pin(subject: str, value: bytes, reason: str) -> None:
     text("reason", reason)
 
 
-def step(wanted: Step) -> None:
+def step(request: Step) -> None:
     """A step of a collection."""
-    number("limit", wanted.limit, least=1)
-    number("time", wanted.before)
-    text("reason", wanted.reason)
+    number("limit", request.limit, least=1)
+    number("time", request.before)
+    text("reason", request.reason)
 
 
 def ttl(seconds: float) -> int:

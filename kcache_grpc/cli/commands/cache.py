@@ -95,8 +95,8 @@ def check_embedded_store(cache_dir: Path) -> tuple[str, str, str]:
         return "warning", detail, "to remove them, run: kcache cache clear"
     if not reports:
         return "ok", f"{embedded.state_dir(cache_dir)} will be made at first use", ""
-    held = ", ".join(f"{part.path}, {output.count(part.entries or 0, 'kernel')}" for part in reports)
-    return "ok", held, ""
+    contents = ", ".join(f"{part.path}, {output.count(part.entries or 0, 'kernel')}" for part in reports)
+    return "ok", contents, ""
 
 
 def _folder(cache_dir: Path | None) -> Path:

@@ -262,5 +262,5 @@ def _service(service: Service) -> Check:
         return Check("service", "ok", "none is named: kcache starts one for you")
     with o.connect(*service.asked()) as client:
         stats = client.stats()
-    held = f"{output.count(stats.specs, 'spec')} and {output.count(stats.kernels, 'kernel')}"
-    return Check("service", "ok", f"{service.addr} has {held}")
+    contents = f"{output.count(stats.specs, 'spec')} and {output.count(stats.kernels, 'kernel')}"
+    return Check("service", "ok", f"{service.addr} has {contents}")

@@ -162,9 +162,9 @@ def _named(array: Any, dtype: str) -> Any:
     """NumPy's files keep only the bytes of a bfloat16 and of smaller elements."""
     from kcache_grpc.runtime.dtypes import numpy_dtype
 
-    wanted = numpy_dtype(dtype)
-    raw = array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize
-    return array.view(wanted) if raw else array
+    numpy_type = numpy_dtype(dtype)
+    raw = array.dtype.kind == "V" and array.dtype.itemsize == numpy_type.itemsize
+    return array.view(numpy_type) if raw else array
 
 
 def timed(kernel: Kernel, arrays: Sequence[Any]) -> float:

@@ -87,7 +87,7 @@ def check(
     """What ``--json`` prints of a file, by the service of ``client``, without one by a worker of its own."""
     from kcache_grpc.model.target import parse_target
 
-    wanted = str(parse_target(target))
+    target_name = str(parse_target(target))
     o.compile_options(numerics, 1, "")
     try:
         source = _read(file, format)
@@ -98,9 +98,9 @@ def check(
         ]
         note = "the program was not looked at beyond this: there may be more"
         report = {"operations": None, "supported": None, "refused": refused, "note": note}
-        return {"format": "torch", "target": wanted, "numerics": numerics, "service": None, **report}
+        return {"format": "torch", "target": target_name, "numerics": numerics, "service": None, **report}
     program, origins = source.program, source.origins
-    described: dict[str, str] = {"format": program.format.value, "target": wanted, "numerics": numerics}
+    described: dict[str, str] = {"format": program.format.value, "target": target_name, "numerics": numerics}
     if client is None:
         import asyncio
 

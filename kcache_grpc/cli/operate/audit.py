@@ -120,13 +120,13 @@ def verify(
     """Hash every event of a store again, follow every chain, sum again. Exits with 1 if something differs."""
     from kcache_grpc.service.audit.proof import Verification
 
-    kept, store_id, keys = _read_heads(heads)
+    exported, store_id, keys = _read_heads(heads)
     keys += [_key(text) for text in public_key or ()]
     with stores.opened(db) as store:
         if store_id and store_id != store.id:
             raise ArgumentError(f"{heads} is of store {store_id}, not of {store.id}")
         overdue = time.time_ns() // 1000 - round(_GRACE * 1e6)
-        chains = Verification(store, keys).all(kept, overdue)
+        chains = Verification(store, keys).all(exported, overdue)
         wrong = list(store.wrong_summaries())
     findings = [asdict(finding) for chain in chains for finding in chain.findings]
     unsealed = sum(chain.unsealed for chain in chains)
@@ -267,11 +267,11 @@ def _read_heads(path: Path | None) -> tuple[list[KeptHead], str, list[bytes]]:
         return [], "", []
     try:
         read: Any = json_module.loads(path.read_text())
-        kept = [
+        exported = [
             KeptHead(str(each["writer"]), int(each["sequence"]), bytes.fromhex(each["root"]))
             for each in read["heads"]
         ]
-        return kept, str(read["store_id"]), [_key(text) for text in read["public_keys"]]
+        return exported, str(read["store_id"]), [_key(text) for text in read["public_keys"]]
     except OSError as error:
         raise NotFound(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:

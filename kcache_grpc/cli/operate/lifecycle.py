@@ -317,9 +317,9 @@ def epoch_raise(
         "kernels": stats.kernels,
         "mappings": stats.mappings,
     }
-    held = f"{output.count(stats.kernels, 'kernel')} and {output.count(stats.mappings, 'mapping')}"
+    affected = f"{output.count(stats.kernels, 'kernel')} and {output.count(stats.mappings, 'mapping')}"
     text = f"{namespace} is in epoch {raised.epoch}: " + (
-        f"--apply would disown {held}" if dry_run else f"{held} are disowned"
+        f"--apply would disown {affected}" if dry_run else f"{affected} are disowned"
     )
     output.show(described, json, lambda: text)
     stores.say_how_to_apply(dry_run)

@@ -109,14 +109,14 @@ def matches(
 
     ``kernels``: candidates for a mapping. ``binding_of``: of a program that is evidence, by digest.
     """
-    wanted = _with_witnesses(request, binding_of)
-    if wanted is None:
+    witnessed = _with_witnesses(request, binding_of)
+    if witnessed is None:
         return []
     pairs = [
         Match(mapping, kernel)
         for mapping in mappings
         for kernel in kernels(mapping)
-        if _agree(mapping, kernel, wanted)
+        if _agree(mapping, kernel, witnessed)
     ]
     return sorted(pairs, key=_free_sizes)
 

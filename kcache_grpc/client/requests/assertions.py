@@ -75,15 +75,15 @@ async def get(
     """
     for digest in source_digests:
         _check_digest(digest, "source_digest")
-    wanted = list(dict.fromkeys(source_digests))
-    request = pb.GetAssertionsRequest(header=connection.header(), source_digests=wanted)
+    digests = list(dict.fromkeys(source_digests))
+    request = pb.GetAssertionsRequest(header=connection.header(), source_digests=digests)
 
     async def attempt(wire: Wire) -> dict[bytes, SourceAssertion]:
         received: dict[bytes, SourceAssertion] = {}
 
         def take(reply: pb.GetAssertionsResponse) -> None:
             for message in reply.assertions:
-                if message.index >= len(wanted) or wanted[message.index] != message.source_digest:
+                if message.index >= len(digests) or digests[message.index] != message.source_digest:
                     raise IntegrityError("the server sent an assertion of a digest that was not requested")
                 received[message.source_digest] = _verified(message, message.record)
 

@@ -172,14 +172,14 @@ class _Reader:
 
     def _close(self) -> None:
         sink, self._sink = self._sink, None
-        whole, self._whole = self._whole, None
+        content, self._whole = self._whole, None
         if sink is None:
             return
-        if whole is None:
+        if content is None:
             matches = sink.received == sink.size and self._hash.digest() == self._digest
-        elif matches := hashlib.sha256(whole).digest() == self._digest:
-            sink.received = len(whole)
-            sink.write(whole)
+        elif matches := hashlib.sha256(content).digest() == self._digest:
+            sink.received = len(content)
+            sink.write(content)
         if not matches:
             raise IntegrityError(_DAMAGED)
         self._done.add(self._index)

@@ -61,13 +61,13 @@ async def upload(connection: Connection, program: Program, deadline: Deadline) -
     header = connection.header()
 
     async def once(wire: Wire) -> None:
-        held = await _held(wire, header, program, deadline)
-        if held is None:
+        received = await _held(wire, header, program, deadline)
+        if received is None:
             return
         try:
-            reply = await wire.upload(UPLOAD_PROGRAM, _chunks(header, program, held), deadline.left())
+            reply = await wire.upload(UPLOAD_PROGRAM, _chunks(header, program, received), deadline.left())
         except (ArgumentError, IntegrityError):
-            if held == 0:
+            if received == 0:
                 raise
             # What was there was begun by somebody who said or sent something else under this digest.
             reply = await wire.upload(UPLOAD_PROGRAM, _chunks(header, program, 0), deadline.left())

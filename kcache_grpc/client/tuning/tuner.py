@@ -124,17 +124,17 @@ class Tuner:
         await self.io.blocking(lambda: device_for(request.target))  # before a compile that nobody could time
         default = await self.make(request)
         cases = await self.io.blocking(lambda: _cases(default, plan, gpu))
-        whole = subject_of(default.spec_digest, default.manifest.arg_spec, request.target, request.options)
-        known = best(await stored(self.connection, whole, Deadline(self.timeout)))
+        subject = subject_of(default.spec_digest, default.manifest.arg_spec, request.target, request.options)
+        known = best(await stored(self.connection, subject, Deadline(self.timeout)))
         search, recorded = await self._search(request, default, cases, plan)
         await search.run(tried, known)
-        timings = await stored(self.connection, whole, Deadline(self.timeout))
+        timings = await stored(self.connection, subject, Deadline(self.timeout))
         while True:
             schedule = best([each for each in timings if each.schedule not in search.rejected])
             # Another's winner may be one of a compiler that is gone.
             if schedule in ("", *search.timings) or await search.variant(schedule) is not None:
                 break
-        return Found(schedule, timings, sum(recorded), whole.device, search.rejected, tuple(search.trials))
+        return Found(schedule, timings, sum(recorded), subject.device, search.rejected, tuple(search.trials))
 
     async def _search(
         self, request: KernelRequest, default: Kernel, cases: Sequence[Case], plan: Plan

@@ -143,26 +143,26 @@ class SourceAssertions:
         )
         namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
         outcome = await self._writers(self._room.making, self._store.put_assertion, namespace, draft)
-        kept = outcome.assertion
-        is_conflict = kept.record_digest != draft.record_digest
+        winner = outcome.assertion
+        is_conflict = winner.record_digest != draft.record_digest
         self._counted["assertion_inserts"] += outcome.inserted
         self._counted["assertion_conflicts"] += is_conflict
         detail = {
             "source": source_digest.hex(),
             "principal": principal.name,
             "role": principal.role,
-            "record": kept.record_digest.hex(),
-            "programs": len(kept.programs),
+            "record": winner.record_digest.hex(),
+            "programs": len(winner.programs),
         } | ({"offered": draft.record_digest.hex()} if is_conflict else {})
         result = "conflict" if is_conflict else "inserted" if outcome.inserted else "known"
         event = AuditEvent("assertion_put", result, byte_count=len(record), detail=json.dumps(detail))
         self._ledger.note(namespace, caller, event)
         if not is_conflict:
             return outcome, b""
-        records = await self._threads(self._store.read_records, namespace, [kept])
-        if kept.id not in records:
+        records = await self._threads(self._store.read_records, namespace, [winner])
+        if winner.id not in records:
             raise Unavailable("the stored assertion was removed while it was read: try again")
-        return outcome, records[kept.id]
+        return outcome, records[winner.id]
 
     async def dispute(
         self, caller: Caller, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str

@@ -72,16 +72,16 @@ class Verification:
 
         An event that no seal lists is a finding when a seal made before ``overdue`` lists later ones.
         """
-        kept = {head.writer: head for head in heads}
+        by_writer = {head.writer: head for head in heads}
         names = [writer.writer for writer in self._store.list_writers()]
-        chains = [self.chain(name, kept.pop(name, None), overdue) for name in names]
-        for head in kept.values():
+        chains = [self.chain(name, by_writer.pop(name, None), overdue) for name in names]
+        for head in by_writer.values():
             gone = Chain(head.writer)
             gone.add(f"the chain is gone, which had {head.sequence} seals", head.sequence)
             chains.append(gone)
         return chains
 
-    def chain(self, writer: str, kept: KeptHead | None = None, overdue: int = 0) -> Chain:
+    def chain(self, writer: str, head: KeptHead | None = None, overdue: int = 0) -> Chain:
         """One chain, from its last checkpoint on."""
         chain = Chain(writer)
         last = self._checkpoints(chain)
@@ -96,8 +96,8 @@ class Verification:
             reached[seal.sequence] = seal.root
             sealed.append(seal)
         self._unsealed(chain, sealed, overdue)
-        if kept is not None:
-            _compare(chain, kept, reached)
+        if head is not None:
+            _compare(chain, head, reached)
         return chain
 
     def _checkpoints(self, chain: Chain) -> Head:
@@ -120,8 +120,8 @@ class Verification:
         records = self._store.read_events(seal.event_ids)
         leaves = [event_leaf(records[number]) for number in seal.event_ids if number in records]
         chain.events += len(leaves)
-        whole = len(leaves) == len(seal.event_ids)
-        if whole and chain_root(seal.previous_root, leaves) == seal.root:
+        complete = len(leaves) == len(seal.event_ids)
+        if complete and chain_root(seal.previous_root, leaves) == seal.root:
             return
         before = len(chain.findings)
         _blame(chain, seal, marks, records)
@@ -165,10 +165,10 @@ def _blame(chain: Chain, seal: Seal, marks: bytes, records: Mapping[int, AuditRe
             chain.add("the event was changed", seal.sequence, number)
 
 
-def _compare(chain: Chain, kept: KeptHead, reached: Mapping[int, bytes]) -> None:
+def _compare(chain: Chain, head: KeptHead, reached: Mapping[int, bytes]) -> None:
     """A head that was exported is in the chain, or below its checkpoint."""
     first, last = min(reached), max(reached)
-    if kept.sequence > last:
-        chain.add(f"the chain ends at seal {last}: its end was cut off at {kept.sequence}", kept.sequence)
-    elif kept.sequence >= first and reached.get(kept.sequence, kept.root) != kept.root:
-        chain.add("the seal is another one than when its head was exported", kept.sequence)
+    if head.sequence > last:
+        chain.add(f"the chain ends at seal {last}: its end was cut off at {head.sequence}", head.sequence)
+    elif head.sequence >= first and reached.get(head.sequence, head.root) != head.root:
+        chain.add("the seal is another one than when its head was exported", head.sequence)

@@ -176,10 +176,10 @@ class BlobCache:
         if value is None:
             if len(key) != 32:
                 raise ArgumentError(f"a key has 32 bytes, not {len(key)}", field="key")
-            found = await self._load(namespace, key)
-            if isinstance(found, ValueRecord):
-                return found
-            value = found
+            loaded = await self._load(namespace, key)
+            if isinstance(loaded, ValueRecord):
+                return loaded
+            value = loaded
         # After the reply, which gRPC sends before the loop calls what comes later.
         served = () if value is None else (value.record,)
         asyncio.get_running_loop().call_soon(self._note_hits, namespace, caller, served, 1)
@@ -224,18 +224,18 @@ class BlobCache:
             logger.warning("hits of cached values are not counted: %s", error)
 
     async def _find(self, namespace: Namespace, keys: Sequence[bytes]) -> dict[bytes, ValueRecord]:
-        found: dict[bytes, ValueRecord] = {}
+        records: dict[bytes, ValueRecord] = {}
         missing: list[bytes] = []
         for key in keys:
-            kept = self._memory.get((namespace.id, namespace.removals, key))
-            if kept is None:
+            cached = self._memory.get((namespace.id, namespace.removals, key))
+            if cached is None:
                 missing.append(key)
             else:
-                found[key] = kept.record
+                records[key] = cached.record
         if missing and namespace.is_stored:
             hurry = self._store.short_lock_waits if self._store.answers_from_memory else None
-            found.update(await self._threads.look(hurry, self._store.find_values, namespace, missing))
-        return found
+            records.update(await self._threads.look(hurry, self._store.find_values, namespace, missing))
+        return records
 
     async def _load(self, namespace: Namespace, key: bytes) -> SmallValue | ValueRecord | None:
         """A value that is not in memory."""
@@ -247,9 +247,9 @@ class BlobCache:
 
     async def _chunks(self, namespace: Namespace, record: ValueRecord) -> AsyncIterator[bytes]:
         """All chunks. Raises ``IntegrityError`` when a value goes after its first chunk was sent."""
-        kept = self._memory.get((namespace.id, namespace.removals, record.key))
-        if kept is not None and kept.record.id == record.id:
-            yield kept.content
+        cached = self._memory.get((namespace.id, namespace.removals, record.key))
+        if cached is not None and cached.record.id == record.id:
+            yield cached.content
             return
         if not record.size:
             yield b""

@@ -101,9 +101,9 @@ class Selected:
         while page := self._store.page_kernels(self._namespace, after, PAGE):
             after = page[-1].id
             digests = [kernel.kernel.kernel_digest for kernel in page]
-            whole = self._store.find_kernels(self._namespace, digests)
-            self.lost += len(page) - len(whole)
-            yield Group(self._wanted(whole[digest] for digest in digests if digest in whole))
+            kernels = self._store.find_kernels(self._namespace, digests)
+            self.lost += len(page) - len(kernels)
+            yield Group(self._wanted(kernels[digest] for digest in digests if digest in kernels))
         name: tuple[bytes, str] | None = None
         while mappings := self._store.page_mappings(self._namespace, name, PAGE):
             name = (mappings[-1].program_digest, mappings[-1].numerics)
@@ -117,9 +117,9 @@ class Selected:
         mappings = self._mappings_of(programs)
         by_key = self._kernels_of(kernels)
         for key in sorted(keys | mappings.keys() | by_key.keys()):
-            whole = key in keys
-            loaded = self._of_key(key) if whole or key not in by_key else by_key[key]
-            bound = self._all_mappings(key) if whole or key not in mappings else mappings[key]
+            is_selected = key in keys
+            loaded = self._of_key(key) if is_selected or key not in by_key else by_key[key]
+            bound = self._all_mappings(key) if is_selected or key not in mappings else mappings[key]
             for start in range(0, max(len(loaded), 1), PAGE):
                 yield Group(self._wanted(loaded[start : start + PAGE]))
             yield Group(mappings=tuple(bound))

@@ -147,7 +147,7 @@ class Estimates:
                 seconds[spec.key] = median(time.compile_us for time in times) / 1e6
                 samples += len(times)
         counts = self._store.count_operations(namespace, list(seconds))
-        points = [(counts[key], taken) for key, taken in seconds.items() if key in counts]
+        points = [(counts[key], duration) for key, duration in seconds.items() if key in counts]
         if not points:
             return NO_HISTORY
         return Estimate(line_at(points, operations), Basis.NEAREST_SPECS, samples)
@@ -184,7 +184,7 @@ def line_at(points: Sequence[tuple[int, float]], operations: int) -> float:
     slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2) if a[0] != b[0]]
     if not slopes:
         scale = (operations + 1) / (points[0][0] + 1)
-        return median(taken for _, taken in points) * min(max(scale, 1 / _MOST_SCALED), _MOST_SCALED)
+        return median(duration for _, duration in points) * min(max(scale, 1 / _MOST_SCALED), _MOST_SCALED)
     slope = max(median(slopes), 0.0)
-    start = median(taken - slope * count for count, taken in points)
-    return max(start + slope * operations, min(taken for _, taken in points) / 2)
+    start = median(duration - slope * count for count, duration in points)
+    return max(start + slope * operations, min(duration for _, duration in points) / 2)

@@ -67,20 +67,21 @@ class LeaseKeeper:
             with self._changed:
                 while not self._closed:
                     first, _ = next(iter(self._stages.values()), (due, None))
-                    wanted = min(due, first)
-                    if (left := wanted - time.monotonic()) <= 0:
+                    wake_at = min(due, first)
+                    if (left := wake_at - time.monotonic()) <= 0:
                         break
                     self._changed.wait(left)
                 if self._closed:
                     return
                 stages = self._ripe()
-                held = set(self._held)
+                leases = set(self._held)
             for lease, names in stages.items():
-                if lease in held:
+                if lease in leases:
                     self._try(lease, partial(self._store.report_stage, lease, *names))
             if time.monotonic() >= due:
                 renewed = [
-                    self._try(lease, partial(self._store.heartbeat_lease, lease, self.ttl)) for lease in held
+                    self._try(lease, partial(self._store.heartbeat_lease, lease, self.ttl))
+                    for lease in leases
                 ]
                 due = time.monotonic() + self.ttl / (3 if all(renewed) else _HURRY)
 

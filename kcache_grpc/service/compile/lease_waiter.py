@@ -58,12 +58,12 @@ class Follower:
 
     async def _look(self, namespace: Namespace, digest: bytes) -> LeaseState | None:
         """The lease as it is now, looked at together with those that others want to see meanwhile."""
-        wanted = self._wanted.setdefault(namespace, {})
-        if digest not in wanted:
-            wanted[digest] = asyncio.get_running_loop().create_future()
+        futures = self._wanted.setdefault(namespace, {})
+        if digest not in futures:
+            futures[digest] = asyncio.get_running_loop().create_future()
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look_at_all())
-        return await asyncio.shield(wanted[digest])
+        return await asyncio.shield(futures[digest])
 
     async def _look_at_all(self) -> None:
         now = asyncio.get_running_loop().time
@@ -72,18 +72,18 @@ class Follower:
                 await asyncio.sleep(early)
             self._looked = now()
             all_wanted, self._wanted = self._wanted, {}
-            for namespace, wanted in all_wanted.items():
-                await self._look_at(namespace, wanted)
+            for namespace, futures in all_wanted.items():
+                await self._look_at(namespace, futures)
 
     async def _look_at(
-        self, namespace: Namespace, wanted: dict[bytes, asyncio.Future[LeaseState | None]]
+        self, namespace: Namespace, futures: dict[bytes, asyncio.Future[LeaseState | None]]
     ) -> None:
         try:
-            states = await self._threads(self._store.find_leases, namespace, list(wanted))
+            states = await self._threads(self._store.find_leases, namespace, list(futures))
         except Exception as error:  # noqa: BLE001 - for those who wait
-            for future in wanted.values():
+            for future in futures.values():
                 future.set_exception(error)
                 future.exception()  # all may have left
         else:
-            for digest, future in wanted.items():
+            for digest, future in futures.items():
                 future.set_result(states.get(digest))

@@ -91,8 +91,8 @@ class Programs:
     async def _uploaded(self, namespace: Namespace, digest: bytes) -> Program:
         program = await asyncio.to_thread(self._uploads.find, namespace.name, digest)
         if program is None and self._store.shared:
-            kept = await self._threads(self._store.get_program, namespace, digest)
-            program = None if kept is None else Program(ProgramFormat(kept[0]), kept[1])
+            stored = await self._threads(self._store.get_program, namespace, digest)
+            program = None if stored is None else Program(ProgramFormat(stored[0]), stored[1])
         if program is None or program.digest != digest:
             raise ProgramRequired(
                 f"program {digest.hex()} is not known here; send its bytes", program_digest=digest.hex()

@@ -84,9 +84,9 @@ class Uploads:
         Raises ``ResourceExhausted``, ``ArgumentError`` for an offset beyond what is here, ``IntegrityError``
         for a wrong digest, ``Unavailable`` while another call writes the same program.
         """
-        held = await asyncio.to_thread(self.progress, namespace, plan.digest)
-        if held.complete:
-            return held
+        progress = await asyncio.to_thread(self.progress, namespace, plan.digest)
+        if progress.complete:
+            return progress
         upload = await asyncio.to_thread(self._open_alone, namespace, plan)
         try:
             async for part in parts:
@@ -136,10 +136,11 @@ class Upload:
     """An upload that is being written."""
 
     def __init__(self, plan: UploadPlan, path: Path, file: FileIO) -> None:
-        held = file.seek(0, os.SEEK_END)
-        if plan.offset > held:
+        received = file.seek(0, os.SEEK_END)
+        if plan.offset > received:
             raise BeyondEnd(
-                f"write_offset {plan.offset} is beyond the {held} bytes that are here", field="write_offset"
+                f"write_offset {plan.offset} is beyond the {received} bytes that are here",
+                field="write_offset",
             )
         file.seek(plan.offset)
         file.truncate()

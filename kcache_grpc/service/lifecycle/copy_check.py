@@ -82,12 +82,12 @@ def _programs(store: Store, path: Path, leave_out: bool) -> Iterator[Named]:
         with translated(), closing(sqlite3.connect(path)) as connection:
             digests = [row[0] for row in connection.execute(_PROGRAMS, (namespace.id,))]
         for digest in digests:
-            kept = store.get_program(namespace, digest)
-            if kept is None or _is_program(digest, *kept):
+            program = store.get_program(namespace, digest)
+            if program is None or _is_program(digest, *program):
                 continue
             if leave_out:
                 store.quarantine_artifact(
-                    namespace, hashlib.sha256(kept[1]).digest(), "it is another program"
+                    namespace, hashlib.sha256(program[1]).digest(), "it is another program"
                 )
             problem = "the kept program does not hash to its digest"
             yield namespace.name, Fault("program", digest, problem, _OUT if leave_out else "left")
@@ -111,8 +111,8 @@ def _rows(store: Store, public_key: bytes | None, known: list[bytes], leave_out:
             for event in checks.steps(of_epoch, None, repair=repair, confirmed=True):
                 # Specs are named once, by themselves.
                 if not isinstance(event, Counts) and event.subject != "spec":
-                    taken = event.action if repair and not event.action.startswith("left") else "left"
-                    yield namespace.name, replace(event, action=taken)
+                    action = event.action if repair and not event.action.startswith("left") else "left"
+                    yield namespace.name, replace(event, action=action)
 
 
 def _chains(store: Store) -> Iterator[Named]:

@@ -249,13 +249,15 @@ class Lookups:
     ) -> dict[bytes, Missing]:
         """Remembered failures of what was not found, under the kernel's name or the program's."""
         numerics = query.wish.options.numerics
-        wanted: dict[bytes, bytes] = {}
+        name_of: dict[bytes, bytes] = {}
         for digest in program_digests:
             if not isinstance(answers.get(digest), Found):
-                wanted[digest] = names.get(digest) or manifests.unreadable(digest, numerics, self._toolchains)
-        records = await self._failures.find(query.namespace, list(wanted.values()))
+                name_of[digest] = names.get(digest) or manifests.unreadable(
+                    digest, numerics, self._toolchains
+                )
+        records = await self._failures.find(query.namespace, list(name_of.values()))
         failed: dict[bytes, Missing] = {}
-        for digest, name in wanted.items():
+        for digest, name in name_of.items():
             if name in records:
                 answer = answers.get(digest)
                 failed[digest] = Missing(answer.graph if answer else None, records[name])
@@ -300,8 +302,8 @@ class Lookups:
         inline = tuple((ref, contents[ref.sha256]) for ref in refs if ref.sha256 in contents)
         result = replace(result, inline=inline)
         best = not query.wish.compatible or target_of(result.kernel) == query.wish.target
-        whole = len(inline) == len(result.kernel.wanted(query.kinds))
-        if whole and best and query.wish.shapes.mode != AUTO:
+        complete = len(inline) == len(result.kernel.wanted(query.kinds))
+        if complete and best and query.wish.shapes.mode != AUTO:
             space = query.namespace
             name = result.graph.program_digest
             key = (space.id, space.epoch, space.removals, name, query.wish, query.kinds)

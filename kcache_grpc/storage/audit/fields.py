@@ -150,5 +150,7 @@ def _digest(field: Field, operator: str, text: str) -> bytes | Span:
     return bytes.fromhex(text)
 
 
-def _wrong(field: Field, text: str, wanted: str) -> ArgumentError:
-    return ArgumentError(f"filter: {field.name} is compared with {wanted}, not {text[:80]!r}", field="filter")
+def _wrong(field: Field, text: str, expected: str) -> ArgumentError:
+    return ArgumentError(
+        f"filter: {field.name} is compared with {expected}, not {text[:80]!r}", field="filter"
+    )

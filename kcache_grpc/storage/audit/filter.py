@@ -247,17 +247,17 @@ def _value_of(record: AuditRecord, column: str) -> str | int | bytes | None:
 
 def _holds(test: Comparison, value: str | int | bytes | None) -> bool:
     """What is not set equals nothing, and is neither more nor less than anything."""
-    wanted, relation = test.value, test.operator
-    if wanted is None:
+    expected, relation = test.value, test.operator
+    if expected is None:
         return bool(value)
     if value is None:
         return relation == "!="
-    if isinstance(wanted, Span):
-        return isinstance(value, bytes) and wanted.first <= value <= wanted.last
-    if relation == ":" and isinstance(wanted, str):
-        return isinstance(value, str) and wanted in value
+    if isinstance(expected, Span):
+        return isinstance(value, bytes) and expected.first <= value <= expected.last
+    if relation == ":" and isinstance(expected, str):
+        return isinstance(value, str) and expected in value
     if relation in _COMPARE:
         assert isinstance(value, int)
-        assert isinstance(wanted, int)
-        return _COMPARE[relation](value, wanted)
-    return (value != wanted) if relation == "!=" else value == wanted
+        assert isinstance(expected, int)
+        return _COMPARE[relation](value, expected)
+    return (value != expected) if relation == "!=" else value == expected

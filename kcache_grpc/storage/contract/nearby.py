@@ -65,9 +65,9 @@ class NearbyStore(ABC):
 
     @abstractmethod
     def list_near_kernels(
-        self, namespace: Namespace, wanted: KernelRecord, limit: int
+        self, namespace: Namespace, record: KernelRecord, limit: int
     ) -> tuple[NearKernel, ...]:
-        """Kernels of ``wanted.key`` in any epoch, nearest first, then youngest first."""
+        """Kernels of ``record.key`` in any epoch, nearest first, then youngest first."""
 
     @abstractmethod
     def list_compile_times(

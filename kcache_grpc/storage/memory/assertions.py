@@ -31,21 +31,21 @@ class MemoryAssertions(MemoryPart, AssertionStore):
         checks.assertion(draft)
         name = (namespace.id, namespace.epoch, draft.source_digest, draft.actor)
         with self._state as state:
-            held = state.assertions.get(name)
-            inserted = held is None
-            if held is None:
+            entry = state.assertions.get(name)
+            inserted = entry is None
+            if entry is None:
                 require_room(state, namespace, {ASSERTION_BYTES: draft.size}, {})
-                held = state.assertions[name] = _held(state, draft)
-            elif held.assertion.record_digest != draft.record_digest:
+                entry = state.assertions[name] = _held(state, draft)
+            elif entry.assertion.record_digest != draft.record_digest:
                 conflict = AssertionConflict(
                     draft.source_digest,
                     draft.actor,
-                    held.assertion.record_digest,
+                    entry.assertion.record_digest,
                     draft.record_digest,
                     state.clock.wall(),
                 )
                 state.assertion_conflicts.setdefault((*name, draft.record_digest), conflict)
-            return AssertionOutcome(_seen(state, namespace.epoch, namespace.id, held), inserted)
+            return AssertionOutcome(_seen(state, namespace.epoch, namespace.id, entry), inserted)
 
     def find_assertions(
         self,
@@ -57,12 +57,12 @@ class MemoryAssertions(MemoryPart, AssertionStore):
         quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
         checks.digests("source digest", source_digests)
-        wanted = set(source_digests)
+        digests = set(source_digests)
         believed: dict[bytes, list[AssertionRecord]] = {}
         for assertion in self._of_epoch(namespace):
             is_believed = assertion.actor == actor or assertion.role in roles
             is_served = quarantined or not assertion.quarantined
-            if assertion.source_digest in wanted and is_believed and is_served:
+            if assertion.source_digest in digests and is_believed and is_served:
                 believed.setdefault(assertion.source_digest, []).append(assertion)
         return {
             digest: tuple(sorted(rows, key=lambda row: (row.actor != actor, row.id)))
@@ -72,12 +72,12 @@ class MemoryAssertions(MemoryPart, AssertionStore):
     def read_records(
         self, namespace: Namespace, assertions: Sequence[AssertionRecord]
     ) -> Mapping[int, bytes]:
-        wanted = {assertion.id for assertion in assertions}
+        ids = {assertion.id for assertion in assertions}
         with self._state as state:
             return {
-                held.assertion.id: held.record
-                for name, held in state.assertions.items()
-                if name[0] == namespace.id and held.assertion.id in wanted
+                entry.assertion.id: entry.record
+                for name, entry in state.assertions.items()
+                if name[0] == namespace.id and entry.assertion.id in ids
             }
 
     def dispute_assertion(
@@ -112,10 +112,10 @@ class MemoryAssertions(MemoryPart, AssertionStore):
 
     def add_assertion_hits(self, namespace: Namespace, hits: Mapping[int, int]) -> None:
         with self._state as state:
-            for name, held in state.assertions.items():
-                if name[0] == namespace.id and (count := hits.get(held.assertion.id, 0)):
-                    held.hits += count
-                    held.last_used_at = state.clock.wall()
+            for name, entry in state.assertions.items():
+                if name[0] == namespace.id and (count := hits.get(entry.assertion.id, 0)):
+                    entry.hits += count
+                    entry.last_used_at = state.clock.wall()
 
     def list_assertions(
         self, namespace: Namespace, after_id: int = 0, limit: int = 1000
@@ -140,10 +140,10 @@ class MemoryAssertions(MemoryPart, AssertionStore):
     def assertion_totals(self, namespace: Namespace) -> AssertionTotals:
         here = (namespace.id, namespace.epoch)
         with self._state as state:
-            held = [row.assertion.size for name, row in state.assertions.items() if name[:2] == here]
+            sizes = [row.assertion.size for name, row in state.assertions.items() if name[:2] == here]
             return AssertionTotals(
-                len(held),
-                sum(held),
+                len(sizes),
+                sum(sizes),
                 sum(name[:2] == here for name in state.assertion_conflicts),
                 sum(name[:2] == here for name in state.assertion_disputes),
             )
@@ -161,10 +161,10 @@ class MemoryAssertions(MemoryPart, AssertionStore):
         checks.number("time", unused_since)
         with self._state as state:
             idle = [
-                (_last_use(held), held.assertion.id, name, held.assertion.size)
-                for name, held in state.assertions.items()
+                (_last_use(entry), entry.assertion.id, name, entry.assertion.size)
+                for name, entry in state.assertions.items()
                 if name[0] == namespace.id
-                and _last_use(held) < unused_since
+                and _last_use(entry) < unused_since
                 and not (stale and name[1] >= namespace.epoch)
             ]
             count = size = 0
@@ -197,8 +197,8 @@ class MemoryAssertions(MemoryPart, AssertionStore):
         """By rising ids."""
         with self._state as state:
             rows = [
-                _seen(state, namespace.epoch, namespace.id, held)
-                for name, held in state.assertions.items()
+                _seen(state, namespace.epoch, namespace.id, entry)
+                for name, entry in state.assertions.items()
                 if name[:2] == (namespace.id, namespace.epoch)
             ]
         return sorted(rows, key=lambda row: row.id)
@@ -221,12 +221,12 @@ def _held(state: State, draft: AssertionDraft) -> HeldAssertion:
     return HeldAssertion(assertion, draft.record)
 
 
-def _seen(state: State, epoch: int, namespace_id: int, held: HeldAssertion) -> AssertionRecord:
+def _seen(state: State, epoch: int, namespace_id: int, entry: HeldAssertion) -> AssertionRecord:
     """The assertion as it is now: in quarantine or not."""
-    row = held.assertion
+    row = entry.assertion
     name = (namespace_id, epoch, row.source_digest, row.actor, row.record_digest)
     return replace(row, quarantined=name in state.assertion_disputes)
 
 
-def _last_use(held: HeldAssertion) -> int:
-    return max(held.last_used_at, held.assertion.created_at)
+def _last_use(entry: HeldAssertion) -> int:
+    return max(entry.last_used_at, entry.assertion.created_at)

@@ -50,5 +50,5 @@ class MemoryAutotune(MemoryPart, AutotuneStore):
     def _of(self, namespace: Namespace, subject: bytes, device: str) -> list[TimingRecord]:
         with self._state as state:
             mine = [record for name, record in state.timings.items() if name[0] == namespace.id]
-        wanted = (subject, device)
-        return [record for record in mine if (record.timing.subject, record.timing.device) == wanted]
+        key = (subject, device)
+        return [record for record in mine if (record.timing.subject, record.timing.device) == key]

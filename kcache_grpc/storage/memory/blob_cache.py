@@ -48,30 +48,30 @@ class MemoryBlobCache(MemoryPart, BlobCacheStore):
     def find_values(self, namespace: Namespace, keys: Sequence[bytes]) -> Mapping[bytes, ValueRecord]:
         checks.digests("key", keys)
         with self._state as state:
-            held = {key: state.cache_values.get((namespace.id, key)) for key in keys}
-            return {key: value.record for key, value in held.items() if value is not None}
+            values = {key: state.cache_values.get((namespace.id, key)) for key in keys}
+            return {key: value.record for key, value in values.items() if value is not None}
 
     def read_chunk(self, namespace: Namespace, record: ValueRecord, seq: int) -> bytes | None:
         checks.number("chunk", seq)
         with self._state as state:
-            held = state.cache_values.get((namespace.id, record.key))
-            if held is None or held.record.id != record.id:
+            entry = state.cache_values.get((namespace.id, record.key))
+            if entry is None or entry.record.id != record.id:
                 return None
-            return held.content[seq * CHUNK_BYTES : (seq + 1) * CHUNK_BYTES]
+            return entry.content[seq * CHUNK_BYTES : (seq + 1) * CHUNK_BYTES]
 
     def add_value_hits(self, namespace: Namespace, hits: Mapping[int, int]) -> None:
         with self._state as state:
-            for held in _of(state, namespace):
-                if count := hits.get(held.record.id, 0):
-                    held.hits += count
-                    held.last_used_at = state.clock.wall()
+            for entry in _of(state, namespace):
+                if count := hits.get(entry.record.id, 0):
+                    entry.hits += count
+                    entry.last_used_at = state.clock.wall()
 
     def list_values(
         self, namespace: Namespace, after_id: int = 0, limit: int = 1000
     ) -> tuple[ValueRecord, ...]:
         checks.number("id or limit", after_id, limit)
         with self._state as state:
-            records = sorted((held.record for held in _of(state, namespace)), key=lambda record: record.id)
+            records = sorted((entry.record for entry in _of(state, namespace)), key=lambda record: record.id)
             return tuple(record for record in records if record.id > after_id)[:limit]
 
     def list_value_conflicts(self, namespace: Namespace, limit: int = 100) -> tuple[ValueConflict, ...]:
@@ -82,12 +82,12 @@ class MemoryBlobCache(MemoryPart, BlobCacheStore):
 
     def value_totals(self, namespace: Namespace) -> ValueTotals:
         with self._state as state:
-            held = list(_of(state, namespace))
+            values = list(_of(state, namespace))
             return ValueTotals(
-                len(held),
-                sum(value.record.size for value in held),
-                sum(value.hits for value in held) + state.removed_value_hits[namespace.id],
-                sum(value.hits * value.record.saved_us for value in held)
+                len(values),
+                sum(value.record.size for value in values),
+                sum(value.hits for value in values) + state.removed_value_hits[namespace.id],
+                sum(value.hits * value.record.saved_us for value in values)
                 + state.removed_value_saved_us[namespace.id],
             )
 
@@ -102,16 +102,16 @@ class MemoryBlobCache(MemoryPart, BlobCacheStore):
     ) -> tuple[int, int]:
         checks.number("time", unused_since)
         with self._state as state:
-            idle = [held for held in _of(state, namespace) if _last_use(held) < unused_since]
+            idle = [entry for entry in _of(state, namespace) if _last_use(entry) < unused_since]
             count = size = 0
-            for held in sorted(idle, key=lambda value: (_last_use(value), value.record.id)):
+            for entry in sorted(idle, key=lambda value: (_last_use(value), value.record.id)):
                 if amount is not None and size >= amount:
                     break
-                count, size = count + 1, size + held.record.size
+                count, size = count + 1, size + entry.record.size
                 if not dry_run:
-                    del state.cache_values[namespace.id, held.record.key]
-                    state.removed_value_hits[namespace.id] += held.hits
-                    state.removed_value_saved_us[namespace.id] += held.hits * held.record.saved_us
+                    del state.cache_values[namespace.id, entry.record.key]
+                    state.removed_value_hits[namespace.id] += entry.hits
+                    state.removed_value_saved_us[namespace.id] += entry.hits * entry.record.saved_us
             if count and not dry_run:
                 detail = json.dumps({"table": "cache_values", "rows": count, "reason": reason})
                 hold_events(state, namespace, [AuditEvent("collect", "ok", detail=detail)])
@@ -120,11 +120,11 @@ class MemoryBlobCache(MemoryPart, BlobCacheStore):
 
 
 def _of(state: State, namespace: Namespace) -> list[HeldValue]:
-    return [held for name, held in state.cache_values.items() if name[0] == namespace.id]
+    return [entry for name, entry in state.cache_values.items() if name[0] == namespace.id]
 
 
-def _last_use(held: HeldValue) -> int:
-    return max(held.last_used_at, held.record.created_at)
+def _last_use(entry: HeldValue) -> int:
+    return max(entry.last_used_at, entry.record.created_at)
 
 
 def _content(draft: ValueDraft) -> bytes:
@@ -138,23 +138,23 @@ def _require_room(state: State, namespace: Namespace, new: int) -> None:
     quota = state.quotas.get((namespace.id, CACHE_BYTES))
     if quota is None or not new:
         return
-    wanted = used(state, namespace, CACHE_BYTES) + new
-    if wanted > quota[0]:
-        raise QuotaExceeded(namespace.name, CACHE_BYTES, quota[0], wanted, quota[1])
+    total = used(state, namespace, CACHE_BYTES) + new
+    if total > quota[0]:
+        raise QuotaExceeded(namespace.name, CACHE_BYTES, quota[0], total, quota[1])
 
 
 def _put(state: State, namespace: Namespace, draft: ValueDraft, content: bytes, actor: str) -> PutOutcome:
-    held = state.cache_values.get((namespace.id, draft.key))
+    entry = state.cache_values.get((namespace.id, draft.key))
     now = state.clock.wall()
-    if held is None:
+    if entry is None:
         state.last_value_id += 1
         record = ValueRecord(
             state.last_value_id, draft.key, draft.digest, draft.size, draft.label, draft.saved_us, now
         )
         state.cache_values[namespace.id, draft.key] = HeldValue(record, content)
         return PutOutcome(record, inserted=True)
-    if held.record.digest != draft.digest:
+    if entry.record.digest != draft.digest:
         name = (namespace.id, draft.key, draft.digest)
-        conflict = ValueConflict(draft.key, held.record.digest, draft.digest, actor, now)
+        conflict = ValueConflict(draft.key, entry.record.digest, draft.digest, actor, now)
         state.cache_conflicts.setdefault(name, conflict)
-    return PutOutcome(held.record, inserted=False)
+    return PutOutcome(entry.record, inserted=False)

@@ -30,19 +30,19 @@ class MemoryBlobs(MemoryPart, BlobStore):
         digest = hashlib.sha256(body).digest()
         with self._state as state:
             name = (namespace.id, program_digest)
-            kept = state.programs.get(name, (format, digest))
-            if kept[1] == digest:
+            program = state.programs.get(name, (format, digest))
+            if program[1] == digest:
                 require_room(state, namespace, {}, {digest: len(body)})
-                state.programs[name] = kept
+                state.programs[name] = program
                 state.program_times.setdefault(name, state.clock.wall())
                 hold_blob(state, namespace, digest, body)
 
     def get_program(self, namespace: Namespace, program_digest: bytes) -> tuple[str, bytes] | None:
         checks.digest("program digest", program_digest)
         with self._state as state:
-            kept = state.programs.get((namespace.id, program_digest))
-            body = whole_blob(state, namespace, kept[1]) if kept else None
-            return None if kept is None or body is None else (kept[0], body)
+            program = state.programs.get((namespace.id, program_digest))
+            body = whole_blob(state, namespace, program[1]) if program else None
+            return None if program is None or body is None else (program[0], body)
 
     def artifact_size(self, namespace: Namespace, digest: bytes) -> int | None:
         checks.digest("digest", digest)
@@ -73,27 +73,27 @@ class MemoryBlobs(MemoryPart, BlobStore):
         with self._state as state:
             if whole_blob(state, namespace, digest) is None:
                 return False
-            held = state.blobs[namespace.id, digest]
-            newest = max(index for index, content in enumerate(held.generations) if content is not None)
-            held.generations[newest] = None
-            held.bad_since = state.clock.wall() if held.bad_since is None else held.bad_since
+            blob = state.blobs[namespace.id, digest]
+            newest = max(index for index, content in enumerate(blob.generations) if content is not None)
+            blob.generations[newest] = None
+            blob.bad_since = state.clock.wall() if blob.bad_since is None else blob.bad_since
             note_removal(state, namespace.id)
             return True
 
 
 def whole_blob(state: State, namespace: Namespace, digest: bytes) -> bytes | None:
     """The bytes, where they are whole."""
-    held = state.blobs.get((namespace.id, digest))
-    return None if held is None else held.whole
+    blob = state.blobs.get((namespace.id, digest))
+    return None if blob is None else blob.whole
 
 
 def hold_blob(state: State, namespace: Namespace, digest: bytes, content: bytes) -> bool:
     """Hold the bytes unless they are held whole; whether that was needed."""
     new = HeldBlob(len(content), state.clock.wall())
-    held = state.blobs.setdefault((namespace.id, digest), new)
-    if held.whole is not None:
+    blob = state.blobs.setdefault((namespace.id, digest), new)
+    if blob.whole is not None:
         return False
-    held.generations.append(content)
+    blob.generations.append(content)
     return True
 
 

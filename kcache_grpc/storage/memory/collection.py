@@ -73,9 +73,9 @@ class MemoryLifecycle(MemoryLimits):
             removing = _Removing(state, namespace, event.outcome, keep_blobs=True)
             names: list[Name] = [
                 name
-                for name, held in state.kernels.items()
+                for name, row in state.kernels.items()
                 if name[:2] == here
-                and (name[2] in kernels or any(digest in artifacts for _, digest in held.artifacts))
+                and (name[2] in kernels or any(digest in artifacts for _, digest in row.artifacts))
             ]
             mapped: list[Name] = [(*here, *mapping) for mapping in mappings]
             mapped = [name for name in mapped if name in state.mappings]
@@ -101,9 +101,7 @@ class MemoryLifecycle(MemoryLimits):
     def page_kernels(self, namespace: Namespace, after_id: int, limit: int) -> tuple[StoredKernel, ...]:
         checks.number("id or limit", after_id, limit)
         with self._state as state:
-            here = [
-                held for name, held in state.kernels.items() if name[:2] == (namespace.id, namespace.epoch)
-            ]
+            here = [row for name, row in state.kernels.items() if name[:2] == (namespace.id, namespace.epoch)]
             page = sorted((each for each in here if each.id > after_id), key=lambda each: each.id)[:limit]
             return tuple(stored_kernel(state, namespace, each) for each in page)
 
@@ -204,42 +202,44 @@ def _keep_row(state: State, name: Name, problem: str) -> None:
 
 def _forget_old(state: State, namespace: Namespace) -> None:
     before = state.clock.wall() - QUARANTINE_REST
-    for number, kept in list(state.quarantined.items()):
-        if kept.name[0] == namespace.id and kept.row.created_at < before:
+    for number, entry in list(state.quarantined.items()):
+        if entry.name[0] == namespace.id and entry.row.created_at < before:
             del state.quarantined[number]
 
 
 def _put_back(state: State, namespace: Namespace, number: int) -> QuarantinedRow | None:
-    kept = state.quarantined[number]
+    entry = state.quarantined[number]
     now = state.clock.wall()
-    if kept.name in state.kernels or kept.name in state.mappings:
+    if entry.name in state.kernels or entry.name in state.mappings:
         return None
-    if isinstance(kept.held, HeldKernel):
+    if isinstance(entry.held, HeldKernel):
         require_room(state, namespace, {"kernels": 1}, {})
-        state.kernels[kept.name] = kept.held
+        state.kernels[entry.name] = entry.held
     else:
         require_room(state, namespace, {"mappings": 1}, {})
-        state.mappings[kept.name] = kept.held
-        state.mapping_constants[kept.name] = kept.lifted
-        for digest in kept.lifted:
+        state.mappings[entry.name] = entry.held
+        state.mapping_constants[entry.name] = entry.lifted
+        for digest in entry.lifted:
             state.constants.setdefault((namespace.id, digest), now)
-    touch(state, namespace, kept.row.subject, kept.row.digest)
+    touch(state, namespace, entry.row.subject, entry.row.digest)
     del state.quarantined[number]
-    return kept.row
+    return entry.row
 
 
 def _in_use(state: State, namespace: Namespace, digest: bytes) -> bool:
-    held = any(digest in kept.blobs for kept in state.quarantined.values() if kept.name[0] == namespace.id)
-    return held or references(state, namespace, digest) > 0
+    is_quarantined = any(
+        digest in entry.blobs for entry in state.quarantined.values() if entry.name[0] == namespace.id
+    )
+    return is_quarantined or references(state, namespace, digest) > 0
 
 
 def references(state: State, namespace: Namespace, digest: bytes) -> int:
     """How many rows refer to a blob."""
     kernels = sum(
         link == digest
-        for name, held in state.kernels.items()
+        for name, row in state.kernels.items()
         if name[0] == namespace.id
-        for _, link in held.artifacts
+        for _, link in row.artifacts
     )
     programs = sum(
         body == digest for (owner, _), (_, body) in state.programs.items() if owner == namespace.id
@@ -295,36 +295,36 @@ def _kernels_of(
     """The kernels of a namespace that are stale for a reason; ``None``: those that are not."""
     disowned = {toolchain for owner, toolchain in state.disowned if owner == namespace.id}
     return [
-        (name, held)
-        for name, held in state.kernels.items()
+        (name, row)
+        for name, row in state.kernels.items()
         if name[0] == namespace.id
-        and staleness(held.epoch, held.kernel.toolchain, namespace_epoch=namespace.epoch, disowned=disowned)
+        and staleness(row.epoch, row.kernel.toolchain, namespace_epoch=namespace.epoch, disowned=disowned)
         is reason
     ]
 
 
 def _epoch_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
     return [
-        _Victim((held.epoch, held.kernel.kernel_digest), name)
-        for name, held in _kernels_of(state, namespace, Staleness.EPOCH)
+        _Victim((row.epoch, row.kernel.kernel_digest), name)
+        for name, row in _kernels_of(state, namespace, Staleness.EPOCH)
     ]
 
 
 def _disowned_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
     return [
-        _Victim((held.kernel.toolchain, held.id), name)
-        for name, held in _kernels_of(state, namespace, Staleness.DISOWNED)
+        _Victim((row.kernel.toolchain, row.id), name)
+        for name, row in _kernels_of(state, namespace, Staleness.DISOWNED)
     ]
 
 
 def _idle_kernels(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
     return [
-        _Victim((used_at, held.kernel.kernel_digest), name)
-        for name, held in _kernels_of(state, namespace, None)
-        if is_current_epoch(held.epoch, namespace.epoch)
-        and (used_at := _used_at(state, namespace, "kernel", held.kernel.kernel_digest)) is not None
+        _Victim((used_at, row.kernel.kernel_digest), name)
+        for name, row in _kernels_of(state, namespace, None)
+        if is_current_epoch(row.epoch, namespace.epoch)
+        and (used_at := _used_at(state, namespace, "kernel", row.kernel.kernel_digest)) is not None
         and used_at < step.before
-        and not _pinned(state, namespace, "kernel", held.kernel.kernel_digest, held.kernel.key)
+        and not _pinned(state, namespace, "kernel", row.kernel.kernel_digest, row.kernel.key)
     ]
 
 
@@ -377,12 +377,12 @@ def _leases(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
     expired_before = state.clock.steady() - LEASE_REST
     return [
         _Victim((epoch, digest), name)
-        for name, held in state.leases.items()
+        for name, lease in state.leases.items()
         if name[0] == namespace.id
         and isinstance(epoch := name[1], int)
         and isinstance(digest := name[2], bytes)
-        and held.acquired_at < before
-        and (held.boot != state.clock.boot or held.expires_at < expired_before)
+        and lease.acquired_at < before
+        and (lease.boot != state.clock.boot or lease.expires_at < expired_before)
     ]
 
 
@@ -402,11 +402,11 @@ def _constants(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
 
 def _programs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
     mapped = {name[2] for name in state.mappings if name[:2] == (namespace.id, namespace.epoch)}
-    mine = {digest: kept for (owner, digest), kept in state.programs.items() if owner == namespace.id}
-    wanted = {body for digest, (_, body) in mine.items() if digest in mapped}
+    mine = {digest: program for (owner, digest), program in state.programs.items() if owner == namespace.id}
+    bodies = {body for digest, (_, body) in mine.items() if digest in mapped}
     return [
         _Victim(
-            (digest,), digest, state.program_times[namespace.id, digest] < step.before and body not in wanted
+            (digest,), digest, state.program_times[namespace.id, digest] < step.before and body not in bodies
         )
         for digest, (_, body) in mine.items()
     ]
@@ -414,8 +414,8 @@ def _programs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
 
 def _blobs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
     return [
-        _Victim((digest,), digest, held.created_at < step.before and not _in_use(state, namespace, digest))
-        for (owner, digest), held in state.blobs.items()
+        _Victim((digest,), digest, blob.created_at < step.before and not _in_use(state, namespace, digest))
+        for (owner, digest), blob in state.blobs.items()
         if owner == namespace.id
     ]
 
@@ -423,8 +423,8 @@ def _blobs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
 def _quarantined(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
     return [
         _Victim((digest,), digest)
-        for (owner, digest), held in state.blobs.items()
-        if owner == namespace.id and held.bad_since is not None and held.bad_since < step.before
+        for (owner, digest), blob in state.blobs.items()
+        if owner == namespace.id and blob.bad_since is not None and blob.bad_since < step.before
     ]
 
 

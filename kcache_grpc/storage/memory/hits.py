@@ -23,8 +23,8 @@ class MemoryHits(MemoryGraphs, MemoryBlobs, MemoryKernels, HitStore):
             if mapping is None:
                 return None
             here = (namespace.id, namespace.epoch)
-            held = [each.kernel for name, each in state.kernels.items() if name[:2] == here]
-            of_key = [each for each in held if each.key == mapping.key]
+            kernels = [each.kernel for name, each in state.kernels.items() if name[:2] == here]
+            of_key = [each for each in kernels if each.key == mapping.key]
             fit = [each for each in of_key if (each.target, each.options, each.toolchain) == sort]
             only = self.load_kernel(namespace, fit[0].kernel_digest, wanted) if len(fit) == 1 else None
             return LoadedGraph(mapping, only)

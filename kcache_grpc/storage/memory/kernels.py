@@ -48,12 +48,12 @@ class MemoryKernels(MemoryPart, KernelStore):
             name = _name(namespace, draft.kernel.kernel_digest)
             inserted = name not in state.kernels
             repaired = _hold(state, namespace, name, draft)
-            held = state.kernels[name]
+            row = state.kernels[name]
             offered = tuple((artifact.kind, artifact.digest) for artifact in draft.artifacts)
-            differs = not set(offered) <= set(held.artifacts)
+            differs = not set(offered) <= set(row.artifacts)
             if differs:
                 digests = (
-                    b"".join(digest for _, digest in sorted(pairs)) for pairs in (held.artifacts, offered)
+                    b"".join(digest for _, digest in sorted(pairs)) for pairs in (row.artifacts, offered)
                 )
                 hold_conflict(state, namespace, "kernel", draft.kernel.kernel_digest, *digests)
             touch(state, namespace, "kernel", draft.kernel.kernel_digest)
@@ -62,7 +62,7 @@ class MemoryKernels(MemoryPart, KernelStore):
                 release(state, lease)
             if event is not None and (inserted or repaired):
                 hold_events(state, namespace, [replace(event, key=draft.kernel.key)])
-            stored = _stored(state, namespace, held)
+            stored = _stored(state, namespace, row)
             if stored is None:
                 raise Conflict(
                     f"kernel {draft.kernel.kernel_digest.hex()} is stored with other artifacts, now lost"
@@ -76,8 +76,8 @@ class MemoryKernels(MemoryPart, KernelStore):
         self, namespace: Namespace, kernel_digests: Sequence[bytes]
     ) -> Mapping[bytes, StoredKernel]:
         checks.digests("kernel digest", kernel_digests)
-        wanted = set(kernel_digests)
-        kernels = self._select(namespace, lambda kernel: kernel.kernel_digest in wanted)
+        digests = set(kernel_digests)
+        kernels = self._select(namespace, lambda kernel: kernel.kernel_digest in digests)
         return {stored.kernel.kernel_digest: stored for stored in kernels}
 
     def find_variants(
@@ -86,10 +86,10 @@ class MemoryKernels(MemoryPart, KernelStore):
         checks.digest("toolchain", toolchain)
         checks.text("target or options", target, options)
         checks.number("key", key)
-        wanted = (key, target, options, toolchain)
+        variant = (key, target, options, toolchain)
         return self._select(
             namespace,
-            lambda kernel: (kernel.key, kernel.target, kernel.options, kernel.toolchain) == wanted,
+            lambda kernel: (kernel.key, kernel.target, kernel.options, kernel.toolchain) == variant,
         )
 
     def list_kernels(
@@ -98,10 +98,8 @@ class MemoryKernels(MemoryPart, KernelStore):
         before = checks.MAX_INT if before is None else before
         checks.number("key, limit or before", key, limit, before)
         with self._state as state:
-            held = [
-                held for name, held in state.kernels.items() if name[:2] == (namespace.id, namespace.epoch)
-            ]
-            older = (each for each in reversed(held) if each.kernel.key == key and each.id < before)
+            rows = [row for name, row in state.kernels.items() if name[:2] == (namespace.id, namespace.epoch)]
+            older = (each for each in reversed(rows) if each.kernel.key == key and each.id < before)
             youngest = list(islice(older, limit))
             stored = [_stored(state, namespace, each) for each in youngest]
         return tuple(kernel for kernel in stored if kernel is not None)
@@ -109,17 +107,17 @@ class MemoryKernels(MemoryPart, KernelStore):
     def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:
         checks.digest("kernel digest", kernel_digest)
         with self._state as state:
-            held = state.kernels.get(_name(namespace, kernel_digest))
-            return held.ingredients if held else ()
+            row = state.kernels.get(_name(namespace, kernel_digest))
+            return row.ingredients if row else ()
 
     def _select(
-        self, namespace: Namespace, wanted: Callable[[KernelRecord], bool]
+        self, namespace: Namespace, accepts: Callable[[KernelRecord], bool]
     ) -> tuple[StoredKernel, ...]:
         with self._state as state:
             kernels = [
-                _stored(state, namespace, held)
-                for name, held in state.kernels.items()
-                if name[:2] == (namespace.id, namespace.epoch) and wanted(held.kernel)
+                _stored(state, namespace, row)
+                for name, row in state.kernels.items()
+                if name[:2] == (namespace.id, namespace.epoch) and accepts(row.kernel)
             ]
         return tuple(stored for stored in kernels if stored is not None)
 
@@ -130,13 +128,13 @@ def _name(namespace: Namespace, kernel_digest: bytes) -> Name:
 
 def _hold(state: State, namespace: Namespace, name: Name, draft: KernelDraft) -> int:
     """Insert the kernel if it is new; how many artifacts got bytes."""
-    held = state.kernels.get(name)
-    if held is None:
+    row = state.kernels.get(name)
+    if row is None:
         require_key(state, namespace, draft.kernel.key)
         sizes = {artifact.digest: len(artifact.content) for artifact in draft.artifacts}
         require_room(state, namespace, {"kernels": 1}, sizes)
         state.last_kernel_id += 1
-        held = HeldKernel(
+        row = HeldKernel(
             id=state.last_kernel_id,
             kernel=draft.kernel,
             manifest=draft.manifest,
@@ -146,22 +144,20 @@ def _hold(state: State, namespace: Namespace, name: Name, draft: KernelDraft) ->
             compile_us=draft.compile_us,
             created_at=state.clock.wall(),
         )
-        state.kernels[name] = held
-    ours = [artifact for artifact in draft.artifacts if (artifact.kind, artifact.digest) in held.artifacts]
+        state.kernels[name] = row
+    ours = [artifact for artifact in draft.artifacts if (artifact.kind, artifact.digest) in row.artifacts]
     return sum(hold_blob(state, namespace, artifact.digest, artifact.content) for artifact in ours)
 
 
-def _stored(state: State, namespace: Namespace, held: HeldKernel) -> StoredKernel | None:
+def _stored(state: State, namespace: Namespace, row: HeldKernel) -> StoredKernel | None:
     """The kernel as others see it: not at all when bytes are lost."""
-    whole = all(whole_blob(state, namespace, digest) is not None for _, digest in held.artifacts)
-    return stored_kernel(state, namespace, held) if whole else None
+    complete = all(whole_blob(state, namespace, digest) is not None for _, digest in row.artifacts)
+    return stored_kernel(state, namespace, row) if complete else None
 
 
-def stored_kernel(state: State, namespace: Namespace, held: HeldKernel) -> StoredKernel:
+def stored_kernel(state: State, namespace: Namespace, row: HeldKernel) -> StoredKernel:
     """The kernel, whether its bytes are there or not."""
     refs = tuple(
-        ArtifactRef(kind, digest, state.blobs[namespace.id, digest].size) for kind, digest in held.artifacts
+        ArtifactRef(kind, digest, state.blobs[namespace.id, digest].size) for kind, digest in row.artifacts
     )
-    return StoredKernel(
-        held.id, held.kernel, held.manifest, refs, held.epoch, held.compile_us, held.created_at
-    )
+    return StoredKernel(row.id, row.kernel, row.manifest, refs, row.epoch, row.compile_us, row.created_at)

@@ -26,12 +26,12 @@ class MemoryLeases(MemoryPart, LeaseStore):
         duration = checks.ttl(ttl)
         with self._state as state:
             name = _name(namespace, kernel_digest)
-            held = state.leases.get(name)
-            if held is not None and _left(state, held) > 0:
-                if held.holder == holder:
-                    return Lease(namespace, kernel_digest, holder, held.fencing_token)
-                return _seen(state, kernel_digest, held)
-            token = held.fencing_token + 1 if held else 1
+            row = state.leases.get(name)
+            if row is not None and _left(state, row) > 0:
+                if row.holder == holder:
+                    return Lease(namespace, kernel_digest, holder, row.fencing_token)
+                return _seen(state, kernel_digest, row)
+            token = row.fencing_token + 1 if row else 1
             now = state.clock.steady()
             state.leases[name] = HeldLease(
                 holder, token, state.clock.boot, now, now + duration, state.clock.wall()
@@ -41,16 +41,16 @@ class MemoryLeases(MemoryPart, LeaseStore):
     def heartbeat_lease(self, lease: Lease, ttl: float) -> None:
         duration = checks.ttl(ttl)
         with self._state as state:
-            held = own(state, lease)
-            held.boot, held.renewed_at = state.clock.boot, state.clock.steady()
-            held.expires_at = held.renewed_at + duration
+            row = own(state, lease)
+            row.boot, row.renewed_at = state.clock.boot, state.clock.steady()
+            row.expires_at = row.renewed_at + duration
 
     def report_stage(self, lease: Lease, *stages: str) -> None:
         for stage in stages:
             checks.stage(stage)
         with self._state as state:
-            held = own(state, lease)
-            held.stages = (*held.stages, *stages)
+            row = own(state, lease)
+            row.stages = (*row.stages, *stages)
 
     def release_lease(self, lease: Lease) -> None:
         with self._state as state:
@@ -110,34 +110,34 @@ class MemoryLeases(MemoryPart, LeaseStore):
 
 def own(state: State, lease: Lease) -> HeldLease:
     """The row of a lease that is still the caller's. Raises ``LeaseLost``."""
-    held = state.leases.get(_name(lease.namespace, lease.kernel_digest))
-    if held is None or (held.holder, held.fencing_token) != (lease.holder, lease.fencing_token):
+    row = state.leases.get(_name(lease.namespace, lease.kernel_digest))
+    if row is None or (row.holder, row.fencing_token) != (lease.holder, lease.fencing_token):
         raise LeaseLost(f"{lease.holder} no longer holds the lease for kernel {lease.kernel_digest.hex()}")
-    return held
+    return row
 
 
 def release(state: State, lease: Lease) -> None:
     """Give the lease back, if it is still the caller's."""
     try:
-        held = own(state, lease)
+        row = own(state, lease)
     except LeaseLost:
         return
-    held.holder, held.expires_at = "", 0
+    row.holder, row.expires_at = "", 0
 
 
 def _name(namespace: Namespace, kernel_digest: bytes) -> Name:
     return (namespace.id, namespace.epoch, kernel_digest)
 
 
-def _left(state: State, held: HeldLease) -> int:
+def _left(state: State, row: HeldLease) -> int:
     """Microseconds until it expires; 0 for one that has, or that is of another boot."""
     now = state.clock.steady()
-    same = held.boot == state.clock.boot and held.renewed_at <= now + STEADY_SLACK
-    return max(held.expires_at - now, 0) if same else 0
+    same = row.boot == state.clock.boot and row.renewed_at <= now + STEADY_SLACK
+    return max(row.expires_at - now, 0) if same else 0
 
 
-def _seen(state: State, kernel_digest: bytes, held: HeldLease) -> LeaseState:
-    left = _left(state, held)
+def _seen(state: State, kernel_digest: bytes, row: HeldLease) -> LeaseState:
+    left = _left(state, row)
     return LeaseState(
-        kernel_digest, held.holder, held.fencing_token, held.stages, left, left > 0, held.acquired_at
+        kernel_digest, row.holder, row.fencing_token, row.stages, left, left > 0, row.acquired_at
     )

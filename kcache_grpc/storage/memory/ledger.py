@@ -89,8 +89,8 @@ class MemoryLedger(MemoryPart, LedgerStore):
         here = (namespace.id, namespace.epoch)
         with self._state as state:
             now = state.clock.wall()
-            kernels = [held for name, held in state.kernels.items() if name[:2] == here]
-            sizes = [held.size for (owner, _), held in state.blobs.items() if owner == namespace.id]
+            kernels = [row for name, row in state.kernels.items() if name[:2] == here]
+            sizes = [row.size for (owner, _), row in state.blobs.items() if owner == namespace.id]
             used = [
                 record
                 for (owner, subject, _), record in state.usage.items()
@@ -107,7 +107,7 @@ class MemoryLedger(MemoryPart, LedgerStore):
                 saved_us=sum(record.saved_us for record in used),
                 compiles=state.removed_kernels.get(namespace.id, 0)
                 + sum(name[0] == namespace.id for name in state.kernels),
-                compile_us=sum(held.compile_us for held in kernels),
+                compile_us=sum(row.compile_us for row in kernels),
                 failures=sum(record.expires_at > now for record in failures),
                 audit_events=sum(record.namespace_id == namespace.id for record in state.audit.values()),
             )

@@ -91,14 +91,14 @@ def used(state: State, namespace: Namespace, resource: str) -> int:
         case "specs":
             return len(state.specs.get(namespace.id, []))
         case "cache_bytes":
-            mine = (held for name, held in state.cache_values.items() if name[0] == namespace.id)
-            return sum(held.record.size for held in mine)
+            mine = (row for name, row in state.cache_values.items() if name[0] == namespace.id)
+            return sum(row.record.size for row in mine)
         case "assertion_bytes":
             return sum(
-                held.assertion.size for name, held in state.assertions.items() if name[0] == namespace.id
+                row.assertion.size for name, row in state.assertions.items() if name[0] == namespace.id
             )
         case _:
-            return sum(held.size for (owner, _), held in state.blobs.items() if owner == namespace.id)
+            return sum(row.size for (owner, _), row in state.blobs.items() if owner == namespace.id)
 
 
 def require_room(
@@ -110,9 +110,9 @@ def require_room(
         quota = state.quotas.get((namespace.id, resource))
         if quota is None or not amount:
             continue
-        wanted = used(state, namespace, resource) + amount
-        if wanted > quota[0]:
-            raise QuotaExceeded(namespace.name, resource, quota[0], wanted, quota[1])
+        total = used(state, namespace, resource) + amount
+        if total > quota[0]:
+            raise QuotaExceeded(namespace.name, resource, quota[0], total, quota[1])
 
 
 def require_owned(state: State, namespace: Namespace, toolchain: bytes) -> None:

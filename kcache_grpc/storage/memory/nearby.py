@@ -30,12 +30,12 @@ class MemoryNearby(MemoryPart, NearbyStore):
         return tuple(specs[:limit])
 
     def list_near_kernels(
-        self, namespace: Namespace, wanted: KernelRecord, limit: int
+        self, namespace: Namespace, record: KernelRecord, limit: int
     ) -> tuple[NearKernel, ...]:
-        checks.wanted(wanted, limit)
+        checks.wanted(record, limit)
         with self._state as state:
-            held = [each for name, each in state.kernels.items() if name[0] == namespace.id]
-        near = [_near(each, namespace, wanted) for each in held if each.kernel.key == wanted.key]
+            rows = [each for name, each in state.kernels.items() if name[0] == namespace.id]
+        near = [_near(each, namespace, record) for each in rows if each.kernel.key == record.key]
         near.sort(key=lambda kernel: (kernel.distance, -kernel.id))
         return tuple(near[:limit])
 
@@ -45,8 +45,8 @@ class MemoryNearby(MemoryPart, NearbyStore):
         checks.number("key or limit", key, limit)
         checks.text("target", target or "")
         with self._state as state:
-            held = [each for name, each in state.kernels.items() if name[0] == namespace.id]
-        of_key = [each for each in held if each.kernel.key == key]
+            rows = [each for name, each in state.kernels.items() if name[0] == namespace.id]
+        of_key = [each for each in rows if each.kernel.key == key]
         if target is not None:
             of_key = [
                 each for each in of_key if each.epoch == namespace.epoch and each.kernel.target == target
@@ -63,15 +63,15 @@ class MemoryNearby(MemoryPart, NearbyStore):
             return {key: specs[key - 1].text.count("\n%") for key in keys if 1 <= key <= len(specs)}
 
 
-def _near(held: HeldKernel, namespace: Namespace, wanted: KernelRecord) -> NearKernel:
-    here = held.kernel
+def _near(row: HeldKernel, namespace: Namespace, record: KernelRecord) -> NearKernel:
+    here = row.kernel
     differs = {
-        "guard": here.guard != wanted.guard,
-        "arg_spec": here.arg_spec != wanted.arg_spec,
-        "options": here.options != wanted.options,
-        "target": here.target != wanted.target,
-        "toolchain": here.toolchain != wanted.toolchain,
-        "epoch": held.epoch != namespace.epoch,
+        "guard": here.guard != record.guard,
+        "arg_spec": here.arg_spec != record.arg_spec,
+        "options": here.options != record.options,
+        "target": here.target != record.target,
+        "toolchain": here.toolchain != record.toolchain,
+        "epoch": row.epoch != namespace.epoch,
     }
     distance = sum(WEIGHTS[name] for name, differing in differs.items() if differing)
-    return NearKernel(held.id, here, held.ingredients, held.epoch, held.created_at, distance)
+    return NearKernel(row.id, here, row.ingredients, row.epoch, row.created_at, distance)

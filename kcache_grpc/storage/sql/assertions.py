@@ -411,7 +411,7 @@ def _put(
 
 
 def _record_conflict(
-    connection: Connection, namespace: Namespace, draft: AssertionDraft, kept: bytes, now: int
+    connection: Connection, namespace: Namespace, draft: AssertionDraft, stored: bytes, now: int
 ) -> None:
     name = {**_here(namespace), "named": draft.source_digest, "own": draft.actor}
     if connection.execute(_CONFLICT, {**name, "other": draft.record_digest}).first() is None:
@@ -420,7 +420,7 @@ def _record_conflict(
             "epoch": namespace.epoch,
             "source_digest": draft.source_digest,
             "actor": draft.actor,
-            "kept": kept,
+            "kept": stored,
             "offered": draft.record_digest,
             "created_at": now,
         }

@@ -116,8 +116,8 @@ class SqlAudit(SqlPart, AuditStore):
         def work(connection: Connection) -> bool:
             last = connection.execute(_LAST_SEAL, chain).first()
             below = connection.execute(_LAST_CHECKPOINT, chain).first()
-            taken = max((record.sequence for record in (last, below) if record is not None), default=0)
-            if seal.sequence != taken + 1:
+            latest = max((record.sequence for record in (last, below) if record is not None), default=0)
+            if seal.sequence != latest + 1:
                 return False
             return connection.execute(_INSERT_SEAL, row).scalar() is not None
 
@@ -197,8 +197,8 @@ class SqlAudit(SqlPart, AuditStore):
 
         def work(connection: Connection) -> int:
             below_it = connection.execute(_LAST_CHECKPOINT, {"of": checkpoint.writer}).first()
-            taken = below_it is not None and below_it.sequence >= checkpoint.sequence
-            if taken or connection.execute(_INSERT_CHECKPOINT, row).scalar() is None:
+            exists = below_it is not None and below_it.sequence >= checkpoint.sequence
+            if exists or connection.execute(_INSERT_CHECKPOINT, row).scalar() is None:
                 raise Conflict(
                     f"the chain of {checkpoint.writer} has a checkpoint at seal {checkpoint.sequence} already"
                 )

@@ -285,11 +285,11 @@ def _fold_usage(connection: Connection, namespace: Namespace, ids: Sequence[int]
 
 
 def _record_conflict(
-    connection: Connection, namespace: Namespace, draft: ValueDraft, kept: bytes, actor: str, now: int
+    connection: Connection, namespace: Namespace, draft: ValueDraft, stored: bytes, actor: str, now: int
 ) -> None:
     name = {"ns": namespace.id, "named": draft.key, "other": draft.digest}
     if connection.execute(_CONFLICT, name).first() is None:
-        values = {"namespace_id": namespace.id, "key": draft.key, "kept": kept, "offered": draft.digest}
+        values = {"namespace_id": namespace.id, "key": draft.key, "kept": stored, "offered": draft.digest}
         connection.execute(_INSERT_CONFLICT, {**values, "actor": actor, "created_at": now})
 
 

@@ -113,8 +113,8 @@ class SqlBlobs(SqlGenerations, BlobStore):
         return None if body is None else (rows[0].format, body)
 
     def artifact_size(self, namespace: Namespace, digest: bytes) -> int | None:
-        whole = self._whole(namespace, digest)
-        return None if whole is None else whole.size
+        row = self._whole(namespace, digest)
+        return None if row is None else row.size
 
     def read_artifact(
         self, namespace: Namespace, digest: bytes, offset: int = 0, length: int | None = None
@@ -123,15 +123,15 @@ class SqlBlobs(SqlGenerations, BlobStore):
         checks.digest("digest", digest)
         if offset == 0 and length is None and (small := self._read_small(namespace, digest)) is not None:
             return small
-        while (whole := self._whole(namespace, digest)) is not None:
-            end = whole.size if length is None else min(whole.size, offset + length)
+        while (row := self._whole(namespace, digest)) is not None:
+            end = row.size if length is None else min(row.size, offset + length)
             if offset >= end:
                 return b""
             first = offset // CHUNK_BYTES
             try:
-                chunks = self._read(whole, digest, first, (end - 1) // CHUNK_BYTES)
+                chunks = self._read(row, digest, first, (end - 1) // CHUNK_BYTES)
             except Lost as loss:
-                self._quarantine(namespace, whole.id, whole.generation, loss.message)
+                self._quarantine(namespace, row.id, row.generation, loss.message)
                 continue
             if chunks is None:  # collected meanwhile
                 return None
@@ -142,13 +142,13 @@ class SqlBlobs(SqlGenerations, BlobStore):
         return None
 
     def verify_artifact(self, namespace: Namespace, digest: bytes, *, quarantine: bool = True) -> bool:
-        while (whole := self._whole(namespace, digest)) is not None:
-            fault = self._fault(whole, digest)
+        while (row := self._whole(namespace, digest)) is not None:
+            fault = self._fault(row, digest)
             if not fault:
                 return True
             if not quarantine:
                 return False
-            self._quarantine(namespace, whole.id, whole.generation, fault)
+            self._quarantine(namespace, row.id, row.generation, fault)
         return False
 
     def sweep_objects(self, grace: float, *, dry_run: bool = False, now: int | None = None) -> Swept:
@@ -158,10 +158,10 @@ class SqlBlobs(SqlGenerations, BlobStore):
 
     def quarantine_artifact(self, namespace: Namespace, digest: bytes, reason: str) -> bool:
         checks.text("reason", reason)
-        whole = self._whole(namespace, digest)
-        if whole is None:
+        row = self._whole(namespace, digest)
+        if row is None:
             return False
-        self._quarantine(namespace, whole.id, whole.generation, reason)
+        self._quarantine(namespace, row.id, row.generation, reason)
         return True
 
 
@@ -231,9 +231,9 @@ def store_blob(
     the object store and were not put there.
     """
     name = {"ns": namespace.id, "digest": blob.digest}
-    whole = connection.execute(WHOLE, name).first()
-    if whole is not None and _keep(connection, whole.id):
-        return whole.id, False
+    row = connection.execute(WHOLE, name).first()
+    if row is not None and _keep(connection, row.id):
+        return row.id, False
     location, digests = _place(connection, blob, placing)
     number = _row(connection, namespace, blob, now, charge)
     write_generation(connection, number, blob, digests, location)

@@ -90,7 +90,7 @@ _INSERT_QUARANTINE = insert_once(quarantine)
 
 def lost_constants(mapping_id: ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a constant of a mapping has no whole generation. One probe of an index where it has none."""
-    whole = (
+    complete = (
         select(_CHUNK.generation)
         .outerjoin(quarantine, IN_QUARANTINE)
         .where(_CHUNK.artifact_id == artifacts.c.id, quarantine.c.artifact_id.is_(None))
@@ -108,7 +108,7 @@ def lost_constants(mapping_id: ColumnElement[int]) -> ColumnElement[bool]:
             ),
         )
         .join(artifacts, artifacts.c.id == constants.c.artifact_id)
-        .where(mapping_constants.c.mapping_id == mapping_id, ~whole.exists())
+        .where(mapping_constants.c.mapping_id == mapping_id, ~complete.exists())
         .exists()
     )
 
@@ -141,10 +141,10 @@ class SqlGenerations(SqlPart):
 
     def _with_placed(self, namespace: Namespace, blobs: Iterable[Blob], write: Callable[[Placing], T]) -> T:
         """Put what belongs into the object store, then ``write``; again while it raises NotPlacedError."""
-        wanted = {blob.digest: blob for blob in blobs}
+        by_digest = {blob.digest: blob for blob in blobs}
         placing = Placing(self._objects, self._clock)
-        placing.prepare(wanted.values())
-        for blob in wanted.values():
+        placing.prepare(by_digest.values())
+        for blob in by_digest.values():
             if placing.wants(blob) and not self._placed(namespace, blob):
                 placing.put(blob)
         for _ in range(_MOST_PUTS):
@@ -156,15 +156,15 @@ class SqlGenerations(SqlPart):
 
     def _placed(self, namespace: Namespace, blob: Blob) -> bool:
         """Whether the bytes are stored, also in the eyes of the object store."""
-        while (whole := self._whole(namespace, blob.digest)) is not None:
-            place = {"artifact_id": whole.id, "generation": whole.generation}
+        while (generation := self._whole(namespace, blob.digest)) is not None:
+            place = {"artifact_id": generation.id, "generation": generation.generation}
             rows = self._db.fetch(_LOCATION, place)
             try:
                 if rows and rows[0].location is not None:
-                    self._objects_with(rows[0].location).require(rows[0].location, whole.size)
+                    self._objects_with(rows[0].location).require(rows[0].location, generation.size)
                 return True
             except Lost as loss:
-                self._quarantine(namespace, whole.id, whole.generation, loss.message)
+                self._quarantine(namespace, generation.id, generation.generation, loss.message)
         return False
 
     def _objects_with(self, location: str) -> ObjectStore:
@@ -174,16 +174,16 @@ class SqlGenerations(SqlPart):
             raise Lost("the row names no object")
         return self._objects
 
-    def _read(self, whole: Any, digest: bytes, first: int, last: int) -> list[bytes] | None:
+    def _read(self, generation: Any, digest: bytes, first: int, last: int) -> list[bytes] | None:
         """Chunks of a generation, checked; ``None`` when they are no longer there. Raises ``Lost``."""
-        place = {"artifact_id": whole.id, "generation": whole.generation}
+        place = {"artifact_id": generation.id, "generation": generation.generation}
         rows = self._db.fetch(_READ, {**place, "first": first, "last": last})
         if [row.seq for row in rows] != list(range(first, last + 1)):
             return None
         # What comes over a network is asked for again before it is given up.
         for _ in range(1 if rows[0].location is None else 2):
-            chunks = self._contents(rows, whole.size)
-            if _are_right(rows, chunks, whole.size, digest):
+            chunks = self._contents(rows, generation.size)
+            if _are_right(rows, chunks, generation.size, digest):
                 return chunks
         raise Lost(_FAILED)
 
@@ -198,13 +198,13 @@ class SqlGenerations(SqlPart):
             return [content]
         return [content[at : at + CHUNK_BYTES] for at in range(0, end - start, CHUNK_BYTES)]
 
-    def _fault(self, whole: Any, digest: bytes) -> str:
+    def _fault(self, generation: Any, digest: bytes) -> str:
         """Hash a generation: what is wrong with it, or nothing."""
         hashed = hashlib.sha256()
-        last = max(whole.size - 1, 0) // CHUNK_BYTES
+        last = max(generation.size - 1, 0) // CHUNK_BYTES
         try:
             for seq in range(0, last + 1, _HASHED_CHUNKS):
-                for chunk in self._read(whole, digest, seq, min(last, seq + _HASHED_CHUNKS - 1)) or ():
+                for chunk in self._read(generation, digest, seq, min(last, seq + _HASHED_CHUNKS - 1)) or ():
                     hashed.update(chunk)
         except Lost as loss:
             return loss.message

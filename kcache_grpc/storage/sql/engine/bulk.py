@@ -61,11 +61,11 @@ class Probe:
 
     def fetch(self, database: Database, values: Mapping[str, Any], names: Iterable[Any]) -> Rows:
         """The same outside of a transaction. ``names`` may be equal."""
-        wanted = list(dict.fromkeys(names))
+        distinct = list(dict.fromkeys(names))
         if database.shared:
-            return database.fetch(self._probed, {**values, "names": wanted}) if wanted else ()
+            return database.fetch(self._probed, {**values, "names": distinct}) if distinct else ()
         result: list[Any] = []
-        for batch in batches(wanted):
+        for batch in batches(distinct):
             result += database.fetch(self._listed, {**values, "names": batch})
         return result
 

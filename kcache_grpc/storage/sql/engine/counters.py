@@ -32,9 +32,9 @@ def add_together(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> d
     if last is None:
         return {}
     digests = [row["spec_digest"] for row in rows]
-    taken = {row.spec_digest for row in _TAKEN.rows(connection, name, digests)}
+    numbered = {row.spec_digest for row in _TAKEN.rows(connection, name, digests)}
     keys = count(last + 1)
-    added = [{**row, "key": next(keys)} for row in rows if row["spec_digest"] not in taken]
+    added = [{**row, "key": next(keys)} for row in rows if row["spec_digest"] not in numbered]
     if added:
         _INSERT.execute(connection, added)
         connection.execute(_ADVANCE, {**name, "advanced": last + len(added)})

@@ -177,9 +177,9 @@ class GroupCommit(Generic[Lane, Item, Result]):
         except StoreUnavailable as error:
             return [error] * len(items)
         except Refused as refused:
-            kept = [item for item, error in zip(items, refused.errors, strict=True) if error is None]
-            assert len(kept) < len(items)
-            written = iter(self._outcomes(lane, kept) if kept else ())
+            accepted = [item for item, error in zip(items, refused.errors, strict=True) if error is None]
+            assert len(accepted) < len(items)
+            written = iter(self._outcomes(lane, accepted) if accepted else ())
             return [next(written) if error is None else error for error in refused.errors]
         except Exception as error:  # noqa: BLE001 (raised to the caller whose item it is)
             if len(items) == 1:

@@ -142,10 +142,10 @@ class Removing:
 
     def quarantined(self, blobs: Sequence[int]) -> None:
         """Bytes in quarantine of these blobs, which stay."""
-        held = self._ids(_QUARANTINED, self._ids(_LOCK_BLOBS, blobs))
-        bury(self._connection, held, self._removal.at, quarantined=True)
-        self._collect("artifact_chunks", "quarantined", held)
-        self.rows += len(held)
+        blob_ids = self._ids(_QUARANTINED, self._ids(_LOCK_BLOBS, blobs))
+        bury(self._connection, blob_ids, self._removal.at, quarantined=True)
+        self._collect("artifact_chunks", "quarantined", blob_ids)
+        self.rows += len(blob_ids)
 
     def settle(self) -> None:
         """Last in the transaction: counts rows off the quotas, and tells memories."""

@@ -134,11 +134,11 @@ class SqlNearby(SqlPart, NearbyStore):
         return tuple(sizes[:limit])
 
     def list_near_kernels(
-        self, namespace: Namespace, wanted: KernelRecord, limit: int
+        self, namespace: Namespace, record: KernelRecord, limit: int
     ) -> tuple[NearKernel, ...]:
-        checks.wanted(wanted, limit)
-        ingredients = {name: getattr(wanted, name) for name in WEIGHTS if name != "epoch"}
-        here = {"ns": namespace.id, "epoch": namespace.epoch, "key": wanted.key, "most": limit}
+        checks.wanted(record, limit)
+        ingredients = {name: getattr(record, name) for name in WEIGHTS if name != "epoch"}
+        here = {"ns": namespace.id, "epoch": namespace.epoch, "key": record.key, "most": limit}
         rows = self._db.fetch(_NEAR_KERNELS, {**ingredients, **here})
         by_kernel = self._ingredients([row.id for row in rows])
         return tuple(

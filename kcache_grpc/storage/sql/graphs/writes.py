@@ -128,17 +128,17 @@ class GraphWriter:
         refusals: list[QuotaExceeded | None] = []
         for entry in entries:
             new = {each: self._new[each] for each in _parts(entry) if each in self._new and each not in paid}
-            wanted = _sums(new.items())
+            amounts = _sums(new.items())
             refusal = None
             for full in self._charge.full:
-                room, amount = rooms[full.resource], wanted.get(full.resource, 0)
+                room, amount = rooms[full.resource], amounts.get(full.resource, 0)
                 if refusal is None and amount > max(room, 0):
                     place = self._namespace.name, full.resource, full.most
                     refusal = QuotaExceeded(*place, full.most - room + amount, full.policy)
             refusals.append(refusal)
             if refusal is None:
                 paid |= new.keys()
-                rooms = {resource: room - wanted.get(resource, 0) for resource, room in rooms.items()}
+                rooms = {resource: room - amounts.get(resource, 0) for resource, room in rooms.items()}
         return refusals
 
     def _store_constants(self, entries: Sequence[Entry]) -> None:
@@ -180,8 +180,8 @@ class GraphWriter:
         return {digest: spec_as_stored(drafts[digest], key, self._now) for digest, key in keys.items()}
 
     def _find_specs(self, digests: Iterable[bytes]) -> dict[bytes, SpecRecord]:
-        wanted = sorted(set(digests))
-        rows = _SPECS.rows(self._connection, {"ns": self._namespace.id}, wanted) if wanted else ()
+        distinct = sorted(set(digests))
+        rows = _SPECS.rows(self._connection, {"ns": self._namespace.id}, distinct) if distinct else ()
         return {row.spec_digest: spec_record(row) for row in rows}
 
     def _write_mappings(
@@ -215,13 +215,13 @@ def find_mappings(
     connection: Connection, namespace: Namespace, names: Iterable[Name]
 ) -> dict[Name, MappingRecord]:
     """Those that are there, constants lost or not."""
-    wanted = set(names)
-    if not wanted:
+    distinct = set(names)
+    if not distinct:
         return {}
     values = {"ns": namespace.id, "epoch": namespace.epoch}
-    rows = _MAPPINGS.rows(connection, values, sorted({digest for digest, _ in wanted}))
+    rows = _MAPPINGS.rows(connection, values, sorted({digest for digest, _ in distinct}))
     records = {(row.program_digest, row.numerics): mapping_record(row) for row in rows}
-    return {name: record for name, record in records.items() if name in wanted}
+    return {name: record for name, record in records.items() if name in distinct}
 
 
 def insert_mappings(

@@ -54,19 +54,19 @@ def _chunks(column: ColumnElement[Any]) -> Select[Any]:
 def _whole() -> ColumnElement[Any]:
     """A generation that is whole; NULL: the bytes are lost."""
     generation = artifact_chunks.c.generation
-    whole = _chunks(generation).group_by(generation)
-    return whole.having(func.sum(artifact_chunks.c.size) == _ARTIFACT.c.size).scalar_subquery()
+    complete = _chunks(generation).group_by(generation)
+    return complete.having(func.sum(artifact_chunks.c.size) == _ARTIFACT.c.size).scalar_subquery()
 
 
 def _content() -> ColumnElement[Any]:
     """The bytes of the youngest generation of one chunk, if they are wanted."""
-    wanted = _chunks(artifact_chunks.c.content).where(
+    chunks = _chunks(artifact_chunks.c.content).where(
         artifact_chunks.c.seq == 0,
         artifact_chunks.c.size == _ARTIFACT.c.size,
         _ARTIFACT.c.size <= bindparam("most"),
         bindparam("kinds", type_=Text).contains("," + kernel_artifacts.c.kind + ","),
     )
-    return wanted.order_by(artifact_chunks.c.generation.desc()).scalar_subquery()
+    return chunks.order_by(artifact_chunks.c.generation.desc()).scalar_subquery()
 
 
 def _only() -> ColumnElement[Any]:

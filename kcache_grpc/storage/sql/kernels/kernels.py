@@ -213,16 +213,16 @@ class SqlKernels(SqlGenerations, KernelStore):
 
 def stored_kernels(rows: Rows, *, lost_too: bool = False) -> tuple[StoredKernel, ...]:
     """The kernels whose bytes are all there, or all kernels, oldest first."""
-    whole: dict[int, dict[ArtifactRef, bool]] = {}
+    refs_of: dict[int, dict[ArtifactRef, bool]] = {}
     first: dict[int, Row] = {}
     for row in rows:
-        refs = whole.setdefault(row.id, {})
+        refs = refs_of.setdefault(row.id, {})
         first.setdefault(row.id, row)
         ref = ArtifactRef(row.kind, row.digest, row.size)
         refs[ref] = refs.get(ref, False) or (row.bad is None and row.stored == row.size)
     return tuple(
         stored_kernel(first[kernel], tuple(refs))
-        for kernel, refs in whole.items()
+        for kernel, refs in refs_of.items()
         if lost_too or all(refs.values())
     )
 

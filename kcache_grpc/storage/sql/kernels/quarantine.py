@@ -96,10 +96,10 @@ def keep_rows(
         digest = row["kernel_digest" if subject == "kernel" else "program_digest"]
         values = {"namespace_id": namespace.id, "subject": subject, "digest": bytes.fromhex(digest["hex"])}
         values |= {"problem": problem, "created_at": now, "content": json.dumps(content)}
-        kept = connection.execute(_INSERT, values).scalar_one()
+        row_id = connection.execute(_INSERT, values).scalar_one()
         linked = content[kernel_artifacts.name if subject == "kernel" else constants.name]
         for blob in sorted({link["artifact_id"] for link in linked}):
-            connection.execute(_INSERT_BLOB, {"row_id": kept, "artifact_id": blob})
+            connection.execute(_INSERT_BLOB, {"row_id": row_id, "artifact_id": blob})
 
 
 def put_back(connection: Connection, namespace: Namespace, number: int, now: int) -> QuarantinedRow | None:
