@@ -27,10 +27,12 @@ def write_elements_in_place(graph: Any) -> None:
         puts = _puts(*copy.args[:2])
         if not puts or any(_root(value) in written for put in puts for value in _values(put)):
             continue
+        updated = copy.args[0]
         with graph.inserting_before(copy):
             for put in puts:
-                node = graph.call_function(aten.index_put_.default, (copy.args[0], *put.args[1:]))
-                node.meta["val"] = copy.args[0].meta["val"]
+                updated = graph.call_function(aten.index_put_.default, (copy.args[0], *put.args[1:]))
+                updated.meta["val"] = copy.args[0].meta["val"]
+        copy.replace_all_uses_with(updated)  # the graph may return the updated input
         graph.erase_node(copy)
         for put in reversed(puts):
             if not put.users:

@@ -60,6 +60,12 @@ def transposed(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> T
     return cache.exp() * 2
 
 
+def returned(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    cache[:, position] = new.sin() * 2
+    cache[:, position - 1] = new.cos() + 1
+    return cache, cache.exp() * 2
+
+
 def negative(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Tensor:
     cache[:, -position] = new.sin() * 2
     return cache.exp() * 2
@@ -88,7 +94,7 @@ def exchanged(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -> Te
     return cache.exp() * other.sin() + new.sum()
 
 
-IN_PLACE = {step: 1, two_caches: 2, twice: 2, unread: 1, negative: 1}
+IN_PLACE = {step: 1, two_caches: 2, twice: 2, unread: 1, returned: 2, negative: 1}
 COPIED = [transposed, accumulated, from_itself, from_the_other, exchanged]
 
 
@@ -107,6 +113,17 @@ def test_only_changed_elements_are_written(function: Callable[..., Any], puts: i
     graph.lint()
     names = [packet_name(node) for node in graph.nodes]
     assert (names.count("index_put_"), names.count("copy_")) == (puts, 0)
+
+
+def test_the_graph_may_return_what_it_updates() -> None:
+    graph = graph_of(twice)
+    (copy,) = [node for node in graph.nodes if packet_name(node) == "copy_"]
+    output = next(iter(reversed(graph.nodes)))
+    output.args = ((copy, *output.args[0]),)
+    write_elements_in_place(graph)
+    graph.lint()
+    puts = [node for node in graph.nodes if packet_name(node) == "index_put_"]
+    assert output.args[0][0] is puts[-1]
 
 
 @pytest.mark.parametrize("function", [accumulated, from_itself], ids=lambda function: function.__name__)
