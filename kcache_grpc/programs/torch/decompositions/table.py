@@ -201,13 +201,18 @@ def _batch_norm(
     torch: Any = import_module("torch")
     wide = _computed_in(x)
     shape = (1, x.shape[1]) + (1,) * (x.dim() - 2)
-    scale = torch.rsqrt(variance.to(wide) + eps)
-    result = (x.to(wide) - mean.to(wide).reshape(shape)) * scale.reshape(shape)
+
+    def in_wide(value: Any) -> Any:  # a conversion to the same type is dispatched, too
+        return value if value.dtype == wide else value.to(wide)
+
+    scale = torch.rsqrt(in_wide(variance) + eps)
+    result = (in_wide(x) - in_wide(mean).view(shape)) * scale.view(shape)
     if weight is not None:
-        result = result * weight.to(wide).reshape(shape)
+        result = result * in_wide(weight).view(shape)
     if bias is not None:
-        result = result + bias.to(wide).reshape(shape)
-    return result.to(x.dtype), x.new_empty((0,)), x.new_empty((0,))
+        result = result + in_wide(bias).view(shape)
+    result = result if result.dtype == x.dtype else result.to(x.dtype)
+    return result, x.new_empty((0,)), x.new_empty((0,))
 
 
 def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:

@@ -191,6 +191,7 @@ class _Capture:
                 log.debug("traced twice: %s", reason)
                 state = state_of(functional_call, stack)
                 graph = _private(_GRAPH_CAPTURE)(state, functional_call)
+            _leave_out_text(graph.graph_module)
             compiled, _metadata = _private("torch._functorch._aot_autograd.graph_compile:aot_stage2_compile")(
                 state,
                 graph,
@@ -203,6 +204,7 @@ class _Capture:
 
     def _keyed(self, compiler: GraphCompiler) -> GraphCompiler:
         def compile_keyed(graph: Any, inputs: Sequence[Any]) -> Compiled:
+            graph.__dict__.pop("print_readable", None)
             return _boxed(compiler(graph, inputs), _Key())
 
         return compile_keyed
@@ -219,6 +221,16 @@ class _Capture:
         compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")
         compiled = _boxed(compile_eagerly(graph, inputs), key)
         return disable(compiled, reason="do not trace generated backwards pass")
+
+
+def _leave_out_text(graph_module: Any) -> None:
+    """Let AOTAutograd keep no text of an inference graph in its entry: no record has it."""
+    print_readable = graph_module.print_readable
+
+    def print_for_logs(*args: Any, **options: Any) -> str:
+        return "" if options.get("fast_sympy_print") else print_readable(*args, **options)
+
+    graph_module.print_readable = print_for_logs
 
 
 def _repeating(graph_module: Any) -> Compiled:
