@@ -30,6 +30,12 @@ LONE_COLUMNS = 256
 FEW_CELLS, FEW_COLUMNS = 8, 128
 #: Rows at most that are summed in scratch at a time, where C is narrower than its sums.
 SUMMED_ROWS = 192
+#: Steps of K in an iteration of a tile of 256-bit registers: such an iteration has two multiply-adds for each
+#: row, few enough that counters and addresses of each step would take a fifth of the instructions.
+UNROLL = 4
+#: Panels of A that are multiplied by a panel of B together, at most, and their bytes on the stack if they are
+#: packed.
+TOGETHER, TOGETHER_BYTES = 8, 1 << 16
 #: Bytes to which areas of scratch are aligned.
 ALIGNMENT = 64
 
@@ -51,6 +57,8 @@ class Form:
     where it lies for up to ``few`` panels of rows. ``matrix``: products are computed in tile registers
     (``lower/gemm/amx.py``). ``prepacked``: B is the packed panels of a bound operand
     (``lower/gemm/prepack.py``). ``in_place``: rows of A are read where they lie (``lower/gemm/in_place``).
+    ``unroll``: steps of K in an iteration of a tile. A panel of B is multiplied by ``together`` panels of A,
+    one after another, before the next one is read.
     """
 
     a: str
@@ -69,6 +77,8 @@ class Form:
     prepacked: bool = False
     matrix: bool = False
     in_place: bool = False
+    unroll: int = 1
+    together: int = 1
 
     @property
     def name(self) -> str:
@@ -85,6 +95,16 @@ class Form:
     def direct(self) -> bool:
         """Products of few rows may read B where it lies."""
         return not self.pairs and not self.summed and self.b == self.wide and not self.prepacked
+
+    @property
+    def group_rows(self) -> int:
+        """Rows that are multiplied by a panel of B together."""
+        return self.rows * self.together
+
+    @property
+    def streams(self) -> bool:
+        """Whether panels of prepacked B come from the second-level cache again for each panel of A."""
+        return self.prepacked and self.together == 1
 
     @property
     def narrow(self) -> bool:
@@ -202,7 +222,11 @@ def form_for(
     form = Form(
         *kinds, wide, lanes, rows, vectors, width, fused, masked, pairs, few=blocks.direct, matrix=matrix
     )
-    return replace(form, steps=panel_steps(form, blocks.depth))
+    form = replace(form, steps=panel_steps(form, blocks.depth))
+    if bits != 256:
+        return form
+    panel = form.rows * form.row_step * BYTES[form.packed]
+    return replace(form, unroll=UNROLL, together=max(1, min(TOGETHER, TOGETHER_BYTES // panel)))
 
 
 def panel_steps(form: Form, wished: int) -> int:

@@ -61,6 +61,7 @@ def attention_form(form: Form, keys: int = DEPTH, panels: int = 4) -> AttentionF
         form.fused,
         form.masked,
         pairs=False,
+        unroll=form.unroll,
         panels=panels,
     )
     return replace(scaled_form, steps=panel_steps(scaled_form, keys))

@@ -161,9 +161,9 @@ def _clipped(
         _tile_of(code, form, panel, target, ahead)
     with code.otherwise():
         with code.when("%load"):
-            copy_block(code, form, target, spare, width)
+            copy_block(code, form, target, spare, ("%rows", width))
         _tile_of(code, form, panel, spare, ahead)
-        copy_block(code, form, spare, target, width)
+        copy_block(code, form, spare, target, ("%rows", width))
 
 
 def _ahead(code: Code, form: Form, column: Name) -> list[tuple[Name, str]]:

@@ -40,12 +40,15 @@ class Driver:
         self.rows = code.stack(form.rows, "i64")
         self.runs_a = code.stack(form.depth + 1, "i64")
         self.place = code.stack(3, "i64")
-        self.panel = code.stack(form.rows * form.row_step, form.packed)
+        self.panel = code.stack(form.group_rows * form.row_step, form.packed)
         self.sums = code.at("%scratch", form.packed_bytes, "i8")
         #: The packed panels of the block.
         self.panels: Name = "%scratch"
         #: Of prepacked B, what a panel of rows prefetches from, and its bytes for each step of K of a tile.
         self.ahead: list[tuple[Name, str]] = []
+        #: Of prepacked B, the panels of the next block, and the first row and the end of those computed.
+        self.following: Name = ""
+        self.bounds: tuple[Name, Name] = ("", "")
         #: The column and the element of C, of its batch, at which a panel of rows begins; whether its block
         #: of K is the last one.
         self.column: Name = ""
@@ -173,8 +176,8 @@ class Driver:
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
             ends = code.both(last, self.followed())
             self.last, self.column = last, column
-            with code.loop(low, high, form.rows) as row:
-                rows = code.min(code.sub(high, row.counter), form.rows)
+            with code.loop(low, high, form.group_rows) as row:
+                rows = code.min(code.sub(high, row.counter), form.group_rows)
                 target, step = code.add(code.mul(row.counter, facts["ldc"]), column), facts["ldc"]
                 stored = code.at(bases["c"], target, stored_name(form.c))
                 self.offset = target
@@ -182,9 +185,8 @@ class Driver:
                 scratch_sums = (code.at(self.sums, sums_offset, form.wide), code.const(form.width))
                 sums = scratch_sums if form.summed else (stored, step)
                 if form.prepacked:
-                    self.ahead = self._share(
-                        following, code.sub(row.counter, low), code.sub(high, low), width, depth
-                    )
+                    self.following, self.bounds = following, (low, high)
+                    self.ahead = self.prefetched(row.counter, rows, width, depth)
                 self.multiply(bases, row.counter, rows, width, depth, runs_a, load, sums)
                 if form.summed:
                     with code.when(last):
@@ -236,7 +238,16 @@ class Driver:
         inside = code.either(below, code.compare("slt", end, facts["n"]))
         return code.choose(inside, panels, stop, _POINTER)
 
-    def _share(
+    def prefetched(self, row: Name, rows: Name, width: Name, depth: Name) -> list[tuple[Name, str]]:
+        """What tiles of ``rows`` from ``row`` on prefetch: the address of B and bytes for each step of K."""
+        code, form, (low, high) = self.code, self.form, self.bounds
+        if form.together == 1:
+            return self.share(self.following, code.sub(row, low), code.sub(high, low), width, depth)
+        is_last = code.compare("sge", code.add(row, rows), high)
+        stride = code.ceildiv(code.const(form.columns * BYTES[form.packed]), code.ceildiv(rows, form.rows))
+        return [(code.choose(is_last, self.following, self.panels, _POINTER), _POINTER), (stride, "i64")]
+
+    def share(
         self, panels: Name, row: Name, height: Name, width: Name, depth: Name
     ) -> list[tuple[Name, str]]:
         """What the tiles of the panel at ``row`` prefetch of the next block: its address, and the bytes for
@@ -301,7 +312,13 @@ class Driver:
         stride.
         """
         code, form = self.code, self.form
-        self.pack_a(bases["a"], row, rows, depth, runs, self.panel)
+        if form.together == 1:
+            self.pack_a(bases["a"], row, rows, depth, runs, self.panel)
+        else:
+            with code.loop(0, rows, form.rows) as panel:
+                count = code.min(code.sub(rows, panel.counter), form.rows)
+                place = code.at(self.panel, code.mul(panel.counter, form.row_step), form.packed)
+                self.pack_a(bases["a"], code.add(row, panel.counter), count, depth, runs, place)
         offset = code.add(code.load(self.rows), code.load(self.steps_a))
         next_panel = code.at(
             bases["a"], code.add(offset, code.mul(self.step_m, form.rows)), stored_name(form.a)

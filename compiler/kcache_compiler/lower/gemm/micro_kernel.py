@@ -26,6 +26,8 @@ ARGUMENTS = (
 LINE = 64
 #: Prefetch distance of packed B into the first-level cache, in bytes.
 BYTES_AHEAD = 8192
+#: Steps of K, unrolled, for which a line is prefetched into the second-level cache.
+STEPS_OF_LINE = 2
 #: Additional arguments of the tiles of prepacked B: each step of K prefetches the line at ``ahead``, which
 #: need not exist, and moves it by so many bytes.
 AHEAD = (("ahead", "!llvm.ptr"), ("stride", "i64"))
@@ -57,25 +59,7 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
         sums = [zero] * len(addresses)
     else:  # the sums start from C
         sums = _load_sums(code, form, addresses, masks)
-    width = BYTES[form.packed]
-    with code.loop(0, "%k", carried=[(value, form.vector) for value in sums]) as loop:
-        start = code.at("%b", code.mul(loop.counter, "%step"), form.packed)
-        places = [code.at(start, column, form.packed) for column in columns]
-        packed = [code.load(place, form.packed_vector, width) for place in places]
-        for place in places if direct and rows > 1 else ():
-            code.prefetch(code.at(place, vectors * form.lanes, form.packed))
-        for line in range(0, form.columns * width if form.prepacked else 0, LINE):
-            code.prefetch(code.at(start, BYTES_AHEAD + line, "i8"))
-        if form.prepacked:
-            code.prefetch(code.at("%ahead", code.mul(loop.counter, "%stride"), "i8"), level=2)
-        column_of_a = code.at("%a", loop.counter, form.packed)
-        for row in range(rows):
-            element = code.load(code.at(column_of_a, row * form.row_step, form.packed), form.packed, width)
-            factor = spread(code, element, form.packed, form.lanes)
-            for vector in range(vectors):
-                total = loop.carried[row * vectors + vector]
-                loop.following.append(multiply_add(code, form, factor, packed[vector], total))
-    results = loop.results
+    results = _products(code, form, rows, columns, direct, sums)
     if not masks:
         store_sums(code, form, addresses, results, [])
         return code.text()
@@ -85,6 +69,56 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
     with code.otherwise():
         store_sums(code, form, addresses, results, masks)
     return code.text()
+
+
+def _products(
+    code: Code, form: Form, rows: int, columns: list[int], direct: bool, sums: list[Name]
+) -> list[Name]:
+    """``sums`` with the products of all steps of K: whole iterations, then the steps that are left."""
+    begin: Name = code.const(0)
+    for steps in dict.fromkeys((form.unroll, 1)):
+        end = "%k" if steps == 1 else code.mul(code.div("%k", steps), steps)
+        with code.loop(begin, end, steps, carried=[(value, form.vector) for value in sums]) as loop:
+            sums = loop.carried
+            for step in range(steps):
+                counter = code.add(loop.counter, step) if step else loop.counter
+                ahead = form.prepacked and step % STEPS_OF_LINE == 0
+                sums = _step(code, form, rows, columns, (direct, ahead), counter, sums)
+            loop.following += sums
+        begin, sums = end, loop.results
+    return sums
+
+
+def _step(
+    code: Code,
+    form: Form,
+    rows: int,
+    columns: list[int],
+    prefetched: tuple[bool, bool],
+    counter: Name,
+    sums: list[Name],
+) -> list[Name]:
+    """``sums`` with the products of step ``counter`` of K; ``prefetched``: the next columns of a B that is
+    not packed, and what is ``ahead``.
+    """
+    direct, ahead = prefetched
+    width, results = BYTES[form.packed], list[Name]()
+    start = code.at("%b", code.mul(counter, "%step"), form.packed)
+    places = [code.at(start, column, form.packed) for column in columns]
+    packed = [code.load(place, form.packed_vector, width) for place in places]
+    for place in places if direct and rows > 1 else ():
+        code.prefetch(code.at(place, len(columns) * form.lanes, form.packed))
+    for line in range(0, form.columns * width if form.streams else 0, LINE):
+        code.prefetch(code.at(start, BYTES_AHEAD + line, "i8"))
+    if ahead:
+        code.prefetch(code.at("%ahead", code.mul(counter, "%stride"), "i8"), level=2)
+    column_of_a = code.at("%a", counter, form.packed)
+    for row in range(rows):
+        element = code.load(code.at(column_of_a, row * form.row_step, form.packed), form.packed, width)
+        factor = spread(code, element, form.packed, form.lanes)
+        for values in packed:
+            results.append(multiply_add(code, form, factor, values, sums[len(results)]))
+    return results
 
 
 def _load(code: Code, form: Form, address: Name) -> Name:

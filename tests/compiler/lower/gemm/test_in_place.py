@@ -10,9 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kcache_compiler.llvm.cpus import GENERIC
+from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.gemm.in_place.match import chunk_of
 from kcache_compiler.lower.gemm.match import GemmAxis, Groups
-from kcache_compiler.schedule.gemm_tiles import Form
+from kcache_compiler.lower.gemm.objects import compiled_library
+from kcache_compiler.schedule.gemm_tiles import Form, form_for
 from kcache_compiler.shapes.formula import evaluate_text
 from tests.compiler.codegen_harness import guarded, runs_here, threaded_host
 from tests.compiler.lower.bound.test_bound import Bound, compare, normal, product
@@ -147,8 +150,30 @@ def test_products(rows: int) -> None:
     arrays = [normal(rows, 300), normal(300, 64)]
     kernel = compare(product(rows, 64, 300, False, "f32"), arrays, [1], "default", target=target)
     in_place = b"_in_place_run" in kernel.compiled.artifacts["llvm"]
-    few = {"x86-64-v3": 12, "x86-64-v4": 24}[target]
-    assert in_place == (rows > few)  # B of fewer rows is read where it lies
+    # B of two tiles of rows is read where it lies.
+    assert in_place == (rows > (24 if target == "x86-64-v4" else 12))
+
+
+@pytest.mark.parametrize("columns", [64, 40])
+@pytest.mark.parametrize("rows", [49, 50, 51, 52, 53, 101])
+def test_panels_that_share_a_panel_of_b(rows: int, columns: int) -> None:
+    """Eight of 6 rows; the rows that are left are one tile, whatever their number."""
+    arrays = [normal(rows, 259), normal(259, columns)]
+    kernel = compare(product(rows, columns, 259, False, "f32"), arrays, [1], "default", target="x86-64-v3")
+    assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_iterations_of_four_steps_of_k_stay_in_registers(in_place: bool) -> None:
+    target = target_named("x86-64-v3")
+    form = form_for(target, GENERIC, ("f32", "f32", "f32"), "f32", exact=False)
+    form = replace(form, prepacked=True, in_place=in_place)
+    assembly = compiled_library(form, target).assembly
+    tile = assembly.partition(f"\n{form.name}_tile_6:")[2].partition(".Lfunc_end")[0]
+    loops = re.findall(r"(\.LBB\w+):\n((?:(?!\.LBB).)*?)\tj\w+\t\1\n", tile, re.DOTALL)
+    products = [body.count("vfmadd231ps") for _, body in loops]
+    assert sorted(filter(None, products)) == [12, 48]
+    assert all("(%rsp)" not in body for _, body in loops if "vfmadd231ps" in body)
 
 
 def test_rows_that_displace_each_other_are_packed() -> None:

@@ -9,6 +9,7 @@ the ends of two rows of pixels, are packed.
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.driver import FACTS, Driver
+from kcache_compiler.lower.gemm.in_place.group import group_strip
 from kcache_compiler.lower.gemm.in_place.results import ENDS
 from kcache_compiler.lower.gemm.in_place.skipped import (
     BLOCK_WORDS,
@@ -144,9 +145,84 @@ class InPlaceDriver(Driver):
         sums: tuple[Name, Name],
     ) -> None:
         """Add the products of rows of A to ``sums``, an address and a row stride."""
+        code, form = self.code, self.form
+        if form.together == 1:
+            self._multiply_panel(bases, (row, rows), width, depth, runs, load, sums)
+            return
+        entry = self._entry(row)
+        with code.when(code.both(code.compare("ne", runs, 0), self._is_plain(entry, rows))):
+            self._multiply_group(bases, (row, rows), width, depth, runs, load, sums)
+        with code.otherwise(), code.loop(0, rows, form.rows) as panel:
+            first = code.add(row, panel.counter)
+            count = code.min(code.sub(rows, panel.counter), form.rows)
+            skipped, offset = code.mul(panel.counter, sums[1]), self.offset
+            low, high = self.bounds
+            self.offset = code.add(offset, skipped)
+            self.ahead = self.share(self.following, code.sub(first, low), code.sub(high, low), width, depth)
+            place = code.at(sums[0], skipped, form.wide)
+            self._multiply_panel(bases, (first, count), width, depth, runs, load, (place, sums[1]))
+            self.offset = offset
+
+    def _entry(self, row: Name) -> Name:
+        """The words of the half that begins at ``row``."""
+        code = self.code
+        number = code.div(code.sub(row, self.low), self.half)
+        return code.at(self.halves, code.mul(number, HALF_WORDS), "i64")
+
+    def _is_plain(self, entry: Name, rows: Name) -> Name:
+        """Whether all rows from those of ``entry`` on are read where they lie, in one part."""
+        code = self.code
+        count = code.ceildiv(rows, self.half)
+        with code.loop(0, count, carried=[(code.const(1, "i1"), "i1")]) as loop:
+            words = code.at(entry, code.mul(loop.counter, HALF_WORDS), "i64")
+            regular = code.compare("ne", code.load(code.at(words, 1, "i64")), 0)
+            inside = code.compare("eq", code.load(code.at(words, 2, "i64")), 0)
+            loop.following.append(code.both(loop.carried[0], code.both(regular, inside)))
+        return loop.results[0]
+
+    def _multiply_group(
+        self,
+        bases: dict[str, Name],
+        rows: tuple[Name, Name],
+        width: Name,
+        depth: Name,
+        runs: Name,
+        load: Name,
+        sums: tuple[Name, Name],
+    ) -> None:
+        """Of rows that are read where they lie; ``rows`` are the first one and their number."""
         code, form, facts = self.code, self.form, self.facts
+        entry = self._entry(rows[0])
+        first = code.at(bases["a"], code.load(entry), form.packed)
+        following = code.at(first, code.mul(facts["step"], rows[1]), form.packed)
+        ends = code.choose(self.last, facts["ends"], code.const(0))
+        bias = code.at(self._pointer("bias"), self.column, form.wide)
+        other = code.at(self._pointer("other"), self.offset, form.wide)
+        code.call(
+            f"{form.name}_group_strip",
+            *((rows[1], "i64"), (width, "i64"), (depth, "i64")),
+            *((each, _POINTER) for each in (bases["a"], entry, self.distances, self.runs_a)),
+            *((runs, "i64"), (self.steps_a, _POINTER), (self.panels, _POINTER)),
+            *((sums[0], _POINTER), (sums[1], "i64"), (load, "i1")),
+            *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64"), *self.ahead),
+            *((ends, "i64"), (bias, _POINTER), (other, _POINTER)),
+        )
+
+    def _multiply_panel(
+        self,
+        bases: dict[str, Name],
+        panel: tuple[Name, Name],
+        width: Name,
+        depth: Name,
+        runs: Name,
+        load: Name,
+        sums: tuple[Name, Name],
+    ) -> None:
+        """Of one panel: its first row and the number of its rows."""
+        code, form, facts = self.code, self.form, self.facts
+        row, rows = panel
         before = code.sub(row, self.low)
-        entry = code.at(self.halves, code.mul(code.div(before, self.half), HALF_WORDS), "i64")
+        entry = self._entry(row)
         several = code.compare("sgt", rows, self.half)
         next_entry = code.choose(several, code.const(HALF_WORDS), code.const(0))
         entries = (entry, code.at(entry, next_entry, "i64"))
@@ -293,5 +369,6 @@ def in_place_parts(form: Form) -> list[str]:
     tiles = [tile(form, rows) for rows in tile_rows(form)]
     narrow = [tile(form, form.rows, vectors=1)] if form.narrow else []
     narrow += [tile(form, rows, vectors) for rows in tile_rows(form) for vectors in form.narrower]
+    narrow += [group_strip(form)] if form.together > 1 else []
     tables = [halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
     return [*tables, *tiles, *narrow, strip(form), InPlaceDriver(form).text()]

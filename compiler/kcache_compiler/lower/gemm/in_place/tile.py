@@ -13,6 +13,7 @@ from kcache_compiler.lower.gemm.micro_kernel import (
     AHEAD,
     BYTES_AHEAD,
     LINE,
+    STEPS_OF_LINE,
     column_masks,
     multiply_add,
     spread,
@@ -48,7 +49,8 @@ def tile_rows(form: Form) -> list[int]:
     """The row counts of tiles: a full tile, a half, one less, and powers of two that compose the others."""
     half = half_of(form)
     powers = [1 << bit for bit in reversed(range(8)) if 1 << bit < half]
-    return [form.rows, half, *([] if half - 1 in powers else [half - 1]), *powers]
+    above = range(form.rows - 1, half, -1) if form.together > 1 else ()
+    return [form.rows, *above, half, *([] if half - 1 in powers else [half - 1]), *powers]
 
 
 def _name(form: Form, rows: int, vectors: int = 0) -> str:
@@ -116,17 +118,31 @@ class _Sums:
         address of each row, more than there are registers. So each load adds the distance of its row.
         """
         code, form = self.code, self.form
-        starts = [(code.at(half, begin, form.packed), _POINTER) for half in halves]
-        with code.loop(begin, end, carried=[*starts, *((each, form.vector) for each in sums)]) as loop:
-            places, sums = loop.carried[: len(halves)], loop.carried[len(halves) :]
-            places = [
-                code.op(f'llvm.inline_asm "", "=r,0" {each} : ({_POINTER}) -> {_POINTER}') for each in places
-            ]
-            code.prefetch(code.at("%ahead", code.mul(loop.counter, "%stride"), "i8"), level=2)
-            start = code.at("%b", code.mul(loop.counter, form.columns), form.packed)
-            sums = self._step(start, places, sums)
-            loop.following += [*(code.at(place, 1, form.packed) for place in places), *sums]
-        return loop.results[len(halves) :]
+        places, count = [code.at(half, begin, form.packed) for half in halves], len(halves)
+        for steps in dict.fromkeys((form.unroll, 1)):
+            stop = end
+            if steps > 1:
+                stop = code.add(begin, code.mul(code.div(code.sub(end, begin), steps), steps))
+            carried = [*((each, _POINTER) for each in places), *((each, form.vector) for each in sums)]
+            with code.loop(begin, stop, steps, carried=carried) as loop:
+                loop.following += self._steps(loop.counter, steps, loop.carried[:count], loop.carried[count:])
+            begin, places, sums = stop, loop.results[:count], loop.results[count:]
+        return sums
+
+    def _steps(self, counter: Name, steps: int, places: list[Name], sums: list[Name]) -> list[Name]:
+        """``places`` of A after so many steps of K from ``counter`` on, and ``sums`` with their products."""
+        code, form = self.code, self.form
+        places = [
+            code.op(f'llvm.inline_asm "", "=r,0" {each} : ({_POINTER}) -> {_POINTER}') for each in places
+        ]
+        for step in range(steps):
+            number = code.add(counter, step) if step else counter
+            if step % STEPS_OF_LINE == 0:
+                code.prefetch(code.at("%ahead", code.mul(number, "%stride"), "i8"), level=2)
+            start = code.at("%b", code.mul(number, form.columns), form.packed)
+            reached = [code.at(place, step, form.packed) for place in places] if step else places
+            sums = self._step(start, reached, sums)
+        return [*(code.at(place, steps, form.packed) for place in places), *sums]
 
     def _step(self, start: Name, places: list[Name], sums: list[Name]) -> list[Name]:
         """``sums`` with the products of a step of K, of which B is at ``start`` and A at ``places``."""
@@ -135,7 +151,7 @@ class _Sums:
             code.load(code.at(start, column, form.packed), form.packed_vector, width)
             for column in self.columns
         ]
-        for line in range(0, form.columns * width, LINE):
+        for line in range(0, form.columns * width if form.streams else 0, LINE):
             code.prefetch(code.at(start, BYTES_AHEAD + line, "i8"))
         results: list[Name] = []
         for row in range(self.rows):
@@ -154,7 +170,7 @@ def strip(form: Form) -> str:
     numbers = [("rows", "i64"), ("columns", "i64"), ("k", "i64")]
     others = [("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1")]
     following = [("next", _POINTER), ("next_step", "i64")]
-    code = Code(f"{form.name}_strip", [*numbers, *_plain_kinds(ROWS), *others, *following, *AHEAD, *ENDS])
+    code = Code(f"{form.name}_strip", [*numbers, *plain_kinds(ROWS), *others, *following, *AHEAD, *ENDS])
     with code.loop(0, "%columns", form.columns) as loop:
         panel = code.at("%b", code.mul(loop.counter, "%k"), form.packed)
         target = code.at("%c", loop.counter, form.wide)
@@ -163,22 +179,34 @@ def strip(form: Form) -> str:
         steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
         ahead = code.at("%ahead", code.mul(steps_before, "%stride"), "i8")
         bias, other = (code.at(each, loop.counter, form.wide) for each in ("%bias", "%other"))
-        _tiles(code, form, (panel, target, bias, other), width, ahead)
+        places = (panel, target, bias, other)
+        emit_tiles(code, form, ("%rows", "%first", "%second"), places, width, ahead)
     return code.text()
 
 
-def _plain_kinds(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+def plain_kinds(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
     return [(name, kind.split(" ")[0]) for name, kind in arguments]
 
 
-def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width: Name, ahead: Name) -> None:
-    """Emit the tiles of the rows: a full one, or a half and one per bit of the number that is left.
+def emit_tiles(
+    code: Code,
+    form: Form,
+    read: tuple[Name, Name, Name],
+    places: tuple[Name, Name, Name, Name],
+    width: Name,
+    ahead: Name,
+) -> None:
+    """Emit the tiles of the rows: a full one, one of more than a half where there is one, or a half and one
+    per bit of the number that is left.
 
-    ``places`` are the addresses of B, of C, of the bias, and of what is added to C.
+    ``read`` are the number of rows and the addresses of their halves; ``places`` are the addresses of B, of
+    C, of the bias, and of what is added to C.
     """
-    full, half, *less = tile_rows(form)
-    parts = [rows for rows in less if rows.bit_count() == 1]
-    panel, target, bias, other = places
+    half = half_of(form)
+    full, *less = tile_rows(form)
+    above = [rows for rows in less if rows > half]
+    parts = [rows for rows in less if rows < half and rows.bit_count() == 1]
+    (number, start, second), (panel, target, bias, other) = read, places
 
     def call(rows: int, before: Name, first: Name) -> None:
         for vectors in form.narrower:
@@ -195,7 +223,7 @@ def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width:
         place, added = (code.at(each, offset, form.wide) for each in (target, other))
         code.call(
             _name(form, rows, vectors),
-            *((first, _POINTER), *_plain(ROWS)[1:], (panel, _POINTER)),
+            *((first, _POINTER), (second, _POINTER), *_plain(ROWS)[2:], (panel, _POINTER)),
             *((place, _POINTER), ("%ldc", "i64"), (width, "i64"), ("%load", "i1")),
             *((ahead, _POINTER), ("%stride", "i64")),
             *(("%ends", "i64"), (bias, _POINTER), (added, _POINTER)),
@@ -209,20 +237,31 @@ def _tiles(code: Code, form: Form, places: tuple[Name, Name, Name, Name], width:
                 call(rows, code.add(done, before), place)
 
     zero = code.const(0)
-    with code.when(code.compare("eq", "%rows", full)):
+
+    def fewer() -> None:
+        with code.when(code.compare("sge", number, half)):
+            call(half, zero, start)
+            left(code.sub(number, half), half, second)
+        with code.otherwise():
+            with code.when(code.compare("eq", number, half - 1)):
+                call(half - 1, zero, start)
+            with code.otherwise():
+                left(number, 0, start)
+
+    with code.when(code.compare("eq", number, full)):
         if form.narrow:
             with code.when(code.compare("sle", width, form.lanes)):
-                compute(full, zero, "%first", 1)
+                compute(full, zero, start, 1)
             with code.otherwise():
-                call(full, zero, "%first")
+                call(full, zero, start)
         else:
-            call(full, zero, "%first")
+            call(full, zero, start)
     with code.otherwise():
-        with code.when(code.compare("sge", "%rows", half)):
-            call(half, zero, "%first")
-            left(code.sub("%rows", half), half, "%second")
-        with code.otherwise():
-            with code.when(code.compare("eq", "%rows", half - 1)):
-                call(half - 1, zero, "%first")
-            with code.otherwise():
-                left("%rows", 0, "%first")
+        for rows in above:
+            with code.when(code.compare("eq", number, rows)):
+                call(rows, zero, start)
+        if above:
+            with code.when(code.compare("sle", number, half)):
+                fewer()
+        else:
+            fewer()
