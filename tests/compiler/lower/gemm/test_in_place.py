@@ -260,6 +260,16 @@ def test_what_tiles_compute_needs_no_epilogue(name: str) -> None:
     assert [call == b"null" for call in calls] == [name not in ("another maximum", "product")]
 
 
+def test_maxima_with_zero_are_two_instructions() -> None:
+    target = target_named("x86-64-v3")
+    form = form_for(target, GENERIC, ("f32", "f32", "f32"), "f32", exact=False)
+    form = replace(form, prepacked=True, in_place=True)
+    assembly = compiled_library(form, target).assembly
+    tile = assembly.partition(f"\n{form.name}_tile_6:")[2].partition(".Lfunc_end")[0]
+    assert tile.count("vcmpnleps") == 12
+    assert not re.search("vmaxps|vcmpunordps|vblendvps", tile)
+
+
 def test_consumers_of_equal_products_may_differ() -> None:
     """Equal launches share their code, whatever their constants are."""
     m, n, k = 30, 64, 64
