@@ -154,11 +154,12 @@ def test_products(rows: int) -> None:
     assert in_place == (rows > (24 if target == "x86-64-v4" else 12))
 
 
+@pytest.mark.parametrize("columns", [64, 40])
 @pytest.mark.parametrize("rows", [49, 50, 51, 52, 53, 101])
-def test_panels_that_share_a_panel_of_b(rows: int) -> None:
+def test_panels_that_share_a_panel_of_b(rows: int, columns: int) -> None:
     """Eight of 6 rows; the rows that are left are one tile, whatever their number."""
-    arrays = [normal(rows, 259), normal(259, 64)]
-    kernel = compare(product(rows, 64, 259, False, "f32"), arrays, [1], "default", target="x86-64-v3")
+    arrays = [normal(rows, 259), normal(259, columns)]
+    kernel = compare(product(rows, columns, 259, False, "f32"), arrays, [1], "default", target="x86-64-v3")
     assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
 
 
@@ -257,6 +258,16 @@ def test_what_tiles_compute_needs_no_epilogue(name: str) -> None:
     kernel = Bound(_consumed(61, 64, 600, CONSUMERS[name]), 4, [1, 2], "default", target=TARGETS[-1])
     calls = re.findall(rb"call void @\w+_in_place_run\(.*, ptr (\S+)\)", kernel.compiled.artifacts["llvm"])
     assert [call == b"null" for call in calls] == [name not in ("another maximum", "product")]
+
+
+def test_maxima_with_zero_are_two_instructions() -> None:
+    target = target_named("x86-64-v3")
+    form = form_for(target, GENERIC, ("f32", "f32", "f32"), "f32", exact=False)
+    form = replace(form, prepacked=True, in_place=True)
+    assembly = compiled_library(form, target).assembly
+    tile = assembly.partition(f"\n{form.name}_tile_6:")[2].partition(".Lfunc_end")[0]
+    assert tile.count("vcmpnleps") == 12
+    assert not re.search("vmaxps|vcmpunordps|vblendvps", tile)
 
 
 def test_consumers_of_equal_products_may_differ() -> None:
