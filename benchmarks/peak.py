@@ -1,10 +1,10 @@
 """Shares of this machine's limits: of its multiply-adds, and of the bandwidth of its memory.
 
 ``python -m benchmarks.peak [--rounds N] [--only TEXT] [--json FILE]``, on one thread, f32, weights bound.
-In each round a kernel is called, and then the limit is measured for about as long: 24 independent chains of
-multiply-adds in registers for products and convolutions, a sum of as many bytes in order for products of one
-row, which read each weight once. A share is the rate of the kernel by that of the limit, round by round.
-Seconds are those that the thread computed, so that other processes lengthen them less.
+In each round a kernel is called, and then the limit is measured for about as long: as many independent
+chains of multiply-adds as registers hold for products and convolutions, a sum of as many bytes in order for
+products of one row, which read each weight once. A share is the rate of the kernel by that of the limit,
+round by round. Seconds are those that the thread computed, so that other processes lengthen them less.
 """
 
 from __future__ import annotations

@@ -5,28 +5,31 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Chains of multiply-adds: as many as hide the latency of two units, and as there are registers for. */
 #if defined(__AVX512F__)
 #define LANES 16
+#define CHAINS 24
 #else
 #define LANES 8
+#define CHAINS 12
 #endif
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 
-/* 24 independent chains of multiply-add: as many as hide the latency of two units. Gives the operations done. */
+/* Independent chains of multiply-adds. Gives the operations done. */
 double fma_peak(int64_t rounds) {
     double sum = 0, operations = 0;
 #pragma omp parallel reduction(+ : sum, operations)
     {
-        vec c[24], a = {0}, b = {0};
+        vec c[CHAINS], a = {0}, b = {0};
         a += 0.999f, b += 0.001f;
-        for (int i = 0; i < 24; i++) c[i] = b * (float)i;
+        for (int i = 0; i < CHAINS; i++) c[i] = b * (float)i;
         for (int64_t r = 0; r < rounds; r++) {
 #pragma GCC unroll 24
-            for (int i = 0; i < 24; i++) c[i] = c[i] * a + b;
+            for (int i = 0; i < CHAINS; i++) c[i] = c[i] * a + b;
         }
-        for (int i = 0; i < 24; i++) sum += c[i][0];
-        operations += 2.0 * LANES * 24 * rounds;
+        for (int i = 0; i < CHAINS; i++) sum += c[i][0];
+        operations += 2.0 * LANES * CHAINS * rounds;
     }
     return sum == 1e30 ? 0 : operations;
 }
