@@ -35,7 +35,7 @@ SUMMED_ROWS = 192
 UNROLL = 4
 #: Panels of A that are multiplied by a panel of B together, at most, and their bytes on the stack if they are
 #: packed.
-TOGETHER, TOGETHER_BYTES = 8, 1 << 16
+TOGETHER, TOGETHER_BYTES = 9, 1 << 16
 #: Bytes to which areas of scratch are aligned.
 ALIGNMENT = 64
 

@@ -16,9 +16,8 @@ def move_weights_right(body: mlir.Block, prepared: Collection[mlir.Value]) -> No
     """Exchange the operands of products in ``body`` that have a ``prepared`` one on the left, and transpose
     their results back; transpositions that follow are composed with that one.
     """
-    for op in mlir.operations(body):
-        if mlir.name_of(op) != "stablehlo.dot_general":
-            continue
+    # Selected before any is exchanged, which erases transpositions: an erased operation must not be read.
+    for op in [op for op in mlir.operations(body) if mlir.name_of(op) == "stablehlo.dot_general"]:
         left, right = op.operands
         rows = _free(op, right=True)
         sizes = mlir.sizes_of(right.type)

@@ -8,8 +8,11 @@ the ends of two rows of pixels, are packed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from kcache_compiler.lower.gemm.driver import FACTS, Driver
-from kcache_compiler.lower.gemm.in_place.group import group_strip
+from kcache_compiler.lower.gemm.in_place.group import GROUP_WORDS, group_strip, panel_tiles
 from kcache_compiler.lower.gemm.in_place.results import ENDS
 from kcache_compiler.lower.gemm.in_place.skipped import (
     BLOCK_WORDS,
@@ -54,6 +57,25 @@ def most_rows(form: Form) -> int:
     return CHUNK // form.rows * form.rows
 
 
+#: Emits a part of a panel: its rows, the rows before them, the addresses of its halves, distances, and its
+#: runs: a table, their number, and offsets of steps of K.
+_Emit = Callable[[Name, Name, tuple[Name, Name], Name, tuple[Name, Name, Name]], None]
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Rows of a panel: the rows of the chunk before them, their number, the words and the addresses of their
+    halves, and whether they are read where they lie.
+    """
+
+    before: Name
+    rows: Name
+    entries: tuple[Name, Name]
+    in_place: Name
+    first: Name
+    second: Name
+
+
 class InPlaceDriver(Driver):
     """Emits ``run``."""
 
@@ -68,6 +90,11 @@ class InPlaceDriver(Driver):
         #: Where runs of the block of K are in a window; parts of a panel.
         self.windows = code.stack(BLOCK_WORDS + 2 * (form.depth // SHORT_RUN), "i64")
         self.parts = code.stack(MOST_PARTS * PART_WORDS, "i64")
+        #: Parts of a group of panels, and their number.
+        self.group, self.count = "", ""
+        if form.together > 1:
+            self.group = code.stack(form.together * MOST_PARTS * len(GROUP_WORDS), "i64")
+            self.count = code.stack(1, "i64")
         #: The run of K, and its offset, of packed rows.
         self.packed_run, self.packed_step = code.stack(2, "i64"), code.stack(1, "i64")
         zero = code.const(0)
@@ -145,23 +172,10 @@ class InPlaceDriver(Driver):
         sums: tuple[Name, Name],
     ) -> None:
         """Add the products of rows of A to ``sums``, an address and a row stride."""
-        code, form = self.code, self.form
-        if form.together == 1:
-            self._multiply_panel(bases, (row, rows), width, depth, runs, load, sums)
-            return
-        entry = self._entry(row)
-        with code.when(code.both(code.compare("ne", runs, 0), self._is_plain(entry, rows))):
-            self._multiply_group(bases, (row, rows), width, depth, runs, load, sums)
-        with code.otherwise(), code.loop(0, rows, form.rows) as panel:
-            first = code.add(row, panel.counter)
-            count = code.min(code.sub(rows, panel.counter), form.rows)
-            skipped, offset = code.mul(panel.counter, sums[1]), self.offset
-            low, high = self.bounds
-            self.offset = code.add(offset, skipped)
-            self.ahead = self.share(self.following, code.sub(first, low), code.sub(high, low), width, depth)
-            place = code.at(sums[0], skipped, form.wide)
-            self._multiply_panel(bases, (first, count), width, depth, runs, load, (place, sums[1]))
-            self.offset = offset
+        if self.form.together == 1:
+            self._multiply_panel(bases, row, rows, width, depth, runs, load, sums)
+        else:
+            self._multiply_group(bases, row, rows, width, depth, runs, load, sums)
 
     def _entry(self, row: Name) -> Name:
         """The words of the half that begins at ``row``."""
@@ -169,73 +183,22 @@ class InPlaceDriver(Driver):
         number = code.div(code.sub(row, self.low), self.half)
         return code.at(self.halves, code.mul(number, HALF_WORDS), "i64")
 
-    def _is_plain(self, entry: Name, rows: Name) -> Name:
-        """Whether all rows from those of ``entry`` on are read where they lie, in one part."""
-        code = self.code
-        count = code.ceildiv(rows, self.half)
-        with code.loop(0, count, carried=[(code.const(1, "i1"), "i1")]) as loop:
-            words = code.at(entry, code.mul(loop.counter, HALF_WORDS), "i64")
-            regular = code.compare("ne", code.load(code.at(words, 1, "i64")), 0)
-            inside = code.compare("eq", code.load(code.at(words, 2, "i64")), 0)
-            loop.following.append(code.both(loop.carried[0], code.both(regular, inside)))
-        return loop.results[0]
-
-    def _multiply_group(
-        self,
-        bases: dict[str, Name],
-        rows: tuple[Name, Name],
-        width: Name,
-        depth: Name,
-        runs: Name,
-        load: Name,
-        sums: tuple[Name, Name],
-    ) -> None:
-        """Of rows that are read where they lie; ``rows`` are the first one and their number."""
-        code, form, facts = self.code, self.form, self.facts
-        entry = self._entry(rows[0])
-        first = code.at(bases["a"], code.load(entry), form.packed)
-        following = code.at(first, code.mul(facts["step"], rows[1]), form.packed)
-        ends = code.choose(self.last, facts["ends"], code.const(0))
-        bias = code.at(self._pointer("bias"), self.column, form.wide)
-        other = code.at(self._pointer("other"), self.offset, form.wide)
-        code.call(
-            f"{form.name}_group_strip",
-            *((rows[1], "i64"), (width, "i64"), (depth, "i64")),
-            *((each, _POINTER) for each in (bases["a"], entry, self.distances, self.runs_a)),
-            *((runs, "i64"), (self.steps_a, _POINTER), (self.panels, _POINTER)),
-            *((sums[0], _POINTER), (sums[1], "i64"), (load, "i1")),
-            *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64"), *self.ahead),
-            *((ends, "i64"), (bias, _POINTER), (other, _POINTER)),
-        )
-
     def _multiply_panel(
         self,
         bases: dict[str, Name],
-        panel: tuple[Name, Name],
+        row: Name,
+        rows: Name,
         width: Name,
         depth: Name,
         runs: Name,
         load: Name,
         sums: tuple[Name, Name],
     ) -> None:
-        """Of one panel: its first row and the number of its rows."""
         code, form, facts = self.code, self.form, self.facts
-        row, rows = panel
-        before = code.sub(row, self.low)
-        entry = self._entry(row)
-        several = code.compare("sgt", rows, self.half)
-        next_entry = code.choose(several, code.const(HALF_WORDS), code.const(0))
-        entries = (entry, code.at(entry, next_entry, "i64"))
-        regular = code.bits(*(code.load(code.at(each, 1, "i64")) for each in entries))
-        apart = code.rem(code.mul(facts["step"], BYTES[form.packed]), CONFLICT)
-        spread_out = code.both(code.compare("ne", regular, 0), code.compare("ne", apart, 0))
-        in_place = code.both(spread_out, code.compare("ne", runs, 0))
-        first, second = (code.at(bases["a"], code.load(each), form.packed) for each in entries)
-        following = code.at(first, code.mul(facts["step"], form.rows), form.packed)
+        panel = self._panel_of(bases, row, rows, runs)
+        following = code.at(panel.first, code.mul(facts["step"], form.rows), form.packed)
         ahead = self._ahead(following, width, depth)
-        ends = code.choose(self.last, facts["ends"], code.const(0))
-        bias = code.at(self._pointer("bias"), self.column, form.wide)
-        other = code.at(self._pointer("other"), self.offset, form.wide)
+        ends, bias, other = self._ends()
 
         def strip_of(
             count: Name,
@@ -256,28 +219,104 @@ class InPlaceDriver(Driver):
                 *((ends, "i64"), (bias, _POINTER), (code.at(other, skipped, form.wide), _POINTER)),
             )
 
-        with code.when(in_place):
+        self._each_part(bases["a"], panel, depth, runs, load, self.panel, strip_of)
+
+    def _multiply_group(
+        self,
+        bases: dict[str, Name],
+        row: Name,
+        rows: Name,
+        width: Name,
+        depth: Name,
+        runs: Name,
+        load: Name,
+        sums: tuple[Name, Name],
+    ) -> None:
+        """Of several panels: a table of the parts of all of them, and one call."""
+        code, form, facts = self.code, self.form, self.facts
+        code.store(code.const(0), self.count)
+        with code.loop(0, rows, form.rows) as loop:
+            number = code.min(code.sub(rows, loop.counter), form.rows)
+            panel = self._panel_of(bases, code.add(row, loop.counter), number, runs)
+            packed = code.at(self.panel, code.mul(loop.counter, form.row_step), form.packed)
+
+            def append(
+                count: Name,
+                before: Name,
+                halves: tuple[Name, Name],
+                distances: Name,
+                runs: tuple[Name, Name, Name],
+            ) -> None:
+                number, begin = code.load(self.count), code.add(loop.counter, before)
+                words = (begin, count, *halves, distances, *runs)
+                for at, (word, kind) in enumerate(zip(words, GROUP_WORDS, strict=True)):
+                    place = code.at(self.group, code.add(code.mul(number, len(GROUP_WORDS)), at), "i64")
+                    code.store(word, place, kind)
+                code.store(code.add(number, 1), self.count)
+
+            self._each_part(bases["a"], panel, depth, runs, load, packed, append)
+        first = code.at(bases["a"], code.load(self._entry(row)), form.packed)
+        following = code.at(first, code.mul(facts["step"], rows), form.packed)
+        ends, bias, other = self._ends()
+        code.call(
+            f"{form.name}_group_strip",
+            *((self.group, _POINTER), (code.load(self.count), "i64"), (width, "i64"), (depth, "i64")),
+            *((self.panels, _POINTER), (sums[0], _POINTER), (sums[1], "i64"), (load, "i1")),
+            *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64"), *self.ahead),
+            *((ends, "i64"), (bias, _POINTER), (other, _POINTER)),
+        )
+
+    def _ends(self) -> tuple[Name, Name, Name]:
+        """The values of ``ENDS`` for the rows and columns that are computed."""
+        code, form = self.code, self.form
+        ends = code.choose(self.last, self.facts["ends"], code.const(0))
+        bias = code.at(self._pointer("bias"), self.column, form.wide)
+        return ends, bias, code.at(self._pointer("other"), self.offset, form.wide)
+
+    def _panel_of(self, bases: dict[str, Name], row: Name, rows: Name, runs: Name) -> _Panel:
+        code, form, facts = self.code, self.form, self.facts
+        before = code.sub(row, self.low)
+        entry = self._entry(row)
+        several = code.compare("sgt", rows, self.half)
+        next_entry = code.choose(several, code.const(HALF_WORDS), code.const(0))
+        entries = (entry, code.at(entry, next_entry, "i64"))
+        regular = code.bits(*(code.load(code.at(each, 1, "i64")) for each in entries))
+        apart = code.rem(code.mul(facts["step"], BYTES[form.packed]), CONFLICT)
+        spread_out = code.both(code.compare("ne", regular, 0), code.compare("ne", apart, 0))
+        in_place = code.both(spread_out, code.compare("ne", runs, 0))
+        first, second = (code.at(bases["a"], code.load(each), form.packed) for each in entries)
+        return _Panel(before, rows, entries, in_place, first, second)
+
+    def _each_part(
+        self, base: Name, panel: _Panel, depth: Name, runs: Name, load: Name, packed: Name, emit: _Emit
+    ) -> None:
+        """``emit`` the parts of a panel, which is packed at ``packed`` if it is not read where it lies."""
+        code, form, facts = self.code, self.form, self.facts
+        with code.when(panel.in_place):
             reaches = code.either(
-                *(code.compare("ne", code.load(code.at(each, 2, "i64")), 0) for each in entries)
+                *(code.compare("ne", code.load(code.at(each, 2, "i64")), 0) for each in panel.entries)
             )
-            with code.when(reaches), code.loop(0, self._parts(entry, rows, runs, load)) as part:
+            with (
+                code.when(reaches),
+                code.loop(0, self._parts(panel.entries[0], panel.rows, runs, load)) as part,
+            ):
                 words = code.at(self.parts, code.mul(part.counter, PART_WORDS), "i64")
                 begin, count, low, high = (code.load(code.at(words, at, "i64")) for at in range(PART_WORDS))
                 upper = code.compare("slt", begin, self.half)
                 inner = code.sub(begin, code.choose(upper, code.const(0), code.const(self.half)))
-                half = code.choose(upper, first, second, _POINTER)
+                half = code.choose(upper, panel.first, panel.second, _POINTER)
                 place = code.at(half, code.mul(inner, facts["step"]), form.packed)
                 table = (code.at(self.runs_a, low, "i64"), code.sub(high, low), self.steps_a)
-                strip_of(count, begin, (place, second), self.distances, table)
+                emit(count, begin, (place, panel.second), self.distances, table)
             with code.otherwise():
                 table = (self.runs_a, runs, self.steps_a)
-                strip_of(rows, code.const(0), (first, second), self.distances, table)
+                emit(panel.rows, code.const(0), (panel.first, panel.second), self.distances, table)
         with code.otherwise():
-            self._pack(bases["a"], before, rows, depth, runs)
+            self._pack(base, panel.before, panel.rows, depth, runs, packed)
             code.store(depth, code.at(self.packed_run, 1, "i64"))
-            panels = (self.panel, code.at(self.panel, self.half * form.row_step, form.packed))
-            packed = (self.packed_run, code.const(1), self.packed_step)
-            strip_of(rows, code.const(0), panels, self.packed_distances, packed)
+            halves = (packed, code.at(packed, self.half * form.row_step, form.packed))
+            table = (self.packed_run, code.const(1), self.packed_step)
+            emit(panel.rows, code.const(0), halves, self.packed_distances, table)
 
     def _parts(self, entry: Name, rows: Name, runs: Name, load: Name) -> Name:
         """The number of parts of a panel that reaches into the padding; their words are in ``parts``."""
@@ -313,12 +352,12 @@ class InPlaceDriver(Driver):
         address = code.choose(chosen, following, ahead, _POINTER)
         return [(address, _POINTER), (code.choose(chosen, stride, usual), "i64")]
 
-    def _pack(self, base: Name, before: Name, rows: Name, depth: Name, runs: Name) -> None:
+    def _pack(self, base: Name, before: Name, rows: Name, depth: Name, runs: Name, to: Name) -> None:
         code, form = self.code, self.form
         code.call(
             f"{form.name}_pack_a",
             *((base, _POINTER), (code.at(self.offsets, before, "i64"), _POINTER), (self.steps_a, _POINTER)),
-            *((depth, "i64"), (rows, "i64"), (self.runs_a, _POINTER), (runs, "i64"), (self.panel, _POINTER)),
+            *((depth, "i64"), (rows, "i64"), (self.runs_a, _POINTER), (runs, "i64"), (to, _POINTER)),
         )
 
 
@@ -369,6 +408,6 @@ def in_place_parts(form: Form) -> list[str]:
     tiles = [tile(form, rows) for rows in tile_rows(form)]
     narrow = [tile(form, form.rows, vectors=1)] if form.narrow else []
     narrow += [tile(form, rows, vectors) for rows in tile_rows(form) for vectors in form.narrower]
-    narrow += [group_strip(form)] if form.together > 1 else []
+    strips = [panel_tiles(form), group_strip(form)] if form.together > 1 else [strip(form)]
     tables = [halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
-    return [*tables, *tiles, *narrow, strip(form), InPlaceDriver(form).text()]
+    return [*tables, *tiles, *narrow, *strips, InPlaceDriver(form).text()]

@@ -1,45 +1,69 @@
-"""Strips of several panels of rows that are read where they lie."""
+"""Strips of several panels of rows.
+
+A panel of B is multiplied by all of them, one after another, so that it comes from the first-level cache but
+for the first time.
+"""
 
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.in_place.results import ENDS
-from kcache_compiler.lower.gemm.in_place.skipped import HALF_WORDS
-from kcache_compiler.lower.gemm.in_place.tile import ROWS, emit_tiles, half_of, plain_kinds
+from kcache_compiler.lower.gemm.in_place.tile import ROWS, emit_tiles, plain_kinds
 from kcache_compiler.lower.gemm.micro_kernel import AHEAD
 from kcache_compiler.lower.gemm.strip import bring_near, next_panel, shares
-from kcache_compiler.mlir.text_builder import Code
-from kcache_compiler.schedule.gemm_tiles import Form
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
 _POINTER = "!llvm.ptr"
+#: The types of the words of a part of a group: the rows of the group before it, its rows, and ``ROWS``.
+GROUP_WORDS = ("i64", "i64", *(kind for _, kind in plain_kinds(ROWS)))
+#: Steps of K and bytes of a block of B up to which its panels are read for each panel of rows.
+SHALLOW, NEAR = 128, 1 << 16
+_RESULT = (("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1"))
+
+
+def panel_tiles(form: Form) -> str:
+    """``(rows, width, ROWS, b, c, ldc, load, AHEAD, ENDS)``: the tiles of a panel of rows and one of B."""
+    numbers = [("rows", "i64"), ("width", "i64")]
+    code = Code(f"{form.name}_panel_tiles", [*numbers, *plain_kinds(ROWS), *_RESULT, *AHEAD, *ENDS])
+    places = ("%b", "%c", "%bias", "%other")
+    emit_tiles(code, form, ("%rows", "%first", "%second"), places, "%width", "%ahead")
+    return code.text()
 
 
 def group_strip(form: Form) -> str:
-    """As ``strip``, of up to ``form.group_rows`` rows: ``first`` is the address to which the offsets of their
-    halves, in a table of ``HALF_WORDS`` each at ``second``, are added.
+    """``(parts, count, columns, k, b, c, ldc, load, next, next_step, AHEAD, ENDS)``: as ``strip``, of the
+    parts of panels in a table of ``GROUP_WORDS``.
 
-    All panels of rows are multiplied by a panel of B, then by the next one. Each tile prefetches its share of
-    the next panel.
+    Each tile prefetches its share of the next panel of B. With few steps of K and a small B, all panels of B
+    are multiplied by a panel of rows instead, so that its results are written in order.
     """
-    numbers = [("rows", "i64"), ("columns", "i64"), ("k", "i64")]
-    others = [("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1")]
+    numbers = [("parts", _POINTER), ("count", "i64"), ("columns", "i64"), ("k", "i64")]
     following = [("next", _POINTER), ("next_step", "i64")]
-    arguments = [*numbers, *plain_kinds(ROWS), *others, *following, *AHEAD, *ENDS]
-    code = Code(f"{form.name}_group_strip", arguments)
-    half = half_of(form)
-    with code.loop(0, "%columns", form.columns) as loop:
-        panel = code.at("%b", code.mul(loop.counter, "%k"), form.packed)
-        width = code.min(code.sub("%columns", loop.counter), form.columns)
-        after = next_panel(code, form, loop.counter, panel, "%columns")
-        with code.loop(0, "%rows", form.rows) as row:
-            bring_near(code, form, loop.counter, "%next_step", row.counter)
-            count = code.min(code.sub("%rows", row.counter), form.rows)
-            entry = code.at("%second", code.mul(code.div(row.counter, half), HALF_WORDS), "i64")
-            several = code.compare("sgt", count, half)
-            other_half = code.at(entry, code.choose(several, code.const(HALF_WORDS), code.const(0)), "i64")
-            halves = [code.at("%first", code.load(each), form.packed) for each in (entry, other_half)]
-            offset = code.add(code.mul(row.counter, "%ldc"), loop.counter)
-            target, other = (code.at(each, offset, form.wide) for each in ("%c", "%other"))
-            places = (panel, target, code.at("%bias", loop.counter, form.wide), other)
-            ahead = shares(code, form, after, row.counter)[0][0]
-            emit_tiles(code, form, (count, halves[0], halves[1]), places, width, ahead)
+    code = Code(f"{form.name}_group_strip", [*numbers, *_RESULT, *following, *AHEAD, *ENDS])
+    size = code.mul(code.mul("%columns", "%k"), BYTES[form.packed])
+    small = code.both(code.compare("sle", "%k", SHALLOW), code.compare("sle", size, NEAR))
+    rows, columns = (0, "%count", 1), (0, "%columns", form.columns)
+    with code.when(small), code.loop(*rows) as part, code.loop(*columns) as column:
+        _part(code, form, part.counter, column.counter)
+    with code.otherwise(), code.loop(*columns) as column, code.loop(*rows) as part:
+        _part(code, form, part.counter, column.counter)
     return code.text()
+
+
+def _part(code: Code, form: Form, part: Name, column: Name) -> None:
+    """Emit the products of a part and the panel of B at ``column``."""
+    entry = code.at("%parts", code.mul(part, len(GROUP_WORDS)), "i64")
+    begin, rows, *words = (code.load(code.at(entry, at, "i64"), kind) for at, kind in enumerate(GROUP_WORDS))
+    bring_near(code, form, column, "%next_step", begin)
+    panel = code.at("%b", code.mul(column, "%k"), form.packed)
+    width = code.min(code.sub("%columns", column), form.columns)
+    after = next_panel(code, form, column, panel, "%columns")
+    offset = code.add(code.mul(begin, "%ldc"), column)
+    target, other = (code.at(each, offset, form.wide) for each in ("%c", "%other"))
+    code.call(
+        f"{form.name}_panel_tiles",
+        *((rows, "i64"), (width, "i64"), *zip(words, GROUP_WORDS[2:], strict=True)),
+        *((panel, _POINTER), (target, _POINTER), ("%ldc", "i64"), ("%load", "i1")),
+        *shares(code, form, after, begin),
+        *(("%ends", "i64"), (code.at("%bias", column, form.wide), _POINTER), (other, _POINTER)),
+    )

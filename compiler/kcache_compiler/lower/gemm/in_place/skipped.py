@@ -23,6 +23,9 @@ HALF_WORDS, ANY = 6, 1 << 61
 PART_WORDS, MOST_PARTS = 4, 4
 #: Words of the table of a block of K before those of runs: the first and the last element of a padded row.
 BLOCK_WORDS = 2
+#: Sums of a tile that hide the latency of a multiply-add. A half without its first or last row, if these are
+#: fewer sums, takes as long as the whole half.
+LEAST_SUMS = 8
 
 
 def halves(form: Form) -> str:
@@ -135,6 +138,8 @@ class _Half:
             code.compare("sle", inside, code.mul("%step", half - 1)),
         )
         whole = code.both(self.any, code.compare("eq", self.rows, half))
+        if (half - 1) * form.vectors < LEAST_SUMS:
+            whole = code.const(0, "i1")
         self.narrow = code.both(code.op(f"arith.xori {self.leading}, {trailing} : i1"), whole)
 
 

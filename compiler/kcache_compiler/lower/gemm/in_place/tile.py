@@ -8,7 +8,7 @@ enough numbers for registers.
 
 from __future__ import annotations
 
-from kcache_compiler.lower.gemm.in_place.results import ENDS, write_results
+from kcache_compiler.lower.gemm.in_place.results import ENDS, OTHER, write_results
 from kcache_compiler.lower.gemm.micro_kernel import (
     AHEAD,
     BYTES_AHEAD,
@@ -72,8 +72,12 @@ def tile(form: Form, rows: int, vectors: int = 0) -> str:
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
     addresses = [code.at(start, column, form.wide) for start in starts for column in columns]
-    for address in addresses if rows > 1 else ():
-        code.prefetch(address)
+    lines = [column for column in columns if column * BYTES[form.wide] % LINE == 0]
+    for start in starts if rows > 1 else ():
+        for column in lines:
+            code.prefetch(code.at(start, column, form.wide))
+    if form.together > 1:
+        _prefetch_other(code, form, rows, lines)
     results = _Sums(code, form, rows, columns).results()
     masks = column_masks(code, form, columns) if form.masked else []
     if not masks:
@@ -84,6 +88,15 @@ def tile(form: Form, rows: int, vectors: int = 0) -> str:
     with code.otherwise():
         write_results(code, form, addresses, columns, results, masks)
     return code.text()
+
+
+def _prefetch_other(code: Code, form: Form, rows: int, columns: list[int]) -> None:
+    """Prefetch what is added to the results: the panels of a group read a line of each of many rows."""
+    with code.when(code.compare("ne", code.bits("%ends", OTHER), 0)):
+        for row in range(rows):
+            start = code.at("%other", code.mul("%ldc", row), form.wide)
+            for column in columns:
+                code.prefetch(code.at(start, column, form.wide))
 
 
 class _Sums:
