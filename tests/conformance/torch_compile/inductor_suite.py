@@ -67,8 +67,7 @@ options={"strict": True, "least_operators": 0})` in place of Inductor. *Skipped*
 *Excluded*: cases that examine what Inductor generates or how it is configured. Run of 2026-11-30
 (commit `0179f943`; cases that fixes concerned, and those that passed a time limit, at `a9f6089e`) with
 PyTorch 2.13: the file was an earlier version that others had adapted to another device, with names that this
-PyTorch does not have replaced by None. Cases of the file that are not counted did not finish within 120 s on
-that day's busy machine: `test_large_block_sizes`, `test_resize` and `test_resize_as`. Commands:
+PyTorch does not have replaced by None. Commands:
 
 ```
 python -m tests.conformance.torch_compile.inductor_suite FILE --record suite.jsonl
