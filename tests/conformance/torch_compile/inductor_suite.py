@@ -64,9 +64,10 @@ _HEAD = """# `torch.compile`: PyTorch's tests of its compiler
 
 The CPU cases of PyTorch's suite `test_torchinductor` with `torch.compile(backend="kcache",
 options={"strict": True, "least_operators": 0})` in place of Inductor. *Skipped*: by the case itself.
-*Excluded*: cases that examine what Inductor generates or how it is configured. Run of 2026-11-28 with
+*Excluded*: cases that examine what Inductor generates or how it is configured. Run of 2026-11-30
+(commit `0179f943`; cases that fixes concerned, and those that passed a time limit, at `a9f6089e`) with
 PyTorch 2.13: the file was an earlier version that others had adapted to another device, with names that this
-PyTorch does not have replaced by None; cases that fixes concerned were repeated. Commands:
+PyTorch does not have replaced by None. Commands:
 
 ```
 python -m tests.conformance.torch_compile.inductor_suite FILE --record suite.jsonl

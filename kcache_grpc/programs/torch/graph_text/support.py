@@ -43,7 +43,13 @@ def unsupported_reason(node: Any) -> str | None:
         return "kcache does not lower it"
     if target.namespace == NAMESPACE and not isinstance(node.args[0].meta["val"].shape[0], int):
         return "its number of steps, or of rows, is dynamic"
+    if schema.name.startswith(f"{NAMESPACE}::grouped_") and not all(map(_is_static, node.all_input_nodes)):
+        return "a size of its groups is dynamic"
     return _values_reason(node)
+
+
+def _is_static(node: Any) -> bool:
+    return all(isinstance(size, int) for size in node.meta["val"].shape)
 
 
 def _values_reason(node: Any) -> str | None:

@@ -92,6 +92,21 @@ def test_a_group_does_not_see_the_values_of_others(address: str) -> None:
     assert bool(sums[1].isnan().all())
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2], ids=["rows", "groups", "widths"])
+def test_products_of_dynamic_sizes_stay_with_pytorch(axis: int, address: str) -> None:
+    recurrent.operators()
+    compiled = compile_with(lambda *args: torch.ops.kcache.grouped_mm(*args).sin() * 2 + 1, address)
+    for size in (4, 6, 9):
+        sizes = [4, 3, 5]
+        sizes[axis] = size
+        rows, weights = tensor(sizes[0], INNER), tensor(sizes[1], INNER, sizes[2], seed=1)
+        ends = torch.arange(sizes[1], dtype=torch.int32).clamp(max=sizes[0])
+        expected = grouped_products.grouped_mm(rows, weights, ends).sin() * 2 + 1
+        torch.testing.assert_close(compiled(rows, weights, ends), expected)
+    reasons = {each.reason for decision in decisions.decisions() for each in decision.left_out}
+    assert any("dynamic" in reason for reason in reasons)
+
+
 def experts(product: Callable[..., Any]) -> Callable[..., Any]:
     """Tokens sorted by expert, their products, and their order restored, as ``transformers`` has it."""
 
