@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, UnsupportedOp
-from kcache_grpc.model.program import ProgramFormat
+from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.programs.jax.shardings import without_shardings
-from kcache_grpc.programs.source import read_program
+from kcache_grpc.programs.source import ProgramLike, read_one
 
 STABLEHLO = "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.abs %a : tensor<f32>\n}\n"
 LINALG = "func.func @main(%a: tensor<4xf32>) {\n  %0 = linalg.abs ins(%a : tensor<4xf32>)\n}\n"
+
+
+def read(program: ProgramLike, format: str | None) -> Program:
+    """The program alone, without the arguments that it brings."""
+    return read_one(program, format).program
 
 
 @pytest.mark.parametrize(
@@ -31,18 +36,18 @@ LINALG = "func.func @main(%a: tensor<4xf32>) {\n  %0 = linalg.abs ins(%a : tenso
     ],
 )
 def test_format_of_text_is_told_by_its_operations(text: str, format: ProgramFormat) -> None:
-    assert read_program(text, None).format is format
-    assert read_program(text.encode(), None).format is format
+    assert read(text, None).format is format
+    assert read(text.encode(), None).format is format
 
 
 def test_stated_format_wins() -> None:
-    assert read_program(STABLEHLO, "linalg").format is ProgramFormat.LINALG
+    assert read(STABLEHLO, "linalg").format is ProgramFormat.LINALG
 
 
 def test_bytecode_is_told_by_its_magic() -> None:
-    assert read_program(b"ML\xefR\x0dStableHLO_v1.0.0\0", None).format is ProgramFormat.STABLEHLO
-    assert read_program(b"ML\xefR\x0dMLIR\0linalg\0generic", None).format is ProgramFormat.LINALG
-    assert read_program(b"ML\xefR\x0dMLIR\0linalg_norm\0!torch.vtensor<[2],f32>", None).format is (
+    assert read(b"ML\xefR\x0dStableHLO_v1.0.0\0", None).format is ProgramFormat.STABLEHLO
+    assert read(b"ML\xefR\x0dMLIR\0linalg\0generic", None).format is ProgramFormat.LINALG
+    assert read(b"ML\xefR\x0dMLIR\0linalg_norm\0!torch.vtensor<[2],f32>", None).format is (
         ProgramFormat.TORCH
     )
 
@@ -50,14 +55,14 @@ def test_bytecode_is_told_by_its_magic() -> None:
 def test_str_bytes_and_file_are_the_same_program(tmp_path: Path) -> None:
     path = tmp_path / "program.mlir"
     path.write_text(STABLEHLO)
-    digests = {read_program(form, None).digest for form in (STABLEHLO, STABLEHLO.encode(), path)}
+    digests = {read(form, None).digest for form in (STABLEHLO, STABLEHLO.encode(), path)}
     assert len(digests) == 1
 
 
 def test_locations_are_not_part_of_the_digest() -> None:
     located = STABLEHLO.replace(": tensor<f32>\n", ': tensor<f32> loc("a.py":1:2)\n')
     assert located != STABLEHLO
-    assert read_program(located, None).digest == read_program(STABLEHLO, None).digest
+    assert read(located, None).digest == read(STABLEHLO, None).digest
 
 
 def test_a_str_that_names_a_file_says_what_to_do(tmp_path: Path) -> None:
@@ -65,55 +70,55 @@ def test_a_str_that_names_a_file_says_what_to_do(tmp_path: Path) -> None:
     path.write_text(STABLEHLO)
     for name in (str(path), "missing.mlir"):
         with pytest.raises(ArgumentError, match=r"pass pathlib\.Path\("):
-            read_program(name, None)
+            read(name, None)
 
 
 def test_missing_file_and_directory(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no such file"):
-        read_program(tmp_path / "missing.mlir", None)
+        read(tmp_path / "missing.mlir", None)
     with pytest.raises(ArgumentError, match="cannot be read"):
-        read_program(tmp_path, None)
+        read(tmp_path, None)
 
 
 @pytest.mark.parametrize("program", ["", b""])
 def test_empty(program: object) -> None:
     with pytest.raises(InvalidProgram, match="empty"):
-        read_program(program, None)
+        read(program, None)
 
 
 def test_lone_surrogate() -> None:
     with pytest.raises(InvalidProgram, match="Unicode"):
-        read_program("module {\n}\ud800", None)
+        read("module {\n}\ud800", None)
 
 
 def test_unknown_format() -> None:
     with pytest.raises(ArgumentError, match="'stablehlo', 'linalg'"):
-        read_program("x\n", "hlo")
+        read("x\n", "hlo")
 
 
 def test_archives_are_told() -> None:
     with pytest.raises(ArgumentError, match=r"zip archive .* torch\.export\.load"):
-        read_program(b"PK\x03\x04" + bytes(20), None)
+        read(b"PK\x03\x04" + bytes(20), None)
     with pytest.raises(InvalidProgram, match="neither MLIR text nor MLIR bytecode"):
-        read_program(b"\x08\x07\x12\x00onnx", None)
+        read(b"\x08\x07\x12\x00onnx", None)
 
 
 @pytest.mark.parametrize("program", [3, None, ["module {}"], zipfile])
 def test_other_objects(program: object) -> None:
     with pytest.raises(ArgumentError, match="a program is a str, bytes, a path"):
-        read_program(program, None)
+        read(program, None)
 
 
 def test_torch_objects() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(ArgumentError, match=r"torch\..*Linear is no program yet: pass torch\.export\.export"):
-        read_program(torch.nn.Linear(2, 2), None)
+        read(torch.nn.Linear(2, 2), None)
 
 
 def test_jax_export_is_a_portable_artifact() -> None:
     jax = pytest.importorskip("jax")
     exported = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((4,), "float32"))
-    program = read_program(exported, None)
+    program = read(exported, None)
     assert program.format is ProgramFormat.STABLEHLO
     assert program.body.startswith(b"ML\xefR")
 
@@ -128,8 +133,8 @@ def test_jax_exports_from_different_lines_are_the_same_program() -> None:
 
     second = export(lambda y: jax.nn.relu(y) * 2)
     assert bytes(first.mlir_module_serialized) != bytes(second.mlir_module_serialized)
-    assert read_program(first, None).digest == read_program(second, None).digest
-    assert b".py" not in read_program(first, None).body
+    assert read(first, None).digest == read(second, None).digest
+    assert b".py" not in read(first, None).body
 
 
 def test_jax_export_for_two_platforms_is_refused() -> None:
@@ -138,7 +143,7 @@ def test_jax_export_for_two_platforms_is_refused() -> None:
         jax.ShapeDtypeStruct((4,), "float32")
     )
     with pytest.raises(ArgumentError, match="one platform"):
-        read_program(exported, None)
+        read(exported, None)
 
 
 def test_jax_exports_lose_what_is_for_several_devices(capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +154,7 @@ def test_jax_exports_lose_what_is_for_several_devices(capfd: pytest.CaptureFixtu
     for function in (jax.jit(jax.numpy.linalg.cholesky), constrained):
         exported = jax.export.export(function)(jax.ShapeDtypeStruct((4, 4), "float32"))
         assert "sdy." in exported.mlir_module()
-        body = read_program(exported, None).body
+        body = read(exported, None).body
         assert body.startswith(b"ML\xefR")
         assert b"sdy" not in body
     assert capfd.readouterr().err == ""
