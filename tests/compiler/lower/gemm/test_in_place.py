@@ -13,8 +13,10 @@ import pytest
 from kcache_compiler.llvm.cpus import GENERIC
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.gemm.in_place.match import chunk_of
+from kcache_compiler.lower.gemm.in_place.skipped import BLOCK_WORDS, block_words
 from kcache_compiler.lower.gemm.match import GemmAxis, Groups
 from kcache_compiler.lower.gemm.objects import compiled_library
+from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.schedule.gemm_tiles import Form, form_for
 from kcache_compiler.shapes.formula import evaluate_text
 from tests.compiler.codegen_harness import guarded, runs_here, threaded_host
@@ -135,6 +137,15 @@ def test_images_with_channels_first(
     views = np.lib.stride_tricks.sliding_window_view(padded, (window, window), (2, 3))
     expected = np.einsum("bchwij,ijco->bhwo", views[:, :, ::stride, ::stride], arrays[1].astype("f8"))
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_the_table_of_runs_has_room_for_blocks_that_begin_within_a_run(target: str) -> None:
+    """Such as the second of four blocks of 255 steps, of 85 channels first and a window of 3 x 4."""
+    form = form_for(target_named(target), GENERIC, ("f32", "f32", "f32"), "f32", exact=False)
+    for begin in range(SHORT_RUN):
+        runs = (begin + form.depth - 1) // SHORT_RUN + 1
+        assert BLOCK_WORDS + 2 * runs <= block_words(form)
 
 
 def test_padding_is_part_of_the_launch() -> None:

@@ -15,18 +15,17 @@ from kcache_compiler.lower.gemm.driver import FACTS, Driver
 from kcache_compiler.lower.gemm.in_place.group import GROUP_WORDS, group_strip, panel_tiles
 from kcache_compiler.lower.gemm.in_place.results import ENDS
 from kcache_compiler.lower.gemm.in_place.skipped import (
-    BLOCK_WORDS,
     HALF_WORDS,
     MOST_PARTS,
     PADDING,
     PART_WORDS,
     block_windows,
+    block_words,
     halves,
     needed_runs,
     parts,
 )
 from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
-from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, FEW_COLUMNS, Form
@@ -88,7 +87,7 @@ class InPlaceDriver(Driver):
         self.offsets = code.stack(most_rows(form), "i64")
         self.halves = code.stack(HALF_WORDS * (most_rows(form) // self.half + 1), "i64")
         #: Where runs of the block of K are in a window; parts of a panel.
-        self.windows = code.stack(BLOCK_WORDS + 2 * (form.depth // SHORT_RUN), "i64")
+        self.windows = code.stack(block_words(form), "i64")
         self.parts = code.stack(MOST_PARTS * PART_WORDS, "i64")
         #: Parts of a group of panels, and their number.
         self.group, self.count = "", ""

@@ -8,6 +8,7 @@ first or last row where the whole block reads zeros beside the image.
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.in_place.tile import half_of
+from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import Form
 
@@ -73,6 +74,11 @@ def _padding_words(code: Code, first: Name, last: Name) -> tuple[Name, ...]:
         code.choose(single, "%image_rows", code.const(2 * ANY)),
         code.choose(adjacent, column, unknown),
     )
+
+
+def block_words(form: Form) -> int:
+    """Words of the table of a block of K at most: its first and its last run may be parts of runs."""
+    return BLOCK_WORDS + 2 * (form.depth // SHORT_RUN + 1)
 
 
 def block_windows(form: Form) -> str:

@@ -182,6 +182,8 @@ def _described(value: Any, operands: list[Any], tracer: Any) -> tuple[Any, ...]:
 def _described_tensor(value: Any, operands: list[Any], tracer: Any) -> tuple[Any, ...]:
     if type(value) is not fake_tensor.FakeTensor or value.layout is not torch.strided:
         raise _NotRepeatable
+    if _has_symbols(value):
+        raise _NotRepeatable  # no key of a dictionary
     slot = _slot(value, tracer)
     if slot is None or slot.constant is not None:
         raise _NotRepeatable
@@ -246,8 +248,17 @@ def _template(node: Any, places: dict[Any, _Operand | _Added], tracer: Any) -> _
         if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
             raise _NotRepeatable
         name = tracer.graph._target_to_str(target.overloadpacket.__name__)
+    if any(map(_has_symbols, pytree.tree_leaves(node.meta.get("val")))):
+        raise _NotRepeatable  # a size that depends on data has a symbol of its own
     meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
     return _Template(target, name, _map(node.args, placed), _map(node.kwargs, placed), meta)
+
+
+def _has_symbols(value: Any) -> bool:
+    sizes: Sequence[Any] = (value,)
+    if isinstance(value, torch.Tensor):
+        sizes = (*value.shape, *value.stride(), value.storage_offset())
+    return any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes)
 
 
 def _leaf(

@@ -5,6 +5,7 @@ What writes an input, returns an alias or may have other effects is traced as AO
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -218,6 +219,20 @@ def test_equal_random_operators_draw_their_own_numbers(monkeypatch: pytest.Monke
         first, second = torch.compile(draw, backend=backend)(torch.ones(256))
     assert backend.once == [True]
     assert not torch.equal(first, second)
+
+
+def test_sizes_that_depend_on_data_are_traced_for_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def places(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x.nonzero().sum(0), y.nonzero().sum(0)
+
+    x, y = torch.tensor([1.0, 0.0, 2.0, 0.0]), torch.tensor([1.0, 3.0, 2.0, 0.0])
+    symbols: list[str] = []
+    with torch.no_grad(), torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        result = torch.compile(places, backend=(backend := Backend(monkeypatch)))(x, y)
+    torch.testing.assert_close(result, places(x, y))
+    for name, _, values in itertools.chain(*backend.values):
+        symbols.extend(str(values[0][0][0]) for _ in range(name.startswith("nonzero")))
+    assert len(symbols) == len({*symbols}) == 2, symbols
 
 
 def _data(x: Tensor, y: Tensor) -> Tensor:
