@@ -34,7 +34,13 @@ _NUMBERS = (bool, int, float, complex)
 _SETTINGS = (
     *("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion"),
     *("jax_numpy_rank_promotion", "jax_default_prng_impl", "jax_threefry_partitionable"),
+    *("jax_random_seed_offset", "jax_high_dynamic_range_gumbel", "jax_explicit_x64_dtypes"),
+    *("jax_softmax_custom_jvp", "jax_default_device"),
 )
+#: Settings that ``jax.jit`` acts upon at each call, and kernels do not.
+_SETTINGS_OF_CALLS = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
+#: Whether no transformation of JAX is tracing in this thread; JAX has no public name for it.
+_is_untraced: Any = getattr(import_module("jax._src.core"), "trace_state_clean", None)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -103,9 +109,16 @@ class Call:
         static values without a hash.
         """
         types = tuple([_leaf_type(leaf, check_devices) for leaf in self.leaves])
+        if check_devices and not self.committed and not _first_cpu_is_default():
+            raise Foreign("arrays without a device are for another one than the first CPU device")
         static = tuple((place, cast("object", type(value)), value) for place, value in self.static)
         settings = tuple([getattr(jax.config, name, None) for name in _SETTINGS])
         return self.tree, types, static, settings
+
+    @property
+    def committed(self) -> bool:
+        """Whether an array was put on a device by name, so that results have to stay there."""
+        return any(getattr(leaf, "committed", False) for leaf in self.leaves)
 
     def rebuild(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments of the function with ``leaves`` in place of those of this call."""
@@ -122,6 +135,15 @@ class Call:
 def is_key(leaf: Leaf) -> bool:
     """Whether it is an array of random keys (``jax.random.key``), whose data is in another array."""
     return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def left_to_jax() -> bool:
+    """Whether JAX has to run the call whatever its arguments are: something is being traced, which the
+    function may close over, or JAX examines results.
+    """
+    if _is_untraced is not None and not _is_untraced():
+        return True
+    return any(getattr(jax.config, name, False) for name in _SETTINGS_OF_CALLS)
 
 
 def on_one_cpu() -> bool:
@@ -149,6 +171,11 @@ def _leaf_type(leaf: Leaf, check_devices: bool) -> Any:
 def _on_first_cpu(array: Any) -> bool:
     devices = array.devices()
     return len(devices) == 1 and jax.local_devices(backend="cpu")[0] in devices
+
+
+def _first_cpu_is_default() -> bool:
+    default = jax.config.jax_default_device or jax.local_devices()[0]
+    return default == "cpu" or default is jax.local_devices(backend="cpu")[0]
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

@@ -46,12 +46,16 @@ class Compiled:
         ]
         self._weights = _Weights(kernel, [(p, exported.kept[p]) for p in bound]) if bound else None
 
-    def __call__(self, leaves: list[Leaf]) -> Any:
-        """The function's results, arrays of JAX in its tree. Raises ``ArgumentError``."""
+    def __call__(self, leaves: list[Leaf], *, uncommitted: bool = False) -> Any:
+        """The function's results, arrays of JAX in its tree. Raises ``ArgumentError``.
+
+        ``uncommitted``: they may be used with arrays on any device, and are copied for that.
+        """
         arrays = [read(leaves[leaf]) for leaf, read in self._free]
         run: Run = self.kernel if self._weights is None else self._weights.bound_kernel(leaves)
+        adopted = jax.numpy.array if uncommitted else self._adopted
         results = [
-            self._adopted(array) if finish is None else finish(self._adopted(array))
+            adopted(array) if finish is None else finish(adopted(array))
             for array, finish in zip(run(*arrays), self._finishers, strict=True)
         ]
         return jax.tree_util.tree_unflatten(self._exported.tree, results)

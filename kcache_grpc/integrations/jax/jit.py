@@ -22,6 +22,7 @@ from kcache_grpc.integrations.jax.arguments import (
     Names,
     Positions,
     StaticArguments,
+    left_to_jax,
     on_one_cpu,
 )
 from kcache_grpc.integrations.jax.compiled import Compiled
@@ -73,11 +74,12 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Raises what it raises, and ``KcacheError`` if ``fallback`` is "error"."""
-        if jax.config.jax_disable_jit:
+        if left_to_jax():
             return self.by_jax(*args, **kwargs)
         try:
             call = Call.of(self._static, args, kwargs)
-            signature = call.signature(check_devices=not on_one_cpu())
+            several_devices = not on_one_cpu()
+            signature = call.signature(check_devices=several_devices)
             entry = self._entries.get(signature)
         except (Foreign, TypeError, ValueError):  # traced, on another device, or an error of JAX's to raise
             return self.by_jax(*args, **kwargs)
@@ -87,7 +89,7 @@ class Jitted:
             except Untraceable:
                 return self.by_jax(*args, **kwargs)
         if isinstance(entry, Compiled):
-            return entry(call.leaves)
+            return entry(call.leaves, uncommitted=several_devices and not call.committed)
         if self._settings.fallback == "error":
             raise entry.error
         return self.by_jax(*args, **kwargs)
@@ -95,6 +97,10 @@ class Jitted:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method: the instance is the first argument, so it must be static or a tree of arrays."""
         return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        """Copies are the function itself; pickles have its name, as those of other functions."""
+        return getattr(self, "__qualname__", type(self).__qualname__)
 
     @property
     def kernels(self) -> tuple[Any, ...]:
