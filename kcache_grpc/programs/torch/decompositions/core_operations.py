@@ -111,7 +111,7 @@ def _histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
     is_static = all(isinstance(size, int) for size in x.shape)
     if x.dtype not in (torch.float32, torch.float64) or x.device.type != "cpu" or not is_static:
         return NotImplemented
-    if not min < max or any(bound != int(bound) or abs(bound) >= _EXACT for bound in (min, max)):
+    if not min < max or any(abs(bound) >= _EXACT or bound != int(bound) for bound in (min, max)):
         return NotImplemented
     if x.numel() >= _EXACT:
         return NotImplemented
