@@ -67,7 +67,7 @@ class Compiled:
                 return _from_capsule(array.__dlpack__(), self._device, None)
             return jax.numpy.from_dlpack(array)
         except (BufferError, RuntimeError, TypeError, ValueError):  # NumPy cannot export bfloat16
-            return jax.numpy.asarray(array)
+            return jax.device_put(array, self._device)
 
 
 class _Weights:

@@ -41,10 +41,10 @@ def unsupported_reason(node: Any) -> str | None:
         return "it draws random numbers"
     if not is_known(operation_name(overload_of(node)._schema)):
         return "kcache does not lower it"
-    if target.namespace == NAMESPACE and not isinstance(node.args[0].meta["val"].shape[0], int):
-        return "its number of steps, or of rows, is dynamic"
     if schema.name.startswith(f"{NAMESPACE}::grouped_") and not all(map(_is_static, node.all_input_nodes)):
         return "a size of its groups is dynamic"
+    if target.namespace == NAMESPACE and not isinstance(node.args[0].meta["val"].shape[0], int):
+        return "its number of steps is dynamic"
     return _values_reason(node)
 
 

@@ -56,7 +56,7 @@ def test_a_kernel_that_is_lowered_once_has_the_bytes_of_a_compile(name: str) -> 
 @pytest.mark.parametrize(
     ("name", "targets"),
     [
-        ("bf16", ["sm_90"]),
+        ("cp_async", ["sm_90"]),
         ("threads", ["sm_90", "sm_120"]),
         ("shared_total", ["sm_90", "sm_80", "sm_120"]),
         ("shared_opt_in", ["sm_90"]),
