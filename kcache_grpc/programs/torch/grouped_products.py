@@ -62,7 +62,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
-# Operators that are written so.
+# Operators of PyTorch and transformers as these.
 
 
 def rows() -> dict[Any, Any]:

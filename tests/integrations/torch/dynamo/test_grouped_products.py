@@ -31,6 +31,8 @@ OFFSETS = (
     (1, 2, 3, 4, 5),
     (0, 0, 0, 0, 0),
 )
+#: Groups whose offset is not above those before have no rows.
+NOT_ASCENDING = (100, 50, 150, 150, 60)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +62,7 @@ def test_products_of_groups_of_any_size(dtype: torch.dtype, transposed: bool, ad
 
     compiled = compile_with(function, address)
     wide_weights = (weights.transpose(1, 2) if transposed else weights).double()
-    for values in OFFSETS:
+    for values in (*OFFSETS, NOT_ASCENDING):
         actual = compiled(rows, weights, offsets(values))
         expected = grouped_products.grouped_mm(rows.double(), wide_weights, offsets(values))
         torch.testing.assert_close(actual, expected.to(dtype))
@@ -72,7 +74,7 @@ def test_sums_of_outer_products_of_groups(dtype: torch.dtype, address: str) -> N
     recurrent.operators()
     left, right = tensor(ROWS, INNER, dtype=dtype), tensor(ROWS, WIDTH, seed=1, dtype=dtype)
     compiled = compile_with(torch.ops.kcache.grouped_outer, address)
-    for values in OFFSETS:
+    for values in (*OFFSETS, NOT_ASCENDING):
         actual = compiled(left, right, offsets(values))
         expected = grouped_products.grouped_outer(left.double(), right.double(), offsets(values))
         torch.testing.assert_close(actual, expected.to(dtype))

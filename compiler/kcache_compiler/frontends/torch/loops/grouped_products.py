@@ -94,18 +94,6 @@ class _Groups:
         kind = self.type([rows + count, width])
         return self.op.create("stablehlo.pad", [value, self.zeros([])], kind, **attributes)
 
-    def end(self) -> Value:
-        """The end of the last group; of the rows, if that is before."""
-        last = self.op.create(
-            "stablehlo.slice",
-            [self.offsets],
-            self.type([1], "i64"),
-            start_indices=_array([self.groups - 1]),
-            limit_indices=_array([self.groups]),
-            strides=_array([1]),
-        )
-        return self.binary("minimum", self.reshape(last, [], "i64"), self.index(self.count))
-
     def before(self, end: Value, sizes: Sequence[int]) -> Value:
         """Which rows of a tensor of these sizes, whose first axis is that of rows, are before ``end``."""
         kind = self.type(sizes, "i64")
@@ -122,8 +110,8 @@ class _Groups:
         kind = self.type(sizes, element)
         return self.op.create("stablehlo.dot_general", [left, right], kind, dot_dimension_numbers=numbers)
 
-    def blocks(self, initial: Value, sizes: Sequence[int], block: _Block) -> Value:
-        """Run ``block`` for each block of rows, in order: what the last one carries.
+    def blocks(self, initial: Value, sizes: Sequence[int], block: _Block) -> tuple[Value, Value]:
+        """Run ``block`` for each block of rows, in order: the end of the last group, and what is carried.
 
         A group is blocks of the largest of ``sizes``, which ascend, and one of the least that has what
         remains.
@@ -139,7 +127,8 @@ class _Groups:
                 row, value = self._blocks_of((smaller, size), row, group, end, value, block)
             return [self.binary("add", group, self.index(1)), row, value]
 
-        return self._loop([self.index(0), self.index(0), initial], more, of_group)[2]
+        _, end, value = self._loop([self.index(0), self.index(0), initial], more, of_group)
+        return end, value
 
     def _blocks_of(
         self, sizes: tuple[int, int], row: Value, group: Value, end: Value, value: Value, block: _Block
@@ -190,7 +179,7 @@ def _grouped_mm(op: TorchOp) -> Value | None:
         product = groups.product(left, right, (1, axis), [size, width])
         return groups.updated(result, product, [row, zero])
 
-    result = groups.blocks(groups.zeros([count + groups.sizes[-1], width]), groups.sizes, block)
+    end, result = groups.blocks(groups.zeros([count + groups.sizes[-1], width]), groups.sizes, block)
     result = op.create(
         "stablehlo.slice",
         [result],
@@ -200,7 +189,7 @@ def _grouped_mm(op: TorchOp) -> Value | None:
         strides=_array([1, 1]),
     )
     # What the last block computes of the rows after it, no group replaces.
-    inside = groups.before(groups.end(), [count, width])
+    inside = groups.before(end, [count, width])
     return op.to_torch(groups.select(inside, result, groups.zeros([count, width])))
 
 
@@ -230,7 +219,7 @@ def _grouped_outer(op: TorchOp) -> Value | None:
         total = groups.binary("add", groups.slice(result, starts, part, wide), product)
         return groups.updated(result, total, starts)
 
-    result = groups.blocks(groups.zeros([groups.groups, height, width], wide), groups.sizes, block)
+    _, result = groups.blocks(groups.zeros([groups.groups, height, width], wide), groups.sizes, block)
     if wide != op.element:
         result = op.create("stablehlo.convert", [result], groups.type([groups.groups, height, width]))
     return op.to_torch(result)

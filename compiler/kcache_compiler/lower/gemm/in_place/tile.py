@@ -215,66 +215,90 @@ def emit_tiles(
     ``read`` are the number of rows and the addresses of their halves; ``places`` are the addresses of B, of
     C, of the bias, and of what is added to C.
     """
-    half = half_of(form)
+    calls, (number, start, _) = _Calls(code, form, read, places, width, ahead), read
     full, *less = tile_rows(form)
+    half = half_of(form)
     above = [rows for rows in less if rows > half]
-    parts = [rows for rows in less if rows < half and rows.bit_count() == 1]
-    (number, start, second), (panel, target, bias, other) = read, places
-
-    def call(rows: int, before: Name, first: Name) -> None:
-        for vectors in form.narrower:
-            with code.when(code.compare("eq", width, vectors * form.lanes)):
-                compute(rows, before, first, vectors)
-        if form.narrower:
-            with code.when(code.compare("eq", width, form.columns)):
-                compute(rows, before, first)
+    zero = code.const(0)
+    with code.when(code.compare("eq", number, full)):
+        if form.narrow:
+            with code.when(code.compare("sle", width, form.lanes)):
+                calls.of_vectors(full, zero, start, 1)
+            with code.otherwise():
+                calls.of_width(full, zero, start)
         else:
-            compute(rows, before, first)
+            calls.of_width(full, zero, start)
+    with code.otherwise():
+        for rows in above:
+            with code.when(code.compare("eq", number, rows)):
+                calls.of_width(rows, zero, start)
+        if above:
+            with code.when(code.compare("sle", number, half)):
+                calls.of_halves(zero)
+        else:
+            calls.of_halves(zero)
 
-    def compute(rows: int, before: Name, first: Name, vectors: int = 0) -> None:
+
+class _Calls:
+    """Emits the calls of tiles for the rows of a panel; arguments as of ``emit_tiles``."""
+
+    def __init__(
+        self,
+        code: Code,
+        form: Form,
+        read: tuple[Name, Name, Name],
+        places: tuple[Name, Name, Name, Name],
+        width: Name,
+        ahead: Name,
+    ) -> None:
+        self.code, self.form = code, form
+        self.number, self.first, self.second = read
+        self.places, self.width, self.ahead = places, width, ahead
+
+    def of_halves(self, zero: Name) -> None:
+        """Call the tiles of at most a half, or of a half and of what is left of the other one."""
+        code, half = self.code, half_of(self.form)
+        with code.when(code.compare("sge", self.number, half)):
+            self.of_width(half, zero, self.first)
+            self._remaining(code.sub(self.number, half), half, self.second)
+        with code.otherwise():
+            with code.when(code.compare("eq", self.number, half - 1)):
+                self.of_width(half - 1, zero, self.first)
+            with code.otherwise():
+                self._remaining(self.number, 0, self.first)
+
+    def _remaining(self, count: Name, before: int, first: Name) -> None:
+        """Call a tile per bit of ``count``, of rows from ``first`` on."""
+        code, half = self.code, half_of(self.form)
+        for rows in tile_rows(self.form):
+            if rows < half and rows.bit_count() == 1:
+                with code.when(code.compare("ne", code.bits(count, rows), 0)):
+                    done = code.bits(count, -2 * rows)
+                    place = code.at(first, code.mul(done, code.load("%distances")), "i8")
+                    self.of_width(rows, code.add(done, before), place)
+
+    def of_width(self, rows: int, before: Name, first: Name) -> None:
+        """Call the tile with as many vectors as there are columns."""
+        code, form = self.code, self.form
+        for vectors in form.narrower:
+            with code.when(code.compare("eq", self.width, vectors * form.lanes)):
+                self.of_vectors(rows, before, first, vectors)
+        if form.narrower:
+            with code.when(code.compare("eq", self.width, form.columns)):
+                self.of_vectors(rows, before, first)
+        else:
+            self.of_vectors(rows, before, first)
+
+    def of_vectors(self, rows: int, before: Name, first: Name, vectors: int = 0) -> None:
+        """Call the tile of so many rows, of which ``before`` precede in C, and vectors; 0 is a full one."""
+        code, form = self.code, self.form
+        panel, target, bias, other = self.places
         offset = code.mul(before, "%ldc")
         place, added = (code.at(each, offset, form.wide) for each in (target, other))
         code.call(
             _name(form, rows, vectors),
-            *((first, _POINTER), (second, _POINTER), *_plain(ROWS)[2:], (panel, _POINTER)),
-            *((place, _POINTER), ("%ldc", "i64"), (width, "i64"), ("%load", "i1")),
-            *((ahead, _POINTER), ("%stride", "i64")),
+            *((first, _POINTER), (self.second, _POINTER), *_plain(ROWS)[2:], (panel, _POINTER)),
+            *((place, _POINTER), ("%ldc", "i64"), (self.width, "i64"), ("%load", "i1")),
+            *((self.ahead, _POINTER), ("%stride", "i64")),
             *(("%ends", "i64"), (bias, _POINTER), (added, _POINTER)),
         )
-
-    def left(count: Name, before: int, first: Name) -> None:
-        for rows in parts:
-            with code.when(code.compare("ne", code.bits(count, rows), 0)):
-                done = code.bits(count, -2 * rows)
-                place = code.at(first, code.mul(done, code.load("%distances")), "i8")
-                call(rows, code.add(done, before), place)
-
-    zero = code.const(0)
-
-    def fewer() -> None:
-        with code.when(code.compare("sge", number, half)):
-            call(half, zero, start)
-            left(code.sub(number, half), half, second)
-        with code.otherwise():
-            with code.when(code.compare("eq", number, half - 1)):
-                call(half - 1, zero, start)
-            with code.otherwise():
-                left(number, 0, start)
-
-    with code.when(code.compare("eq", number, full)):
-        if form.narrow:
-            with code.when(code.compare("sle", width, form.lanes)):
-                compute(full, zero, start, 1)
-            with code.otherwise():
-                call(full, zero, start)
-        else:
-            call(full, zero, start)
-    with code.otherwise():
-        for rows in above:
-            with code.when(code.compare("eq", number, rows)):
-                call(rows, zero, start)
-        if above:
-            with code.when(code.compare("sle", number, half)):
-                fewer()
-        else:
-            fewer()

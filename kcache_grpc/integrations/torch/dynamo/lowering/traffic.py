@@ -41,7 +41,8 @@ def cost_of(node: Any, *, computed: bool) -> Cost:
 
 def _operations(node: Any, results: list[Any]) -> float:
     if getattr(node.target, "namespace", "") == RECURRENT:
-        return _recurrent_operations(node)
+        is_grouped = node.target._schema.name.startswith(f"{RECURRENT}::grouped_")
+        return _grouped_operations(node) if is_grouped else _recurrent_operations(node)
     counter: Any = import_module("torch.utils.flop_counter")
     formula = counter.flop_registry.get(getattr(node.target, "overloadpacket", None))
     if formula is not None:
@@ -53,15 +54,15 @@ def _operations(node: Any, results: list[Any]) -> float:
     return float(sum(map(_elements, results)))
 
 
-def _recurrent_operations(node: Any) -> float:
-    """Those of the products of a recurrent layer: each of its weights with a row of each step.
+def _grouped_operations(node: Any) -> float:
+    """Those of products of groups of rows: each row with one matrix."""
+    matrices = node.meta["val"] if node.meta["val"].dim() == 3 else node.args[1].meta["val"]
+    rows, height, width = node.args[0].meta["val"].shape[0], *matrices.shape[1:]
+    return 2.0 * _hint(rows) * _hint(height) * _hint(width)
 
-    Those of products of groups: each row with one matrix.
-    """
-    if node.target._schema.name.startswith("kcache::grouped_"):
-        matrices = node.meta["val"] if node.meta["val"].dim() == 3 else node.args[1].meta["val"]
-        rows, height, width = node.args[0].meta["val"].shape[0], *matrices.shape[1:]
-        return 2.0 * _hint(rows) * _hint(height) * _hint(width)
+
+def _recurrent_operations(node: Any) -> float:
+    """Those of the products of a recurrent layer: each of its weights with a row of each step."""
     names = [parameter.name for parameter in node.target._schema.arguments]
     weights = [value for name, value in zip(names, node.args, strict=True) if name.startswith("w_") and value]
     steps, batch, _ = map(_hint, node.args[0].meta["val"].shape)
