@@ -139,5 +139,6 @@ def _key_data(leaf: Leaf) -> Any:
 
 
 def _converted(leaf: Leaf, dtype: np.dtype[Any]) -> Any:
-    """An array of NumPy or a number, in the dtype that JAX gives it."""
-    return np.array(leaf, dtype, order="C", copy=None)
+    """An array of NumPy or a number, in the dtype that JAX gives it; a copy of one that is not aligned."""
+    array: Any = np.array(leaf, dtype, order="C", copy=None)
+    return array if array.flags.aligned else array.copy()

@@ -47,7 +47,7 @@ class CompiledModel:
             for info in model.graph.input
             if model.ir_version >= 4 or info.name not in initializers
         ]
-        self._outputs = [_dtype(info) for info in model.graph.output]
+        self._outputs = [dtype_of(info) for info in model.graph.output]
         #: For kernels with constants; a model with one kernel is not held, as it may be large.
         self._model: Any = None
         self._kernel: Any = None
@@ -59,6 +59,11 @@ class CompiledModel:
             if not _may_be_sizes(error):
                 raise
             self._model = model if path is None else onnx.load(path)
+
+    @property
+    def is_specialized(self) -> bool:
+        """Whether calls compile kernels for their sizes and the values of their small inputs."""
+        return self._kernel is None
 
     @property
     def kernels(self) -> tuple[Any, ...]:
@@ -116,7 +121,7 @@ def shared_client() -> Client:
     return Client()
 
 
-def _dtype(info: Any) -> Any:
+def dtype_of(info: Any) -> Any:
     """The NumPy type of a tensor."""
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
 

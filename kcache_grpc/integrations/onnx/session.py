@@ -14,7 +14,7 @@ import numpy as np
 
 from kcache_grpc.client.client import Client
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound, UnsupportedOp
-from kcache_grpc.integrations.onnx.model import Array, CompiledModel, onnx, shared_client
+from kcache_grpc.integrations.onnx.model import Array, CompiledModel, dtype_of, onnx, shared_client
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.model.options import Options
 
@@ -167,7 +167,13 @@ class InferenceSession:
         for name in feed:
             if name not in names:
                 raise ArgumentError(f"the model has no input {name!r}; it has {sorted(names)}", argument=name)
-        return [_array(feed.get(info.name, self._defaults.get(info.name)), info) for info in compiled.inputs]
+        arrays = [
+            _array(feed.get(info.name, self._defaults.get(info.name)), info) for info in compiled.inputs
+        ]
+        if compiled.is_specialized:  # a kernel for all calls checks them itself
+            for array, info in zip(arrays, compiled.inputs, strict=True):
+                _require_declared(array, info)
+        return arrays
 
 
 def _compiled(
@@ -191,6 +197,8 @@ def _read(path_or_bytes: Any) -> tuple[Path | None, Any]:
         return path, onnx.load(path, load_external_data=False)
     except FileNotFoundError as error:
         raise NotFound(f"no such file: {path_or_bytes}") from error
+    except OSError as error:
+        raise ArgumentError(f"{path_or_bytes} cannot be read: {error.strerror or error}") from error
     except TypeError as error:
         raise ArgumentError(
             f"a {type(path_or_bytes).__qualname__} is no model: pass a path, bytes or an onnx.ModelProto"
@@ -244,10 +252,25 @@ def _index(names: list[str], name: str) -> int:
     return names.index(name)
 
 
+def _require_declared(array: Array, info: Any) -> None:
+    """Raise ``ArgumentError`` for another dtype or size than the model declares."""
+    node, dtype = _node_arg(info), dtype_of(info)
+    fits = len(node.shape) == array.ndim and all(
+        not isinstance(size, int) or size == extent
+        for size, extent in zip(node.shape, array.shape, strict=True)
+    )
+    if array.dtype != dtype or (info.type.tensor_type.HasField("shape") and not fits):
+        raise ArgumentError(
+            f"input {info.name!r} must be {node.type} of shape {node.shape}, "
+            f"got {array.dtype} of shape {list(array.shape)}",
+            argument=info.name,
+        )
+
+
 def _array(value: Any, info: Any) -> Array:
     """A C-contiguous array; what is no array gets the dtype of the input."""
     dtype: Any = None
     if not hasattr(value, "dtype"):
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+        dtype = dtype_of(info)
     array: Array = np.asarray(value, dtype)
     return array if array.flags.c_contiguous else array.copy()

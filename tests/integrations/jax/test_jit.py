@@ -68,6 +68,8 @@ def test_numpy_arrays_and_numbers_get_the_types_of_jax(client: kcache.Client) ->
     assert_like_jax(lambda x, y, n: (x.T + y, n * 2, n + 1.5), client, wide, np.ones((3, 2)).T[::-1].T, 3)
     assert_like_jax(lambda x, flag: jnp.where(flag, x, -x), client, jnp.ones(2), True)
     assert_like_jax(lambda x: x * 2, client, np.float32(3))
+    unaligned = np.frombuffer(bytes(1) + np.arange(6, dtype=np.float32).tobytes(), np.float32, offset=1)
+    assert_like_jax(lambda x: x + 1, client, unaligned)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "bool", "complex64"])

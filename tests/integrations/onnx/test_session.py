@@ -138,6 +138,10 @@ def test_inputs_that_are_shapes(client: kcache.Client, tmp_path: Path) -> None:
             feed = {"x": np.arange(6, dtype=np.float32), "shape": np.asarray(shape)}
             assert session.run(None, feed)[0].shape == shape
         assert len(session.kernels) == 2
+    with pytest.raises(kcache.ArgumentError, match="'x' must be"):
+        session.run(None, {"x": np.zeros(4, np.float32), "shape": np.asarray([2, 2])})
+    with pytest.raises(kcache.ArgumentError, match="'shape' must be"):
+        session.run(None, {"x": np.zeros(6, np.float32), "shape": np.asarray([2, 3], np.int32)})
 
 
 @pytest.mark.parametrize(
@@ -162,6 +166,8 @@ def test_wrong_arguments(client: kcache.Client, tmp_path: Path) -> None:
         session.run(["z"], {"x": np.ones((2, 24), np.float32)})
     with pytest.raises(kcache.NotFound, match="absent"):
         InferenceSession(tmp_path / "absent.onnx", client=client)
+    with pytest.raises(kcache.ArgumentError, match="cannot be read"):
+        InferenceSession(tmp_path, client=client)
     with pytest.raises(kcache.InvalidProgram, match="no ONNX model"):
         InferenceSession(b"\xff\xff", client=client)
     with pytest.raises(kcache.ArgumentError, match="pass a path"):
