@@ -13,7 +13,7 @@ import numpy as np
 jax: Any = import_module("jax")
 
 
-def native(name: str) -> Any:
+def extension_attribute(name: str) -> Any:
     """What JAX's extension module has of this name, or ``None``: it is faster than what is public."""
     try:
         return getattr(import_module("jaxlib._jax"), name, None)
@@ -28,7 +28,7 @@ Positions = int | Sequence[int] | None
 Names = str | Iterable[str] | None
 
 #: The type of arrays that are not traced, to recognize them sooner; ``None`` where JAX lacks the name.
-_ARRAY: Any = native("ArrayImpl")
+_ARRAY: Any = extension_attribute("ArrayImpl")
 _NUMBERS = (bool, int, float, complex)
 #: Settings of JAX that change what a function is traced to.
 _SETTINGS = (
@@ -44,7 +44,7 @@ _is_untraced: Any = getattr(import_module("jax._src.core"), "trace_state_clean",
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Foreign(Exception):
+class UnsupportedArgument(Exception):
     """A leaf that JAX has to handle: a tracer, an array on another device, no array at all."""
 
 
@@ -105,12 +105,12 @@ class Call:
     def signature(self, *, check_devices: bool) -> Any:
         """What the traced program depends on, hashable: the tree, types of leaves, static values, settings.
 
-        Raises ``Foreign`` for leaves that are not arrays on the first CPU or numbers, and ``TypeError`` for
-        static values without a hash.
+        Raises ``UnsupportedArgument`` for leaves that are not arrays on the first CPU or numbers, and
+        ``TypeError`` for static values without a hash.
         """
         types = tuple([_leaf_type(leaf, check_devices) for leaf in self.leaves])
         if check_devices and not self.committed and not _first_cpu_is_default():
-            raise Foreign("arrays without a device are for another one than the first CPU device")
+            raise UnsupportedArgument("arrays without a device are for another one than the first CPU device")
         static = tuple((place, cast("object", type(value)), value) for place, value in self.static)
         settings = tuple([getattr(jax.config, name, None) for name in _SETTINGS])
         return self.tree, types, static, settings
@@ -156,16 +156,16 @@ def _leaf_type(leaf: Leaf, check_devices: bool) -> Any:
     if kind is _ARRAY and not check_devices:
         return leaf.shape, leaf.dtype, leaf.weak_type
     if isinstance(leaf, jax.core.Tracer):
-        raise Foreign("the call is traced")
+        raise UnsupportedArgument("the call is traced")
     if isinstance(leaf, jax.Array):
         if check_devices and not _on_first_cpu(leaf):
-            raise Foreign("an array is not on the first CPU device")
+            raise UnsupportedArgument("an array is not on the first CPU device")
         return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)
     if issubclass(kind, (np.ndarray, np.generic)):
         return leaf.shape, leaf.dtype, None
     if kind in _NUMBERS:
         return kind
-    raise Foreign(f"an argument is a {kind.__qualname__}")
+    raise UnsupportedArgument(f"an argument is a {kind.__qualname__}")
 
 
 def _on_first_cpu(array: Any) -> bool:

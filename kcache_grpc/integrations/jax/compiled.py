@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.integrations.jax.arguments import Leaf, is_key, native
+from kcache_grpc.integrations.jax.arguments import Leaf, extension_attribute, is_key
 from kcache_grpc.integrations.jax.program import Exported, Result, data_of
 
 jax: Any = import_module("jax")
 #: Makes an array of JAX from a DLPack capsule. ``jax.numpy.from_dlpack`` calls it, and takes four times as
 #: long; ``None`` where a version of JAX lacks it.
-_from_capsule: Any = native("dlpack_managed_tensor_to_buffer")
+_from_capsule: Any = extension_attribute("dlpack_managed_tensor_to_buffer")
 
 #: NumPy arrays, or what calls a kernel with them.
 Run = Callable[..., Sequence[Any]]
@@ -37,7 +37,7 @@ class Compiled:
         self.kernel = kernel
         self._exported = exported
         self._device = jax.local_devices(backend="cpu")[0]
-        self._finishers = [_finisher(result) for result in exported.results]
+        self._conversions = [_conversion(result) for result in exported.results]
         avals = exported.program.in_avals
         self._free = [
             (leaf, _reader(leaves[leaf], np.dtype(avals[leaf].dtype)))
@@ -55,8 +55,8 @@ class Compiled:
         run: Run = self.kernel if self._weights is None else self._weights.bound_kernel(leaves)
         adopted = jax.numpy.array if uncommitted else self._adopted
         results = [
-            adopted(array) if finish is None else finish(adopted(array))
-            for array, finish in zip(run(*arrays), self._finishers, strict=True)
+            adopted(array) if convert is None else convert(adopted(array))
+            for array, convert in zip(run(*arrays), self._conversions, strict=True)
         ]
         return jax.tree_util.tree_unflatten(self._exported.tree, results)
 
@@ -119,7 +119,7 @@ def _reader(leaf: Leaf, dtype: np.dtype[Any]) -> Callable[[Leaf], Any]:
     return functools.partial(_converted, dtype=dtype)
 
 
-def _finisher(result: Result) -> Callable[[Any], Any] | None:
+def _conversion(result: Result) -> Callable[[Any], Any] | None:
     """What gives an array the type of a result; ``None`` for an array as it is."""
     if result.key_impl is not None:
         return functools.partial(jax.random.wrap_key_data, impl=result.key_impl)

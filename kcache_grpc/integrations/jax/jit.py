@@ -18,10 +18,10 @@ from kcache_grpc.client.client import Client
 from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.integrations.jax.arguments import (
     Call,
-    Foreign,
     Names,
     Positions,
     StaticArguments,
+    UnsupportedArgument,
     left_to_jax,
     on_one_cpu,
 )
@@ -81,7 +81,7 @@ class Jitted:
             several_devices = not on_one_cpu()
             signature = call.signature(check_devices=several_devices)
             entry = self._entries.get(signature)
-        except (Foreign, TypeError, ValueError):  # traced, on another device, or an error of JAX's to raise
+        except (UnsupportedArgument, TypeError, ValueError):  # JAX runs it, or raises its own error
             return self.by_jax(*args, **kwargs)
         if not isinstance(entry, Compiled):
             try:
