@@ -120,6 +120,11 @@ def _has_quantized(graph: Any) -> bool:
     return False
 
 
+def _is_sampled(share: float) -> bool:
+    """``True`` for a random ``share``, 0 to 1, of the calls."""
+    return random.random() < share  # noqa: S311 - a sample, no secret
+
+
 class _Compilation:
     """The compilation of one graph of Dynamo."""
 
@@ -145,7 +150,7 @@ class _Compilation:
         store = RecordStore(self._source.client)
         stored = store.find(digest)
         record = None if stored is None else self._decoded(stored)
-        derive_again = random.random() < self._settings.rederive  # noqa: S311 - a sample, no secret
+        derive_again = _is_sampled(self._settings.rederive)
         if stored is not None and record is not None and not derive_again:
             compiled = self._warm(stored, record)
             if compiled is not None:
