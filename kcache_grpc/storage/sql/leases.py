@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, delete, or_, select, update
-from sqlalchemy.dialects.postgresql import insert
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
@@ -19,6 +18,7 @@ from kcache_grpc.storage.schema import failures, leases
 from kcache_grpc.storage.sql.engine.component import SqlPart, batches
 from kcache_grpc.storage.sql.engine.database import Row
 from kcache_grpc.storage.sql.engine.prepared import Prepared
+from kcache_grpc.storage.sql.engine.upsert import insert
 
 _NAME = ["namespace_id", "epoch", "kernel_digest"]
 _TAKE = insert(leases)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, delete, func, select, update
-from sqlalchemy.dialects.postgresql import insert
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.lifecycle import EVICT, Disowned, LifecycleStore, Pin, Quota
@@ -27,6 +26,7 @@ from kcache_grpc.storage.schema import (
 )
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert
 from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
+from kcache_grpc.storage.sql.engine.upsert import insert
 
 _HERE = quotas.c.namespace_id == bindparam("ns")
 _ONE = quotas.c.resource == bindparam("of")

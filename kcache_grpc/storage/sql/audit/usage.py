@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, case, func, literal, select
-from sqlalchemy.dialects.postgresql import Insert
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.saved_time import CALLER, SavingRecord, caller_of
@@ -34,6 +33,7 @@ from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe
 from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
 from kcache_grpc.storage.sql.engine.journal import insert_events as insert_events
 from kcache_grpc.storage.sql.engine.journal import record_of, select_events
+from kcache_grpc.storage.sql.engine.upsert import Insert
 
 _NS: BindParameter[int] = bindparam("ns")
 _EVENTS = (

@@ -22,7 +22,9 @@ from sqlalchemy import (
     text,
     true,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from kcache_grpc.storage.sql.engine.upsert import Insert, insert
 
 if TYPE_CHECKING:
     from kcache_grpc.storage.sql.engine.database import Database, Rows

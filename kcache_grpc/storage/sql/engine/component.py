@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import Table
 
-# PostgreSQL's form of ON CONFLICT is SQLite's too, and compiles for both.
-from sqlalchemy.dialects.postgresql import Insert, insert
-
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.sql.engine.bulk import BATCH as BATCH
 from kcache_grpc.storage.sql.engine.bulk import batches as batches
 from kcache_grpc.storage.sql.engine.database import Database
+from kcache_grpc.storage.sql.engine.upsert import Insert, insert
 
 
 class SqlPart:
