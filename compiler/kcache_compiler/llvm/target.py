@@ -40,6 +40,16 @@ class Target:
     def architecture(self) -> str:
         return self.triple.split("-", 1)[0]
 
+    @property
+    def has_fma(self) -> bool:
+        """Whether an instruction multiplies and adds in one rounding."""
+        return "fma" in self.features or self.architecture == "aarch64"
+
+    @property
+    def converts_f16(self) -> bool:
+        """Whether instructions convert between f16 and f32."""
+        return "f16c" in self.features or self.architecture == "aarch64"
+
 
 @dataclass(frozen=True)
 class Device(Target):

@@ -20,7 +20,7 @@ _LARGEST = 2.0**990
 
 def has_fma(target: Target) -> bool:
     """Whether the target has an instruction that multiplies and adds in one rounding."""
-    return "fma" in target.features or target.triple.startswith("aarch64")
+    return target.has_fma
 
 
 def emulate_fma(module: mlir.Module, target: Target) -> None:

@@ -199,7 +199,7 @@ def form_for(
     """
     features = target.features
     bits, rows, vectors, registers, masked, fma = 128, 6, 2, 16, False, False
-    if target.triple.startswith("aarch64"):
+    if target.architecture == "aarch64":
         rows, vectors, registers, fma = 8, 3, 32, True
     elif "avx512vl" in features and tuning.vector_bits >= 512:
         bits, rows, registers, masked, fma = 512, 12, 32, True, True

@@ -172,7 +172,7 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
 
 def converts_half(target: Target) -> bool:
     """Whether the target has conversion instructions for f16."""
-    return "f16c" in target.features or target.triple.startswith("aarch64")
+    return target.converts_f16
 
 
 def partition(nest: Nest) -> Groups | None:

@@ -184,7 +184,7 @@ def select_as_integers(module: mlir.Module) -> None:
 
 def converts_in_software(target: Target) -> bool:
     """Whether a CPU has no instructions that convert f16."""
-    return "f16c" not in target.features and not target.triple.startswith("aarch64")
+    return not target.converts_f16
 
 
 def convert_half_in_software(module: mlir.Module, target: Target) -> None:
