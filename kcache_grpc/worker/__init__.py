@@ -1,7 +1,8 @@
 """Worker processes: the only place where programs are parsed and compiled.
 
-``frames`` and ``stages`` are the protocol, ``jobs`` and ``__main__`` the child, ``fork_server``, ``process``
-and ``pool`` the parent.
+Parent: ``pool``, ``process`` and ``fork_server``. Child: ``__main__``, ``isolation``, ``containment`` and
+``child``, whose ``jobs`` parse and compile. Protocol: ``frames`` over a socket, the values in them
+(``codec``), the first message (``child/hello.py``), the names of stages (``stages``), errors (``failure``).
 """
 
 from kcache_grpc.worker.pool import Needed, WorkerPool

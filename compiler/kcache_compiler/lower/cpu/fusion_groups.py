@@ -1,4 +1,4 @@
-"""Partitions the structured operations of ``main`` into fusion groups and orders them.
+"""Partitions the structured operations of ``main`` into fusion groups and orders them, for CPUs and GPUs.
 
 A *run* is a sequence of operations of one block in which only structured operations have side effects. Other
 operations (allocations, views, sizes) move to its start, so that structured operations may be reordered.

@@ -1,1 +1,1 @@
-"""Loop nests of a launch on a CPU: vectorization, reductions, stores."""
+"""Loop nests of a launch: vectorization, reductions, stores; elements and addresses for GPU kernels too."""
