@@ -32,9 +32,9 @@ from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import listen
 from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.health import Health, add_reflection
-from kcache_grpc.server.interceptor import Guard
 from kcache_grpc.server.principals import read_principals
 from kcache_grpc.server.request_log import RequestLog
+from kcache_grpc.server.rpc_handlers import RpcHandlers
 from kcache_grpc.server.servicers.admin import AdminServicer
 from kcache_grpc.server.servicers.audit import AuditServicer
 from kcache_grpc.server.servicers.autotune import AutotuneServicer
@@ -160,14 +160,14 @@ def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> g
         ),
         maximum_concurrent_rpcs=config.max_concurrent,
     )
-    guard = Guard(
+    handlers = RpcHandlers(
         config.token,
         config.limits.default_deadline_seconds,
         log,
         metrics,
         principals=read_principals(config.principals) if config.principals else {},
     )
-    return guarded(server, guard)
+    return wrap_handlers(server, handlers)
 
 
 class _Beside(TypedDict):
@@ -234,8 +234,8 @@ async def _start_service(config: ServerConfig) -> KernelService:
         raise
 
 
-def guarded(server: grpc.aio.Server, guard: Guard) -> grpc.aio.Server:
-    """All handlers that ``server`` gets from here on are those of the guard.
+def wrap_handlers(server: grpc.aio.Server, handlers: RpcHandlers) -> grpc.aio.Server:
+    """All handlers that ``server`` gets from here on are added to ``handlers``.
 
     Not by an interceptor: gRPC makes a chain of coroutines of them for each call. Generated code registers
     each method twice, as a generic handler and by its name: ``grpc.aio`` waits for calls of each method that
@@ -246,9 +246,9 @@ def guarded(server: grpc.aio.Server, guard: Guard) -> grpc.aio.Server:
     def leave_out(service_name: str, method_handlers: object) -> None:
         pass
 
-    server.add_generic_rpc_handlers((guard,))
+    server.add_generic_rpc_handlers((handlers,))
     ours = cast("Any", server)
-    ours.add_generic_rpc_handlers = guard.add
+    ours.add_generic_rpc_handlers = handlers.add
     ours.add_registered_method_handlers = leave_out
     return server
 
@@ -258,7 +258,7 @@ def _register(server: grpc.aio.Server, service: KernelService, config: ServerCon
         KernelCacheServicer(service, config.heartbeat), server
     )
     admin_pb2_grpc.add_AdminServicer_to_server(
-        AdminServicer(service.admin, guarded=config.authenticates), server
+        AdminServicer(service.admin, authenticated=config.authenticates), server
     )
     audit_pb2_grpc.add_AuditServicer_to_server(AuditServicer(service), server)
     autotune_pb2_grpc.add_AutotuneServicer_to_server(AutotuneServicer(service), server)
@@ -267,7 +267,7 @@ def _register(server: grpc.aio.Server, service: KernelService, config: ServerCon
         SourceAssertionsServicer(service), server
     )
     bundles_pb2_grpc.add_BundlesServicer_to_server(
-        BundlesServicer(service.bundles, guarded=config.authenticates), server
+        BundlesServicer(service.bundles, authenticated=config.authenticates), server
     )
     add_reflection(server, _SERVICE, _ADMIN, _AUDIT, _AUTOTUNE, _BLOBS, _BUNDLES, _ASSERTIONS)
     return Health(server)

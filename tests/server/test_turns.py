@@ -91,16 +91,16 @@ class _Context:
     def caller(self, header: Any) -> Caller:
         return Caller(peer="ipv4:127.0.0.1:1")
 
-    async def take(self, size: int) -> None:
+    async def acquire(self, size: int) -> None:
         pass
 
     async def write(self, message: bytes) -> None:
         pass
 
-    def give(self) -> None:
+    def release(self) -> None:
         pass
 
-    def give_at_end(self, size: int = 0) -> None:
+    def release_at_end(self, size: int = 0) -> None:
         pass
 
 

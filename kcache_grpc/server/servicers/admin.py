@@ -12,7 +12,7 @@ from kcache_grpc._proto.kcache.v1 import admin_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import admin_pb2_grpc, common_pb2
 from kcache_grpc.errors import ArgumentError, PermissionDenied
 from kcache_grpc.model.wire import target_match_from_proto
-from kcache_grpc.server.interceptor import Call
+from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers.translate import timestamp
 from kcache_grpc.service.admin.running_service import Admin
 from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE, Report, Wish
@@ -45,13 +45,13 @@ _SOCKET = "unix:"
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """``guarded``: the server has a token, which every call has shown. Else only callers on the Unix
+    """``authenticated``: the server has a token, which every call has shown. Else only callers on the Unix
     socket may: any user of the machine reaches a loopback address.
     """
 
-    def __init__(self, admin: Admin, *, guarded: bool) -> None:
+    def __init__(self, admin: Admin, *, authenticated: bool) -> None:
         self._admin = admin
-        self._guarded = guarded
+        self._authenticated = authenticated
 
     async def Collect(  # noqa: N802 - gRPC's names
         self, request: pb.CollectRequest, context: Call
@@ -178,21 +178,23 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
                 yield _verified(event)
 
     def _caller(self, header: common_pb2.RequestHeader, context: Call) -> Caller:
-        return administrator(header, context, guarded=self._guarded, what="Admin")
+        return administrator(header, context, authenticated=self._authenticated, what="Admin")
 
 
-def administrator(header: common_pb2.RequestHeader, context: Call, *, guarded: bool, what: str) -> Caller:
+def administrator(
+    header: common_pb2.RequestHeader, context: Call, *, authenticated: bool, what: str
+) -> Caller:
     """Who calls. Raises ``PermissionDenied`` for who may not; ``what`` is named in its message.
 
     With tokens: who has the one that all share, or one of a principal with the role ``ADMIN_ROLE``.
     """
     caller = context.caller(header)
-    if not guarded and not caller.peer.startswith(_SOCKET):
+    if not authenticated and not caller.peer.startswith(_SOCKET):
         raise PermissionDenied(
             f"this server has no token: {what} is served on its Unix socket only (address unix:PATH); "
             "start the server with --token-file to administer it over TCP"
         )
-    if guarded and caller.principal != SHARED and caller.principal.role != ADMIN_ROLE:
+    if authenticated and caller.principal != SHARED and caller.principal.role != ADMIN_ROLE:
         raise PermissionDenied(
             f"{caller.principal.name} may not: {what} needs the token of the server (--token-file), or that"
             f" of a principal with the role {ADMIN_ROLE!r}"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from kcache_grpc._proto.kcache.v1 import audit_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import audit_pb2_grpc
-from kcache_grpc.server.interceptor import Call
+from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers.translate import duration, timestamp
 from kcache_grpc.service import KernelService
 from kcache_grpc.storage.audit.sealing import Seal

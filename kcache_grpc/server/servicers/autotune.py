@@ -8,7 +8,7 @@ from kcache_grpc._proto.kcache.v1 import autotune_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import autotune_pb2_grpc
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.wire import options_from_proto, target_from_proto
-from kcache_grpc.server.interceptor import Call
+from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers.translate import timestamp
 from kcache_grpc.service import KernelService
 from kcache_grpc.service.autotune import Measured, Subject

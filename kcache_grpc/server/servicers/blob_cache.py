@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2_grpc, common_pb2
-from kcache_grpc.server.interceptor import Call
+from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers.translate import duration, varint
 from kcache_grpc.service import KernelService
 from kcache_grpc.service.blobs.blob_cache import ValueHead, ValuePart
@@ -37,9 +37,9 @@ class BlobCacheServicer(blob_cache_pb2_grpc.BlobCacheServicer):
             return pb.GetBlobResponse(blob=_part(ValuePart(0, b"", found)))
         message = found.message(_message)
         size = len(message)
-        if not context.take_now(size):
-            await context.take(size)
-        context.give_at_end(size)
+        if not context.try_acquire(size):
+            await context.acquire(size)
+        context.release_at_end(size)
         return message
 
     # As above; its type stubs know generators only.
@@ -52,14 +52,14 @@ class BlobCacheServicer(blob_cache_pb2_grpc.BlobCacheServicer):
         size = 0
         async for part in self._blobs.get(caller, request.keys):
             if parts and size + len(part.content) > _MESSAGE_BYTES:
-                await context.take(size)
+                await context.acquire(size)
                 await context.write(pb.GetBlobsResponse(parts=parts))
-                context.give()
+                context.release()
                 parts, size = [], 0
             parts.append(_part(part))
             size += len(part.content)
-        await context.take(size)
-        context.give_at_end(size)
+        await context.acquire(size)
+        context.release_at_end(size)
         return pb.GetBlobsResponse(parts=parts)
 
     async def PutBlobs(  # noqa: N802

@@ -16,7 +16,7 @@ from kcache_grpc._proto.kcache.v1.common_pb2 import Target
 from kcache_grpc.bundle import EntryKind
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
 from kcache_grpc.model.wire import target_from_proto
-from kcache_grpc.server.interceptor import Call
+from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers.admin import administrator
 from kcache_grpc.server.servicers.translate import CHUNK_BYTES
 from kcache_grpc.service.bundles.bundles import Bundles
@@ -35,13 +35,13 @@ _MOST_REASON = 1000
 
 
 class BundlesServicer(bundles_pb2_grpc.BundlesServicer):
-    """``guarded``: the server has a token, which every call has shown. Else only callers on the Unix socket
-    may import.
+    """``authenticated``: the server has a token, which every call has shown. Else only callers on the Unix
+    socket may import.
     """
 
-    def __init__(self, bundles: Bundles, *, guarded: bool) -> None:
+    def __init__(self, bundles: Bundles, *, authenticated: bool) -> None:
         self._bundles = bundles
-        self._guarded = guarded
+        self._authenticated = authenticated
 
     async def ExportBundle(  # noqa: N802 - gRPC's names
         self, request: pb.ExportBundleRequest, context: Call
@@ -54,11 +54,11 @@ class BundlesServicer(bundles_pb2_grpc.BundlesServicer):
                 if isinstance(part, Exported):
                     yield pb.ExportBundleResponse(summary=_exported(part))
                     continue
-                await context.take(len(part))
+                await context.acquire(len(part))
                 try:
                     yield pb.ExportBundleResponse(data=part)
                 finally:
-                    context.give()
+                    context.release()
 
     async def ImportBundle(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.ImportBundleRequest], context: Call
@@ -67,7 +67,7 @@ class BundlesServicer(bundles_pb2_grpc.BundlesServicer):
         first = await anext(aiter(request_iterator), None)
         if first is None:
             raise ArgumentError("the import has no message")
-        caller = administrator(first.header, context, guarded=self._guarded, what="ImportBundle")
+        caller = administrator(first.header, context, authenticated=self._authenticated, what="ImportBundle")
         signers = _signers(first.trusted_signers)
         received = self._bundles.receive(
             caller, _parts(first, request_iterator), _targets(first.targets), signers

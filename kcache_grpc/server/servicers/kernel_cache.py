@@ -1,6 +1,6 @@
 """``kcache.v1.KernelCache``: requests to values, values to responses, and nothing else.
 
-Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
+Domain errors are raised as they are; ``rpc_handlers.RpcHandlers`` turns them into statuses.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
 from kcache_grpc.model.explanation import explanation_to_proto
 from kcache_grpc.model.wire import format_from_proto, numerics_from_proto, target_from_proto
-from kcache_grpc.server.interceptor import Call
-from kcache_grpc.server.reply_memory import SMALL
+from kcache_grpc.server.reply_flow_control import SMALL
+from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers import translate
 from kcache_grpc.server.status import status_bytes
 from kcache_grpc.server.stream_writer import Outbox
@@ -57,11 +57,11 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         value = await self._service.normalize(context.caller(request.header), source, numerics)
         try:
             if len(value.text) > SMALL:
-                await context.take(len(value.text))
+                await context.acquire(len(value.text))
             for message in translate.normalized(value):
                 yield message
         finally:
-            context.give()
+            context.release()
 
     async def StoreGraph(  # noqa: N802
         self, request: pb.StoreGraphRequest, context: Call
@@ -93,11 +93,11 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         spec = await self._service.get_spec(context.caller(request.header), request.key)
         try:
             if len(spec.record.text) > SMALL:
-                await context.take(len(spec.record.text))
+                await context.acquire(len(spec.record.text))
             for message in translate.spec(spec):
                 yield message
         finally:
-            context.give()
+            context.release()
 
     async def CountSpecs(  # noqa: N802
         self, request: pb.CountSpecsRequest, context: Call
@@ -134,7 +134,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         last, answered = b"", 0
         try:
             # Nothing is done for a reply that there is no room for.
-            await context.take(translate.RESULTS_BYTES)
+            await context.acquire(translate.RESULTS_BYTES)
             first, duplicates = await self._distinct(caller, request.queries)
             indices = list(first.values())
             answers = self._service.get_kernels(
@@ -150,7 +150,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                         pass
                 while answered < len(indices):
                     if answered:
-                        await context.take(translate.RESULTS_BYTES)
+                        await context.acquire(translate.RESULTS_BYTES)
                     if large:
                         await self._turns.wait(caller.turn)
                     results = await anext(answers)
@@ -159,7 +159,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                     answered += len(results)
                     if answered < len(indices):
                         await context.write(last)
-                        context.give()
+                        context.release()
             for start in range(0, len(duplicates), _SLICE):
                 if large:
                     await self._turns.wait(caller.turn)
@@ -168,10 +168,10 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                     await context.write(last)
                     last = b""
                 last += more  # messages of repeated fields, one after the other, are one
-            context.give_at_end(len(last))
+            context.release_at_end(len(last))
             return last
         finally:
-            context.give()
+            context.release()
 
     # gRPC takes both; its type stubs know generators only.
     async def CompileKernel(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -182,7 +182,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             caller = context.caller(request.header)
             return await self._compile(caller, request, context, context.write, alone=True)
         finally:
-            context.give()
+            context.release()
 
     async def CompileKernels(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.CompileKernelsRequest, context: Call
@@ -203,7 +203,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             try:
                 await write(await self._compile(caller, wanted, context, write))
             except Exception as error:  # noqa: BLE001 - becomes a status
-                await outbox.put(translate.event_of_failure(index, status_bytes(context.told(error))))
+                await outbox.put(translate.event_of_failure(index, status_bytes(context.public_error(error))))
 
         return await outbox.empty(
             [compile_request(*each) for each in enumerate(request.requests)], context.write
@@ -265,7 +265,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         inline, others = translate.within(answer.kernel.wanted(kinds), budget)
         large = sum(ref.size for ref in inline) + (translate.CHUNK_BYTES if others else 0)
         if context is not None and large > SMALL:
-            await context.take(large)
+            await context.acquire(large)
         name = (event.origin, *(ref.sha256 for ref in inline))
         body = answer.encoded.get(name)
         if body is None:
@@ -281,7 +281,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                 await write(last)
                 last = translate.chunk(ref, offset, data)
         if context is not None and large > SMALL:
-            context.give_at_end()
+            context.release_at_end()
         return last
 
     async def ListKernels(  # noqa: N802
@@ -341,16 +341,16 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         try:
             while True:  # a part is read when the one before is sent
                 if part > SMALL:
-                    await context.take(part)
+                    await context.acquire(part)
                 try:
                     _, data = await anext(parts)
                 except StopAsyncIteration:
                     break
                 yield pb.ReadArtifactResponse(data=data, size_bytes=size)
-                context.give()
+                context.release()
                 size = None
         finally:
-            context.give()
+            context.release()
         if size is not None:
             yield pb.ReadArtifactResponse(size_bytes=size)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcache_grpc._proto.kcache.v1 import source_assertions_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import source_assertions_pb2_grpc
-from kcache_grpc.server.interceptor import Call
+from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers.translate import timestamp
 from kcache_grpc.service import KernelService
 from kcache_grpc.storage.contract.assertions import AssertionRecord
@@ -25,15 +25,15 @@ class SourceAssertionsServicer(source_assertions_pb2_grpc.SourceAssertionsServic
         last = pb.GetAssertionsResponse()
         async for part in self._assertions.get(caller, request.source_digests):
             if last.assertions:
-                await context.take(last.ByteSize())
+                await context.acquire(last.ByteSize())
                 await context.write(last)
-                context.give()
+                context.release()
             last = pb.GetAssertionsResponse(
                 assertions=[_assertion(row.assertion, row.record, row.index) for row in part]
             )
         size = last.ByteSize()
-        await context.take(size)
-        context.give_at_end(size)
+        await context.acquire(size)
+        context.release_at_end(size)
         return last
 
     async def PutAssertion(  # noqa: N802

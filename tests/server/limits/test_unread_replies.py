@@ -12,7 +12,7 @@ import pytest
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import ResourceExhausted
-from kcache_grpc.server.reply_memory import Reader, Replies, ReplyLimits
+from kcache_grpc.server.reply_flow_control import Reader, ReplyFlowControl, ReplyLimits
 from tests.server.harness.programs import SO, add, compile_request, inline, kernels_request, result_of
 from tests.server.harness.running import process
 
@@ -35,26 +35,26 @@ def resident(pid: int) -> int:
 
 
 def test_an_empty_reply_is_not_remembered() -> None:
-    replies = Replies(LIMITS)
-    assert replies.take_now(reader(1), 0)
+    replies = ReplyFlowControl(LIMITS)
+    assert replies.try_acquire(reader(1), 0)
     assert (replies._connections, replies._callers, replies.size) == ({}, {}, 0)
 
 
 def test_replies_are_taken_at_once_within_the_limits_and_behind_those_that_wait() -> None:
     async def body() -> None:
-        replies = Replies(LIMITS)
-        assert replies.take_now(reader(1), 60)
-        assert not replies.take_now(reader(1), 60)
-        waiting = asyncio.ensure_future(replies.take(reader(1), 60))
+        replies = ReplyFlowControl(LIMITS)
+        assert replies.try_acquire(reader(1), 60)
+        assert not replies.try_acquire(reader(1), 60)
+        waiting = asyncio.ensure_future(replies.acquire(reader(1), 60))
         await asyncio.sleep(0)
-        assert not replies.take_now(reader(1), 10)
-        assert replies.take_now(reader(2), 60)
-        assert not replies.take_now(reader(2), 40)  # beyond the caller
-        replies.give(reader(1), 60)
+        assert not replies.try_acquire(reader(1), 10)
+        assert replies.try_acquire(reader(2), 60)
+        assert not replies.try_acquire(reader(2), 40)  # beyond the caller
+        replies.release(reader(1), 60)
         await waiting
         assert replies.size == 120
-        replies.give(reader(1), 60)
-        replies.give(reader(2), 60)
+        replies.release(reader(1), 60)
+        replies.release(reader(2), 60)
         assert (replies._connections, replies._callers, replies.size) == ({}, {}, 0)
 
     asyncio.run(body())
@@ -62,32 +62,32 @@ def test_replies_are_taken_at_once_within_the_limits_and_behind_those_that_wait(
 
 def test_replies_wait_for_those_of_their_connection_caller_and_process() -> None:
     async def body() -> None:
-        replies = Replies(LIMITS)
-        await replies.take(reader(1), 60)
-        beyond_connection = asyncio.ensure_future(replies.take(reader(1), 60))
-        await replies.take(reader(2), 60)
-        beyond_caller = asyncio.ensure_future(replies.take(reader(2), 40))
-        await replies.take(reader(3), 60)  # a connection without unread replies is always served
+        replies = ReplyFlowControl(LIMITS)
+        await replies.acquire(reader(1), 60)
+        beyond_connection = asyncio.ensure_future(replies.acquire(reader(1), 60))
+        await replies.acquire(reader(2), 60)
+        beyond_caller = asyncio.ensure_future(replies.acquire(reader(2), 40))
+        await replies.acquire(reader(3), 60)  # a connection without unread replies is always served
         await asyncio.sleep(0)
         assert not beyond_connection.done()
         assert not beyond_caller.done()
         assert replies.size == 180
-        replies.give(reader(1), 60)
+        replies.release(reader(1), 60)
         await beyond_connection
         assert not beyond_caller.done()
-        replies.give(reader(3), 60)
-        replies.give(reader(1), 60)
+        replies.release(reader(3), 60)
+        replies.release(reader(1), 60)
         await beyond_caller
         assert replies.size == 100
         for number in range(3):
-            await replies.take(reader(number, "others"), 90)
-        beyond_process = asyncio.ensure_future(replies.take(reader(4), 10))
+            await replies.acquire(reader(number, "others"), 90)
+        beyond_process = asyncio.ensure_future(replies.acquire(reader(4), 10))
         await beyond_process  # the first of its connection
-        beyond_process = asyncio.ensure_future(replies.take(reader(4), 10))
+        beyond_process = asyncio.ensure_future(replies.acquire(reader(4), 10))
         await asyncio.sleep(0)
         assert not beyond_process.done()
         beyond_process.cancel()
-        replies.give(reader(0, "others"), 90)
+        replies.release(reader(0, "others"), 90)
         with pytest.raises(asyncio.CancelledError):
             await beyond_process
         assert replies.size == 100 + 180 + 10
@@ -97,12 +97,12 @@ def test_replies_wait_for_those_of_their_connection_caller_and_process() -> None
 
 def test_who_waits_too_long_is_told_why() -> None:
     async def body() -> None:
-        replies = Replies(LIMITS, patience=0.01)
-        await replies.take(reader(1), 90)
+        replies = ReplyFlowControl(LIMITS, patience=0.01)
+        await replies.acquire(reader(1), 90)
         with pytest.raises(ResourceExhausted, match=r"90 bytes of earlier replies .* not read"):
-            await replies.take(reader(1), 90)
-        replies.give(reader(1), 90)
-        await replies.take(reader(1), 90)
+            await replies.acquire(reader(1), 90)
+        replies.release(reader(1), 90)
+        await replies.acquire(reader(1), 90)
 
     asyncio.run(body())
 

@@ -313,14 +313,17 @@ def test_only_the_socket_may_without_a_token() -> None:
         return SimpleNamespace(caller=lambda header: Caller(peer=peer, principal=principal))
 
     nobody: Any = None
-    local, guarded = AdminServicer(nobody, guarded=False), AdminServicer(nobody, guarded=True)
+    local, authenticated = (
+        AdminServicer(nobody, authenticated=False),
+        AdminServicer(nobody, authenticated=True),
+    )
     for peer in ("unix:", "unix:/run/k.sock"):
         assert local._caller(header(), context(peer)).peer == peer
     for peer in ("ipv4:127.0.0.1:7", "ipv6:[::1]:7", "ipv6:%5B::1%5D:7", "ipv4:10.0.0.7:7", ""):
         with pytest.raises(PermissionDenied):
             local._caller(header(), context(peer))
         for principal in (SHARED, Principal("root", "admin")):
-            assert guarded._caller(header(), context(peer, principal)).peer == peer
+            assert authenticated._caller(header(), context(peer, principal)).peer == peer
         for principal in (LOCAL, ANONYMOUS, Principal("trainer", "writer")):
             with pytest.raises(PermissionDenied):
-                guarded._caller(header(), context(peer, principal))
+                authenticated._caller(header(), context(peer, principal))

@@ -13,9 +13,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
 
 from kcache_grpc import errors
-from kcache_grpc.server.interceptor import Guard
-from kcache_grpc.server.lifecycle import guarded
+from kcache_grpc.server.lifecycle import wrap_handlers
 from kcache_grpc.server.request_log import RequestLog
+from kcache_grpc.server.rpc_handlers import RpcHandlers
 from kcache_grpc.service.values import ProgramRequired
 from kcache_grpc.storage import errors as storage_errors
 
@@ -40,7 +40,7 @@ def call(
     token: str = "",
     metadata: dict[str, str] | None = None,
 ) -> Any:
-    """What a client gets from an RPC whose servicer does ``raising``, behind the real guard."""
+    """What a client gets from an RPC whose servicer does ``raising``, wrapped as in a server."""
 
     async def unary(request: bytes, context: Any) -> bytes:
         result = raising()
@@ -51,8 +51,8 @@ def call(
         raising()
 
     async def body() -> Any:
-        guard = Guard(token, 0.1, RequestLog("text"))
-        server = guarded(grpc.aio.server(), guard)
+        rpc_handlers = RpcHandlers(token, 0.1, RequestLog("text"))
+        server = wrap_handlers(grpc.aio.server(), rpc_handlers)
         handlers = {
             "Unary": grpc.unary_unary_rpc_method_handler(unary),
             "Stream": grpc.unary_stream_rpc_method_handler(stream),

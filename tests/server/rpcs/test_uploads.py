@@ -17,8 +17,8 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.program import Program
-from kcache_grpc.server.interceptor import Call, Guard
 from kcache_grpc.server.request_log import RequestLog
+from kcache_grpc.server.rpc_handlers import Call, RpcHandlers
 from kcache_grpc.service.compile.reply_cache import Answers
 from kcache_grpc.service.graphs.uploads import Uploads
 from kcache_grpc.service.tasks.single_flight import Flight
@@ -180,7 +180,7 @@ def test_an_error_that_somebody_holds_keeps_no_request() -> None:
             raise grpc.aio.AbortError("aborted")
 
         context: Any = SimpleNamespace(abort=abort)
-        call = Call(Guard("", 1.0, RequestLog("text")), "/kcache.v1.KernelCache/UploadProgram", context)
+        call = Call(RpcHandlers("", 1.0, RequestLog("text")), "/kcache.v1.KernelCache/UploadProgram", context)
         messages: list[weakref.ref[Message]] = []
 
         def handler() -> None:

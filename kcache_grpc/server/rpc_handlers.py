@@ -1,6 +1,7 @@
-"""What surrounds every RPC: token, default deadline, errors to statuses, one log line.
+"""Wraps the handlers of all RPCs: authentication, default deadline, errors to statuses, one log line.
 
-One wrapper for all of it, since each costs every call; the parts are functions of their own.
+One wrapper does all of it, since each costs every call. It is a generic handler and no interceptor of gRPC
+(``lifecycle.wrap_handlers`` says why).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import grpc.aio
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
-from kcache_grpc.server.reply_memory import SMALL, Reader, Replies
+from kcache_grpc.server.reply_flow_control import SMALL, Reader, ReplyFlowControl
 from kcache_grpc.server.request_log import Request, RequestLog
 from kcache_grpc.server.request_parsing import Take, checked, each, reader
 from kcache_grpc.server.status import to_status
@@ -44,8 +45,8 @@ _OUR_PREFIX = "/kcache.v1."
 _MAX_HEADER_TEXT = 128
 
 
-class Guard(grpc.GenericRpcHandler):
-    """All handlers of a server, each wrapped once."""
+class RpcHandlers(grpc.GenericRpcHandler):
+    """All handlers of a server, each wrapped on its first call."""
 
     def __init__(
         self,
@@ -53,10 +54,10 @@ class Guard(grpc.GenericRpcHandler):
         default_deadline: float,
         log: RequestLog,
         metrics: Metrics | None = None,
-        replies: Replies | None = None,
+        replies: ReplyFlowControl | None = None,
         principals: Mapping[bytes, Principal] | None = None,
     ) -> None:
-        self.replies = replies or Replies()
+        self.replies = replies or ReplyFlowControl()
         self._token = f"Bearer {token}".encode() if token else b""
         #: By SHA-256 of their tokens.
         self._principals = principals or {}
@@ -72,11 +73,11 @@ class Guard(grpc.GenericRpcHandler):
         self._request_prefix = os.urandom(6).hex()
 
     def add(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """These are guarded too."""
+        """Add handlers, which are wrapped like the others."""
         self._handlers.extend(handlers)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
-        """The handler of a method, guarded. ``None``: gRPC answers UNIMPLEMENTED."""
+        """The wrapped handler of a method. ``None``: gRPC answers UNIMPLEMENTED."""
         method = handler_call_details.method
         handler = self._wrapped.get(method)
         if handler is None:
@@ -100,7 +101,7 @@ class Guard(grpc.GenericRpcHandler):
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            guarded: Any = self._streaming(method, behavior, take)
+            wrapped: Any = self._streaming(method, behavior, take)
         else:
             # A stream whose handler writes its messages, and returns the last one: gRPC sends that together
             # with the status, which saves it and us a turn. On the wire it is a stream like any other.
@@ -109,15 +110,15 @@ class Guard(grpc.GenericRpcHandler):
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
-            guarded = self._unary(method, behavior, take)
-        return make(guarded, reader(handler.request_deserializer), _serialized)
+            wrapped = self._unary(method, behavior, take)
+        return make(wrapped, reader(handler.request_deserializer), _serialized)
 
     def _unary(
         self, method: str, behavior: Callable[..., Awaitable[Any]], take: Take
     ) -> Callable[..., Awaitable[Any]]:
         ours = method.startswith(_OUR_PREFIX)
 
-        async def guarded(request: Any, context: Any) -> Any:
+        async def wrapped(request: Any, context: Any) -> Any:
             call = Call(self, method, context)
             try:
                 call.begin()
@@ -128,14 +129,14 @@ class Guard(grpc.GenericRpcHandler):
                 call.end("OK")
                 return response
 
-        return guarded
+        return wrapped
 
     def _streaming(
         self, method: str, behavior: Callable[..., AsyncGenerator[Any]], take: Take
     ) -> Callable[..., AsyncIterator[Any]]:
         ours = method.startswith(_OUR_PREFIX)
 
-        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+        async def wrapped(request: Any, context: Any) -> AsyncIterator[Any]:
             call = Call(self, method, context)
             try:
                 call.begin()
@@ -150,10 +151,10 @@ class Guard(grpc.GenericRpcHandler):
             else:
                 call.end("OK")
 
-        return guarded
+        return wrapped
 
     def authenticate(self, context: Any) -> Principal | None:
-        """Whose token the call carries; ``None`` where no call needs one. Raises ``PermissionDenied``.
+        """The principal of the call's token; ``None`` if no call needs one. Raises ``PermissionDenied``.
 
         Constant time for the token that all share. Those of principals are compared by their digests.
         """
@@ -180,15 +181,15 @@ class Guard(grpc.GenericRpcHandler):
         """Seconds that a call without a deadline gets."""
         return self._default_deadline
 
-    def opened(self, call: Call) -> None:
-        """A call without a deadline began. One alarm for all: one a call would cost each more than this."""
+    def start_deadline(self, call: Call) -> None:
+        """Give a call the default deadline. One timer serves all calls, as one for each would cost more."""
         loop = asyncio.get_running_loop()
         due = self._open[call] = loop.time() + self._default_deadline
         if self._alarm is None:
             self._alarm = loop.call_at(due, self._expire)
 
-    def closed(self, call: Call) -> None:
-        """It ended."""
+    def end_deadline(self, call: Call) -> None:
+        """The call has ended: its default deadline is void."""
         self._open.pop(call, None)
 
     def _expire(self) -> None:
@@ -242,19 +243,19 @@ class Call:
     """One RPC, as our servicers see it in place of gRPC's context."""
 
     __slots__ = (
+        "_acquired",
         "_caller",
         "_context",
-        "_guard",
+        "_handlers",
         "_late",
         "_method",
         "_principal",
         "_started",
-        "_taken",
         "_task",
     )
 
-    def __init__(self, guard: Guard, method: str, context: Any) -> None:
-        self._guard = guard
+    def __init__(self, handlers: RpcHandlers, method: str, context: Any) -> None:
+        self._handlers = handlers
         self._method = method
         self._context = context
         self._started = time.perf_counter()
@@ -264,7 +265,7 @@ class Call:
         self._caller: Caller | None = None
         self._principal: Principal | None = None
         #: Bytes of the reply that are produced, or about to be, and not sent.
-        self._taken = 0
+        self._acquired = 0
 
     def caller(self, header: common_pb2.RequestHeader) -> Caller:
         """Who calls. Raises ``ArgumentError`` beyond a header's limits; namespaces are judged later."""
@@ -278,7 +279,7 @@ class Call:
         peer = self._context.peer()
         self._caller = Caller(
             header.namespace or "default",
-            request or self._guard.new_request_id(),
+            request or self._handlers.new_request_id(),
             client,
             peer,
             actor,
@@ -299,39 +300,39 @@ class Call:
             # gRPC fails the write first, and cancels this task a moment later.
             raise asyncio.CancelledError("the client is gone") from error
 
-    async def take(self, size: int) -> None:
-        """Returns when so many bytes of the reply may be produced; ``give`` ends that.
+    async def acquire(self, size: int) -> None:
+        """Returns when so many bytes of the reply may be produced; ``release`` ends that.
 
         Raises ``ResourceExhausted`` when earlier replies are not read for too long.
         """
-        if not self.take_now(size):
-            await self._guard.replies.take(self._reader(), size)
-            self._taken += size
+        if not self.try_acquire(size):
+            await self._handlers.replies.acquire(self._reader(), size)
+            self._acquired += size
 
-    def take_now(self, size: int) -> bool:
-        """Whether so many bytes of the reply may be produced at once, as after ``take``."""
-        if not self._guard.replies.take_now(self._reader(), size):
+    def try_acquire(self, size: int) -> bool:
+        """Whether so many bytes of the reply may be produced at once, as after ``acquire``."""
+        if not self._handlers.replies.try_acquire(self._reader(), size):
             return False
-        self._taken += size
+        self._acquired += size
         return True
 
-    def give(self) -> None:
+    def release(self) -> None:
         """What was taken is sent."""
-        if self._taken:
-            self._guard.replies.give(self._reader(), self._taken)
-            self._taken = 0
+        if self._acquired:
+            self._handlers.replies.release(self._reader(), self._acquired)
+            self._acquired = 0
 
-    def give_at_end(self, size: int = SMALL + 1) -> None:
+    def release_at_end(self, size: int = SMALL + 1) -> None:
         """gRPC sends the last message, of ``size`` bytes: what was taken is held until the call ends."""
         if size <= SMALL:
-            self.give()
-        if not self._taken:
+            self.release()
+        if not self._acquired:
             return
-        replies, reader, taken = self._guard.replies, self._reader(), self._taken
-        self._taken = 0
+        replies, reader, taken = self._handlers.replies, self._reader(), self._acquired
+        self._acquired = 0
 
         def ended(_: object) -> None:
-            replies.give(reader, taken)
+            replies.release(reader, taken)
 
         self._context.add_done_callback(ended)
 
@@ -350,11 +351,11 @@ class Call:
 
     def begin(self) -> None:
         """Checks the token and sets the default deadline."""
-        self._principal = self._guard.authenticate(self._context)
+        self._principal = self._handlers.authenticate(self._context)
         if self._context.time_remaining() is not None:
             return
         self._task = asyncio.current_task()
-        self._guard.opened(self)
+        self._handlers.start_deadline(self)
 
     def expire(self) -> None:
         """The default deadline has passed."""
@@ -365,8 +366,8 @@ class Call:
     def end(self, outcome: str) -> None:
         """Logs the call."""
         if self._task is not None:
-            self._guard.closed(self)
-        self._guard.write(Request(time.time(), self._method, outcome, self.elapsed * 1e3, self._caller))
+            self._handlers.end_deadline(self)
+        self._handlers.write(Request(time.time(), self._method, outcome, self.elapsed * 1e3, self._caller))
 
     async def fail(self, error: BaseException) -> None:
         """Ends the call with the status that ``error`` means. Always raises."""
@@ -378,17 +379,17 @@ class Call:
                 self.end("CANCELLED")
                 raise error
             self.end("DEADLINE_EXCEEDED")
-            text = f"the call has no deadline and passed the default of {self._guard.default_deadline:g} s"
+            text = f"the call has no deadline and passed the default of {self._handlers.default_deadline:g} s"
             await self._context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
-        known = self.told(error)
+        known = self.public_error(error)
         code, message, trailers = to_status(known)
         # Whoever holds the error, as asyncio and gRPC do for a while, holds no requests and replies with it.
         traceback.clear_frames(error.__traceback__)
         self.end(known.reason)
         await self._context.abort(code, message, trailers)
 
-    def told(self, error: BaseException) -> KcacheError:
-        """What callers hear of an error: those that are not of kcache are logged, and told by a number."""
+    def public_error(self, error: BaseException) -> KcacheError:
+        """The error as callers get it: one that is not kcache's is logged, and reported by an incident id."""
         if isinstance(error, KcacheError):
             return error
         incident = os.urandom(6).hex()

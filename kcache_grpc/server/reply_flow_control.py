@@ -1,4 +1,4 @@
-"""The memory of replies that clients have not read yet: bounded per connection, caller and process."""
+"""Flow control of replies: bounds the bytes that clients have not read yet by connection, caller, process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Reader:
     caller: str
 
 
-class Replies:
-    """Whoever produces a part of a reply takes its bytes before, and gives them back once gRPC sent it.
+class ReplyFlowControl:
+    """A handler acquires the bytes of a part of a reply before it makes it, and releases them once sent.
 
     A connection without unread replies is always served, however many bytes others leave unread: clients that
     do not read hold up themselves. One event loop.
@@ -47,7 +47,7 @@ class Replies:
         #: Bytes of all unread replies.
         self.size = 0
 
-    def take_now(self, reader: Reader, size: int) -> bool:
+    def try_acquire(self, reader: Reader, size: int) -> bool:
         """Whether so many bytes may be produced at once; then they are taken."""
         if self._waiting and self._waiting.get(reader):
             return False
@@ -61,9 +61,9 @@ class Replies:
         self._add(reader, size)
         return True
 
-    async def take(self, reader: Reader, size: int) -> None:
+    async def acquire(self, reader: Reader, size: int) -> None:
         """Returns when so many bytes may be produced. Raises ``ResourceExhausted`` after ``patience``."""
-        if self.take_now(reader, size):
+        if self.try_acquire(reader, size):
             return
         waiting = self._waiting.get(reader)
         if waiting is None:
@@ -76,7 +76,7 @@ class Replies:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give(reader, size)  # admitted, and cancelled before it could go on
+                self.release(reader, size)  # admitted, and cancelled before it could go on
             raise
         finally:
             alarm.cancel()
@@ -84,7 +84,7 @@ class Replies:
             if not waiting and self._waiting.get(reader) is waiting:
                 del self._waiting[reader]
 
-    def give(self, reader: Reader, size: int) -> None:
+    def release(self, reader: Reader, size: int) -> None:
         """So many bytes that were taken are sent, or were not produced."""
         self._add(reader, -size)
         if self._waiting:
