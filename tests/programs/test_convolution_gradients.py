@@ -22,7 +22,7 @@ CASES = [
 
 
 def test_gradients() -> None:
-    [(operator, gradients)] = convolution_gradients.rows().items()
+    [(operator, gradients)] = convolution_gradients.decompositions().items()
     for rank, transposed, groups, stride, padding, dilation, size, rest in CASES:
         channels = (4, 8 // groups) if transposed else (8, 4 // groups)
         weight = torch.randn(*channels, *[size] * rank, dtype=torch.float64)
@@ -35,7 +35,7 @@ def test_gradients() -> None:
 
 
 def test_others_are_left_whole() -> None:
-    [(_, gradients)] = convolution_gradients.rows().items()
+    [(_, gradients)] = convolution_gradients.decompositions().items()
     values, weight = torch.zeros(1, 2, 5, 5), torch.zeros(3, 2, 3, 3)
     arguments = (torch.zeros(1, 3, 3, 3), values, weight, [3], [1], [0], [1], False, [0], 1, [True] * 3)
     assert gradients(*arguments) is NotImplemented

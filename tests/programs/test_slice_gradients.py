@@ -14,7 +14,7 @@ import torch
 
 from kcache_grpc.programs.torch.decompositions import slices
 
-_ROWS = slices.rows()
+_DECOMPOSITIONS = slices.decompositions()
 _ATEN = torch.ops.aten
 #: Size, dimension, start, end, step.
 SLICES = list(itertools.product((5, 8), (0, 1, -1), (0, 1, 3, -2), (2, 5, -1, sys.maxsize), (1, 2, 3)))
@@ -33,7 +33,7 @@ def test_gradients_of_slices(dtype: torch.dtype) -> None:
         part = _ATEN.slice(torch.zeros(sizes), dim, start, end, step)
         gradient = torch.randint(1, 9, part.shape).to(dtype)
         arguments = (gradient, sizes, dim, start, end, step)
-        actual = _ROWS[_ATEN.slice_backward.default](*arguments)
+        actual = _DECOMPOSITIONS[_ATEN.slice_backward.default](*arguments)
         assert torch.equal(actual, _ATEN.slice_backward(*arguments))
         assert actual.dtype == dtype
 
@@ -42,7 +42,7 @@ def test_gradients_of_selections() -> None:
     for dim, index in itertools.product((0, 1, -1), (0, 2, -1)):
         sizes = _shape(3, dim)
         gradient = torch.randn(torch.zeros(sizes).select(dim, index).shape)
-        actual = _ROWS[_ATEN.select_backward.default](gradient, sizes, dim, index)
+        actual = _DECOMPOSITIONS[_ATEN.select_backward.default](gradient, sizes, dim, index)
         assert torch.equal(actual, _ATEN.select_backward(gradient, sizes, dim, index))
 
 
@@ -51,6 +51,6 @@ def test_writes_of_slices() -> None:
         values = torch.randn(_shape(size, dim))
         source = torch.randn(_ATEN.slice(values, dim, start, end, step).shape)
         arguments = (values, source, dim, start, end, step)
-        actual = _ROWS[_ATEN.slice_scatter.default](*arguments)
+        actual = _DECOMPOSITIONS[_ATEN.slice_scatter.default](*arguments)
         assert actual is NotImplemented or torch.equal(actual, _ATEN.slice_scatter(*arguments))
         assert actual is not NotImplemented or end != sys.maxsize

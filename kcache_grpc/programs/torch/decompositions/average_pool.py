@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     return {

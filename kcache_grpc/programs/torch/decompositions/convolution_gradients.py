@@ -14,7 +14,7 @@ torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """Operation -> its decomposition."""
     return {aten.convolution_backward.default: _convolution_backward}
 

@@ -17,7 +17,7 @@ _MOST_OF_A_HISTOGRAM = 1 << 20
 _EXACT = 1 << 24
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     return {

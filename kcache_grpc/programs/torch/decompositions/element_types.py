@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     compared = (aten.lt, aten.le, aten.gt, aten.ge, aten.eq, aten.ne)

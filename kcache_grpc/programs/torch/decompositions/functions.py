@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     torch: Any = import_module("torch")
     aten = torch.ops.aten

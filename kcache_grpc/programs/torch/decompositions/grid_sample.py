@@ -13,7 +13,7 @@ _BILINEAR, _NEAREST, _BICUBIC = range(3)
 _ZEROS, _BORDER, _REFLECTION = range(3)
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     return {aten.grid_sampler_2d.default: _grid_sampler_2d}

@@ -19,7 +19,7 @@ _END = 300.0
 _NODES = 32
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     return {aten.igamma.default: _igamma}

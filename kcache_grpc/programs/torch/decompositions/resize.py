@@ -45,7 +45,7 @@ class _Axis(NamedTuple):
 _Terms = Callable[[Any, Any, _Axis], list[tuple[Any, Any]]]
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     nearest = (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)

@@ -1,4 +1,4 @@
-"""Elements that are written to places: diagonals, strides, masks, and several to one place, combined."""
+"""Decompositions of scatters: of diagonals, strides, masks, and with a reduction of equal indices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 _MOST_PLACES = 4096
 
 
-def rows() -> dict[Any, Any]:
-    """ATen operation -> what it is replaced by."""
+def decompositions() -> dict[Any, Any]:
+    """ATen operation -> its decomposition; the result ``NotImplemented`` leaves the operation as it is."""
     aten: Any = import_module("torch").ops.aten
     return {
         aten.as_strided_scatter.default: _as_strided_scatter,
@@ -38,7 +38,7 @@ def _diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2:
 
 
 def _as_strided_scatter(x: Any, source: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    """Of elements that lie as their shape says, and strides that meet no element twice."""
+    """Only of a contiguous ``x``, and of strides that reach no element twice."""
     torch: Any = import_module("torch")
     integers = (*x.shape, *size, *stride, storage_offset or 0, x.storage_offset())
     if (
@@ -65,7 +65,7 @@ def _as_strided_scatter(x: Any, source: Any, size: Any, stride: Any, storage_off
 
 
 def _masked_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-    """What does not depend on how many elements a mask has: one value for all of them, or one a column."""
+    """Only if the number of masked elements does not matter: one value for all of them, or one per column."""
     torch: Any = import_module("torch")
     used = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(used) != 1 or used[0][1].dtype != torch.bool or not used[0][1].dim():
@@ -82,7 +82,7 @@ def _masked_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> 
 
 
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
-    """Places of all elements in a row."""
+    """Indices count the elements of ``x`` as a flat, contiguous tensor."""
     torch: Any = import_module("torch")
     written = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
     return written.reshape(x.shape)
@@ -91,7 +91,7 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 def _embedding(
     weight: Any, indices: Any, padding_idx: int = -1, scaled: bool = False, sparse: bool = False
 ) -> Any:
-    """What says how gradients are computed changes no result."""
+    """Drops arguments that state how gradients are computed, as they change no result."""
     if not scaled and not sparse:
         return NotImplemented
     return import_module("torch").ops.aten.embedding.default(weight, indices, padding_idx)
@@ -113,8 +113,8 @@ def _scatter_value(x: Any, dim: int, index: Any, number: Any, *, reduce: str) ->
 def _scatter_reduce(
     x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """Sums and means; other reductions are lowered by the service, from a number that changes nothing where
-    the tensor itself is left out.
+    """Decomposes sums and means. The service lowers other reductions; without ``include_self``, elements of
+    ``x`` that are written to are set to the identity element of the reduction first.
     """
     torch: Any = import_module("torch")
     if not x.dim():
@@ -123,7 +123,7 @@ def _scatter_reduce(
         return result.reshape(())
     if 0 in index.shape:
         return x.clone()
-    start = x if include_self else x.scatter(dim, index, _neutral(reduce, x.dtype))
+    start = x if include_self else x.scatter(dim, index, _identity(reduce, x.dtype))
     if reduce in ("sum", "mean") and x.dtype != torch.bool:
         source = source[tuple(slice(0, size) for size in index.shape)]
         total = torch.scatter_add(start, dim, index, source)
@@ -136,7 +136,7 @@ def _scatter_reduce(
 def _index_reduce(
     x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """The places of whole slices."""
+    """Indices are those of whole slices along ``dim``."""
     if not x.dim():
         row, place, element = (tensor.reshape(1) for tensor in (x, index, source))
         return _index_reduce(row, 0, place, element, reduce, include_self=include_self).reshape(())
@@ -150,7 +150,7 @@ def _index_reduce(
 
 
 def _mean(total: Any, x: Any, dim: int, index: Any, include_self: bool) -> Any:
-    """A sum, divided by how many elements it is of."""
+    """``total`` divided by the number of elements that were added to each."""
     torch: Any = import_module("torch")
     counted = torch.scatter_add(
         torch.ones_like(x) if include_self else torch.zeros_like(x),
@@ -159,7 +159,8 @@ def _mean(total: Any, x: Any, dim: int, index: Any, include_self: bool) -> Any:
     return total / counted if x.is_floating_point() else torch.div(total, counted, rounding_mode="floor")
 
 
-def _neutral(reduce: str, dtype: Any) -> Any:
+def _identity(reduce: str, dtype: Any) -> Any:
+    """The identity element of a reduction: the least value of a dtype for ``amax``."""
     torch: Any = import_module("torch")
     if reduce in ("sum", "mean"):
         return 0

@@ -12,7 +12,7 @@ torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
 
 
-def rows() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """Operation -> its decomposition."""
     return {
         aten.slice_backward.default: _slice_backward,

@@ -60,7 +60,7 @@ def decompositions() -> dict[Any, Any]:
         for overload in (packet.default, packet.vec):
             if overload in table:
                 table[overload] = element_types.not_of_bytes(table[overload])
-    for rows in (
+    for module in (
         *(
             functions,
             average_pool,
@@ -73,8 +73,8 @@ def decompositions() -> dict[Any, Any]:
         ),
         *(element_types, core_operations, resize, linalg, incomplete_gamma),
     ):
-        for operation, row in rows.rows().items():
-            table[operation] = element_types.first_of(row, table[operation]) if operation in table else row
+        for operation, own in module.decompositions().items():
+            table[operation] = element_types.first_of(own, table[operation]) if operation in table else own
     return table
 
 

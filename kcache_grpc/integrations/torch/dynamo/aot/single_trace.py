@@ -1,10 +1,10 @@
-"""Traces inference graphs once that neither write their inputs nor return aliases.
+"""Traces inference graphs once that neither mutate their inputs nor return aliases.
 
-AOTAutograd runs a graph twice: the first run tells which inputs it writes and which outputs are views, which
+AOTAutograd runs a graph twice: the first run finds which inputs it mutates and which outputs are views, which
 the second, which is traced, depends on. Here the first run is of a function that returns new tensors of the
-same shapes, which is quick, and the traced run is checked: inputs are not written, and each output has a
-storage of its own. A graph whose operators write no tensor is also traced without functionalization, which
-has no effect on it; that none writes is checked by the schemas of all ATen operators in the trace.
+same shapes, which is quick, and the traced run is checked: inputs are not mutated, and each output has a
+storage of its own. A graph whose operators mutate no tensor is also traced without functionalization, which
+has no effect on it; that none does is checked by the schemas of all ATen operators in the trace.
 Where a check fails, ``NotFunctional`` is raised, and the graph has to be traced as AOTAutograd does.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, cast
 
 torch: Any = import_module("torch")
 
-#: Functions of Python that write their first operand.
+#: Functions of Python that mutate their first operand.
 _UPDATES = frozenset(
     getattr(operator, f"i{name}")
     for name in (
@@ -26,14 +26,14 @@ _UPDATES = frozenset(
         *("or", "pow", "rshift", "sub", "truediv", "xor"),
     )
 ) | {operator.setitem, operator.delitem}
-#: Functions that write running statistics unless an argument is ``False``: its position and its name.
+#: Functions that mutate running statistics unless an argument is ``False``: its position and its name.
 _STATISTICS = {"batch_norm": (5, "training"), "instance_norm": (5, "use_input_stats")}
-#: Namespaces of operators whose schemas tell what they write.
+#: Namespaces of operators whose schemas state what they mutate.
 _NAMESPACES = ("aten", "prims")
 
 
 class NotFunctional(Exception):
-    """A graph may write an input, return an alias, or have other effects than its results."""
+    """A graph may mutate an input, return an alias, or have other effects than its results."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Expected:
 
     #: Fake tensors with the shapes, strides, dtypes and devices of the outputs.
     outputs: tuple[Any, ...]
-    #: Whether operators may write tensors that are no inputs.
+    #: Whether operators may mutate tensors that are no inputs.
     updates: bool
 
     def empty_outputs(self, *_: Any) -> tuple[Any, ...]:
@@ -102,7 +102,7 @@ def checked(
 def check_operators(graph: Any, *, updates: bool) -> None:
     """Raises ``NotFunctional`` unless all operators of an ATen graph are known, and none is complex.
 
-    Without ``updates``, they must not write tensors.
+    Without ``updates``, they must not mutate tensors.
     """
     for node in graph.nodes:
         if _is_complex(node.meta.get("val")):
@@ -131,7 +131,7 @@ def _outputs(graph: Any, inputs: set[Any]) -> tuple[Any, ...]:
 
 
 def _may_write(node: Any) -> bool:
-    """Whether a node of Dynamo may write an operand: a guess, which ``check_operators`` confirms.
+    """Whether a node of Dynamo may mutate an operand: a guess, which ``check_operators`` confirms.
 
     Raises ``NotFunctional`` for attributes and subgraphs.
     """
