@@ -39,15 +39,15 @@ def backup(
     from kcache_grpc.storage.backup import back_up
 
     examined: list[Examined] = []
-    key, signed_by = _key(config)
+    public_key, key_id = _signing_key(config)
     copy = back_up(
-        config.db, file, lambda path: examined.append(_examine(path, config, key, leave_out=False))
+        config.db, file, lambda path: examined.append(_examine(path, config, public_key, leave_out=False))
     )
-    key_file_in_use, advice = _kept_key(config, signed_by)
+    key_file_in_use, advice = _kept_key(config, key_id)
     faults = _described(examined[0])
     described = {"file": str(file), **asdict(copy), "signing_key": key_file_in_use, "faults": faults}
-    keys = output.count(sum(copy.last_keys.values()), "key")
-    text = f"{file} has {output.count(copy.size, 'byte')} and {keys}"
+    spec_keys = output.count(sum(copy.last_keys.values()), "key")
+    text = f"{file} has {output.count(copy.size, 'byte')} and {spec_keys}"
     output.show(described, json, lambda: "\n".join([f"{text}; {advice}", *map(_line, faults)]))
     if not examined[0].signatures:
         output.warn("signatures were not checked: name the signing key with --key-file")
@@ -92,11 +92,11 @@ def restore(
     from kcache_grpc.storage.opening import require_folder
 
     require_folder(config.db, config.state_dir)
-    key, _ = _key(config)
+    public_key, _ = _signing_key(config)
     examined: list[Examined] = []
 
     def examine(path: Path) -> None:
-        examination = _examine(path, config, key, leave_out=damaged == "leave-out")
+        examination = _examine(path, config, public_key, leave_out=damaged == "leave-out")
         examined.append(examination)
         if not examination.signatures and damaged != "load":
             raise ArgumentError(
@@ -123,15 +123,15 @@ def restore(
         "epochs_raised": raise_epochs and not dry_run,
         "faults": faults,
     }
-    keys = output.count(sum(copy.last_keys.values()), "key")
-    text = f"{config.db} would hold {keys}" if dry_run else f"{config.db} holds {keys} again"
+    spec_keys = output.count(sum(copy.last_keys.values()), "key")
+    text = f"{config.db} would hold {spec_keys}" if dry_run else f"{config.db} holds {spec_keys} again"
     output.show(described, json, lambda: "\n".join([text, *map(_line, faults)]))
     if faults:
         output.warn(f"{file} is damaged: {output.count(len(faults), 'fault')}")
         raise typer.Exit(exit_codes.ERROR)
 
 
-def _key(config: ServerConfig) -> tuple[bytes | None, bytes | None]:
+def _signing_key(config: ServerConfig) -> tuple[bytes | None, bytes | None]:
     """The public key in the key file that there is, and its id."""
     from kcache_grpc.model.signing import Signer
 
@@ -142,10 +142,10 @@ def _key(config: ServerConfig) -> tuple[bytes | None, bytes | None]:
     return signer.public_key, signer.key_id
 
 
-def _examine(path: Path, config: ServerConfig, key: bytes | None, *, leave_out: bool) -> Examined:
+def _examine(path: Path, config: ServerConfig, public_key: bytes | None, *, leave_out: bool) -> Examined:
     from kcache_grpc.service.lifecycle.copy_check import examine_copy
 
-    return examine_copy(path, config.objects, key, leave_out=leave_out)
+    return examine_copy(path, config.objects, public_key, leave_out=leave_out)
 
 
 def _kept_key(config: ServerConfig, key_id: bytes | None) -> tuple[str | None, str]:

@@ -35,7 +35,7 @@ class Asked:
 
 
 def differences(asked: Asked, near: NearKernel, *, sizes: bool = True) -> tuple[Difference, ...]:
-    """What differs, heaviest first; with ``sizes`` also arg spec and guard, for kernels of the same spec."""
+    """Differences in epoch, target, toolchain and options, in this order; with ``sizes`` also in sizes."""
     parts = [*_epoch(asked, near), *_target(asked, near), *_toolchain(asked, near), *_options(asked, near)]
     if sizes:
         parts += [*_sizes(asked, near)]
