@@ -125,16 +125,17 @@ def window_count(
 ) -> int:
     """Return the number of windows along an axis; ``dilation`` is that of the axis and of the window.
 
-    ``unclamped``: the count is one quotient, and an axis that is shorter than a window by more than one
-    element is rejected whatever the stride; otherwise such an axis has no windows.
+    With ``unclamped`` or stride 1, the length of the axis minus that of the dilated window, plus 1, is
+    required to be 0 or more; otherwise an axis that is shorter than the window has no windows. The
+    count of ``unclamped`` is a symbol of its own.
     """
     a = symbols.apply
     length = symbols.formula(size)
     if dilation[0] != 1 and length != 0:
         length = a("+", a("*", symbols.nonnegative(a("-", length, 1)), dilation[0]), 1)
     length = a("+", length, a("+", *padding))
-    reach = a("+", a("*", a("-", window, 1), dilation[1]), 1)
-    positions = a("+", a("-", length, reach), 1)
+    dilated_window = a("+", a("*", a("-", window, 1), dilation[1]), 1)
+    positions = a("+", a("-", length, dilated_window), 1)
     positions = symbols.nonnegative(positions) if stride == 1 or unclamped else a("max", positions, 0)
     if unclamped:
         return symbols.size(symbols.opaque_quotient(positions, stride))

@@ -17,6 +17,7 @@ from torch.nn import functional
 from kcache_compiler import InvalidProgram, UnsupportedOp, canonicalize
 from kcache_compiler.frontends.torch.lowering import lower_torch_to_stablehlo
 from kcache_compiler.frontends.torch.simplify import simplify
+from kcache_compiler.frontends.torch.torch_op import TorchOp
 from kcache_compiler.mlir import context as mlir
 from tests.compiler.torch_modules import Function, Mlp, bytecode_of, text_of
 
@@ -365,3 +366,18 @@ def test_what_is_random_in_training_only_is_read() -> None:
 def test_constants_are_computed_as_pytorch_does(function: Any, plain: Any) -> None:
     specs = {canonicalize(text_of(Function(f), X), "torch", "strict").spec_text for f in (function, plain)}
     assert len(specs) == 1
+
+
+def test_the_element_type_is_restored_when_a_lowering_in_f32_raises() -> None:
+    module = mlir.parse_module(SMALL.replace("f32", "f16"), mlir.new_context())
+    op = TorchOp(module.body.operations[0].regions[0].blocks[0].operations[0])
+    assert op.element == "f16"
+
+    def lower_in_f32() -> None:
+        with op.half_as_f32():
+            assert op.element == "f32"
+            raise UnsupportedOp("torch.aten.relu", "the reason")
+
+    with pytest.raises(UnsupportedOp):
+        lower_in_f32()
+    assert op.element == "f16"

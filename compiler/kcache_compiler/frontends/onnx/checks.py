@@ -139,7 +139,11 @@ def _reject_unknown_domains(model: Proto) -> None:
 
 
 def tensor_type(info: Proto, limits: Limits) -> tuple[str, list[int | str | None]]:
-    """Return element type and dims of an input: sizes, symbol names, or None for an unnamed dynamic dim."""
+    """Return element type and dims of an input: sizes, symbol names, or None for an unnamed dynamic dim.
+
+    Raises ``UnsupportedOp`` for an input that is no tensor, or whose element type buffers do not support,
+    ``InvalidProgram`` for one without a shape, and ``LimitExceeded`` for rank or size.
+    """
     type_kind = info.type.WhichOneof("value")
     if type_kind != "tensor_type":
         raise UnsupportedOp(

@@ -89,11 +89,13 @@ class TorchOp:
         """Use f32 as the element type in this context for f16 and bf16, as eager mode does."""
         element = self.element
         self.element = "f32" if element in ("f16", "bf16") else element
-        yield
-        self.element = element
+        try:
+            yield
+        finally:
+            self.element = element
 
     def to_result_element(self, value: Value) -> Value:
-        """Convert a value that was computed so to the result's element type."""
+        """Convert a value that was computed as f32 (``half_as_f32``) to the result's element type."""
         return value if str(value.type).endswith(f"{self.element}>") else self.convert(value, self.dims)
 
     def _wrap(self, number: int) -> int:

@@ -1,4 +1,4 @@
-"""erf, erfc, erf_inv."""
+"""erf, erfc, erf_inv, and gelu, which is x times the distribution function of the normal distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sin, cos, tan.
+"""sin, cos, tan, atan, atan2, asin, acos.
 
 The argument times 2/pi, modulo 4, is computed from the bits of 2/pi that matter at the
 argument's exponent (Payne and Hanek), without branches: pieces of 2/pi are chosen by selects, so

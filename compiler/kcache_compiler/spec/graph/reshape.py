@@ -4,6 +4,11 @@
 that transposes and broadcasts of the others commute with it. A group is a run of dims with the same number of
 elements before and after. A reshape of a reshape is one reshape, if every group of the second consists of
 whole groups of the first.
+
+A *view entry* says what a dimension of a view is: an axis of the viewed result, or a broadcast, which
+``spread`` encodes (``nodes.View``). An *automorphism* of a node permutes the axes of its result and keeps
+its value, as a transpose does of ``x + x.T`` (``label.py``). Of reshapes that are equal by automorphisms of
+their operand, the one with the smallest encoding is added, so that they are one node.
 """
 
 from __future__ import annotations
@@ -12,7 +17,6 @@ from collections.abc import Sequence
 
 from kcache_compiler.shapes.monomial import is_symbolic, product, quotient, read_size, size_text
 from kcache_compiler.spec.graph.builder import Builder
-from kcache_compiler.spec.graph.label import permuted
 from kcache_compiler.spec.graph.nodes import Ref, ValueType, spread
 
 #: (view entry, size) of each input dim; (size, dim of the result) of each output dim.
@@ -131,7 +135,7 @@ def _passed_axes(template: list[int], groups: list[_Group]) -> dict[int, int]:
 
 
 def _add(builder: Builder, source: Ref, template: list[int], groups: list[_Group]) -> Ref:
-    """Add a reshape of ``source``, in the least encoding under the automorphisms of ``source``."""
+    """Add a reshape of ``source``: the smallest encoding of those that its automorphisms make equal."""
     axes = builder.type_of(source).dims or ()
     passing = _passed_axes(template, groups)
     best: tuple[object, tuple[int, ...], list[_Group]] | None = None
@@ -188,4 +192,4 @@ def _read(
     return passes, inner
 
 
-__all__ = ["permuted", "read_groups", "reshape"]
+__all__ = ["read_groups", "reshape"]

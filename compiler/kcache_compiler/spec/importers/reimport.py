@@ -2,7 +2,10 @@
 
 An operation that a rewrite removed may have constrained axes that nothing constrains any more. And of two
 operations that are equal at the program's sizes, one may have a static size where the other has a symbol. In
-both cases the graph at the program's sizes, with such twins merged, is the better program.
+both cases the graph at the program's sizes, with such *twins* merged, is the better program.
+
+A *leaf* is a parameter or captured value of a region, which no node of it computes. A *free* axis of a result
+is a broadcast: no axis of an argument determines its size.
 """
 
 from __future__ import annotations
@@ -185,6 +188,8 @@ _EXACT = {"bf16": 1 << 8, "f16": 1 << 11, "f32": 1 << 24, "f64": 1 << 53}
 
 
 class _StaticGraph:
+    """Copies regions with symbols replaced by their sizes; nodes that become equal, *twins*, are merged."""
+
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self.sizes = sizes
         self.has_twins = False

@@ -109,7 +109,7 @@ class NodeContext:
                 raise UnresolvedSize("a broadcast to a size that depends on data")
         return self.block.add(node)
 
-    def know(self, refs: list[Ref], elements: Elements | None) -> list[Ref]:
+    def record(self, refs: list[Ref], elements: Elements | None) -> list[Ref]:
         """Record the elements of the first result, and return the results."""
         if elements is not None:
             self.block.known[refs[0].node, refs[0].result] = elements
@@ -163,7 +163,7 @@ class NodeContext:
             refs = self.add(Node("extent", size_text(self.symbols.size(formula)), (), (), (SCALAR,)))
         if self.node.results[0].element == "i1":
             self.block.booleans.add((refs[0].node, refs[0].result))
-        return self.know(refs, [formula])
+        return self.record(refs, [formula])
 
     def slice_to(self, source: Ref, limits: Dims, element: str) -> Ref:
         """Return ``source`` from index 0 to ``limits`` along each axis."""

@@ -17,7 +17,7 @@ def infer_get_dimension_size(context: NodeContext) -> list[Ref]:
         node = Node("extent", size_text(size), (), (), context.node.results)
     else:
         node = Node("constant", size.to_bytes(4, "little").hex(), (), (), context.node.results)
-    return context.know(context.add(node), [context.symbols.formula(size)])
+    return context.record(context.add(node), [context.symbols.formula(size)])
 
 
 def infer_concatenate(context: NodeContext) -> list[Ref]:
@@ -27,13 +27,13 @@ def infer_concatenate(context: NodeContext) -> list[Ref]:
     axis = context.shapes().number("dimension")
     if axis or not context.dims(0) or any(elements is None for elements in known):
         return refs
-    return context.know(refs, [element for elements in known for element in elements or ()])
+    return context.record(refs, [element for elements in known for element in elements or ()])
 
 
 def infer_reshape(context: NodeContext) -> list[Ref]:
     """Infer a reshape to stated sizes, which keeps known elements."""
     known = context.block.elements(context.operands[0])
-    return context.know(_reshape(context, context.evaluate(context.node.results[0].dims or ())), known)
+    return context.record(_reshape(context, context.evaluate(context.node.results[0].dims or ())), known)
 
 
 def infer_dynamic_reshape(context: NodeContext) -> list[Ref]:

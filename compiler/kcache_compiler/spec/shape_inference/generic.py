@@ -33,7 +33,7 @@ def infer_constant(context: NodeContext) -> list[Ref]:
     refs = context.add(node)
     count = math.prod(dims)
     is_small = not any(is_symbolic(size) or size < 0 for size in dims) and count <= MAX_ELEMENTS
-    return context.know(refs, read_constant(node.attributes, kind.element, count) if is_small else None)
+    return context.record(refs, read_constant(node.attributes, kind.element, count) if is_small else None)
 
 
 def infer_any(context: NodeContext) -> list[Ref]:
@@ -69,7 +69,7 @@ def infer_elementwise(context: NodeContext) -> list[Ref]:
     if len(known) < len(operands):
         return refs
     element = node.results[0].element
-    return context.know(refs, context.arithmetic.compute(node.op, node.attributes, element, known))
+    return context.record(refs, context.arithmetic.compute(node.op, node.attributes, element, known))
 
 
 def infer_plain(context: NodeContext, regions: tuple[Region, ...] | None = None) -> list[Ref]:

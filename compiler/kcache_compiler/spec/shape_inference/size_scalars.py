@@ -1,6 +1,7 @@
 """Shape inference of ``arith``, ``tensor`` and ``shape`` operations, by which importers compute sizes.
 
-A scalar of sizes is a tensor of rank 0 in i64, whatever integer or index type it has in the program.
+Also of tuples, which are replaced by their elements. A scalar of sizes is a tensor of rank 0 in i64, whatever
+integer or index type it has in the program.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def infer_from_elements(context: NodeContext) -> list[Ref]:
     element = "i64" if kind.element == "index" else kind.element
     scalars = [_as_type(context, ref, element) for ref in context.operands]
     if kind.dims == ():
-        return context.know(scalars, known)
+        return context.record(scalars, known)
     return _vector(context, scalars, known, element)
 
 
@@ -136,7 +137,7 @@ def _vector(context: NodeContext, scalars: list[Ref], known: Elements, element: 
     part_type, type_ = ValueType(element, (1,)), ValueType(element, (len(scalars),))
     parts = [context.add(Node("reshape", "", (ref,), (), (part_type,)))[0] for ref in scalars]
     refs = context.add(Node("concatenate", "dimension = 0 : i64", tuple(parts), (), (type_,)))
-    return context.know(refs, known)
+    return context.record(refs, known)
 
 
 def _as_type(context: NodeContext, ref: Ref, element: str) -> Ref:
@@ -148,14 +149,14 @@ def _as_type(context: NodeContext, ref: Ref, element: str) -> Ref:
 
 
 def infer_tuple(context: NodeContext) -> list[Ref]:
-    """Return a scalar that stands for the tuple, whose type would contain symbolic sizes."""
+    """Record the elements of a tuple; return a scalar for it, as its type would contain symbolic sizes."""
     refs = context.size_scalar(0)
     context.block.tuples[refs[0].node, refs[0].result] = tuple(context.operands)
     return refs
 
 
 def infer_get_tuple_element(context: NodeContext) -> list[Ref]:
-    """Return an element of a tuple that this region makes."""
+    """Return an element of a tuple of the same region. Raises ``UnresolvedSize`` for one from outside."""
     (ref,) = context.operands
     elements = context.block.tuples.get((ref.node, ref.result))
     if elements is None:

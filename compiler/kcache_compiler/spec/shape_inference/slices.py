@@ -17,7 +17,7 @@ from kcache_compiler.spec.shape_inference.context import SCALAR, NodeContext
 from kcache_compiler.spec.shape_inference.generic import infer_plain
 
 #: Static sizes below this may be smaller than a sampled size.
-_MIN_ROOM = 256
+_MIN_UNPADDED = 256
 _SLICE = ("start_indices", "limit_indices", "strides")
 
 
@@ -28,7 +28,7 @@ def infer_slice(context: NodeContext) -> list[Ref]:
     if known is None or len(context.dims(0)) != 1:
         return refs
     start, limit, stride = (context.shapes().ints(name)[0] for name in _SLICE)
-    return context.know(refs, known[start:limit:stride])
+    return context.record(refs, known[start:limit:stride])
 
 
 def infer_real_dynamic_slice(context: NodeContext) -> list[Ref]:
@@ -44,7 +44,7 @@ def infer_real_dynamic_slice(context: NodeContext) -> list[Ref]:
             raise UnresolvedSize("a symbolic stride")
         context.requirements.require(0, start, equal=False)
         context.requirements.require(start, limit, equal=False)
-        source = _with_room(context, source, axis, limit)
+        source = _pad_to_fit(context, source, axis, limit)
         sizes.append(context.symbols.size(a("ceildiv", a("-", limit, start), stride)))
     text = context.size_lists(_SLICE, (starts, limits, strides))
     return context.add(Node("slice", text, (source,), (), context.result_types([tuple(sizes)])))
@@ -80,18 +80,18 @@ def _dynamic_slice(context: NodeContext, source: Ref, starts: Sequence[Ref], siz
     starts = list(starts)
     for axis, size in enumerate(sizes):
         starts[axis] = _clamp_start(context, source, axis, size, starts[axis])
-        source = _with_room(context, source, axis, context.symbols.formula(size))
+        source = _pad_to_fit(context, source, axis, context.symbols.formula(size))
     text = f"slice_sizes = array<i64{':' if sizes else ''} {', '.join(map(size_text, sizes))}>"
     return context.add(Node("dynamic_slice", text, (source, *starts), (), context.result_types([sizes])))
 
 
 def infer_dynamic_update_slice(context: NodeContext) -> list[Ref]:
-    """Infer an update, in an operand that has room for it."""
+    """Infer an update, in an operand that is padded if the update may not fit."""
     source, update, *starts = context.operands
     dims, sizes = context.dims(0), context.dims(1)
     for axis, size in enumerate(sizes):
         starts[axis] = _clamp_start(context, source, axis, size, starts[axis])
-        source = _with_room(context, source, axis, context.symbols.formula(size))
+        source = _pad_to_fit(context, source, axis, context.symbols.formula(size))
     if source == context.operands[0]:
         return infer_plain(context)
     kind = ValueType(context.node.results[0].element, context.block.viewed(source).dims)
@@ -104,7 +104,7 @@ def infer_set_dimension_size(context: NodeContext) -> list[Ref]:
     axis = context.shapes().number("dimension")
     (length,) = context.elements(1)
     context.requirements.require(0, length, equal=False)
-    source, dims = _with_room(context, context.operands[0], axis, length), list(context.dims(0))
+    source, dims = _pad_to_fit(context, context.operands[0], axis, length), list(context.dims(0))
     dims[axis] = context.symbols.size(length)
     starts, strides = (context.size_list([value] * len(dims)) for value in (0, 1))
     text = f"start_indices = {starts}, limit_indices = array<i64: {', '.join(map(size_text, dims))}>"
@@ -112,17 +112,17 @@ def infer_set_dimension_size(context: NodeContext) -> list[Ref]:
     return context.add(Node("slice", text, (source,), (), context.result_types([tuple(dims)])))
 
 
-def _needs_room(context: NodeContext, source: Ref, axis: int, part: Formula) -> bool:
+def _may_be_too_short(context: NodeContext, source: Ref, axis: int, part: Formula) -> bool:
     """Whether an axis of static size may be shorter than a sample of ``part``."""
     size = (context.block.viewed(source).dims or ())[axis]
-    return 0 <= size < _MIN_ROOM and not is_symbolic(size) and context.symbols.range(part)[1] is None
+    return 0 <= size < _MIN_UNPADDED and not is_symbolic(size) and context.symbols.range(part)[1] is None
 
 
-def _with_room(context: NodeContext, source: Ref, axis: int, part: Formula) -> Ref:
+def _pad_to_fit(context: NodeContext, source: Ref, axis: int, part: Formula) -> Ref:
     """``source``, padded by ``part`` along an axis that may be too short; ``part`` must fit the axis."""
     kind = context.block.viewed(source)
     dims = list(kind.dims or ())
-    if not _needs_room(context, source, axis, part):
+    if not _may_be_too_short(context, source, axis, part):
         context.requirements.require(part, context.symbols.formula(dims[axis]), equal=False)
         return source
     context.requirements.require_at_run_time(part, dims[axis], equal=False)
@@ -136,8 +136,8 @@ def _with_room(context: NodeContext, source: Ref, axis: int, part: Formula) -> R
 
 
 def _clamp_start(context: NodeContext, source: Ref, axis: int, size: int, start: Ref) -> Ref:
-    """The start of a part of ``size``, clamped to the axis as it is before ``_with_room`` pads it."""
-    if not _needs_room(context, source, axis, context.symbols.formula(size)):
+    """The start of a part of ``size``, clamped to the axis as it is before ``_pad_to_fit`` pads it."""
+    if not _may_be_too_short(context, source, axis, context.symbols.formula(size)):
         return start
     length = (context.block.viewed(source).dims or ())[axis]
     element = context.block.viewed(start).element
