@@ -135,7 +135,7 @@ def _supported(unit: Unit, attention: Gathered) -> bool:
     if any(kind == "f64" for kind in kinds) and attention.wide != "f64":
         return False
     results = {str(mlir.element_of(operand.type)) for op in attention.members for operand in op.operands}
-    if "f16" in results and not ("f16c" in unit.target.features or unit.target.triple.startswith("aarch64")):
+    if "f16" in results and not unit.target.converts_f16:
         return False
     rows = attention.size("rows")
     few_rows = isinstance(rows, int) and rows <= FEW_ROWS

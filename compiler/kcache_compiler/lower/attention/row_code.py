@@ -1,6 +1,14 @@
 """Per-row code of attention kernels: masks and weights of scores, results from sums.
 
-Clones the bodies of the program's operations at any index, for CPUs and GPUs.
+Clones the bodies of the program's operations at any index, for CPUs and GPUs. ``passes/attention/match.py``
+gives each operation its role:
+
+- ``before``: elementwise producers of operands; ``prepared``: copies of queries, keys or values;
+- ``scores``: the contraction of queries and keys; ``top``: the maximum of each row of scores;
+- ``weights``: exp of a score minus its row's maximum; ``total``: the sum of a row's weights;
+- ``share``: weights divided by their total; ``all``, ``guarded``: the test whether all scores of a row are
+  -inf, and the weights with 0 where they are;
+- ``mixed``: the contraction of weights and values; ``tail``: elementwise consumers of its result.
 """
 
 from __future__ import annotations
@@ -18,7 +26,7 @@ from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.shapes.formula import Formula
 
-_LEAST = {"f32": "0xFF800000", "f64": "0xFFF0000000000000"}
+_NEGATIVE_INFINITY = {"f32": "0xFF800000", "f64": "0xFFF0000000000000"}
 
 #: A builder of an operation on floats.
 FloatOp: TypeAlias = Callable[..., mlir.Value]
@@ -42,8 +50,8 @@ class RowCode(ABC):
     def value(self, formula: Formula) -> mlir.Value:
         """The i64 of a formula."""
 
-    def digits(self, axes: list[Walked], number: mlir.Value) -> Coordinates:
-        """The index on each axis (outermost first) of point ``number`` of their iteration space."""
+    def delinearize(self, axes: list[Walked], number: mlir.Value) -> Coordinates:
+        """The index on each of the axes, outermost first, of a linear index into their iteration space."""
         place: Coordinates = {}
         for axis in reversed(axes[1:]):
             size = self.value(axis.size)
@@ -73,11 +81,11 @@ class RowCode(ABC):
     def choose(self, condition: mlir.Value, a: mlir.Value, b: mlir.Value) -> mlir.Value:
         return arith.select(condition, a, b)
 
-    def least(self) -> mlir.Value:
-        literal = mlir.attribute(f"{_LEAST[self.attention.wide]} : {self.attention.wide}")
+    def negative_infinity(self) -> mlir.Value:
+        literal = mlir.attribute(f"{_NEGATIVE_INFINITY[self.attention.wide]} : {self.attention.wide}")
         return arith.constant(self.kind, literal)
 
-    def know_score(self, score: mlir.Value) -> None:
+    def set_score(self, score: mlir.Value) -> None:
         """Set the score that bodies read."""
         buffer = self.attention.member("scores").operands[-1]
         element = mlir.element_type(buffer.type)
@@ -85,19 +93,19 @@ class RowCode(ABC):
             score = arith.truncf(element, score)
         self.evaluator.known[buffer] = score
 
-    def raised(self, rows: Coordinates, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
-        """The maximum of a row after the current score, at ``key``."""
+    def next_maximum(self, rows: Coordinates, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
+        """The running maximum of a row, updated by the current score, which is that of ``key``."""
         op = self.attention.member("top")
         place = self.place(op, self.axes(rows, {self.attention.keys[0].name: key}))
         last = len(list(op.operands)) - 1
         mapping = self.evaluator.arguments(op, place, {last: maximum})
-        raised = memory.clone_body(mlir.block_of(op), mapping, self.views, place)[0]
-        operation = mlir.definition(raised)
+        updated = memory.clone_body(mlir.block_of(op), mapping, self.views, place)[0]
+        operation = mlir.definition(updated)
         operation.attributes["fastmath"] = mlir.attribute(self.maximum_flags)
-        return raised
+        return updated
 
-    def weight(self, rows: Coordinates, key: mlir.Value, used: mlir.Value) -> mlir.Value:
-        """The weight of the current score, at ``key``, in a row whose maximum is ``used``."""
+    def weight(self, rows: Coordinates, key: mlir.Value, subtrahend: mlir.Value) -> mlir.Value:
+        """The weight of the current score, at ``key``: exp of the score minus ``subtrahend``."""
         op = self.attention.member("weights")
         number_of_top = next(
             number
@@ -105,29 +113,31 @@ class RowCode(ABC):
             if operand == self.attention.member("top").operands[-1]
         )
         place = self.place(op, self.axes(rows, {self.attention.keys[0].name: key}))
-        return self.evaluator.result(op, place, {number_of_top: used})
+        return self.evaluator.result(op, place, {number_of_top: subtrahend})
 
     def summed(self, total: mlir.Value, weight: mlir.Value) -> mlir.Value:
         return self.float(arith.addf, [total, weight], COMBINERS["arith.addf"])
 
-    def shrinking(self, old_maximum: mlir.Value, top: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
-        """For a maximum that rises to ``top``, the value that weights subtract and the factor of the sums."""
-        used, low = self.used(top)
+    def rescaling(self, old_maximum: mlir.Value, top: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
+        """After an update of the running maximum to ``top``: what is subtracted from scores, and the factor
+        that rescales the sums so far.
+        """
+        subtrahend, low = self.subtrahend(top)
         factor = after(
             self.attention.member("weights"),
             difference_of(self.attention).results[0],
             self.float(arith.subf, [old_maximum, top]),
         )
         unchanged = self.equal(old_maximum, top)
-        return used, self.choose(arith.ori(low, unchanged), mlir.float_constant(1, self.kind), factor)
+        return subtrahend, self.choose(arith.ori(low, unchanged), mlir.float_constant(1, self.kind), factor)
 
-    def used(self, top: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
+    def subtrahend(self, top: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
         """The value that weights subtract, and whether it is not ``top``, which is -inf then."""
-        low = self.equal(top, self.least())
+        low = self.equal(top, self.negative_infinity())
         return self.choose(low, mlir.float_constant(0, self.kind), top), low
 
     @property
-    def late(self) -> bool:
+    def divides_results(self) -> bool:
         """Whether only operations on the result divide by the totals."""
         return not ("share" in self.attention.roles or "guarded" in self.attention.roles)
 
@@ -136,7 +146,7 @@ class RowCode(ABC):
         if "guarded" in self.attention.roles:
             return self.choose(masked, mlir.float_constant(1, self.kind), total)
         nan = mlir.float_constant(float("nan"), self.kind)
-        empty = total if self.late else mlir.float_constant(1, self.kind)
+        empty = total if self.divides_results else mlir.float_constant(1, self.kind)
         without_total = self.choose(self._no_keys(), empty, nan)
         return self.choose(masked, without_total, total)
 
@@ -146,7 +156,7 @@ class RowCode(ABC):
 
     def quotient(self, masked: mlir.Value, total: mlir.Value, sum_: mlir.Value) -> mlir.Value:
         """The result for a sum of weighted values."""
-        if "total" in self.attention.roles and not self.late:
+        if "total" in self.attention.roles and not self.divides_results:
             return self.float(arith.divf, [sum_, total])
         value = self.choose(masked, total, sum_)
         self.evaluator.known[self.attention.member("total").operands[-1]] = total

@@ -137,21 +137,21 @@ class _Rows(RowCode):
     def _loop(self, low: mlir.Value, high: mlir.Value, carried: list[mlir.Value]) -> mlir.Op:
         return mlir.for_loop((low, high), mlir.constant(1), carried)
 
-    def raised(self, rows: Coordinates, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
+    def next_maximum(self, rows: Coordinates, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
         """The maximum after the current score; a rounded score is frozen.
 
         Otherwise LLVM moves the maximum into the selection of a NaN by the rounding, and the loop is no
         reduction.
         """
-        raised = super().raised(rows, key, maximum)
-        operation = mlir.definition(raised)
+        updated = super().next_maximum(rows, key, maximum)
+        operation = mlir.definition(updated)
         scores = self.attention.member("scores").operands[-1]
         if str(mlir.element_type(scores.type)) != self.attention.wide:
             with mlir.before(operation):
                 for number, operand in enumerate(operation.operands):
                     if operand != maximum:
                         operation.operands[number] = llvm.freeze(operand)
-        return raised
+        return updated
 
     def weigh(self) -> None:
         """Three passes over the rows, so that no row waits for what another one computes."""
@@ -175,8 +175,8 @@ class _Rows(RowCode):
         start, indices, key = self._scores_of(number)
 
         def higher(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
-            self.know_score(self._load(start, at))
-            return self.raised(indices, memory.plus(key, at), carried)
+            self.set_score(self._load(start, at))
+            return self.next_maximum(indices, memory.plus(key, at), carried)
 
         self._store(self._along(self._load(tops, number), higher), shrinks, number)
 
@@ -184,7 +184,7 @@ class _Rows(RowCode):
         """Replace the maximum in ``shrinks`` by the factor of the sums, which the total is multiplied by."""
         _, tops, totals, shrinks = self.pointers
         old_maximum, top = self._load(tops, number), llvm.freeze(self._load(shrinks, number))
-        _, factor = self.shrinking(old_maximum, top)
+        _, factor = self.rescaling(old_maximum, top)
         self._store(top, tops, number)
         self._store(factor, shrinks, number)
         self._store(self.float(arith.mulf, [self._load(totals, number), factor]), totals, number)
@@ -193,11 +193,11 @@ class _Rows(RowCode):
         """Replace the scores of row ``number`` by weights, which are added to the total."""
         _, tops, totals, _ = self.pointers
         start, indices, key = self._scores_of(number)
-        used, _ = self.used(self._load(tops, number))
+        subtrahend, _ = self.subtrahend(self._load(tops, number))
 
         def weighed(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
-            self.know_score(self._load(start, at))
-            weight = self.weight(indices, memory.plus(key, at), used)
+            self.set_score(self._load(start, at))
+            weight = self.weight(indices, memory.plus(key, at), subtrahend)
             self._store(weight, start, at)
             return self.summed(carried, weight)
 
@@ -207,9 +207,9 @@ class _Rows(RowCode):
     def _scores_of(self, number: mlir.Value) -> tuple[mlir.Value, Coordinates, mlir.Value]:
         """The scores of row ``number`` of the panel, its indices, and the number of their first key."""
         batch, row, _, key, _ = self.numbers
-        fixed = self.digits(self.attention.batch, batch)
+        fixed = self.delinearize(self.attention.batch, batch)
         start = self._element(self.pointers[0], memory.times(number, mlir.constant(self.form.row_step)))
-        return start, {**fixed, **self.digits(self.attention.rows, memory.plus(row, number))}, key
+        return start, {**fixed, **self.delinearize(self.attention.rows, memory.plus(row, number))}, key
 
     def _along(self, first: mlir.Value, step: Callable[[mlir.Value, mlir.Value], mlir.Value]) -> mlir.Value:
         """The value that ``step`` carries over the keys of the tile; the last ones are masked."""
@@ -240,17 +240,17 @@ class _Rows(RowCode):
     def finish(self) -> None:
         batch, low, high = self.numbers
         sums, tops, totals = self.pointers
-        fixed = self.digits(self.attention.batch, batch)
-        least = self.least()
+        fixed = self.delinearize(self.attention.batch, batch)
+        negative_infinity = self.negative_infinity()
         rows = arith.subi(high, low)
         loop = self._loop(mlir.constant(0), rows, [])
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             number = body.arguments[0]
-            row_indices = self.digits(self.attention.rows, memory.plus(low, number))
+            row_indices = self.delinearize(self.attention.rows, memory.plus(low, number))
             summed = self._load(totals, number)
             is_number = arith.cmpf(arith.CmpFPredicate.ORD, summed, summed)
-            masked = arith.andi(self.equal(self._load(tops, number), least), is_number)
+            masked = arith.andi(self.equal(self._load(tops, number), negative_infinity), is_number)
             total = self.total(masked, summed)
             start = self._element(sums, memory.times(number, self.step))
             inner = self._loop(mlir.constant(0), self.columns, [])
@@ -258,7 +258,9 @@ class _Rows(RowCode):
             with mlir.at_end(block):
                 column = block.arguments[0]
                 value = self.quotient(masked, total, self._load(start, column))
-                self.result(value, self.axes(fixed, row_indices), self.digits(self.attention.columns, column))
+                self.result(
+                    value, self.axes(fixed, row_indices), self.delinearize(self.attention.columns, column)
+                )
                 scf.yield_([])
             scf.yield_([])
 

@@ -44,7 +44,7 @@ class _Network:
         code = self.code
         with code.when(code.compare("sle", "%n", self.lanes)):
             self._pad(code.const(self.lanes))
-            self._update(code.const(0), 1, self._sorted_alone)
+            self._update(code.const(0), 1, self._sort_vector)
         with code.otherwise():
             self._sort_pairs()
 
@@ -55,7 +55,7 @@ class _Network:
         size = code.choose(is_long, code.roundup("%n", block), code.roundup("%n", 2 * lanes))
         self._pad(size)
         with code.loop(0, size, 2 * lanes) as pairs:
-            self._update(pairs.counter, 2, self._sorted)
+            self._update(pairs.counter, 2, self._sort_pair)
         zeros = code.op(f'"llvm.intr.ctlz"({code.sub(size, 1)}) <{{is_zero_poison = false}}> : (i64) -> i64')
         levels = code.sub(code.const(64), zeros)
         middle = code.min(levels, block.bit_length() - 1)
@@ -66,11 +66,13 @@ class _Network:
         """Emit merges of runs of 2**level elements, finished in blocks of so many ``vectors``."""
         code, block = self.code, vectors * self.lanes
         with code.loop(*levels) as level:
-            self._reversed(size, self._power(level.counter))
+            self._compare_reversed(size, self._power(level.counter))
             with code.loop(0, code.sub(level.counter, block.bit_length() - 1)) as halved:
-                self._apart(size, self._power(code.sub(code.sub(level.counter, 1), halved.counter)))
+                self._compare_at_distance(
+                    size, self._power(code.sub(code.sub(level.counter, 1), halved.counter))
+                )
             with code.loop(0, size, block) as blocks:
-                self._update(blocks.counter, vectors, self._finished)
+                self._update(blocks.counter, vectors, self._sort_bitonic)
 
     def _pad(self, size: Name) -> None:
         code, largest = self.code, self.code.const(-1, self.element)
@@ -92,18 +94,18 @@ class _Network:
         for place, vector in zip(places, change([self._load(place) for place in places]), strict=True):
             self.code.store(vector, self._at(place), self.vector)
 
-    def _shuffled(self, a: Name, b: Name, lanes: list[int]) -> Name:
+    def _shuffle(self, a: Name, b: Name, lanes: list[int]) -> Name:
         return self.code.op(f"llvm.shufflevector {a}, {b} {lanes} : {self.vector}")
 
-    def _backwards(self, vector: Name) -> Name:
-        return self._shuffled(vector, vector, list(reversed(range(self.lanes))))
+    def _reverse(self, vector: Name) -> Name:
+        return self._shuffle(vector, vector, list(reversed(range(self.lanes))))
 
-    def _in_order(self, a: Name, b: Name) -> list[Name]:
+    def _compare(self, a: Name, b: Name) -> list[Name]:
         code, vector = self.code, self.vector
         return [code.op(f"arith.{name} {a}, {b} : {vector}") for name in ("minui", "maxui")]
 
-    def _exchanged(self, pair: list[Name], masks: list[int]) -> list[Name]:
-        """Two vectors, in each of which lanes i and i ^ mask are put in order, for every mask in turn.
+    def _exchange(self, pair: list[Name], masks: list[int]) -> list[Name]:
+        """Return two vectors, in each of which lanes i and i ^ mask are put in order, for every mask in turn.
 
         The vectors are rearranged so that one has all first lanes and the other all second ones.
         """
@@ -122,46 +124,44 @@ class _Network:
             ]
             seconds = [origins.index(origins[place] ^ mask) for place in firsts]
             first, second = pair
-            pair = self._in_order(
-                self._shuffled(first, second, firsts), self._shuffled(first, second, seconds)
-            )
+            pair = self._compare(self._shuffle(first, second, firsts), self._shuffle(first, second, seconds))
             origins = [origins[place] for place in firsts + seconds]
         back = [origins.index(place) for place in range(whole)]
         first, second = pair
-        return [self._shuffled(first, second, side) for side in (back[:lanes], back[lanes:])]
+        return [self._shuffle(first, second, side) for side in (back[:lanes], back[lanes:])]
 
     def _masks(self) -> list[int]:
         """The masks of the exchanges that sort each vector of a pair."""
         runs = reversed(_distances(self.lanes)[:-1])
         return [mask for run in runs for mask in (run - 1, *_distances(run // 4))]
 
-    def _sorted_alone(self, vectors: list[Name]) -> list[Name]:
-        """One vector sorted."""
+    def _sort_vector(self, vectors: list[Name]) -> list[Name]:
+        """Return one vector, sorted."""
         (vector,), lanes = vectors, range(self.lanes)
         for mask in self._masks():
-            other = self._shuffled(vector, vector, [lane ^ mask for lane in lanes])
+            other = self._shuffle(vector, vector, [lane ^ mask for lane in lanes])
             sides = [lane if lane < lane ^ mask else self.lanes + lane for lane in lanes]
-            smaller, larger = self._in_order(vector, other)
-            vector = self._shuffled(smaller, larger, sides)
+            smaller, larger = self._compare(vector, other)
+            vector = self._shuffle(smaller, larger, sides)
         return [vector]
 
-    def _sorted(self, pair: list[Name]) -> list[Name]:
-        """Two vectors sorted."""
-        low, high = self._exchanged(pair, self._masks())
-        return self._exchanged(self._in_order(low, self._backwards(high)), _distances(self.lanes // 2))
+    def _sort_pair(self, pair: list[Name]) -> list[Name]:
+        """Return two vectors, sorted as one sequence."""
+        low, high = self._exchange(pair, self._masks())
+        return self._exchange(self._compare(low, self._reverse(high)), _distances(self.lanes // 2))
 
-    def _finished(self, vectors: list[Name]) -> list[Name]:
-        """A bitonic sequence of vectors sorted."""
+    def _sort_bitonic(self, vectors: list[Name]) -> list[Name]:
+        """Return vectors that are a bitonic sequence, sorted."""
         for distance in _distances(len(vectors) // 2):
             for low in range(len(vectors)):
                 if not low & distance:
                     high = low + distance
-                    vectors[low], vectors[high] = self._in_order(vectors[low], vectors[high])
+                    vectors[low], vectors[high] = self._compare(vectors[low], vectors[high])
         masks = _distances(self.lanes // 2)
-        pairs = [self._exchanged(vectors[first : first + 2], masks) for first in range(0, len(vectors), 2)]
+        pairs = [self._exchange(vectors[first : first + 2], masks) for first in range(0, len(vectors), 2)]
         return [vector for pair in pairs for vector in pair]
 
-    def _reversed(self, size: Name, half: Name) -> None:
+    def _compare_reversed(self, size: Name, half: Name) -> None:
         """Emit comparisons of elements i and n - 1 - i of runs of n = 2 ``half`` elements."""
         code = self.code
         width = code.add(half, half)
@@ -171,11 +171,11 @@ class _Network:
             with code.loop(code.max(code.sub(end, size), 0), half, self.lanes) as pairs:
                 low = code.add(start, pairs.counter)
                 high = code.sub(code.sub(end, self.lanes), pairs.counter)
-                smaller, larger = self._in_order(self._load(low), self._backwards(self._load(high)))
+                smaller, larger = self._compare(self._load(low), self._reverse(self._load(high)))
                 code.store(smaller, self._at(low), self.vector)
-                code.store(self._backwards(larger), self._at(high), self.vector)
+                code.store(self._reverse(larger), self._at(high), self.vector)
 
-    def _apart(self, size: Name, stride: Name) -> None:
+    def _compare_at_distance(self, size: Name, stride: Name) -> None:
         """Emit comparisons of elements that are ``stride`` apart, in runs of twice as many."""
         code = self.code
         width = code.add(stride, stride)
@@ -184,7 +184,7 @@ class _Network:
             second = code.add(start, stride)
             with code.loop(0, code.min(stride, code.sub(size, second)), self.lanes) as pairs:
                 low, high = code.add(start, pairs.counter), code.add(second, pairs.counter)
-                smaller, larger = self._in_order(self._load(low), self._load(high))
+                smaller, larger = self._compare(self._load(low), self._load(high))
                 code.store(smaller, self._at(low), self.vector)
                 code.store(larger, self._at(high), self.vector)
 

@@ -95,7 +95,7 @@ class _Attention:
         self.first = memory.times(row, mlir.constant(self.core.rows))
         self.column = memory.times(column, mlir.constant(self.core.columns))
         self.limit = {name: kernel.value(self.attention.size(name)) for name in ("rows", "keys", "columns")}
-        self.batch = self.rows.digits(self.attention.batch, self.number)
+        self.batch = self.rows.delinearize(self.attention.batch, self.number)
         self.places = [self._row_place(self.core.row(number)) for number in range(self.core.own)]
         firsts = self.first, self.column
         self.operands = Operands(kernel, plan, views, shared, thread, self.number, firsts)
@@ -116,11 +116,11 @@ class _Attention:
         number = memory.plus(self.first, row)
         if not fits(self.attention.size("rows"), self.core.rows):
             number = minimum(number, minus(self.limit["rows"], mlir.constant(1)))
-        return self.plan.place(self.batch, self.rows.digits(self.attention.rows, number))
+        return self.plan.place(self.batch, self.rows.delinearize(self.attention.rows, number))
 
     def write(self) -> None:
         core, plan = self.core, self.plan
-        zero, low = mlir.float_constant(0, self.kind), self.rows.least()
+        zero, low = mlir.float_constant(0, self.kind), self.rows.negative_infinity()
         carried = [low] * core.own + [zero] * (core.own + core.sums)
         if plan.whole:
             self.operands.prefetch(["q"], mlir.constant(0), mlir.constant(0))
@@ -220,14 +220,14 @@ class _Attention:
             place = self.places[number] if isinstance(number, int) else self._row_place(core.row(number))
             self.rows.begin(self._scaled(PerKeyValue(row_scores), count), count)
             raised = self._top(place, keys, in_bounds, top)
-            used, shrink = self.rows.shrinking(top, raised)
-            total = self.rows.float(arith.mulf, [total, shrink])
-            weights = self.rows.weights(place, keys, used)
+            subtrahend, factor = self.rows.rescaling(top, raised)
+            total = self.rows.float(arith.mulf, [total, factor])
+            weights = self.rows.weights(place, keys, subtrahend)
             if in_bounds is not None:
                 weights = self.rows.lanes.choose(in_bounds, weights, mlir.float_constant(0, self.kind))
             for weight in weights.each(count):
                 total = self.rows.summed(total, weight)
-            return weights.each(count), raised, total, shrink
+            return weights.each(count), raised, total, factor
 
         divided = len(self.attention.rows) > 1  # indices of a row need divisions, which are hoisted
         weigh_all = core.each_row if divided else core.in_turns
@@ -260,7 +260,7 @@ class _Attention:
         """The updated maximum of a row, in all of its lanes."""
         compared = self.rows.compared(place, keys)
         if in_bounds is not None:
-            compared = self.rows.lanes.choose(in_bounds, compared, self.rows.least())
+            compared = self.rows.lanes.choose(in_bounds, compared, self.rows.negative_infinity())
         for candidate in compared.each(self.rows.lanes.count):
             top = self.rows.float(arith.maximumf, [top, candidate], COMBINERS["arith.maximumf"])
         for lanes in (1, 2):
@@ -340,7 +340,7 @@ class _Attention:
             if self.parts is not None:
                 self._store_part(places["rows"][0], column_number, whole)
                 return
-            columns = self.rows.digits(self.attention.columns, column_number)
+            columns = self.rows.delinearize(self.attention.columns, column_number)
             self.rows.finish(whole, self._row_place(row), columns)
 
         if in_bounds:

@@ -54,20 +54,22 @@ class Rows(RowCode):
         """The values of which a row's maximum is taken."""
         op = self.attention.member("top")
         last = len(list(op.operands)) - 1
-        return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {last: self.least()}))
+        return self.lanes.spread(
+            self.lanes.result(op, self._places(op, rows, keys), {last: self.negative_infinity()})
+        )
 
-    def weights(self, rows: Coordinates, keys: PerKeyValue, used: mlir.Value) -> PerKeyValue:
-        """The weights of a row whose maximum is ``used``."""
+    def weights(self, rows: Coordinates, keys: PerKeyValue, subtrahend: mlir.Value) -> PerKeyValue:
+        """The weights of a row whose scores are reduced by ``subtrahend``."""
         op, top = self.attention.member("weights"), self.attention.member("top").operands[-1]
         number = next(number for number, operand in enumerate(op.operands) if operand == top)
-        return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {number: used}))
+        return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {number: subtrahend}))
 
     def combined(self, parts: Sequence[Partial]) -> Partial:
         """The maximum, total and sum of all keys of ``parts``, added in order."""
         if len(parts) == 1:
             return parts[0]
         top = reduce(lambda a, b: self.float(arith.maximumf, [a, b]), [part[0] for part in parts])
-        factors = [self.shrinking(part[0], top)[1] for part in parts]
+        factors = [self.rescaling(part[0], top)[1] for part in parts]
         scaled = [
             [self.float(arith.mulf, [number, factor]) for number in part[1:]]
             for part, factor in zip(parts, factors, strict=True)
@@ -81,7 +83,7 @@ class Rows(RowCode):
     def finish(self, whole: Partial, place: Coordinates, columns: Coordinates) -> None:
         """Store the result of one column of a row at ``place``, whose keys are ``whole``."""
         top, total, sum_ = whole
-        masked = self.equal(top, self.least())
+        masked = self.equal(top, self.negative_infinity())
         total = self.total(masked, total)
         result = self.quotient(masked, total, sum_)
         self.result(result, self.axes(place), columns)

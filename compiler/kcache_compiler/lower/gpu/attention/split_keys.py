@@ -104,9 +104,9 @@ def write_combination(
         def point() -> None:
             matrix, row, column = split(number, None, parts.sizes, value)
             whole = _combined(rows, parts, start, (matrix, row, column))
-            batch = rows.digits(attention.batch, matrix)
-            place = parts.plan.place(batch, rows.digits(attention.rows, row))
-            rows.finish(whole, place, rows.digits(attention.columns, column))
+            batch = rows.delinearize(attention.batch, matrix)
+            place = parts.plan.place(batch, rows.delinearize(attention.rows, row))
+            rows.finish(whole, place, rows.delinearize(attention.columns, column))
 
         if_then(compare("lt", number, limit), point)
     return LaunchGeometry((apply("ceildiv", points, threads), 1, 1), (threads, 1, 1))
@@ -134,7 +134,7 @@ def _combined(
         return rows.combined(chunk(mlir.constant(0), together))
     zero = mlir.float_constant(0, rows.kind)
     bounds = mlir.constant(0), mlir.constant(parts.count)
-    chunks = mlir.for_loop(bounds, mlir.constant(together), [rows.least(), zero, zero])
+    chunks = mlir.for_loop(bounds, mlir.constant(together), [rows.negative_infinity(), zero, zero])
     block = mlir.block_of(chunks)
     with mlir.at_end(block):
         first, top, total, sum_ = list(block.arguments)
