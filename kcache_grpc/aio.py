@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.client.arguments import Bound, Dynamic, Layouts, Symbols, shape_wish, with_bound
+from kcache_grpc.client.arguments import Bound, Dynamic, Layouts, Symbols, shape_requirements, with_bound
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.transport.asynchronous import AsyncIo
@@ -88,7 +88,7 @@ class Client:
         bound: Bound = None,
     ) -> Kernel:
         """See ``kcache_grpc.Client.compile``. A hit in memory returns without yielding to the loop."""
-        shapes = shape_wish(layouts, symbols, dynamic)
+        shapes = shape_requirements(layouts, symbols, dynamic)
         program = bound_program(traced_program(program, args, kwargs), format, bind)
         program, options = with_bound(program, format, options, bound)
         kernel = self._core.recall(program, format, target, options, shapes)
@@ -107,7 +107,7 @@ class Client:
         dynamic: Dynamic = False,
     ) -> list[Kernel]:
         """See ``kcache_grpc.Client.compile_many``."""
-        shapes = shape_wish(None, symbols, dynamic)
+        shapes = shape_requirements(None, symbols, dynamic)
         return await self._core.compile_many(programs, format, target, options, on_progress, shapes)
 
     async def normalize(
@@ -152,7 +152,7 @@ class Client:
         neighbours: int = 3,
     ) -> Explanation:
         """See ``kcache_grpc.Client.explain``."""
-        shapes = shape_wish(layouts, symbols, dynamic)
+        shapes = shape_requirements(layouts, symbols, dynamic)
         return await self._core.explain(program, format, target, options, shapes, neighbours)
 
     async def expected_seconds(
@@ -166,7 +166,7 @@ class Client:
         options: Options | None = None,
     ) -> float | None:
         """See ``kcache_grpc.Client.expected_seconds``."""
-        shapes = shape_wish(layouts, symbols, dynamic)
+        shapes = shape_requirements(layouts, symbols, dynamic)
         return await self._core.expected_seconds(program, format, target, options, shapes)
 
     async def support(
@@ -198,7 +198,7 @@ class Client:
         from kcache_grpc.client.tuning.tuner import Plan
 
         plan = Plan(choices, sizes, inputs, budget, on_progress)
-        shapes = shape_wish(None, symbols, dynamic)
+        shapes = shape_requirements(None, symbols, dynamic)
         return await self._core.autotune(program, format, target, options, plan, shapes)
 
     def start_service(self) -> bool:

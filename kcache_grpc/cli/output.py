@@ -113,9 +113,11 @@ class Rows:
         room = width - 1 - sum(widths) - 2 * (len(widths) - 1)
         if room < 0:
             return None
-        wishes = [max(map(cell_len, column)) - least for column, least in zip(columns, widths, strict=True)]
-        for index in sorted(range(len(widths)), key=wishes.__getitem__):
-            more = min(wishes[index], room)
+        missing_widths = [
+            max(map(cell_len, column)) - least for column, least in zip(columns, widths, strict=True)
+        ]
+        for index in sorted(range(len(widths)), key=missing_widths.__getitem__):
+            more = min(missing_widths[index], room)
             widths[index] += more
             room -= more
         return widths

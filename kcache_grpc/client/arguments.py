@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.model.options import Options
-from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeRequirements
 from kcache_grpc.programs.source import ProgramLike, read_source
 
 #: Row-major, for all arguments or one by one.
@@ -57,7 +57,7 @@ def with_bound(
     return source, replace(options or Options(), bound=tuple(indices))
 
 
-def shape_wish(layouts: Layouts, symbols: Symbols, dynamic: Dynamic) -> ShapeWish:
+def shape_requirements(layouts: Layouts, symbols: Symbols, dynamic: Dynamic) -> ShapeRequirements:
     """For which sizes a kernel is wanted. Warns of ``dynamic="assume"``.
 
     Raises ``ArgumentError`` for anything that is not documented.
@@ -74,14 +74,14 @@ def shape_wish(layouts: Layouts, symbols: Symbols, dynamic: Dynamic) -> ShapeWis
             stacklevel=3,
         )
     if symbols is None:
-        return ShapeWish(mode, assume=assume)
+        return ShapeRequirements(mode, assume=assume)
     axes = _axes(symbols)
     if not axes:
         raise ArgumentError(
             "symbols names no axis; leave it out for all that may be symbols, or compile with dynamic=False",
             argument="symbols",
         )
-    return ShapeWish(mode, axes, assume=assume)
+    return ShapeRequirements(mode, axes, assume=assume)
 
 
 def _axes(symbols: Any) -> tuple[tuple[Axis, Dim], ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.client.arguments import Bound, Dynamic, Layouts, Symbols, shape_wish, with_bound
+from kcache_grpc.client.arguments import Bound, Dynamic, Layouts, Symbols, shape_requirements, with_bound
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.transport.blocking import BlockingIo, run
@@ -151,7 +151,7 @@ class Client:
         Raises ``ArgumentError``, ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``,
         ``CompileTimeout``, ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
         """
-        shapes = shape_wish(layouts, symbols, dynamic)
+        shapes = shape_requirements(layouts, symbols, dynamic)
         program = bound_program(traced_program(program, args, kwargs), format, bind)
         program, options = with_bound(program, format, options, bound)
         kernel = self._core.recall(program, format, target, options, shapes)
@@ -172,7 +172,7 @@ class Client:
         """One kernel for each program, in order: one question for all, then compiles side by side, up to
         eight in one stream.
         """
-        shapes = shape_wish(None, symbols, dynamic)
+        shapes = shape_requirements(None, symbols, dynamic)
         return run(self._core.compile_many(programs, format, target, options, on_progress, shapes))
 
     def normalize(
@@ -219,7 +219,7 @@ class Client:
         A miss is compared with the nearest ``neighbours`` stored kernels, at most 20. The tiers of this
         client in memory and on disk are not asked, and no fallback answers.
         """
-        shapes = shape_wish(layouts, symbols, dynamic)
+        shapes = shape_requirements(layouts, symbols, dynamic)
         return run(self._core.explain(program, format, target, options, shapes, neighbours))
 
     def expected_seconds(
@@ -238,7 +238,7 @@ class Client:
         compile time to estimate from. The estimate is that of the service (docs/guide/time-saved.md), which
         stores and compiles nothing for it; no fallback answers.
         """
-        shapes = shape_wish(layouts, symbols, dynamic)
+        shapes = shape_requirements(layouts, symbols, dynamic)
         return run(self._core.expected_seconds(program, format, target, options, shapes))
 
     def support(
@@ -288,7 +288,7 @@ class Client:
         from kcache_grpc.client.tuning.tuner import Plan
 
         plan = Plan(choices, sizes, inputs, budget, on_progress)
-        shapes = shape_wish(None, symbols, dynamic)
+        shapes = shape_requirements(None, symbols, dynamic)
         return run(self._core.autotune(program, format, target, options, plan, shapes))
 
     def get_blob(self, key: bytes) -> bytes | memoryview | None:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
 from kcache_grpc.client.bundles.used import Used
 from kcache_grpc.client.cache.kernels import KernelTable, RequestKey, request_key
-from kcache_grpc.client.cache.memory import Abandoned, Flight, Flights
+from kcache_grpc.client.cache.memory import Abandoned, InFlightCall, SingleFlight
 from kcache_grpc.client.cache.program_history import SeenPrograms, witness_of
 from kcache_grpc.client.cache.totals import Totals
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.fetch_kernel import Obtained, Obtainer
+from kcache_grpc.client.fetch_kernel import FetchedKernel, KernelFetcher
 from kcache_grpc.client.progress import Progress, report_to_all
 from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.service_choice import Services
@@ -37,7 +37,7 @@ from kcache_grpc.model.evidence import Witness
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import RECORDED
-from kcache_grpc.model.sizes.modes import AUTO, EXACT, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, EXACT, ShapeRequirements
 from kcache_grpc.model.target import Target, parse_target
 from kcache_grpc.programs.origins import located
 from kcache_grpc.programs.source import ProgramLike, Source, read_source
@@ -64,7 +64,7 @@ class Core:
         self._services = Services(config, io, self._counters)
         self._totals = Totals(self._services.directory, config.actor, config.job)
         self._table = KernelTable(config.memory_kernels, config.memory_program_bytes)
-        self._flights: Flights[RequestKey, Kernel] = Flights()
+        self._running_calls: SingleFlight[RequestKey, Kernel] = SingleFlight()
         self._recorded = RecordedSchedules(self._services, config.memory_kernels)
         self._seen = SeenPrograms()
         self._bundled = BundledKernels(config, self._services, self._counters)
@@ -85,7 +85,7 @@ class Core:
         format: str | None,
         target: str,
         options: Options | None,
-        shapes: ShapeWish = EXACT,
+        shapes: ShapeRequirements = EXACT,
     ) -> Kernel | None:
         """The kernel in memory of a text or bytes; ``None`` for a miss. Never waits, hashes nothing."""
         entry = None if self._closed else self._table.by_program(program, format, target, options, shapes)
@@ -102,7 +102,7 @@ class Core:
         target: str,
         options: Options | None,
         progress: Progress | None,
-        shapes: ShapeWish = EXACT,
+        shapes: ShapeRequirements = EXACT,
         retry: bool = False,
     ) -> Kernel:
         """See ``Client.compile``."""
@@ -117,7 +117,7 @@ class Core:
         target: str,
         options: Options | None,
         key: RequestKey,
-        shapes: ShapeWish,
+        shapes: ShapeRequirements,
         kernel: Kernel,
     ) -> None:
         """Make the next ``recall`` with equal arguments a hit, unless their meaning may change."""
@@ -134,7 +134,7 @@ class Core:
         target: str,
         options: Options | None,
         progress: Progress | None,
-        shapes: ShapeWish = EXACT,
+        shapes: ShapeRequirements = EXACT,
     ) -> list[Kernel]:
         """See ``Client.compile_many``."""
         resolved = await self._resolve(programs, format, target, options, progress, shapes)
@@ -149,7 +149,7 @@ class Core:
         target: str,
         options: Options | None,
         progress: Progress | None,
-        shapes: ShapeWish = EXACT,
+        shapes: ShapeRequirements = EXACT,
         retry: bool = False,
     ) -> list[tuple[RequestKey, Kernel]]:
         self._require_open()
@@ -157,9 +157,9 @@ class Core:
         machine, chosen = parse_target(target), self._options(options)
 
         sources = await self._io.blocking(lambda: self._read_sources(programs, format))
-        wished = [_request(source, machine, chosen, shapes, retry) for source in sources]
+        requested = [_request(source, machine, chosen, shapes, retry) for source in sources]
         with self._counting_refusals(), located([source.origins for source in sources]):
-            requests, kernels = await self._kernels_of(wished, deadline, progress)
+            requests, kernels = await self._kernels_of(requested, deadline, progress)
         return [
             (
                 request_key(request),
@@ -189,21 +189,21 @@ class Core:
             raise
 
     async def _kernels_of(
-        self, wished: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None
+        self, requested: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None
     ) -> tuple[list[KernelRequest], dict[RequestKey, Kernel]]:
         """The requests with recorded schedules where the service takes them, and the kernels of all."""
-        requests = [await self._recorded.applied(wish, deadline) for wish in wished]
+        requests = [await self._recorded.applied(request, deadline) for request in requested]
         try:
             kernels = await self._kernels(requests, deadline, progress)
         except REFUSALS:
             refused = await self._recorded.refused(
-                wished, requests, lambda request: self._kernels([request], deadline, progress)
+                requested, requests, lambda request: self._kernels([request], deadline, progress)
             )
             if not refused:
                 raise
             requests = [
-                plain(request) if request_key(wish) in refused else request
-                for wish, request in zip(wished, requests, strict=True)
+                plain(request) if request_key(original) in refused else request
+                for original, request in zip(requested, requests, strict=True)
             ]
             kernels = await self._kernels(requests, deadline, progress)
             self._recorded.give_up(refused)
@@ -277,28 +277,28 @@ class Core:
     async def _single_flight(
         self, requests: dict[RequestKey, KernelRequest], deadline: Deadline, progress: Progress | None
     ) -> dict[RequestKey, Kernel]:
-        """Serve the requests for which no flight exists as their leader, then wait for the other flights.
+        """Serve the requests for which no call runs as their leader, then wait for the other calls.
 
         Requests whose leader gave up are not in the result: the caller repeats them.
         """
-        entered = {key: self._flights.enter(key) for key in requests}
+        entered = {key: self._running_calls.enter(key) for key in requests}
         mine = {key: request for key, request in requests.items() if entered[key][1]}
-        others = {key: flight for key, (flight, leads) in entered.items() if not leads}
+        others = {key: call for key, (call, leads) in entered.items() if not leads}
         if progress is not None:
-            for flight in others.values():
-                flight.listeners.append(progress)
+            for call in others.values():
+                call.listeners.append(progress)
         report = report_to_all(progress, [entered[key][0].listeners for key in mine])
         kernels = await self._serve_as_leader(mine, deadline, report) if mine else {}
-        for key, flight in others.items():
-            kernel = await self._wait_for_leader(flight, deadline)
+        for key, call in others.items():
+            kernel = await self._wait_for_leader(call, deadline)
             if kernel is not None:
                 kernels[key] = kernel
         return kernels
 
-    async def _wait_for_leader(self, flight: Flight[Kernel], deadline: Deadline) -> Kernel | None:
-        """The kernel that the leader of ``flight`` gets; ``None`` if it gave up. Raises its error."""
+    async def _wait_for_leader(self, call: InFlightCall[Kernel], deadline: Deadline) -> Kernel | None:
+        """The kernel that the leader of ``call`` gets; ``None`` if it gave up. Raises its error."""
         try:
-            return await self._io.wait(flight.future, deadline.left())
+            return await self._io.wait(call.future, deadline.left())
         except (Abandoned, TimeoutError):
             deadline.left()
             return None
@@ -306,37 +306,41 @@ class Core:
     async def _serve_as_leader(
         self, requests: dict[RequestKey, KernelRequest], deadline: Deadline, progress: Progress
     ) -> dict[RequestKey, Kernel]:
-        """Obtain kernels; end the flights of all requests, with kernels or with the error."""
+        """Obtain kernels; end the calls of all requests, with kernels or with the error."""
         try:
             served = await self._services.serve(
-                lambda obtainer: self._obtain(obtainer, list(requests.values()), deadline, progress),
+                lambda fetcher: self._fetch(fetcher, list(requests.values()), deadline, progress),
                 programs=len(requests),
             )
         except BaseException as error:
             reported = isinstance(error, KcacheError) and not isinstance(error, OutOfTime)
             for key in requests:
-                self._flights.land(key, error if reported else Abandoned())
+                self._running_calls.finish(key, error if reported else Abandoned())
             raise
         kernels = dict(zip(requests, served, strict=True))
         for key, kernel in kernels.items():
-            self._flights.land(key, kernel)
+            self._running_calls.finish(key, kernel)
         return kernels
 
-    async def _obtain(
-        self, obtainer: Obtainer, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
+    async def _fetch(
+        self,
+        fetcher: KernelFetcher,
+        requests: Sequence[KernelRequest],
+        deadline: Deadline,
+        progress: Progress,
     ) -> list[Kernel]:
-        place = obtainer.connection.place
+        place = fetcher.connection.place
         if isinstance(place, RemotePlace):
             place.endpoint.require_safe_code()
-        obtained = await obtainer.obtain(requests, deadline, progress)
-        state = await obtainer.connection.state(deadline)
-        kernels = [self._kernel(place, state.server_id, answer) for answer in obtained]
+        fetched = await fetcher.fetch(requests, deadline, progress)
+        state = await fetcher.connection.state(deadline)
+        kernels = [self._kernel(place, state.server_id, answer) for answer in fetched]
         if self._services.has_fallback and not place.embedded:
             for kernel in kernels:
                 _require_understood(kernel)
         for request, kernel in zip(requests, kernels, strict=True):
             if request.shapes.mode == AUTO:
-                await self._record_witnesses(obtainer.connection, request, deadline)
+                await self._record_witnesses(fetcher.connection, request, deadline)
                 self._pin(kernel, witness_of(kernel.binding, None))
             generation = state.generation_of(kernel.manifest)
             self._table.keep(request_key(request), generation, kernel, place.freshness)
@@ -345,8 +349,8 @@ class Core:
         self._totals.offer(self._counters.snapshot())
         return kernels
 
-    def _kernel(self, place: Place, server_id: str, obtained: Obtained) -> Kernel:
-        stored = obtained.kernel
+    def _kernel(self, place: Place, server_id: str, fetched: FetchedKernel) -> Kernel:
+        stored = fetched.kernel
         code = stored.manifest.code
         assert code is not None
         constants = [stored.blobs[constant.sha256] for constant in stored.binding.constants]
@@ -359,13 +363,13 @@ class Core:
         return Kernel(
             stored.manifest,
             stored.binding,
-            obtained.origin,
+            fetched.origin,
             artifacts,
             fetch,
             constants,
             service=EMBEDDED if place.embedded else self.service,
             server_id=server_id,
-            seconds_saved=obtained.seconds_saved,
+            seconds_saved=fetched.seconds_saved,
         )
 
     # Bundles.
@@ -433,7 +437,7 @@ class Core:
         target: str,
         options: Options | None,
         plan: tuner.Plan,
-        shapes: ShapeWish = EXACT,
+        shapes: ShapeRequirements = EXACT,
     ) -> tuner.Tuning:
         """See ``Client.autotune``."""
         from kcache_grpc.client.tuning import tuner
@@ -468,7 +472,7 @@ class Core:
         format: str | None,
         target: str,
         options: Options | None,
-        shapes: ShapeWish,
+        shapes: ShapeRequirements,
         neighbours: int,
     ) -> Explanation:
         """See ``Client.explain``."""
@@ -487,7 +491,7 @@ class Core:
         format: str | None,
         target: str,
         options: Options | None,
-        shapes: ShapeWish,
+        shapes: ShapeRequirements,
     ) -> float | None:
         """See ``Client.expected_seconds``."""
         from kcache_grpc.client.requests.estimates import expected_seconds
@@ -523,7 +527,7 @@ class Core:
         self._counters.after_fork()
         self._totals.after_fork(self._counters.snapshot())
         self._table.after_fork()
-        self._flights.after_fork()
+        self._running_calls.after_fork()
         self._seen.after_fork()
         self._bundled.after_fork()
         self._recorded = RecordedSchedules(self._services, self.config.memory_kernels)
@@ -547,7 +551,7 @@ class Core:
 
 
 def _request(
-    source: Source, target: Target, options: Options, shapes: ShapeWish, retry: bool = False
+    source: Source, target: Target, options: Options, shapes: ShapeRequirements, retry: bool = False
 ) -> KernelRequest:
     """The request of a program, with its evidence."""
     if source.evidence:

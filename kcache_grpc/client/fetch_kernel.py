@@ -1,4 +1,4 @@
-"""How kernels come from one server: from disk, by digest, or by a compile."""
+"""Fetches kernels of one server: from disk, by digest, or by a compile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kcache_grpc.client.trust.verification import KernelRequest, KernelVerifier,
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.bypass import BypassReason
 from kcache_grpc.model.options import Options
-from kcache_grpc.model.sizes.modes import ShapeWish
+from kcache_grpc.model.sizes.modes import ShapeRequirements
 from kcache_grpc.model.target import code_kind
 from kcache_grpc.model.wire import (
     artifact_kind_to_proto,
@@ -48,7 +48,7 @@ _ORIGINS = {
 
 
 @dataclass(frozen=True)
-class Obtained:
+class FetchedKernel:
     """A verified kernel, where it came from, and the seconds of compiling that this saved."""
 
     kernel: StoredKernel
@@ -67,8 +67,8 @@ class _Answer:
     parts: dict[bytes, bytes]
 
 
-class Obtainer:
-    """Brings kernels from one server, or from what was kept of it."""
+class KernelFetcher:
+    """Fetches kernels of one server, or those of it that are on disk."""
 
     def __init__(self, connection: Connection, disk: DiskTier | None, io: Io, counters: Counters) -> None:
         self.connection = connection
@@ -76,15 +76,15 @@ class Obtainer:
         self._io = io
         self._counters = counters
 
-    async def obtain(
+    async def fetch(
         self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
-    ) -> list[Obtained]:
+    ) -> list[FetchedKernel]:
         """One kernel for each, in order. All have the same target, and equal options but for the schedule."""
-        return await self.connection.renewed(lambda: self._obtain(requests, deadline, progress), deadline)
+        return await self.connection.renewed(lambda: self._fetch(requests, deadline, progress), deadline)
 
-    async def _obtain(
+    async def _fetch(
         self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
-    ) -> list[Obtained]:
+    ) -> list[FetchedKernel]:
         judge = await self.connection.judge(deadline)
         from_disk = await self._io.blocking(lambda: [self._from_disk(request, judge) for request in requests])
         missing = [index for index, entry in enumerate(from_disk) if entry is None]
@@ -104,24 +104,26 @@ class Obtainer:
                 self._counters.bypass(BypassReason.RETRY)
         compiled = await compile_together(self.connection, self._io, remaining, answers, deadline, progress)
 
-        async def fetch(request: KernelRequest, answer: pb.KernelResult, done: Compile | None) -> Obtained:
-            obtained = await self._answered(request, answer, done, deadline, progress)
-            await self._keep(request, obtained.kernel, deadline)
-            return obtained
+        async def complete(
+            request: KernelRequest, answer: pb.KernelResult, done: Compile | None
+        ) -> FetchedKernel:
+            fetched = await self._answered(request, answer, done, deadline, progress)
+            await self._keep(request, fetched.kernel, deadline)
+            return fetched
 
         works = [
-            (lambda request=request, answer=answer, done=done: fetch(request, answer, done))
+            (lambda request=request, answer=answer, done=done: complete(request, answer, done))
             for request, answer, done in zip(remaining, answers, compiled, strict=True)
         ]
-        fetched = dict(zip(missing, await self._io.gather(works), strict=True))
-        return [entry or fetched[index] for index, entry in enumerate(from_disk)]
+        by_index = dict(zip(missing, await self._io.gather(works), strict=True))
+        return [entry or by_index[index] for index, entry in enumerate(from_disk)]
 
-    def _from_disk(self, request: KernelRequest, judge: KernelVerifier) -> Obtained | None:
+    def _from_disk(self, request: KernelRequest, judge: KernelVerifier) -> FetchedKernel | None:
         if self._disk is None:
             return None
         stored = self._disk.load(entry_name(judge.state, self.connection.namespace, request), judge, request)
         if stored is not None:
-            return Obtained(stored, "disk", stored.manifest.compile_seconds)
+            return FetchedKernel(stored, "disk", stored.manifest.compile_seconds)
         return self._lower_from_disk(request, judge, self.connection.place.freshness)
 
     async def holds(self, request: KernelRequest, deadline: Deadline) -> bool:
@@ -131,18 +133,18 @@ class Obtainer:
 
     def _lower_from_disk(
         self, request: KernelRequest, judge: KernelVerifier, max_age: float
-    ) -> Obtained | None:
+    ) -> FetchedKernel | None:
         """A kernel for a lower target, where that will do, saved less than ``max_age`` seconds ago."""
         if self._disk is None or not judge.allows_lower(request):
             return None
         name = entry_name(judge.state, self.connection.namespace, request, lower=True)
         stored = self._disk.load(name, judge, request, max_age)
-        return None if stored is None else Obtained(stored, "disk", stored.manifest.compile_seconds)
+        return None if stored is None else FetchedKernel(stored, "disk", stored.manifest.compile_seconds)
 
     async def _look_up(self, requests: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
-        """The server's answer for each, uploading nothing. A question is about one schedule and one wish."""
+        """The server's answer for each, without uploads. A query has one schedule and one mode of sizes."""
         state = await self.connection.state(deadline)
-        alike: dict[tuple[Options, ShapeWish], list[int]] = {}
+        alike: dict[tuple[Options, ShapeRequirements], list[int]] = {}
         for index, request in enumerate(requests):
             alike.setdefault((request.options, request.shapes), []).append(index)
         answers: dict[int, pb.KernelResult] = {}
@@ -184,14 +186,14 @@ class Obtainer:
         done: Compile | None,
         deadline: Deadline,
         progress: Progress,
-    ) -> Obtained:
+    ) -> FetchedKernel:
         match answer.status:
             case pb.KERNEL_STATUS_FOUND:
                 sent = {artifact.ref.sha256: artifact.data for artifact in answer.artifacts}
                 try:
                     kernel = await self._complete(request, answer, sent, deadline)
                     origin = "preloaded" if kernel.manifest.bundle_digest else "remote"
-                    return Obtained(kernel, origin, kernel.manifest.compile_seconds)
+                    return FetchedKernel(kernel, origin, kernel.manifest.compile_seconds)
                 except NotFound:
                     # The bytes were evicted: a miss, which the service repairs.
                     return await self._compiled(request, True, deadline, progress)
@@ -214,7 +216,7 @@ class Obtainer:
         deadline: Deadline,
         progress: Progress,
         done: Compile | None = None,
-    ) -> Obtained:
+    ) -> FetchedKernel:
         """A compiled kernel with all of its bytes. What the service finds lost as it sends it, it makes anew:
         first the kernel, then the constants, for which it wants the program again.
         ``done`` is the first attempt, where it was made with others.
@@ -230,7 +232,7 @@ class Obtainer:
             try:
                 kernel = await self._complete(request, answer.kernel, answer.parts, deadline)
                 saved = 0.0 if ours else kernel.manifest.compile_seconds
-                return Obtained(kernel, "compiled" if "compiled" in origins else answer.origin, saved)
+                return FetchedKernel(kernel, "compiled" if "compiled" in origins else answer.origin, saved)
             except NotFound:
                 if not pauses:
                     raise
@@ -301,9 +303,9 @@ class Obtainer:
             self._counters.bypass(BypassReason.DISK_UNUSABLE)
 
 
-def _not_none(obtained: Obtained | None) -> Obtained:
-    assert obtained is not None
-    return obtained
+def _not_none(fetched: FetchedKernel | None) -> FetchedKernel:
+    assert fetched is not None
+    return fetched
 
 
 def _answer(done: Compile) -> _Answer:

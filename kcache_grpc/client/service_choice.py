@@ -12,7 +12,7 @@ from kcache_grpc.client.address import parse_endpoint
 from kcache_grpc.client.cache.disk import DiskTier
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.fetch_kernel import Obtainer
+from kcache_grpc.client.fetch_kernel import KernelFetcher
 from kcache_grpc.client.transport.blocking import BlockingIo, run
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
@@ -41,9 +41,9 @@ class Services:
             None if self._directory is None else DiskTier(self._directory, config.disk_bytes, counters)
         )
         embedded = EmbeddedPlace(self._directory)
-        self._main = self._obtainer(place or embedded, io)
-        self._fallback = None if place is None or config.strict else self._obtainer(embedded, io)
-        self._readers: dict[str, Obtainer] = {}
+        self._main = self._fetcher(place or embedded, io)
+        self._fallback = None if place is None or config.strict else self._fetcher(embedded, io)
+        self._readers: dict[str, KernelFetcher] = {}
         self._warned = False
         self._remembered = False
 
@@ -87,7 +87,7 @@ class Services:
             await self._renew(connection, error)
         return await use(connection)
 
-    async def serve(self, use: Callable[[Obtainer], Awaitable[T]], programs: int = 0) -> T:
+    async def serve(self, use: Callable[[KernelFetcher], Awaitable[T]], programs: int = 0) -> T:
         """``use`` with that service; where it cannot help and the client is not strict, the embedded one.
 
         ``programs``: how many are compiled, and then bypass the cache of that service.
@@ -106,13 +106,13 @@ class Services:
             self._note_fallback(error, reason, programs)
             return await self._with(self._fallback, use)
 
-    async def _with(self, obtainer: Obtainer, use: Callable[[Obtainer], Awaitable[T]]) -> T:
+    async def _with(self, fetcher: KernelFetcher, use: Callable[[KernelFetcher], Awaitable[T]]) -> T:
         """``use``; once more, with a new store, where that of the embedded service is damaged."""
         try:
-            return await use(obtainer)
+            return await use(fetcher)
         except IntegrityError as error:
-            await self._renew(obtainer.connection, error)
-        return await use(obtainer)
+            await self._renew(fetcher.connection, error)
+        return await use(fetcher)
 
     async def _renew(self, connection: Connection, error: IntegrityError) -> None:
         """Gives the embedded service a new store where its own is damaged; else raises ``error``."""
@@ -128,18 +128,18 @@ class Services:
 
     async def on_disk(self, request: KernelRequest, deadline: Deadline) -> bool:
         """Whether a kernel of the service that the client was told to use is on disk."""
-        return await self._with(self._main, lambda obtainer: obtainer.holds(request, deadline))
+        return await self._with(self._main, lambda fetcher: fetcher.holds(request, deadline))
 
     def holds(self, generation: Generation) -> bool:
         """Whether one of the services still is what it was when a kernel came from it.
 
         Never waits: a stale answer is refreshed beside, so that a raised epoch takes effect afterwards.
         """
-        for obtainer in (self._main, self._fallback):
-            state = None if obtainer is None else obtainer.connection.last_state
-            if obtainer is not None and state is not None and generation in state.generations:
-                if obtainer.connection.is_stale(state):
-                    obtainer.connection.refresh_beside()
+        for fetcher in (self._main, self._fallback):
+            state = None if fetcher is None else fetcher.connection.last_state
+            if fetcher is not None and state is not None and generation in state.generations:
+                if fetcher.connection.is_stale(state):
+                    fetcher.connection.refresh_beside()
                 return True
         return False
 
@@ -153,21 +153,21 @@ class Services:
         if self._remembered:
             return
         self._remembered = True
-        for obtainer in (self._main, self._fallback):
-            if obtainer is not None:
-                obtainer.connection.remember()
+        for fetcher in (self._main, self._fallback):
+            if fetcher is not None:
+                fetcher.connection.remember()
 
     def disowned(self, generation: Generation) -> bool:
         """Whether the service that signed a kernel of a bundle is known to have another epoch or toolchain.
 
         Never waits, and asks no service that was not asked before; a stale answer is refreshed beside.
         """
-        for obtainer in (self._main, self._fallback):
-            state = None if obtainer is None else obtainer.connection.last_state
-            if obtainer is None or state is None or state.server_id != generation[0]:
+        for fetcher in (self._main, self._fallback):
+            state = None if fetcher is None else fetcher.connection.last_state
+            if fetcher is None or state is None or state.server_id != generation[0]:
                 continue
-            if obtainer.connection.is_stale(state):
-                obtainer.connection.refresh_beside()
+            if fetcher.connection.is_stale(state):
+                fetcher.connection.refresh_beside()
             return generation not in state.generations
         return False
 
@@ -175,7 +175,7 @@ class Services:
         """An artifact that did not come with its kernel. Blocks, in the asynchronous client too."""
         reader = self._readers.get(place.name)
         if reader is None:
-            reader = self._readers.setdefault(place.name, self._obtainer(place, BlockingIo()))
+            reader = self._readers.setdefault(place.name, self._fetcher(place, BlockingIo()))
         content = run(reader.bytes_of(ref.sha256, ref.size, Deadline(self._config.timeout)))
         if self._disk is not None:
             self._disk.save_blob(ref.sha256, content)
@@ -183,21 +183,21 @@ class Services:
 
     async def close(self) -> None:
         """Ends connections; the embedded service ends with the process."""
-        for obtainer in (self._main, self._fallback):
-            if obtainer is not None:
-                await obtainer.connection.line.close()
+        for fetcher in (self._main, self._fallback):
+            if fetcher is not None:
+                await fetcher.connection.line.close()
         for reader in self._readers.values():
             run(reader.connection.line.close())
 
     def after_fork(self) -> None:
         """In a child: connections are made anew."""
-        for obtainer in (self._main, self._fallback, *self._readers.values()):
-            if obtainer is not None:
-                obtainer.connection.after_fork()
+        for fetcher in (self._main, self._fallback, *self._readers.values()):
+            if fetcher is not None:
+                fetcher.connection.after_fork()
 
-    def _obtainer(self, place: Place, io: Io) -> Obtainer:
+    def _fetcher(self, place: Place, io: Io) -> KernelFetcher:
         connection = Connection(place, self._config, io, self._directory, self._counters)
-        return Obtainer(connection, self._disk, io, self._counters)
+        return KernelFetcher(connection, self._disk, io, self._counters)
 
     def _note_fallback(self, error: KcacheError, reason: BypassReason, programs: int) -> None:
         """Counts why, and of how many programs, and warns once.

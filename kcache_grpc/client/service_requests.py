@@ -42,7 +42,7 @@ class ServiceRequests:
         graph = source.program
         with located([source.origins]):
             return await self._services.serve(
-                lambda obtainer: graphs.normalize(obtainer.connection, graph, numerics, deadline)
+                lambda fetcher: graphs.normalize(fetcher.connection, graph, numerics, deadline)
             )
 
     async def store(self, program: ProgramLike, format: str | None, numerics: str) -> int:

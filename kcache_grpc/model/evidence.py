@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.manifest import Binding
-from kcache_grpc.model.sizes.modes import Axis, Dim, ShapeWish
-from kcache_grpc.model.variants import Shape, SpecSizes, spec_sizes, variant, wished_shape
+from kcache_grpc.model.sizes.modes import Axis, Dim, ShapeRequirements
+from kcache_grpc.model.variants import Shape, SpecSizes, requested_shape, spec_sizes, variant
 
 #: Symbols that differ, up to which sums and products of three of them are compared; above it of two.
 _MOST_IN_TRIPLES = 8
@@ -110,37 +110,37 @@ def _product(sizes: Sequence[int], signs: Sequence[int]) -> Fraction:
     return math.prod(factors, start=Fraction(sizes[0]))
 
 
-def dynamic_shape(binding: Binding, wish: ShapeWish, others: Sequence[Witness]) -> Shape:
-    """Of the dynamic kernel that ``wish`` gets for a program; ``others`` are its evidence.
+def dynamic_shape(binding: Binding, requirements: ShapeRequirements, others: Sequence[Witness]) -> Shape:
+    """Of the dynamic kernel that ``requirements`` gets for a program; ``others`` are its evidence.
 
     Without ``axes`` the symbols are those with evidence, else those of ``axes``. Raises ``ArgumentError`` for
     axes that cannot be symbols, for axes or a program without evidence, and for evidence of another
     computation.
     """
     spec = spec_sizes(binding)
-    wished = wished_shape(spec, wish.axes)
-    if wish.assume:
-        return wished
+    requested = requested_shape(spec, requirements.axes)
+    if requirements.assume:
+        return requested
     own = witness(binding)
     for number, other in enumerate(others, start=2):
         if not own.agrees(other):
             raise _disagreement(own, other, number)
-    return _evident_shape(spec, wish.axes, wished, evident(own, others), others)
+    return _evident_shape(spec, requirements.axes, requested, evident(own, others), others)
 
 
 def _evident_shape(
     spec: SpecSizes,
     axes: tuple[tuple[Axis, Dim], ...],
-    wished: Shape,
+    requested: Shape,
     shown: frozenset[str],
     others: Sequence[Witness],
 ) -> Shape:
-    free = _free(spec, wished)
+    free = _free(spec, requested)
     lacking = [symbol for symbol in spec.symbols if symbol.name in free - shown]
     if not lacking:
-        return wished
+        return requested
     if free & shown and not axes:
-        return wished_shape(spec, axes, within=shown)
+        return requested_shape(spec, axes, within=shown)
     name = lacking[0].name
     at, size = spec.source(name), spec.known[name]
     lacks = f"a kernel for other sizes of {at} ({name}) needs evidence"
@@ -165,8 +165,8 @@ def _evident_shape(
 
 
 def auto_shape(spec: SpecSizes, axes: Iterable[tuple[Axis, Dim]], shown: frozenset[str]) -> Shape:
-    """Of the kernel that automatic mode compiles: of the wished symbols those that are evident."""
-    return wished_shape(spec, axes, within=shown)
+    """Of the kernel that automatic mode compiles: of the requested symbols those that are evident."""
+    return requested_shape(spec, axes, within=shown)
 
 
 def is_evident(spec: SpecSizes, shape: Shape, shown: frozenset[str]) -> bool:

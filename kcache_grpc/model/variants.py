@@ -1,7 +1,7 @@
 """Which kernels of a spec take which sizes, and which of them is the most special.
 
 A *shape* is what tells the kernels of one spec, target, options and toolchain apart: arg spec and guard.
-Server and client work it out with the same functions, from a binding and what was wished.
+Server and client work it out with the same functions, from a binding and the requirements of a request.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def exact_arg_spec(binding: manifest_pb2.Binding) -> str:
     return ";".join(f"{dtype_from_proto(tensor.dtype)}[{','.join(tensor.dims)}]" for tensor in binding.inputs)
 
 
-def wished_shape(
+def requested_shape(
     spec: SpecSizes, axes: Iterable[tuple[Axis, Dim]], within: frozenset[str] | None = None
 ) -> Shape:
     """Of the kernel whose symbols are those of ``axes``, or all that may be when there are none.

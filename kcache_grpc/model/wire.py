@@ -11,7 +11,7 @@ from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import ProgramFormat
 from kcache_grpc.model.schedule import RECORDED
-from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeRequirements
 from kcache_grpc.model.target import CpuTarget, Target
 
 
@@ -181,7 +181,7 @@ def _gpu_from_proto(message: common_pb2.GpuTarget) -> GpuTarget:
     return target
 
 
-def shapes_to_proto(shapes: ShapeWish) -> common_pb2.DynamicShapes:
+def shapes_to_proto(shapes: ShapeRequirements) -> common_pb2.DynamicShapes:
     """To the wire."""
     return common_pb2.DynamicShapes(
         mode=_SHAPE_MODES[shapes.mode],
@@ -196,7 +196,7 @@ def shapes_to_proto(shapes: ShapeWish) -> common_pb2.DynamicShapes:
     )
 
 
-def shapes_from_proto(message: common_pb2.DynamicShapes) -> ShapeWish:
+def shapes_from_proto(message: common_pb2.DynamicShapes) -> ShapeRequirements:
     """Unset means static. Raises ``ArgumentError`` for an unknown mode, and for what no size meets."""
     if message.mode not in _SHAPE_MODE_NAMES:
         raise ArgumentError(f"unknown dynamic mode number {message.mode}")
@@ -210,7 +210,9 @@ def shapes_from_proto(message: common_pb2.DynamicShapes) -> ShapeWish:
         )
         for axis in message.axes
     )
-    return ShapeWish(_SHAPE_MODE_NAMES[message.mode], tuple(axes), tuple(message.evidence), message.assume)
+    return ShapeRequirements(
+        _SHAPE_MODE_NAMES[message.mode], tuple(axes), tuple(message.evidence), message.assume
+    )
 
 
 def format_to_proto(format: ProgramFormat) -> common_pb2.ProgramFormat:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from kcache_grpc.service.change_notifications import News, Signals
+from kcache_grpc.service.change_notifications import ChangeNotifications, Subscription
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage.contract.change_notifications import Claim, Unclaimed
 from kcache_grpc.storage.contract.store import Store
@@ -18,7 +18,7 @@ from kcache_grpc.storage.errors import StorageError
 
 logger = logging.getLogger("kcache.service")
 
-#: Seconds between two looks at what another one does: what a lost notice costs, and a claimer that died.
+#: Seconds between two looks at what another one does: the delay of a lost notification or a dead claimer.
 _LOOK = 0.5
 #: Seconds after which a claim counts for nothing: its holder may be frozen.
 _PATIENCE = 2.0
@@ -27,10 +27,10 @@ _PATIENCE = 2.0
 class Turn:
     """One piece of work. Made by ``Claims.turn``."""
 
-    def __init__(self, claims: Claims, name: bytes, news: News) -> None:
+    def __init__(self, claims: Claims, name: bytes, subscription: Subscription) -> None:
         self._claims = claims
         self._name = name
-        self._news = news
+        self._subscription = subscription
         self._until = asyncio.get_running_loop().time() + _PATIENCE
         self._claim: Claim | None = None
         #: Whether another one did the work, or does it.
@@ -39,7 +39,7 @@ class Turn:
     async def ours(self) -> bool:
         """Whether it is to be done here: nobody else does it, or somebody has for too long."""
         if self._claim is None:
-            self._news.clear()
+            self._subscription.clear()
             self._claim = await self._claims.take(self._name)
         if self._claim is None:
             self.waited = True
@@ -47,7 +47,7 @@ class Turn:
 
     async def wait(self) -> None:
         """Until another one has done it, or for a while."""
-        await self._news.within(_LOOK)
+        await self._subscription.wait_for(_LOOK)
 
     async def end(self) -> None:
         """Gives the claim back, if it was given."""
@@ -58,16 +58,18 @@ class Turn:
 class Claims:
     """One event loop."""
 
-    def __init__(self, store: Store, threads: StoreThreads, signals: Signals) -> None:
+    def __init__(
+        self, store: Store, threads: StoreThreads, change_notifications: ChangeNotifications
+    ) -> None:
         self._store = store
         self._threads = threads
-        self._signals = signals
+        self._change_notifications = change_notifications
 
     @asynccontextmanager
     async def turn(self, name: bytes) -> AsyncGenerator[Turn]:
         """A piece of work by its name, 32 bytes, which is done or failed at the end."""
-        with self._signals.expecting_claim(name) as news:
-            turn = Turn(self, name, news)
+        with self._change_notifications.subscribe_claim(name) as subscription:
+            turn = Turn(self, name, subscription)
             try:
                 yield turn
             finally:

@@ -47,20 +47,20 @@ from kcache_grpc.model.variants import (
     spec_sizes,
 )
 from kcache_grpc.service.kernel_interface import interface_of
-from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.service.values import KernelRequirements, KnownGraph, KnownKernel
 from kcache_grpc.storage.records import Blob, MappingRecord, Namespace, SignedBytes, StoredKernel
 
 
-def shape(graph: KnownGraph, wish: KernelWish) -> Shape:
-    """Of the kernel for exactly these sizes, or for all that are wished and have evidence.
+def shape(graph: KnownGraph, requirements: KernelRequirements) -> Shape:
+    """Of the kernel for exactly these sizes, or for all that are requested and have evidence.
 
     Raises ``ArgumentError`` for sizes that cannot change, or that have no evidence.
     """
-    _require_bindable(graph, wish)
-    if wish.shapes.mode == DYNAMIC:
+    _require_bindable(graph, requirements)
+    if requirements.shapes.mode == DYNAMIC:
         parsed = Binding.from_bytes(graph.binding.payload)
-        result = dynamic_shape(parsed, wish.shapes, wish.witnesses)
-        _require_static(result, wish.options.bound)
+        result = dynamic_shape(parsed, requirements.shapes, requirements.witnesses)
+        _require_static(result, requirements.options.bound)
         return result
     return Shape(graph.arg_spec)
 
@@ -73,27 +73,29 @@ def _require_static(shape: Shape, bound: tuple[int, ...]) -> None:
             raise ArgumentError(f"argument {index} is to be bound, and has dynamic sizes: {kinds[index]}")
 
 
-def _require_bindable(graph: KnownGraph, wish: KernelWish) -> None:
+def _require_bindable(graph: KnownGraph, requirements: KernelRequirements) -> None:
     """Raises ``ArgumentError`` for bound arguments that a kernel cannot have."""
-    bound = wish.options.bound
+    bound = requirements.options.bound
     if not bound:
         return
     count = len(parse_arg_spec(graph.arg_spec))
     if bound[-1] >= count:
         raise ArgumentError(f"argument {bound[-1]} is to be bound, and the program has {count} inputs")
-    if isinstance(wish.target, GpuTarget):
-        raise ArgumentError(f"a kernel for {wish.target} has no bound arguments: they are for CPUs")
+    if isinstance(requirements.target, GpuTarget):
+        raise ArgumentError(f"a kernel for {requirements.target} has no bound arguments: they are for CPUs")
 
 
-def identity(graph: KnownGraph, shape: Shape, wish: KernelWish, toolchains: Toolchains) -> KernelIdentity:
+def identity(
+    graph: KnownGraph, shape: Shape, requirements: KernelRequirements, toolchains: Toolchains
+) -> KernelIdentity:
     """What the kernel of a graph is named by."""
     return KernelIdentity(
         spec_digest=graph.spec_digest,
         arg_spec=shape.arg_spec,
         guard=shape.guard,
-        target=str(wish.target),
-        options=str(wish.options),
-        toolchain_digest=toolchains.of(wish.target).digest,
+        target=str(requirements.target),
+        options=str(requirements.options),
+        toolchain_digest=toolchains.of(requirements.target).digest,
     )
 
 
@@ -187,7 +189,7 @@ def manifest(
     kernel: CompiledKernel,
     identity: KernelIdentity,
     graph: KnownGraph,
-    wish: KernelWish,
+    requirements: KernelRequirements,
     namespace: Namespace,
     toolchain: Ingredients,
     artifacts: Sequence[ArtifactRef],
@@ -203,8 +205,8 @@ def manifest(
         key=graph.key,
         namespace=namespace.name,
         epoch=namespace.epoch,
-        target=wish.target,
-        options=wish.options,
+        target=requirements.target,
+        options=requirements.options,
         toolchain_digest=identity.toolchain_digest,
         guard=identity.guard,
         arg_spec=identity.arg_spec,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.tasks.single_flight import Flights
+from kcache_grpc.service.tasks.single_flight import SingleFlight
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import ToolchainDisowned
 from kcache_grpc.storage.records import Namespace
@@ -61,8 +61,8 @@ class Namespaces:
         self._compatible: set[int] = set()
         self._known: dict[str, tuple[Namespace, float]] = {}
         #: Many callers whose window ends at once look once.
-        self._loading: Flights[str, Namespace] = Flights(max_age)
-        self._creating: Flights[str, Namespace] = Flights()
+        self._loading: SingleFlight[str, Namespace] = SingleFlight(max_age)
+        self._creating: SingleFlight[str, Namespace] = SingleFlight()
 
     def known(self, name: str) -> Namespace | None:
         """The namespace, if it was looked at within ``max_age`` seconds."""
@@ -75,8 +75,8 @@ class Namespaces:
         if known is not None:
             return known
         check_name(name)
-        flight, _ = self._loading.join(name, lambda _: self._look(name))
-        return await flight.result()
+        call, _ = self._loading.join(name, lambda _: self._look(name))
+        return await call.result()
 
     async def again(self, namespace: Namespace) -> Namespace:
         """The same, and as it is now if it was not stored."""

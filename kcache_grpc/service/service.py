@@ -27,9 +27,9 @@ from kcache_grpc.service.audit.requests import Noting
 from kcache_grpc.service.audit.sealer import Sealer, SealTask
 from kcache_grpc.service.autotune import Autotune
 from kcache_grpc.service.compile.estimates import HIT, Estimate, Estimates, Subject
-from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
-from kcache_grpc.service.compile.progress import Audience, Tell
-from kcache_grpc.service.compile.reply_cache import Answers
+from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
+from kcache_grpc.service.compile.progress import SendStage, Waiters
+from kcache_grpc.service.compile.reply_cache import ReplyCache
 from kcache_grpc.service.config import ServiceConfig
 from kcache_grpc.service.explain.explain import checked_most
 from kcache_grpc.service.graphs.graphs import parsed_binding
@@ -38,7 +38,7 @@ from kcache_grpc.service.graphs.support import Checked, check_program
 from kcache_grpc.service.lookup.artifacts import Artifacts
 from kcache_grpc.service.lookup.batch_lookup import Query, in_parts
 from kcache_grpc.service.lookup.catalog import Catalog
-from kcache_grpc.service.tasks.single_flight import Flight
+from kcache_grpc.service.tasks.single_flight import InFlightCall
 from kcache_grpc.service.values import (
     Answer,
     Caller,
@@ -47,7 +47,7 @@ from kcache_grpc.service.values import (
     Found,
     GraphSource,
     KernelPage,
-    KernelWish,
+    KernelRequirements,
     KnownGraph,
     Missing,
     Normalized,
@@ -79,14 +79,14 @@ class KernelService:
         self._threads, self._writers = shared.threads, shared.writers
         self._toolchains, self._namespaces = pool.toolchains, shared.namespaces
         self._kernels, self._failures, self._ledger = shared.kernels, shared.failures, shared.ledger
-        self._signals = shared.signals
+        self._change_notifications = shared.change_notifications
         self._catalog = Catalog(store)
         self._graphs = wiring.graphs(shared)
         self._lookups = wiring.lookups(shared, self._graphs)
-        self._keeper = LeaseKeeper(store, config.lease_ttl)
-        self._compiles = wiring.compiles(shared, self._keeper)
-        self._resolver = wiring.resolver(shared, self._compiles, self._bypassed)
-        self._audience = Audience()
+        self._lease_renewal = LeaseRenewal(store, config.lease_ttl)
+        self._coordinator = wiring.coordinator(shared, self._lease_renewal)
+        self._resolver = wiring.resolver(shared, self._coordinator, self._bypassed)
+        self._waiters = Waiters()
         #: What comes in, and what goes out.
         self.programs = wiring.programs(shared)
         self.artifacts = Artifacts(self._namespaces, self._kernels, self._ledger)
@@ -96,12 +96,12 @@ class KernelService:
         self.blobs = wiring.blobs(shared)
         self.assertions = wiring.assertions(shared)
         self._estimates = Estimates(store, shared.threads, self._toolchains)
-        self._background = wiring.background(shared, self._compiles)
+        self._background = wiring.background(shared, self._coordinator)
         self._preparation = wiring.preparation(shared)
         self._asked = 0
         self._bypasses: Counter[BypassReason] = Counter()
         #: Equal requests are one, from the first to the answer.
-        self._answers = Answers()
+        self._reply_cache = ReplyCache()
         self.admin = wiring.admin(shared)
         self.bundles = wiring.bundles(shared)
         self._explains = wiring.explains(shared, self._graphs, self._resolver)
@@ -123,7 +123,7 @@ class KernelService:
         except BaseException:
             await pool.close()
             raise
-        service._signals.start()
+        service._change_notifications.start()
         try:
             await service._seals.start()
         except BaseException:
@@ -143,17 +143,17 @@ class KernelService:
         if self._background is not None:
             await self._background.close()
         await self._preparation.close()
-        await self._answers.drain(deadline - time.monotonic())
+        await self._reply_cache.drain(deadline - time.monotonic())
         await self._graphs.drain(deadline - time.monotonic())
-        await self._compiles.drain(deadline - time.monotonic())
+        await self._coordinator.drain(deadline - time.monotonic())
         await self._estimates.close()
         await self.blobs.close()
         await self.assertions.close()
         await self._ledger.close()
         await self._seals.close()
         await self._pool.close()
-        await asyncio.to_thread(self._keeper.close)
-        await asyncio.to_thread(self._signals.close)
+        await asyncio.to_thread(self._lease_renewal.close)
+        await asyncio.to_thread(self._change_notifications.close)
         await asyncio.to_thread(self._threads.close)
         await asyncio.to_thread(self._writers.close)
         self._store.close()
@@ -280,7 +280,7 @@ class KernelService:
     @property
     def pace(self) -> float:
         """Seconds between two messages to who waits for several compiles: more where many wait."""
-        return self._audience.pace
+        return self._waiters.pace
 
     def counters(self) -> dict[str, int]:
         """What this process did since it started, and does now. Asks nobody: for metrics."""
@@ -289,8 +289,8 @@ class KernelService:
             "programs_parsed": self._graphs.programs_parsed,
             "memory_hits": self._kernels.memory_hits,
             "compile_requests": self._asked,
-            "compiles": self._compiles.started,
-            "compiles_running": self._compiles.running,
+            "compiles": self._coordinator.started,
+            "compiles_running": self._coordinator.running,
             "audit_dropped": self._ledger.dropped,
             **{counter_of(reason): self._bypasses[reason] for reason in SERVER_REASONS},
             "libraries_prepared": self._preparation.compiled,
@@ -313,7 +313,7 @@ class KernelService:
         self,
         caller: Caller,
         program_digests: Sequence[bytes],
-        wish: KernelWish,
+        requirements: KernelRequirements,
         kinds: frozenset[str],
         inline_budget: int,
     ) -> AsyncGenerator[list[Found | Missing]]:
@@ -324,25 +324,27 @@ class KernelService:
         self.check_queries(len(program_digests))
         for digest in program_digests:
             check_digest(digest, "program_digest")
-        namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
-        wish = wish.within(self._namespaces.allows_compatible_targets(namespace))
+        namespace = await self._namespaces.serving(
+            caller.namespace, self._toolchains.of(requirements.target).digest
+        )
+        requirements = requirements.within(self._namespaces.allows_compatible_targets(namespace))
         budget = min(inline_budget, self.limits.inline_artifact_bytes)
-        known: KernelWish | None = None
+        known: KernelRequirements | None = None
         for start in range(0, len(program_digests), _WINDOW):
             if start:
                 await asyncio.sleep(0)  # the calls of others come first
             digests = program_digests[start : start + _WINDOW]
-            query = Query(namespace, wish, kinds, budget)
+            query = Query(namespace, requirements, kinds, budget)
             remembered = self._lookups.remembered(query, digests)
             if remembered is None:
-                known = known or await self._with_evidence(namespace, wish)
-                query = replace(query, wish=known)
+                known = known or await self._with_evidence(namespace, requirements)
+                query = replace(query, requirements=known)
             parts = self._lookups.find(query, digests) if remembered is None else in_parts(remembered)
             answered = 0
             async with aclosing(parts):
                 async for results in parts:
                     some = digests[answered : answered + len(results)]
-                    self._ledger.looked_up(namespace, caller, wish.target, some, results)
+                    self._ledger.looked_up(namespace, caller, requirements.target, some, results)
                     answered += len(results)
                     budget -= sum(each.inline_bytes for each in results if isinstance(each, Found))
                     yield results
@@ -351,41 +353,45 @@ class KernelService:
         self,
         caller: Caller,
         source: GraphSource,
-        wish: KernelWish,
+        requirements: KernelRequirements,
         retry_failed: bool,
         kinds: frozenset[str],
-        tell: Tell,
+        send: SendStage,
         silence: float,
     ) -> Compiled:
         """Finds or makes one kernel. A compile that began outlives its callers; what comes before does not.
 
-        ``kinds``: artifacts that the caller gets, for the audit log. ``tell`` is told stages as they come,
+        ``kinds``: artifacts that the caller gets, for the audit log. ``send`` is told stages as they come,
         and ``None`` after each ``silence``, seconds without a stage.
         """
         self._asked += 1
-        namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
-        wish = wish.within(self._namespaces.allows_compatible_targets(namespace))
-        answer, stages = self._answers.remembered(namespace, source, wish), ()
+        namespace = await self._namespaces.serving(
+            caller.namespace, self._toolchains.of(requirements.target).digest
+        )
+        requirements = requirements.within(self._namespaces.allows_compatible_targets(namespace))
+        answer, stages = self._reply_cache.get(namespace, source, requirements), ()
         if answer is not None:
             origin = answer.kernel.origin
         else:
 
-            def work(flight: Flight[Answer]) -> Awaitable[Answer]:
-                return self._answer(flight, namespace, caller, source, wish, retry_failed)
+            def work(call: InFlightCall[Answer]) -> Awaitable[Answer]:
+                return self._answer(call, namespace, caller, source, requirements, retry_failed)
 
             try:
-                with self._audience.listener() as listener:
-                    flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
-                    with flight.waited():
-                        await listener.follow(flight, tell, ours=ours, silence=silence)
-                    if not ours and isinstance(flight.task.exception(), ProgramRequired):
+                with self._waiters.waiter() as waiter:
+                    call, ours = self._reply_cache.join(namespace, source, requirements, retry_failed, work)
+                    with call.waiter():
+                        await waiter.follow(call, send, ours=ours, silence=silence)
+                    if not ours and isinstance(call.task.exception(), ProgramRequired):
                         # It began before this request, and may not have seen what was uploaded meanwhile.
-                        flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
-                        with flight.waited():
-                            await listener.follow(flight, tell, ours=ours, silence=silence)
-                    answer, stages = await flight.result(), listener.rest(flight)
+                        call, ours = self._reply_cache.join(
+                            namespace, source, requirements, retry_failed, work
+                        )
+                        with call.waiter():
+                            await waiter.follow(call, send, ours=ours, silence=silence)
+                    answer, stages = await call.result(), waiter.rest(call)
             except KcacheError as error:
-                self._noting(namespace, caller, source, "", str(wish.target)).failed(error)
+                self._noting(namespace, caller, source, "", str(requirements.target)).failed(error)
                 reason = refusal_reason(error)
                 if reason is not None:
                     self._bypassed(reason)
@@ -395,35 +401,37 @@ class KernelService:
         if origin is not Origin.COMPILED:
             size = sum(ref.size for ref in answer.kernel.wanted(kinds))
             self._ledger.served(
-                namespace, caller, answer.graph, answer.kernel, origin.value, wish.target, size
+                namespace, caller, answer.graph, answer.kernel, origin.value, requirements.target, size
             )
         return Compiled(answer, origin, stages)
 
     async def _answer(
         self,
-        flight: Flight[Answer],
+        call: InFlightCall[Answer],
         namespace: Namespace,
         caller: Caller,
         source: GraphSource,
-        wish: KernelWish,
+        requirements: KernelRequirements,
         retry_failed: bool,
     ) -> Answer:
         """For all equal requests that come meanwhile; they cost a look into a dictionary each."""
-        numerics = wish.options.numerics
+        numerics = requirements.options.numerics
         graph, stored = None, None
         if not self._graphs.is_storing(namespace, source, numerics):
             graph = await self._graphs.find_joined(namespace, source_digest(source), numerics)
         if graph is None:
             program = await self.programs.of(namespace, source)
             storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
-            storing.tell(flight.report)
+            storing.add_listener(call.report)
             stored = await storing.result()
             graph = stored.graph
             # It was created when the program was stored, if it had not been.
             namespace = await self._namespaces.again(namespace)
-        wish = await self._with_evidence(namespace, wish)
-        report = self._estimates.follow(flight, namespace, graph.key, wish)
-        pending = self._resolver.kernel(namespace, graph, wish, caller, retry_failed, report, stored=stored)
+        requirements = await self._with_evidence(namespace, requirements)
+        report = self._estimates.follow(call, namespace, graph.key, requirements)
+        pending = self._resolver.kernel(
+            namespace, graph, requirements, caller, retry_failed, report, stored=stored
+        )
         return Answer(graph, *await pending)
 
     def _bypassed(self, reason: BypassReason) -> None:
@@ -433,54 +441,59 @@ class KernelService:
         """Compile requests that bypassed the cache since the start, by reason: all that a server sees."""
         return {reason.value: self._bypasses[reason] for reason in SERVER_REASONS}
 
-    async def _with_evidence(self, namespace: Namespace, wish: KernelWish) -> KernelWish:
-        """The wish with what its evidence shows. Raises ``NotFound`` for programs that are not stored."""
-        digests = wish.shapes.evidence
+    async def _with_evidence(
+        self, namespace: Namespace, requirements: KernelRequirements
+    ) -> KernelRequirements:
+        """The requirements with what their evidence shows. Raises ``NotFound`` for programs not stored."""
+        digests = requirements.shapes.evidence
         if not digests:
-            return wish
-        graphs = await self._graphs.find(namespace, digests, wish.options.numerics)
+            return requirements
+        graphs = await self._graphs.find(namespace, digests, requirements.options.numerics)
         for digest in digests:
             if digest not in graphs:
                 raise NotFound(
                     f"program {digest.hex()}, which is evidence of the request, is not stored in namespace "
-                    f"{namespace.name}: store it first, with StoreGraph and numerics {wish.options.numerics}",
+                    f"{namespace.name}: store it first, with StoreGraph and numerics "
+                    f"{requirements.options.numerics}",
                     program_digest=digest.hex(),
                 )
-        return replace(wish, witnesses=tuple(graphs[digest].witness for digest in digests))
+        return replace(requirements, witnesses=tuple(graphs[digest].witness for digest in digests))
 
     async def explain(
-        self, caller: Caller, source: GraphSource, wish: KernelWish, neighbours: int
+        self, caller: Caller, source: GraphSource, requirements: KernelRequirements, neighbours: int
     ) -> Explanation:
         """Why a request finds its kernel, or how it differs from the nearest stored ones. Stores nothing."""
         most = checked_most(neighbours)
         namespace = await self._namespaces.get(caller.namespace)
-        wish = wish.within(self._namespaces.allows_compatible_targets(namespace))
-        wish = await self._with_evidence(namespace, wish)
-        with self._noting(namespace, caller, source, "explain", str(wish.target)) as noted:
-            graph = await self._find_graph(namespace, source, wish.options.numerics)
+        requirements = requirements.within(self._namespaces.allows_compatible_targets(namespace))
+        requirements = await self._with_evidence(namespace, requirements)
+        with self._noting(namespace, caller, source, "explain", str(requirements.target)) as noted:
+            graph = await self._find_graph(namespace, source, requirements.options.numerics)
             if graph is not None:
                 noted.graph(graph)
-                return await self._explains.known(namespace, graph, wish, most)
+                return await self._explains.known(namespace, graph, requirements, most)
             program = await self.programs.of(namespace, source)
-            return await self._explains.new(namespace, caller, program, wish, most)
+            return await self._explains.new(namespace, caller, program, requirements, most)
 
-    async def estimate(self, caller: Caller, source: GraphSource, wish: KernelWish) -> Estimate:
+    async def estimate(
+        self, caller: Caller, source: GraphSource, requirements: KernelRequirements
+    ) -> Estimate:
         """How long the compile of a request is expected to take. Stores and compiles nothing."""
         namespace = await self._namespaces.get(caller.namespace)
-        wish = await self._with_evidence(namespace, wish)
-        with self._noting(namespace, caller, source, "estimate", str(wish.target)) as noted:
-            graph = await self._find_graph(namespace, source, wish.options.numerics)
+        requirements = await self._with_evidence(namespace, requirements)
+        with self._noting(namespace, caller, source, "estimate", str(requirements.target)) as noted:
+            graph = await self._find_graph(namespace, source, requirements.options.numerics)
             if graph is None:
                 program = await self.programs.of(namespace, source)
-                new = await self._explains.canonicalize(namespace, caller, program, wish)
+                new = await self._explains.canonicalize(namespace, caller, program, requirements)
                 noted.spec(new.graph.spec_digest, new.graph.key or None)
                 graph, text = new.graph, new.text
             else:
                 noted.graph(graph)
                 text = ""
-            if graph.key and await self._resolver.holds(namespace, graph, wish):
+            if graph.key and await self._resolver.holds(namespace, graph, requirements):
                 return HIT
-            return await self._estimates.estimate(namespace, Subject(graph.key, text), wish)
+            return await self._estimates.estimate(namespace, Subject(graph.key, text), requirements)
 
     async def check(self, caller: Caller, source: GraphSource, target: str, numerics: str) -> Checked:
         """What of a program does not compile for a target. Stores nothing."""

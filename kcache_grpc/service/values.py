@@ -15,7 +15,7 @@ from kcache_grpc.model.manifest import ArtifactRef, Binding
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import Signed
-from kcache_grpc.model.sizes.modes import EXACT, ShapeWish
+from kcache_grpc.model.sizes.modes import EXACT, ShapeRequirements
 from kcache_grpc.model.target import Target
 from kcache_grpc.model.variants import SpecSizes, spec_sizes
 from kcache_grpc.storage.records import FailureRecord, SpecRecord, StoredKernel
@@ -274,28 +274,28 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class KernelWish:
-    """What a kernel is wanted for. ``witnesses``: what the evidence that ``shapes`` names shows.
+class KernelRequirements:
+    """What a request requires of a kernel. ``witnesses``: what the evidence that ``shapes`` names shows.
 
     ``compatible``: whether a stored kernel for a lower target will do; ``None``: as the namespace says.
     """
 
     target: Target
     options: Options
-    shapes: ShapeWish = EXACT
+    shapes: ShapeRequirements = EXACT
     witnesses: tuple[Witness, ...] = field(default=(), compare=False)
     compatible: bool | None = False
 
-    def within(self, allowed: bool) -> KernelWish:
-        """The wish in a namespace that does or does not allow lower targets where it is left to it."""
+    def within(self, allowed: bool) -> KernelRequirements:
+        """The requirements in a namespace that allows lower targets, or not, where that is left to it."""
         if self.compatible is None:
             return self._allowing if allowed else self._exact
         return self
 
     @cached_property
-    def _allowing(self) -> KernelWish:
+    def _allowing(self) -> KernelRequirements:
         return replace(self, compatible=True)
 
     @cached_property
-    def _exact(self) -> KernelWish:
+    def _exact(self) -> KernelRequirements:
         return replace(self, compatible=False)

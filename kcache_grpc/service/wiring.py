@@ -13,10 +13,10 @@ from kcache_grpc.service.audit.recorder import Ledger
 from kcache_grpc.service.blobs.blob_cache import BlobCache
 from kcache_grpc.service.bundles.bundles import Bundles
 from kcache_grpc.service.bundles.transfer import Spool
-from kcache_grpc.service.change_notifications import Signals
+from kcache_grpc.service.change_notifications import ChangeNotifications
 from kcache_grpc.service.claims import Claims
-from kcache_grpc.service.compile.coordinator import Compiles
-from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
+from kcache_grpc.service.compile.coordinator import CompileCoordinator
+from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
 from kcache_grpc.service.compile.library_preparation import LibraryPreparation
 from kcache_grpc.service.compile.resolver import KernelResolver
 from kcache_grpc.service.config import ServiceConfig
@@ -53,7 +53,7 @@ class Shared:
     room: Room
     namespaces: Namespaces
     failures: Failures
-    signals: Signals
+    change_notifications: ChangeNotifications
     claims: Claims
     kernels: Kernels
     variants: Variants
@@ -73,11 +73,11 @@ class Shared:
             toolchains=toolchains.digests,
             most=config.limits.namespaces,
         )
-        signals = Signals(store)
+        change_notifications = ChangeNotifications(store)
         kernels = Kernels(store, threads, signer.key_id)
         variants = Variants(store, threads, kernels, toolchains, signer.key_id)
-        signals.on_published(variants.published)
-        signals.on_changed(namespaces.forget)
+        change_notifications.on_published(variants.published)
+        change_notifications.on_changed(namespaces.forget)
         return cls(
             store=store,
             pool=pool,
@@ -89,8 +89,8 @@ class Shared:
             room=Room(store, config.evict_min_age),
             namespaces=namespaces,
             failures=Failures(store, threads, config.failure_ttl),
-            signals=signals,
-            claims=Claims(store, threads, signals),
+            change_notifications=change_notifications,
+            claims=Claims(store, threads, change_notifications),
             kernels=kernels,
             variants=variants,
             compatible=CompatibleKernels(kernels, variants, toolchains),
@@ -128,8 +128,8 @@ def lookups(shared: Shared, graphs: Graphs) -> Lookups:
     )
 
 
-def compiles(shared: Shared, keeper: LeaseKeeper) -> Compiles:
-    return Compiles(
+def coordinator(shared: Shared, lease_renewal: LeaseRenewal) -> CompileCoordinator:
+    return CompileCoordinator(
         shared.store,
         shared.threads,
         shared.pool,
@@ -137,20 +137,22 @@ def compiles(shared: Shared, keeper: LeaseKeeper) -> Compiles:
         shared.kernels,
         shared.variants,
         shared.failures,
-        keeper,
-        shared.signals,
+        lease_renewal,
+        shared.change_notifications,
         shared.config.limits.compile_seconds,
         shared.config.server_version,
         shared.room,
     )
 
 
-def resolver(shared: Shared, compiles: Compiles, on_bypass: Callable[[BypassReason], None]) -> KernelResolver:
+def resolver(
+    shared: Shared, coordinator: CompileCoordinator, on_bypass: Callable[[BypassReason], None]
+) -> KernelResolver:
     return KernelResolver(
         shared.kernels,
         shared.variants,
         shared.failures,
-        compiles,
+        coordinator,
         shared.pool.toolchains,
         on_bypass,
         shared.compatible,
@@ -188,7 +190,7 @@ def assertions(shared: Shared) -> SourceAssertions:
     )
 
 
-def background(shared: Shared, compiles: Compiles) -> BackgroundVerification | None:
+def background(shared: Shared, coordinator: CompileCoordinator) -> BackgroundVerification | None:
     """None where no kernels are to be verified."""
     if not shared.config.verify_per_hour:
         return None
@@ -199,7 +201,7 @@ def background(shared: Shared, compiles: Compiles) -> BackgroundVerification | N
         shared.signer.public_key,
         shared.config.verify_per_hour,
         shared.config.limits.compile_seconds,
-        compiles.compiled_here,
+        coordinator.compiled_here,
     )
 
 

@@ -46,14 +46,14 @@ def digest(number: int) -> str:
 
 
 def test_gc_counts_first_and_removes_then(run: Run, url: str) -> None:
-    wish = ["--older-than", "30d", "--db", url, "--json"]
-    dry = run("gc", *wish).json()
-    real = run("gc", "--apply", *wish).json()
+    requirements = ["--older-than", "30d", "--db", url, "--json"]
+    dry = run("gc", *requirements).json()
+    real = run("gc", "--apply", *requirements).json()
     assert dry["dry_run"]
     assert not real["dry_run"]
     assert dry["namespaces"] == real["namespaces"]
     assert real["namespaces"][0]["rows"]["idle_kernels"] == 3
-    assert run("gc", "--dry-run", *wish).json()["namespaces"][0]["rows"]["idle_kernels"] == 0
+    assert run("gc", "--dry-run", *requirements).json()["namespaces"][0]["rows"]["idle_kernels"] == 0
     assert "removed" in run("gc", "--apply", "--db", url).out
     with open_store(url) as store:
         assert store.count_specs(store.list_namespaces()[0]) == 3

@@ -24,8 +24,8 @@ def test_kernels_for_many_sizes_are_listed_under_their_key(served: Run, tmp_path
     static = served("compile", program(tmp_path, 4), *here, "--json").json()
     assert (static["guard"], list(static["inputs"].values())) == ("", ["f32[4,8]"] * 2)
     evidence = ("--evidence", program(tmp_path, 4))
-    wish = ("--dynamic", "yes", "--symbols", "0.0:min=2:max=64:multiple_of=2", *evidence)
-    guarded = served("compile", program(tmp_path, 6), *wish, *here, "--json").json()
+    requirements = ("--dynamic", "yes", "--symbols", "0.0:min=2:max=64:multiple_of=2", *evidence)
+    guarded = served("compile", program(tmp_path, 6), *requirements, *here, "--json").json()
     guard = "2 <= s0 & s0 <= 64 & s0 % 2 == 0"
     assert (guarded["guard"], list(guarded["inputs"].values())) == (guard, ["f32[s0,8]"] * 2)
     assert guarded["key"] == static["key"]
@@ -39,7 +39,7 @@ def test_kernels_for_many_sizes_are_listed_under_their_key(served: Run, tmp_path
     page = served("show", str(static["key"]), *here).out
     assert guard in page
     assert guarded["kernel_digest"][:12] in page
-    assert guard in served("compile", program(tmp_path, 6), *wish, *here).out
+    assert guard in served("compile", program(tmp_path, 6), *requirements, *here).out
 
 
 def test_a_dynamic_kernel_runs_on_the_arrays_that_are_given(served: Run, tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_a_dynamic_kernel_runs_on_the_arrays_that_are_given(served: Run, tmp_pat
     files = [word for _ in range(2) for word in ("--input", str(tmp_path / "a.npy"))]
     other = tmp_path / "other.mlir"
     other.write_text(SUBTRACT.replace("4x8", "6x9"))
-    wish = ("--dynamic", "yes", "--evidence", other, "--output", tmp_path / "out", "--json")
-    done = served("run", program(tmp_path, 4), *files, *wish).json()
+    requirements = ("--dynamic", "yes", "--evidence", other, "--output", tmp_path / "out", "--json")
+    done = served("run", program(tmp_path, 4), *files, *requirements).json()
     assert [entry["shape"] for entry in done["arguments"] + done["results"]] == ["3x4"] * 3
     assert not np.load(tmp_path / "out" / "result_0.npy").any()
 
@@ -66,7 +66,7 @@ def test_other_sizes_need_evidence_or_a_warning(served: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("wish", "says"),
+    ("requirements", "says"),
     [
         (["--dynamic", "perhaps"], "use one of no, yes, auto"),
         (["--symbols", "0.0"], "--dynamic yes, auto or assume"),
@@ -78,8 +78,10 @@ def test_other_sizes_need_evidence_or_a_warning(served: Run, tmp_path: Path) -> 
         (["--dynamic", "auto", "--symbols", "0.0:min=5"], "axis 0 of argument 0 (s0) is 4 in the program"),
     ],
 )
-def test_wishes_that_cannot_be_are_refused(served: Run, tmp_path: Path, wish: list[str], says: str) -> None:
-    done = served("compile", program(tmp_path, 4), *wish, "--json")
+def test_wishes_that_cannot_be_are_refused(
+    served: Run, tmp_path: Path, requirements: list[str], says: str
+) -> None:
+    done = served("compile", program(tmp_path, 4), *requirements, "--json")
     assert done.code == 5
     error = done.error()
     assert error["type"] == "ArgumentError"

@@ -39,7 +39,7 @@ def serve(service: FakeService, arg_spec: str, guard: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "arg_spec", "guard"),
+    ("requirements", "arg_spec", "guard"),
     [
         ({}, "f32[4]", ""),
         ({"dynamic": "assume"}, "f32[s0]", ""),
@@ -51,17 +51,22 @@ def serve(service: FakeService, arg_spec: str, guard: str) -> None:
     ],
 )
 def test_what_was_asked_for_is_taken_and_kept(
-    fake: FakeServer, service: FakeService, new_client: NewClient, wish: Any, arg_spec: str, guard: str
+    fake: FakeServer,
+    service: FakeService,
+    new_client: NewClient,
+    requirements: Any,
+    arg_spec: str,
+    guard: str,
 ) -> None:
     serve(service, arg_spec, guard)
     first = new_client(fake.address)
-    assert first.compile(PROGRAM, **wish).manifest.guard == guard
-    assert first.compile(PROGRAM, **wish).origin == "memory"
-    assert new_client(fake.address).compile(PROGRAM, **wish).origin == "disk"
+    assert first.compile(PROGRAM, **requirements).manifest.guard == guard
+    assert first.compile(PROGRAM, **requirements).origin == "memory"
+    assert new_client(fake.address).compile(PROGRAM, **requirements).origin == "disk"
 
 
 @pytest.mark.parametrize(
-    ("wish", "arg_spec", "guard"),
+    ("requirements", "arg_spec", "guard"),
     [
         ({}, "f32[s0]", ""),
         ({}, "f32[4]", "s0 == 4"),
@@ -79,11 +84,11 @@ def test_what_was_asked_for_is_taken_and_kept(
     ],
 )
 def test_a_kernel_for_other_sizes_is_refused(
-    client: kcache.Client, service: FakeService, wish: Any, arg_spec: str, guard: str
+    client: kcache.Client, service: FakeService, requirements: Any, arg_spec: str, guard: str
 ) -> None:
     serve(service, arg_spec, guard)
     with pytest.raises(kcache.IntegrityError, match=r"guard|arg spec|does not take|dtype|bad formula"):
-        client.compile(PROGRAM, **wish)
+        client.compile(PROGRAM, **requirements)
 
 
 def test_wishes_do_not_share_an_entry(fake: FakeServer, service: FakeService, new_client: NewClient) -> None:
@@ -95,13 +100,13 @@ def test_wishes_do_not_share_an_entry(fake: FakeServer, service: FakeService, ne
         ({"dynamic": "assume", "symbols": BELOW_TEN}, "f32[s0]", "s0 <= 9"),
         ({"dynamic": "auto"}, "f32[4]", ""),
     ]
-    for wish, arg_spec, guard in wishes:
+    for requirements, arg_spec, guard in wishes:
         serve(service, arg_spec, guard)
         service.compiled.clear()
-        assert client.compile(PROGRAM, **wish).origin == "compiled"
-    for wish, arg_spec, guard in wishes:
+        assert client.compile(PROGRAM, **requirements).origin == "compiled"
+    for requirements, arg_spec, guard in wishes:
         for again in (client, new_client(fake.address)):
-            kernel = again.compile(PROGRAM, **wish)
+            kernel = again.compile(PROGRAM, **requirements)
             assert kernel.origin in ("memory", "disk")
             assert (kernel.manifest.arg_spec, kernel.manifest.guard) == (arg_spec, guard)
 

@@ -9,12 +9,12 @@ import pytest
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.evidence import Witness, dynamic_shape, evident
 from kcache_grpc.model.manifest import Binding, ConstantBinding, SymbolSpec, TensorSpec
-from kcache_grpc.model.sizes.modes import DYNAMIC, Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.modes import DYNAMIC, Axis, Dim, ShapeRequirements
 
 pytestmark = pytest.mark.issue(number=19, point=2)
 
 NAMES = ("s0", "s1", "s2")
-ALL = ShapeWish(DYNAMIC)
+ALL = ShapeRequirements(DYNAMIC)
 
 
 def program(*sizes: int) -> Witness:
@@ -87,15 +87,15 @@ def binding(rows: int, columns: int, constant: int = 0) -> Binding:
     )
 
 
-def shape_of(wish: ShapeWish, own: Binding, *others: Binding) -> str:
+def shape_of(requirements: ShapeRequirements, own: Binding, *others: Binding) -> str:
     from kcache_grpc.model.evidence import witness
 
-    shape = dynamic_shape(own, wish, [witness(other) for other in others])
+    shape = dynamic_shape(own, requirements, [witness(other) for other in others])
     return " if ".join(filter(None, (shape.arg_spec, shape.guard)))
 
 
 def test_a_dynamic_kernel_takes_other_sizes_of_what_is_shown() -> None:
-    rows = ShapeWish(DYNAMIC, ((Axis(0, 0), Dim(max=9)),))
+    rows = ShapeRequirements(DYNAMIC, ((Axis(0, 0), Dim(max=9)),))
     assert shape_of(ALL, binding(4, 8), binding(6, 8)) == "f32[s0,8]"
     assert shape_of(ALL, binding(4, 8), binding(6, 9)) == "f32[s0,s1]"
     assert shape_of(rows, binding(4, 8), binding(6, 9)) == "f32[s0,8] if s0 <= 9"
@@ -103,13 +103,13 @@ def test_a_dynamic_kernel_takes_other_sizes_of_what_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "others", "says"),
+    ("requirements", "others", "says"),
     [
         (ALL, (), r"axis 0 of argument 0 \(s0\) needs evidence: the program is for size 4.*assume"),
         (ALL, (binding(4, 8),), r"\(s0\) needs evidence, and it is 4 in all of the programs"),
         (ALL, (binding(6, 10),), r"\(s0\) needs evidence, and it changes together with other sizes"),
         (
-            ShapeWish(DYNAMIC, ((Axis(0, 1), Dim()),)),
+            ShapeRequirements(DYNAMIC, ((Axis(0, 1), Dim()),)),
             (binding(6, 8),),
             r"axis 1 of argument 0 \(s1\) needs evidence, and it is 8 in all of the programs",
         ),
@@ -121,13 +121,15 @@ def test_a_dynamic_kernel_takes_other_sizes_of_what_is_shown() -> None:
         ),
     ],
 )
-def test_what_is_not_shown_is_refused(wish: ShapeWish, others: tuple[Binding, ...], says: str) -> None:
+def test_what_is_not_shown_is_refused(
+    requirements: ShapeRequirements, others: tuple[Binding, ...], says: str
+) -> None:
     with pytest.raises(ArgumentError, match=says):
-        shape_of(wish, binding(4, 8), *others)
+        shape_of(requirements, binding(4, 8), *others)
 
 
 @pytest.mark.parametrize(
-    ("wish", "says"),
+    ("requirements", "says"),
     [
         ({"mode": "static", "evidence": (bytes(32),)}, "several programs are evidence"),
         ({"mode": "auto", "assume": True}, "only a dynamic kernel"),
@@ -135,6 +137,6 @@ def test_what_is_not_shown_is_refused(wish: ShapeWish, others: tuple[Binding, ..
         ({"mode": "dynamic", "evidence": (bytes(32),) * 65}, "65 programs of evidence, more than 64"),
     ],
 )
-def test_wishes_that_mean_nothing_are_refused(wish: dict[str, object], says: str) -> None:
+def test_wishes_that_mean_nothing_are_refused(requirements: dict[str, object], says: str) -> None:
     with pytest.raises(ArgumentError, match=says):
-        ShapeWish(**wish)  # type: ignore[arg-type]
+        ShapeRequirements(**requirements)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Variants: which sizes a shape takes, what is wished, and the order from the most special on."""
+"""Variants: which sizes a shape takes, what is required, and the order from the most special on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.manifest import SymbolSpec, TensorSpec
 from kcache_grpc.model.sizes.expression import evaluate
-from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, STATIC, Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, STATIC, Axis, Dim, ShapeRequirements
 from kcache_grpc.model.variants import (
     Shape,
     SpecSizes,
@@ -20,9 +20,9 @@ from kcache_grpc.model.variants import (
     exact_shape,
     most_special,
     parse_arg_spec,
+    requested_shape,
     substitute,
     variant,
-    wished_shape,
 )
 
 SYMBOLS = (SymbolSpec("s0", 0, 0), SymbolSpec("s1", 0, 1), SymbolSpec("s2", 1, 1))
@@ -55,7 +55,7 @@ wishes = st.dictionaries(
 
 
 def admits(axes: tuple[tuple[Axis, Dim], ...], at: tuple[int, ...], home: tuple[int, ...]) -> bool:
-    """What a wish says of sizes, worked out anew: bounds on named axes, all others as at home."""
+    """What requirements say of sizes, worked out anew: bounds on named axes, all others as at home."""
     source = {Axis(0, 0): 0, Axis(0, 1): 1, Axis(1, 0): 1, Axis(1, 1): 2}
     named = {source[axis] for axis, _ in axes}
     if any(at[i] != home[i] for i in range(3) if i not in named):
@@ -68,7 +68,7 @@ def admits(axes: tuple[tuple[Axis, Dim], ...], at: tuple[int, ...], home: tuple[
 
 def shape_of(axes: tuple[tuple[Axis, Dim], ...], home: tuple[int, ...]) -> Shape | None:
     try:
-        return wished_shape(program(*home), axes)
+        return requested_shape(program(*home), axes)
     except ArgumentError:
         return None
 
@@ -188,12 +188,12 @@ def one_of(spec: SpecSizes, shape: Shape) -> Variant:
     ],
 )
 def test_wished_shapes(axes: dict[tuple[int, int], Dim], expected: tuple[str, str | None]) -> None:
-    wish = ShapeWish(DYNAMIC, tuple((Axis(*at), dim) for at, dim in axes.items()))
+    requirements = ShapeRequirements(DYNAMIC, tuple((Axis(*at), dim) for at, dim in axes.items()))
     if expected[1] is None:
         with pytest.raises(ArgumentError, match=r"s2\) is 5 in the program"):
-            wished_shape(program(2, 4, 5), wish.axes)
+            requested_shape(program(2, 4, 5), requirements.axes)
     else:
-        assert texts(wished_shape(program(2, 4, 5), wish.axes)) == expected
+        assert texts(requested_shape(program(2, 4, 5), requirements.axes)) == expected
 
 
 @pytest.mark.parametrize(
@@ -210,17 +210,17 @@ def test_wished_shapes(axes: dict[tuple[int, int], Dim], expected: tuple[str, st
     ],
 )
 def test_wishes_that_cannot_be_say_which_axis(axes: dict[tuple[int, int], Dim], says: str) -> None:
-    wish = ShapeWish(DYNAMIC, tuple((Axis(*at), dim) for at, dim in axes.items()))
+    requirements = ShapeRequirements(DYNAMIC, tuple((Axis(*at), dim) for at, dim in axes.items()))
     with pytest.raises(ArgumentError, match=says):
-        wished_shape(program(2, 4, 5), wish.axes)
+        requested_shape(program(2, 4, 5), requirements.axes)
 
 
 def test_what_the_program_leaves_open_stays_open() -> None:
     spec = program(-1, 4, 5)
     assert texts(exact_shape(spec)) == ("f32[s0,4];f32[4,5];i32[8*s0,15,64]", "")
-    named = wished_shape(spec, ((Axis(1, 1), Dim(max=9)),))
+    named = requested_shape(spec, ((Axis(1, 1), Dim(max=9)),))
     assert texts(named) == ("f32[s0,4];f32[4,s2];i32[8*s0,3*s2,64]", "s2 <= 9")
-    bounded = wished_shape(spec, ((Axis(0, 0), Dim(max=9)),))
+    bounded = requested_shape(spec, ((Axis(0, 0), Dim(max=9)),))
     assert not one_of(spec, bounded).takes(spec), "a kernel for some sizes is none for an open axis"
     assert one_of(spec, exact_shape(spec)).takes(spec)
     assert one_of(program(7, 4, 5), bounded).takes(program(7, 4, 5))
@@ -247,11 +247,11 @@ def test_shapes_of_other_specs_are_none_of_this_one(arg_spec: str, guard: str) -
 def test_symbols_within_others_are_the_only_ones() -> None:
     bounded = ((Axis(0, 0), Dim(multiple_of=2)), (Axis(0, 1), Dim()))
     spec = program(2, 4, 5)
-    assert texts(wished_shape(spec, bounded, within=frozenset({"s1"}))) == texts(
-        wished_shape(spec, ((Axis(0, 1), Dim()),))
+    assert texts(requested_shape(spec, bounded, within=frozenset({"s1"}))) == texts(
+        requested_shape(spec, ((Axis(0, 1), Dim()),))
     )
-    assert wished_shape(spec, (), within=frozenset()) == exact_shape(spec)
-    assert wished_shape(spec, bounded, within=frozenset(NAMES)) == wished_shape(spec, bounded)
+    assert requested_shape(spec, (), within=frozenset()) == exact_shape(spec)
+    assert requested_shape(spec, bounded, within=frozenset(NAMES)) == requested_shape(spec, bounded)
 
 
 @given(st.lists(st.sampled_from(["2", "3", "s0", "s1", "s2"]), min_size=1, max_size=5), points)
@@ -276,10 +276,10 @@ def test_arg_specs_are_read_back() -> None:
 
 
 def test_a_wish_has_one_name() -> None:
-    wish = ShapeWish(AUTO, ((Axis(1, 0), Dim(3, 20, 8)), (Axis(0, 0), Dim())))
-    two = ShapeWish(AUTO, ((Axis(0, 0), Dim(0)), (Axis(1, 0), Dim(8, 16, 8))))
-    assert str(wish) == str(two) == f"auto 0.0:0:{1 << 62}:1 1.0:8:16:8"
-    assert str(ShapeWish()) == STATIC
+    requirements = ShapeRequirements(AUTO, ((Axis(1, 0), Dim(3, 20, 8)), (Axis(0, 0), Dim())))
+    two = ShapeRequirements(AUTO, ((Axis(0, 0), Dim(0)), (Axis(1, 0), Dim(8, 16, 8))))
+    assert str(requirements) == str(two) == f"auto 0.0:0:{1 << 62}:1 1.0:8:16:8"
+    assert str(ShapeRequirements()) == STATIC
 
 
 @pytest.mark.parametrize(
@@ -296,4 +296,4 @@ def test_wishes_that_contradict_themselves_are_refused() -> None:
     axis = (Axis(0, 0), Dim())
     for mode, axes in ((STATIC, (axis,)), (DYNAMIC, (axis, axis)), ("sometimes", ())):
         with pytest.raises(ArgumentError):
-            ShapeWish(mode, axes)
+            ShapeRequirements(mode, axes)

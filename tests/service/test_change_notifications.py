@@ -7,17 +7,17 @@ import threading
 from collections import Counter
 from typing import Any
 
-from kcache_grpc.service.change_notifications import Signals
+from kcache_grpc.service.change_notifications import ChangeNotifications
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage import Clock, Store
 from kcache_grpc.storage.contract.change_notifications import (
+    Change,
+    ChangeListener,
     KernelPublished,
     LeaseChanged,
     Missed,
     NamespaceChanged,
-    Notice,
-    Tell,
 )
 from kcache_grpc.storage.memory import MemoryStore
 
@@ -27,10 +27,10 @@ DIGEST = b"k" * 32
 class Telling(MemoryStore):
     """A store that tells what a test says, and counts how often it is asked for a namespace."""
 
-    tell: Tell
+    tell: ChangeListener
     asked: Counter[str]
 
-    def watch(self, tell: Tell) -> Telling:
+    def watch(self, tell: ChangeListener) -> Telling:
         self.tell = tell
         return self
 
@@ -45,8 +45,8 @@ def telling() -> Telling:
     return store
 
 
-def tell_from_elsewhere(store: Telling, *notices: Notice) -> None:
-    thread = threading.Thread(target=lambda: [store.tell(notice) for notice in notices])
+def tell_from_elsewhere(store: Telling, *changes: Change) -> None:
+    thread = threading.Thread(target=lambda: [store.tell(change) for change in changes])
     thread.start()
     thread.join()
 
@@ -54,10 +54,10 @@ def tell_from_elsewhere(store: Telling, *notices: Notice) -> None:
 def test_only_who_waits_for_the_kernel_is_woken_and_everybody_when_something_was_missed() -> None:
     async def body() -> None:
         store = telling()
-        signals = Signals(store)
-        signals.start()
-        assert signals.heard
-        with signals.expecting(1, DIGEST, 7) as ours, signals.expecting(2, DIGEST, 7) as others:
+        notifications = ChangeNotifications(store)
+        notifications.start()
+        assert notifications.available
+        with notifications.subscribe(1, DIGEST, 7) as ours, notifications.subscribe(2, DIGEST, 7) as others:
             tell_from_elsewhere(store, LeaseChanged(1, DIGEST))
             await asyncio.wait_for(ours.wait(), 30)
             assert not others.is_set()
@@ -73,9 +73,9 @@ def test_only_who_waits_for_the_kernel_is_woken_and_everybody_when_something_was
 def test_who_waits_for_a_kernel_of_a_key_hears_that_one_was_published() -> None:
     async def body() -> None:
         store = telling()
-        signals = Signals(store)
-        signals.start()
-        with signals.expecting(1, DIGEST, 7) as ours, signals.expecting(1, DIGEST, 8) as others:
+        notifications = ChangeNotifications(store)
+        notifications.start()
+        with notifications.subscribe(1, DIGEST, 7) as ours, notifications.subscribe(1, DIGEST, 8) as others:
             tell_from_elsewhere(store, KernelPublished(2, 7), KernelPublished(1, 7))
             await asyncio.wait_for(ours.wait(), 30)
             assert ours.published
@@ -88,11 +88,11 @@ def test_hooks_are_told_of_kernels_and_namespaces() -> None:
     async def body() -> list[Any]:
         store, last = telling(), asyncio.Event()
         told: list[Any] = []
-        signals = Signals(store)
-        signals.on_published(lambda namespace, key: told.append((namespace, key)))
-        signals.on_changed(told.append)
-        signals.on_changed(lambda namespace: last.set() if namespace is None else None)
-        signals.start()
+        notifications = ChangeNotifications(store)
+        notifications.on_published(lambda namespace, key: told.append((namespace, key)))
+        notifications.on_changed(told.append)
+        notifications.on_changed(lambda namespace: last.set() if namespace is None else None)
+        notifications.start()
         tell_from_elsewhere(store, KernelPublished(3, 7), NamespaceChanged(3), Missed())
         await asyncio.wait_for(last.wait(), 30)
         return told
@@ -102,10 +102,10 @@ def test_hooks_are_told_of_kernels_and_namespaces() -> None:
 
 def test_a_store_that_tells_nothing_is_not_heard(store: Store) -> None:
     async def body() -> bool:
-        signals = Signals(store)
-        signals.start()
-        signals.close()
-        return signals.heard
+        notifications = ChangeNotifications(store)
+        notifications.start()
+        notifications.close()
+        return notifications.available
 
     assert not asyncio.run(body())
 
@@ -114,7 +114,7 @@ def test_what_comes_after_the_end_of_the_loop_does_no_harm() -> None:
     store = telling()
 
     async def body() -> None:
-        Signals(store).start()
+        ChangeNotifications(store).start()
 
     asyncio.run(body())
     tell_from_elsewhere(store, Missed())

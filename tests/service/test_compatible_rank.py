@@ -18,7 +18,7 @@ from kcache_grpc.model.manifest import Binding, Manifest, SymbolSpec, TensorSpec
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.sizes.guard import MAX_SIZE, guard_of, sizes
-from kcache_grpc.model.sizes.modes import AUTO, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, ShapeRequirements
 from kcache_grpc.model.target import CpuTarget, compatible_targets
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import manifests
@@ -27,7 +27,7 @@ from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Variants
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.values import Found, KernelWish, KnownGraph
+from kcache_grpc.service.values import Found, KernelRequirements, KnownGraph
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.records import GraphDraft, KernelDraft, KernelRecord, Namespace, SignedBytes
 from tests.storage.drafts import kernel as any_kernel
@@ -137,24 +137,24 @@ def graph_of(namespace: Namespace) -> KnownGraph:
     )
 
 
-def wish_for(target: str, compatible: bool) -> KernelWish:
+def wish_for(target: str, compatible: bool) -> KernelRequirements:
     """A choice of the service, with evidence that both sizes may change."""
     other = Witness(sha256("other"), spec(1).spec_digest, (("s0", 5), ("s1", 9)), frozenset(), ())
-    wish = ShapeWish(AUTO)
-    return KernelWish(CpuTarget(target), Options(), wish, (other,), compatible)
+    requirements = ShapeRequirements(AUTO)
+    return KernelRequirements(CpuTarget(target), Options(), requirements, (other,), compatible)
 
 
 def draft(stored: Stored, graph: KnownGraph) -> KernelDraft:
-    wish, shape = wish_for(stored.target, compatible=False), stored.shape
-    digest = manifests.identity(graph, shape, wish, TOOLCHAINS).digest
+    requirements, shape = wish_for(stored.target, compatible=False), stored.shape
+    digest = manifests.identity(graph, shape, requirements, TOOLCHAINS).digest
     manifest = Manifest(
-        digest, graph.spec_digest, 1, "default", 1, wish.target, wish.options, TOOLCHAIN.digest, shape.guard,
-        shape.arg_spec, 1, (), (), (), SYMBOLS, "0", (),
+        digest, graph.spec_digest, 1, "default", 1, requirements.target, requirements.options,
+        TOOLCHAIN.digest, shape.guard, shape.arg_spec, 1, (), (), (), SYMBOLS, "0", (),
         FEATURES[stored.target] if stored.needs_features else (), (), (), "test",
         datetime(2026, 1, 1, tzinfo=timezone.utc), 1.0, TOOLCHAIN.ingredients,
     )  # fmt: skip
     record = KernelRecord(
-        digest, 1, shape.arg_spec, shape.guard, stored.target, str(wish.options), TOOLCHAIN.digest
+        digest, 1, shape.arg_spec, shape.guard, stored.target, str(requirements.options), TOOLCHAIN.digest
     )
     any_one = any_kernel(1)
     return KernelDraft(

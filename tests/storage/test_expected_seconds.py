@@ -12,14 +12,14 @@ from kcache_grpc.model.options import Options
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.compile.estimates import Basis, Estimate, Estimates, Subject
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.values import KernelWish
+from kcache_grpc.service.values import KernelRequirements
 from kcache_grpc.storage.records import SpecDraft
 from tests.storage.drafts import kernel, sha256
 
 pytestmark = pytest.mark.issue(number=20, point=6)
 
 TOOLCHAINS = Toolchains(Toolchain((("llvm", "22"),)), Toolchain((("ptxas", "13"),)))
-WISH = KernelWish(CpuTarget("x86-64-v3"), Options())
+REQUIREMENTS = KernelRequirements(CpuTarget("x86-64-v3"), Options())
 
 
 def text(operations: int, name: str = "tanh") -> str:
@@ -38,8 +38,8 @@ def threads():
 def estimate(store, ns, threads):
     """The estimate of a subject; a service of its own for each, so that nothing is remembered."""
 
-    def ask(subject: Subject, wish: KernelWish = WISH) -> Estimate:
-        return asyncio.run(Estimates(store, threads, TOOLCHAINS).estimate(ns, subject, wish))
+    def ask(subject: Subject, requirements: KernelRequirements = REQUIREMENTS) -> Estimate:
+        return asyncio.run(Estimates(store, threads, TOOLCHAINS).estimate(ns, subject, requirements))
 
     return ask
 
@@ -77,16 +77,18 @@ def test_kernels_most_like_the_request_count(estimate, publish):
     assert estimate(Subject(key)).seconds == 8.0
     publish(text(5), 4.0, options="numerics=strict")
     assert estimate(Subject(key)).seconds == 4.0
-    publish(text(5), 2.0, options=str(WISH.options))
+    publish(text(5), 2.0, options=str(REQUIREMENTS.options))
     assert estimate(Subject(key)).seconds == 2.0
-    publish(text(5), 1.0, options=str(WISH.options), toolchain=TOOLCHAINS.cpu.digest)
+    publish(text(5), 1.0, options=str(REQUIREMENTS.options), toolchain=TOOLCHAINS.cpu.digest)
     assert estimate(Subject(key)) == Estimate(1.0, Basis.SAME_SPEC, 1)
 
 
 def test_earlier_epochs_are_history(store, ns, threads, publish):
     key = publish(text(5), 3.0)
     raised = store.raise_epoch(ns)
-    estimated = asyncio.run(Estimates(store, threads, TOOLCHAINS).estimate(raised, Subject(key), WISH))
+    estimated = asyncio.run(
+        Estimates(store, threads, TOOLCHAINS).estimate(raised, Subject(key), REQUIREMENTS)
+    )
     assert estimated == Estimate(3.0, Basis.SAME_SPEC, 1)
 
 

@@ -9,7 +9,7 @@ import time as clock
 
 import pytest
 
-from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish
+from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import StoreUnavailable
@@ -84,7 +84,7 @@ def test_publishers_and_collectors_of_the_same_bytes(url):
 
 def assert_nothing_is_left_over(store, ns: Namespace) -> None:
     """All of it can be removed, and published again."""
-    Collector(store, lambda: 2**62).run(ns, Wish(older_than=0.0, min_age=0.0))
+    Collector(store, lambda: 2**62).run(ns, CollectionOptions(older_than=0.0, min_age=0.0))
     assert store.stats(ns).artifacts == 0
     assert store.publish_kernel(ns, kernel(0, so=b"bytes of all")).inserted
 

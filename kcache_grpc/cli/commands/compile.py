@@ -59,7 +59,7 @@ def compile_program(
 ) -> None:
     """Compile a program, or find its kernel, and say what came of it."""
     _check_emit(emit, destination)
-    wish = {**o.sizes(dynamic, symbols), "retry": retry}
+    compile_options = {**o.sizes(dynamic, symbols), "retry": retry}
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         kernel, stages, expected = obtain(
             client,
@@ -67,7 +67,7 @@ def compile_program(
             format,
             target,
             o.compile_options(numerics, opt_level, schedule, compatible_target, bound),
-            wish,
+            compile_options,
             evidence,
         )
         if emit is not None and destination is None:

@@ -70,13 +70,13 @@ def profile(
     output.show(report, json, lambda: profile_report.table(report, top))
 
 
-def _reporting(client: Client, plain: Kernel, program: Any, wish: dict[str, Any]) -> Kernel:
+def _reporting(client: Client, plain: Kernel, program: Any, compile_options: dict[str, Any]) -> Kernel:
     """The same kernel with ``launches:reported``."""
     from kcache_grpc.model.schedule import REPORTED, with_choice
 
     chosen = plain.manifest.options
     schedule = with_choice(chosen.schedule, REPORTED, "reported")
-    return client.compile(program, options=replace(chosen, schedule=schedule), **wish)
+    return client.compile(program, options=replace(chosen, schedule=schedule), **compile_options)
 
 
 def _measured(plain: Kernel, reporting: Kernel, arrays: list[Any], calls: int) -> dict[str, Any]:

@@ -39,10 +39,10 @@ def gc(
 
     Counts only, without --apply.
     """
-    from kcache_grpc.service.lifecycle.garbage_collection import OBJECT_GRACE, Report, Wish
+    from kcache_grpc.service.lifecycle.garbage_collection import OBJECT_GRACE, CollectionOptions, Report
 
     with stores.administered(db) as (store, admin):
-        wish = Wish(
+        options = CollectionOptions(
             None if older_than is None else stores.seconds(older_than, "--older-than"),
             None if max_bytes is None else stores.size(max_bytes, "--max-bytes"),
             stores.seconds(min_age, "--min-age"),
@@ -50,7 +50,7 @@ def gc(
         )
         reports: list[Report] = []
         for each in stores.chosen(store, namespace):
-            *_, last = admin.collect(each, wish)
+            *_, last = admin.collect(each, options)
             reports.append(last)
         objects = None if namespace else store.sweep_objects(OBJECT_GRACE, dry_run=dry_run)
     described: dict[str, Any] = {

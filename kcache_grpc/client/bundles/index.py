@@ -204,7 +204,7 @@ def _agree(mapping: OfferedMapping, kernel: OfferedKernel, request: KernelReques
     try:
         require_agreement(binding, manifest, request)
     except (IntegrityError, ArgumentError):
-        # Another variant of the spec, or a wish without evidence: the service answers, and says why.
+        # Another variant of the spec, or requirements without evidence: the service answers, and says why.
         return False
     return True
 

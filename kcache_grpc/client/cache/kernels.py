@@ -12,14 +12,14 @@ from kcache_grpc.client.trust.server_state import Generation
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.options import Options
-from kcache_grpc.model.sizes.modes import EXACT, ShapeWish
+from kcache_grpc.model.sizes.modes import EXACT, ShapeRequirements
 from kcache_grpc.programs.source import ProgramLike
 from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.bound_kernel import BoundArguments, BoundKernel
 
 _EVER = float("inf")
-RequestKey = tuple[bytes, str, Options, ShapeWish]
-_ProgramKey = tuple[str | bytes, str | None, str, Options | None, ShapeWish | None]
+RequestKey = tuple[bytes, str, Options, ShapeRequirements]
+_ProgramKey = tuple[str | bytes, str | None, str, Options | None, ShapeRequirements | None]
 
 
 def request_key(request: KernelRequest) -> RequestKey:
@@ -92,7 +92,7 @@ class KernelTable:
         format: str | None,
         target: str,
         options: Options | None,
-        shapes: ShapeWish = EXACT,
+        shapes: ShapeRequirements = EXACT,
     ) -> BoundEntry | None:
         """By an equal text or equal bytes; Python caches their hashes."""
         if type(program) is not str and type(program) is not bytes:
@@ -115,7 +115,7 @@ class KernelTable:
         target: str,
         options: Options | None,
         key: RequestKey,
-        shapes: ShapeWish = EXACT,
+        shapes: ShapeRequirements = EXACT,
         arguments: BoundArguments | None = None,
     ) -> None:
         """Lets an equal text find the kernel of ``key``, with the arguments that the text brings."""
@@ -135,6 +135,6 @@ class KernelTable:
         self._by_program.after_fork()
 
 
-def _quick(shapes: ShapeWish) -> ShapeWish | None:
-    """``None`` stands for the usual wish, and costs no hash."""
+def _quick(shapes: ShapeRequirements) -> ShapeRequirements | None:
+    """``None`` stands for the default requirements, and costs no hash."""
     return None if shapes is EXACT else shapes

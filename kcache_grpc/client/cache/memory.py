@@ -1,4 +1,4 @@
-"""The tier in memory: a bounded table, and one flight a key within the process."""
+"""The tier in memory: a bounded table, and single flight within the process."""
 
 from __future__ import annotations
 
@@ -64,43 +64,43 @@ class Lru(Generic[K, V]):
 
 
 class Abandoned(Exception):
-    """The one who made the value gave up; somebody else has to."""
+    """The leader gave up; another waiter has to become the leader."""
 
 
 @dataclass
-class Flight(Generic[V]):
-    """One value in the making, and who listens to its progress."""
+class InFlightCall(Generic[V]):
+    """A call that makes one value, and the listeners to its progress."""
 
     future: Future[V] = field(default_factory=Future["V"])
     listeners: list[Progress] = field(default_factory=list["Progress"])
 
 
-class Flights(Generic[K, V]):
-    """Values in the making by key; thread-safe. The first to enter makes it, the others wait."""
+class SingleFlight(Generic[K, V]):
+    """Running calls by key; thread-safe. The first to enter is the leader, the others wait."""
 
     def __init__(self) -> None:
-        self._flights: dict[K, Flight[V]] = {}
+        self._calls: dict[K, InFlightCall[V]] = {}
         self._lock = threading.Lock()
 
-    def enter(self, key: K) -> tuple[Flight[V], bool]:
-        """The flight of ``key``, and whether the caller has to fly it."""
+    def enter(self, key: K) -> tuple[InFlightCall[V], bool]:
+        """The running call of ``key``, and whether the caller is its leader."""
         with self._lock:
-            flight = self._flights.get(key)
-            if flight is not None:
-                return flight, False
-            flight = self._flights[key] = Flight[V]()
-            return flight, True
+            call = self._calls.get(key)
+            if call is not None:
+                return call, False
+            call = self._calls[key] = InFlightCall[V]()
+            return call, True
 
-    def land(self, key: K, outcome: V | BaseException) -> None:
-        """Ends the flight of ``key`` and wakes who waits for it."""
+    def finish(self, key: K, outcome: V | BaseException) -> None:
+        """Ends the call of ``key`` with its value or error, and wakes its waiters."""
         with self._lock:
-            flight = self._flights.pop(key)
+            call = self._calls.pop(key)
         if isinstance(outcome, BaseException):
-            flight.future.set_exception(outcome)
+            call.future.set_exception(outcome)
         else:
-            flight.future.set_result(outcome)
+            call.future.set_result(outcome)
 
     def after_fork(self) -> None:
-        """The threads that were flying are not in this process."""
+        """The threads of running calls are not in this process."""
         self._lock = threading.Lock()
-        self._flights = {}
+        self._calls = {}

@@ -16,10 +16,10 @@ from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signed, Verifier
-from kcache_grpc.model.sizes.modes import AUTO, EXACT, STATIC, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, EXACT, STATIC, ShapeRequirements
 from kcache_grpc.model.staleness import is_current_epoch
 from kcache_grpc.model.target import Target, may_serve
-from kcache_grpc.model.variants import Shape, exact_shape, spec_sizes, variant, wished_shape
+from kcache_grpc.model.variants import Shape, exact_shape, requested_shape, spec_sizes, variant
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class KernelRequest:
     program: Program
     target: Target
     options: Options
-    shapes: ShapeWish = EXACT
+    shapes: ShapeRequirements = EXACT
     #: Compile again although a failure is remembered.
     retry: bool = False
     #: The programs whose digests ``shapes.evidence`` has.
@@ -132,21 +132,23 @@ def _require_shape(manifest: Manifest, binding: Binding, request: KernelRequest)
 
     Raises ``ArgumentError`` where what was asked for has no evidence.
     """
-    sizes, wish = spec_sizes(binding), request.shapes
+    sizes, requirements = spec_sizes(binding), request.shapes
     candidate = variant(sizes, Shape(manifest.arg_spec, manifest.guard))
-    if wish.mode == AUTO:
+    if requirements.mode == AUTO:
         if candidate is None or not candidate.takes(sizes):
             got = " if ".join(filter(None, (manifest.arg_spec, manifest.guard)))
             asked = exact_shape(sizes).arg_spec
             raise IntegrityError(f"the server sent a kernel for {got}, which does not take {asked}")
         return
-    if wish.mode == STATIC:
+    if requirements.mode == STATIC:
         expected = exact_shape(sizes)
-    elif wish.evidence and request.witnesses is None:
+    elif requirements.evidence and request.witnesses is None:
         # From disk: the evidence was there when the kernel came from the service.
-        expected = wished_shape(sizes, wish.axes, within=frozenset() if candidate is None else candidate.free)
+        expected = requested_shape(
+            sizes, requirements.axes, within=frozenset() if candidate is None else candidate.free
+        )
     else:
-        expected = dynamic_shape(binding, wish, request.witnesses or ())
+        expected = dynamic_shape(binding, requirements, request.witnesses or ())
     _same("manifest", "arg spec", manifest.arg_spec, expected.arg_spec)
     _same("manifest", "guard", manifest.guard, expected.guard)
 

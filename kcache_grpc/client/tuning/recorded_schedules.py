@@ -56,25 +56,25 @@ class RecordedSchedules:
             from kcache_grpc.client.tuning import timings
 
             schedule = await self._services.serve(
-                lambda obtainer: timings.recorded(obtainer.connection, request, deadline)
+                lambda fetcher: timings.recorded(fetcher.connection, request, deadline)
             )
             self._keep(key, schedule)
         return _scheduled(request, schedule)
 
     async def refused(
         self,
-        wished: Sequence[KernelRequest],
+        requested: Sequence[KernelRequest],
         requests: Sequence[KernelRequest],
         make: Callable[[KernelRequest], Awaitable[object]],
     ) -> dict[RequestKey, Refusal]:
-        """The requests of ``wished`` whose ``applied`` request has a schedule that cannot be compiled."""
+        """The requests of ``requested`` whose ``applied`` request has a schedule that cannot be compiled."""
         refused: dict[RequestKey, Refusal] = {}
-        for wish, request in zip(wished, requests, strict=True):
-            if wish.options.schedule == RECORDED and request.options.schedule:
+        for original, request in zip(requested, requests, strict=True):
+            if original.options.schedule == RECORDED and request.options.schedule:
                 try:
                     await make(request)
                 except REFUSALS as error:
-                    refused[request_key(wish)] = Refusal(request, error)
+                    refused[request_key(original)] = Refusal(request, error)
         return refused
 
     def give_up(self, refused: Mapping[RequestKey, Refusal]) -> None:

@@ -11,7 +11,7 @@ from kcache_grpc.model.sizes.guard import MAX_SIZE, Sizes, sizes
 STATIC, DYNAMIC, AUTO = "static", "dynamic", "auto"
 MODES = (STATIC, DYNAMIC, AUTO)
 
-#: Most axes that a wish may name, and most programs that may be its evidence.
+#: Most axes that requirements may name, and most programs that may be their evidence.
 MAX_AXES, MAX_EVIDENCE = 4096, 64
 
 
@@ -63,8 +63,8 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class ShapeWish:
-    """What a caller wants of sizes.
+class ShapeRequirements:
+    """What a caller requires of the sizes of a kernel.
 
     ``mode``: one of ``MODES``. ``axes``: which axes are symbols, sorted, and their bounds; empty: all that
     may be. ``evidence``: digests of programs that are the same computation at other sizes. ``assume``: a
@@ -106,7 +106,7 @@ class ShapeWish:
         object.__setattr__(self, "axes", tuple(ordered))
 
     def __str__(self) -> str:
-        """Names what is wished, in one way only."""
+        """The canonical text: equal requirements have equal texts."""
         bounds = [
             f"{at.arg}.{at.axis}:{dim.allowed.low}:{dim.allowed.high}:{dim.allowed.step}"
             for at, dim in self.axes
@@ -115,4 +115,4 @@ class ShapeWish:
         return " ".join([mode, *bounds, *(f"evidence:{digest.hex()}" for digest in self.evidence)])
 
 
-EXACT = ShapeWish()
+EXACT = ShapeRequirements()

@@ -15,7 +15,7 @@ from kcache_grpc.model.wire import target_match_from_proto
 from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers.translate import timestamp
 from kcache_grpc.service.admin.running_service import Admin
-from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE, Report, Wish
+from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE, CollectionOptions, Report
 from kcache_grpc.service.lifecycle.verify import Counts, Fault
 from kcache_grpc.service.values import SHARED, Caller
 from kcache_grpc.storage.contract.lifecycle import EVICT, REFUSE, Quota
@@ -58,14 +58,14 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> AsyncIterator[pb.CollectResponse]:
         """Removes what is stale, unused or above limits."""
         caller = self._caller(request.header, context)
-        wish = Wish(
+        options = CollectionOptions(
             older_than=_age(request.older_than, "older_than") if request.HasField("older_than") else None,
             max_bytes=request.max_bytes if request.HasField("max_bytes") else None,
             min_age=_age(request.min_age, "min_age") if request.HasField("min_age") else MIN_AGE,
             dry_run=request.dry_run,
         )
-        last = Report(caller.namespace, wish.dry_run)
-        async with aclosing(self._admin.collect(caller, wish)) as reports:
+        last = Report(caller.namespace, options.dry_run)
+        async with aclosing(self._admin.collect(caller, options)) as reports:
             async for last in reports:
                 yield _collected(last, done=False)
         yield _collected(last, done=True)

@@ -140,7 +140,9 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             answers = self._service.get_kernels(
                 caller,
                 list(first),
-                translate.kernel_wish(request.target, request.options, request.shapes, request.target_match),
+                translate.kernel_requirements(
+                    request.target, request.options, request.shapes, request.target_match
+                ),
                 translate.kinds(request.artifact_kinds),
                 request.inline_budget_bytes,
             )
@@ -235,16 +237,18 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     ) -> _Reply:
         """Finds or compiles one kernel, whoever writes; ``alone``: it is what the call is about."""
         source = translate.graph_source(request.graph, self._service.limits)
-        wish = translate.kernel_wish(request.target, request.options, request.shapes, request.target_match)
+        requirements = translate.kernel_requirements(
+            request.target, request.options, request.shapes, request.target_match
+        )
         kinds = translate.kinds(request.artifact_kinds)
         budget = min(request.inline_budget_bytes, translate.MAX_INLINE_BYTES)
 
-        async def tell(stage: Stage | None) -> None:
+        async def send_stage(stage: Stage | None) -> None:
             elapsed = context.elapsed
             await write(translate.heartbeat(elapsed) if stage is None else translate.stage(stage, elapsed))
 
         compiled = await self._service.compile(
-            caller, source, wish, request.retry_failed, kinds, tell, self._heartbeat
+            caller, source, requirements, request.retry_failed, kinds, send_stage, self._heartbeat
         )
         return await self._write_result(write, caller, compiled, kinds, budget, context if alone else None)
 
@@ -298,17 +302,25 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     ) -> explain_pb2.ExplainResponse:
         """Why a request hits or misses."""
         source = translate.graph_source(request.graph, self._service.limits)
-        wish = translate.kernel_wish(request.target, request.options, request.shapes, request.target_match)
+        requirements = translate.kernel_requirements(
+            request.target, request.options, request.shapes, request.target_match
+        )
         caller = context.caller(request.header)
-        return explanation_to_proto(await self._service.explain(caller, source, wish, request.max_neighbours))
+        return explanation_to_proto(
+            await self._service.explain(caller, source, requirements, request.max_neighbours)
+        )
 
     async def EstimateCompile(  # noqa: N802
         self, request: estimate_pb2.EstimateCompileRequest, context: Call
     ) -> estimate_pb2.EstimateCompileResponse:
         """How long a compile is expected to take."""
         source = translate.graph_source(request.graph, self._service.limits)
-        wish = translate.kernel_wish(request.target, request.options, request.shapes, request.target_match)
-        return translate.estimate(await self._service.estimate(context.caller(request.header), source, wish))
+        requirements = translate.kernel_requirements(
+            request.target, request.options, request.shapes, request.target_match
+        )
+        return translate.estimate(
+            await self._service.estimate(context.caller(request.header), source, requirements)
+        )
 
     async def CheckProgram(  # noqa: N802
         self, request: support_pb2.CheckProgramRequest, context: Call

@@ -40,7 +40,7 @@ from kcache_grpc.service.values import (
     Found,
     GraphSource,
     KernelPage,
-    KernelWish,
+    KernelRequirements,
     Limits,
     Missing,
     Normalized,
@@ -112,12 +112,12 @@ def graph_source(message: common_pb2.GraphSource, limits: Limits) -> GraphSource
     return Program(format_from_proto(message.program.format), message.program.body)
 
 
-def kernel_wish(
+def kernel_requirements(
     target: common_pb2.Target,
     options: common_pb2.Options,
     shapes: common_pb2.DynamicShapes,
     match: common_pb2.TargetMatch,
-) -> KernelWish:
+) -> KernelRequirements:
     """Target, options, sizes and target match of a request. Raises ``ArgumentError``."""
     return _kernel_wish(
         target.SerializeToString(), options.SerializeToString(), shapes.SerializeToString(), match
@@ -125,9 +125,9 @@ def kernel_wish(
 
 
 @lru_cache(maxsize=256)
-def _kernel_wish(target: bytes, options: bytes, shapes: bytes, match: int) -> KernelWish:
+def _kernel_wish(target: bytes, options: bytes, shapes: bytes, match: int) -> KernelRequirements:
     """Callers ask for few different ones, each many times."""
-    return KernelWish(
+    return KernelRequirements(
         target_from_proto(common_pb2.Target.FromString(target)),
         options_from_proto(common_pb2.Options.FromString(options)),
         shapes_from_proto(common_pb2.DynamicShapes.FromString(shapes)),

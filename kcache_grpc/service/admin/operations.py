@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from kcache_grpc.service.lifecycle.garbage_collection import Collector, Report, Wish
+from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector, Report
 from kcache_grpc.service.lifecycle.verify import SAMPLE, Compile, Counts, Fault, Verification
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage.contract.lifecycle import QuarantinedRow, Quota
@@ -69,12 +69,12 @@ class Administration:
         self._note(namespace, "trusted_roles", roles=sorted(set(roles)))
         return changed
 
-    def collect(self, namespace: Namespace, wish: Wish) -> Iterator[Report]:
+    def collect(self, namespace: Namespace, options: CollectionOptions) -> Iterator[Report]:
         """A collection, with what came of it so far after each transaction, and a last time at its end."""
-        report = Report(namespace.name, wish.dry_run)
-        for report in Collector(self._store).steps(namespace, wish):
+        report = Report(namespace.name, options.dry_run)
+        for report in Collector(self._store).steps(namespace, options):
             yield report
-        if not wish.dry_run:
+        if not options.dry_run:
             self._note(namespace, "collect", rows=report.rows, blobs=report.blobs, bytes=report.blob_bytes)
 
     def verify(

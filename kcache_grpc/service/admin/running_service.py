@@ -9,7 +9,7 @@ from typing import TypeVar
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.service.admin.operations import Administration
-from kcache_grpc.service.lifecycle.garbage_collection import Report, Wish
+from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Report
 from kcache_grpc.service.lifecycle.verify import SAMPLE, Compile, Counts, Fault
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
@@ -47,10 +47,10 @@ class Admin:
         self._toolchains = toolchains.digests
         self._compile_seconds = compile_seconds
 
-    async def collect(self, caller: Caller, wish: Wish) -> AsyncGenerator[Report]:
+    async def collect(self, caller: Caller, options: CollectionOptions) -> AsyncGenerator[Report]:
         """A collection: what came of it so far, after each transaction."""
         namespace = await self._namespaces.get(caller.namespace)
-        async for report in self._each(lambda: self._as(caller).collect(namespace, wish)):
+        async for report in self._each(lambda: self._as(caller).collect(namespace, options)):
             yield report
 
     async def set_quota(self, caller: Caller, resource: str, most: int | None, policy: str) -> Quota | None:

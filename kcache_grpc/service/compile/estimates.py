@@ -20,8 +20,8 @@ from typing import Any
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.tasks.single_flight import Flight
-from kcache_grpc.service.values import KernelWish
+from kcache_grpc.service.tasks.single_flight import InFlightCall
+from kcache_grpc.service.values import KernelRequirements
 from kcache_grpc.storage.contract.nearby import CompileTime
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import Namespace
@@ -78,22 +78,24 @@ class Estimates:
         self._toolchains = toolchains
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def estimate(self, namespace: Namespace, subject: Subject, wish: KernelWish) -> Estimate:
+    async def estimate(
+        self, namespace: Namespace, subject: Subject, requirements: KernelRequirements
+    ) -> Estimate:
         """The expected time of a compile that is not stored. Raises ``StoreUnavailable``."""
-        return await self._threads(self._estimate, namespace, subject, wish)
+        return await self._threads(self._estimate, namespace, subject, requirements)
 
     def follow(
-        self, flight: Flight[Any], namespace: Namespace, key: int, wish: KernelWish
+        self, call: InFlightCall[Any], namespace: Namespace, key: int, requirements: KernelRequirements
     ) -> Callable[[str], None]:
-        """Takes the stages of a compile for ``flight``. One that lasts is estimated beside it."""
+        """Takes the stages of a compile for ``call``. One that lasts is estimated beside it."""
         begun = False
 
         def report(stage: str) -> None:
             nonlocal begun
-            flight.report(stage)
+            call.report(stage)
             if stage == "queued" and not begun:
                 begun = True
-                task = asyncio.get_running_loop().create_task(self._tell(flight, namespace, key, wish))
+                task = asyncio.get_running_loop().create_task(self._tell(call, namespace, key, requirements))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -105,27 +107,31 @@ class Estimates:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell(self, flight: Flight[Any], namespace: Namespace, key: int, wish: KernelWish) -> None:
-        if await flight.ended(PATIENCE):
+    async def _tell(
+        self, call: InFlightCall[Any], namespace: Namespace, key: int, requirements: KernelRequirements
+    ) -> None:
+        if await call.ended(PATIENCE):
             return
         with contextlib.suppress(KcacheError):
-            estimate = await self.estimate(namespace, Subject(key), wish)
+            estimate = await self.estimate(namespace, Subject(key), requirements)
             if estimate.seconds is not None:
-                flight.expect(estimate.seconds)
+                call.expect(estimate.seconds)
 
-    def _estimate(self, namespace: Namespace, subject: Subject, wish: KernelWish) -> Estimate:
+    def _estimate(self, namespace: Namespace, subject: Subject, requirements: KernelRequirements) -> Estimate:
         if subject.key:
-            same = self._of_spec(namespace, subject.key, wish)
+            same = self._of_spec(namespace, subject.key, requirements)
             if same.seconds is not None:
                 return same
-        return self._of_nearest(namespace, subject, str(wish.target))
+        return self._of_nearest(namespace, subject, str(requirements.target))
 
-    def _of_spec(self, namespace: Namespace, key: int, wish: KernelWish) -> Estimate:
-        """The median over the kernels of one spec that are most like the wished one."""
-        target = str(wish.target)
+    def _of_spec(self, namespace: Namespace, key: int, requirements: KernelRequirements) -> Estimate:
+        """The median over the kernels of one spec that are most like the requested one."""
+        target = str(requirements.target)
         times = self._store.list_compile_times(namespace, key, target, _SAME_SPEC)
         times = times or self._store.list_compile_times(namespace, key, None, _SAME_SPEC)
-        alike = most_alike(times, target, str(wish.options), self._toolchains.of(wish.target).digest)
+        alike = most_alike(
+            times, target, str(requirements.options), self._toolchains.of(requirements.target).digest
+        )
         if not alike:
             return NO_HISTORY
         return Estimate(median(time.compile_us for time in alike) / 1e6, Basis.SAME_SPEC, len(alike))
@@ -164,7 +170,7 @@ class Estimates:
 def most_alike(
     times: Sequence[CompileTime], target: str, options: str, toolchain: bytes
 ) -> Sequence[CompileTime]:
-    """Those that differ least from what is wished: in sizes, in toolchain, in options, or in target."""
+    """Those that differ least from the requirements: in sizes, in toolchain, in options, or in target."""
     if not times:
         return ()
 

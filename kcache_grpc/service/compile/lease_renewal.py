@@ -1,4 +1,4 @@
-"""Keeps leases alive from a thread of its own, which neither compiling nor a busy event loop can starve."""
+"""Renews leases from a thread of its own, which neither compiling nor a busy event loop can starve."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kcache_grpc.storage.records import Lease
 logger = logging.getLogger("kcache.service")
 
 #: A heartbeat that failed is tried again after this part of the time to live: the store may be restarting.
-_HURRY = 15
-#: Seconds for which stages wait to be written together: a compile may have fifty in a tenth of a second, and
-#: of those that end within nobody is told.
-_PACE = 0.25
+_RETRY_FACTOR = 15
+#: Seconds for which stages wait to be written together: a compile may have fifty in a tenth of a second. Of
+#: compiles that end within that time no stages are written.
+_WRITE_INTERVAL = 0.25
 
 
-class LeaseKeeper:
+class LeaseRenewal:
     """Renews each held lease at a third of its time to live and writes down the stages of its compile."""
 
     def __init__(self, store: Store, ttl: float) -> None:
@@ -35,23 +35,23 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._run, name="kcache-leases", daemon=True)
         self._thread.start()
 
-    def hold(self, lease: Lease) -> None:
-        """From now on ``lease`` is renewed."""
+    def add(self, lease: Lease) -> None:
+        """Renew ``lease`` from now on."""
         with self._changed:
             self._held.add(lease)
 
-    def let_go(self, lease: Lease) -> None:
-        """``lease`` is renewed no more; stages not yet written are dropped."""
+    def remove(self, lease: Lease) -> None:
+        """Renew ``lease`` no more; stages not yet written are dropped."""
         with self._changed:
             self._held.discard(lease)
             self._stages.pop(lease, None)
 
     def report(self, lease: Lease, stage: str) -> None:
-        """Writes a stage for those who wait in other processes, soon. Returns at once."""
+        """Writes a stage soon, for waiters in other processes. Returns at once."""
         with self._changed:
             if not self._stages:
                 self._changed.notify()
-            _, names = self._stages.setdefault(lease, (time.monotonic() + _PACE, []))
+            _, names = self._stages.setdefault(lease, (time.monotonic() + _WRITE_INTERVAL, []))
             names.append(stage)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class LeaseKeeper:
                     self._changed.wait(left)
                 if self._closed:
                     return
-                stages = self._ripe()
+                stages = self._due_stages()
                 leases = set(self._held)
             for lease, names in stages.items():
                 if lease in leases:
@@ -83,22 +83,22 @@ class LeaseKeeper:
                     self._try(lease, partial(self._store.heartbeat_lease, lease, self.ttl))
                     for lease in leases
                 ]
-                due = time.monotonic() + self.ttl / (3 if all(renewed) else _HURRY)
+                due = time.monotonic() + self.ttl / (3 if all(renewed) else _RETRY_FACTOR)
 
-    def _ripe(self) -> dict[Lease, list[str]]:
+    def _due_stages(self) -> dict[Lease, list[str]]:
         """Stages that are to be written now. Holds the lock."""
         now = time.monotonic()
-        ripe = {lease: names for lease, (when, names) in self._stages.items() if when <= now}
-        for lease in ripe:
+        due_stages = {lease: names for lease, (when, names) in self._stages.items() if when <= now}
+        for lease in due_stages:
             del self._stages[lease]
-        return ripe
+        return due_stages
 
     def _try(self, lease: Lease, call: Callable[[], None]) -> bool:
         """Whether nothing is left to be done. Never raises: the thread serves all leases."""
         try:
             call()
         except LeaseLost:
-            self.let_go(lease)  # publishing will say so, by the fencing token
+            self.remove(lease)  # publishing will say so, by the fencing token
         except StorageError as error:
             logger.warning("lease on %s: %s", lease.kernel_digest.hex()[:12], error)
             return False

@@ -7,104 +7,105 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from kcache_grpc.service.tasks.single_flight import Flight
+from kcache_grpc.service.tasks.single_flight import InFlightCall
 from kcache_grpc.service.values import Stage
 
 #: Seconds within which stages are sent together. A compile may have fifty in a tenth of a second.
 _PACE = 0.1
-#: What each who waits adds to the pace of those who joined: no more than 33 messages a second go out, each
-#: costs server and client 0.4 ms. And the slowest paces, of those who joined and of who asked first.
+#: Seconds that each waiter adds to the pace of those that joined: no more than 33 messages a second go out,
+#: each costs server and client 0.4 ms. And the slowest paces, of those that joined and of the first.
 _SHARE, _SLOWEST, _SLOWEST_LEAD = 0.03, 4.0, 1.0
-#: Seconds until who joined is told anything: most kernels are there by then, and so are the others who ask.
+#: Seconds until a request that joined gets a stage: most kernels are there by then, and all that will join.
 _PATIENCE = 0.5
 
 
 #: Takes a stage, or ``None``: nothing began for a while.
-Tell = Callable[[Stage | None], Awaitable[None]]
+SendStage = Callable[[Stage | None], Awaitable[None]]
 
 
-class Audience:
-    """All requests of this process that wait. One event loop."""
+class Waiters:
+    """All requests of this process that wait for a compile. One event loop."""
 
     def __init__(self) -> None:
         self._size = 0
 
     @property
     def pace(self) -> float:
-        """Seconds between two messages to one who joined."""
+        """Seconds between two messages to a request that joined."""
         return min(max(_PACE, self._size * _SHARE), _SLOWEST)
 
     @contextmanager
-    def listener(self) -> Generator[Listener]:
-        """One request, from its first flight to its last."""
+    def waiter(self) -> Generator[Waiter]:
+        """One request, from its first call to its last."""
         self._size += 1
         try:
-            yield Listener(self)
+            yield Waiter(self)
         finally:
             self._size -= 1
 
 
-class Listener:
-    """One request that waits for a flight."""
+class Waiter:
+    """One request that waits for a call, and gets its stages."""
 
-    def __init__(self, audience: Audience) -> None:
-        self._audience = audience
-        self._told = 0
+    def __init__(self, waiters: Waiters) -> None:
+        self._waiters = waiters
+        self._sent = 0
         self._expected: float | None = None
 
-    async def follow(self, flight: Flight[Any], tell: Tell, *, ours: bool, silence: float) -> None:
-        """Tells the stages of a flight until it ends; ``None`` after each ``silence``, seconds without one.
+    async def follow(self, call: InFlightCall[Any], send: SendStage, *, ours: bool, silence: float) -> None:
+        """Sends the stages of a call until it ends; ``None`` after each ``silence``, seconds without one.
 
-        Who joined is told less often, and nothing as it ends: the rest comes with the result.
+        ``ours``: the request started the call. One that joined gets stages less often, and none as the call
+        ends: the rest comes with the result.
         """
-        await (self._lead(flight, tell, silence) if ours else self._join(flight, tell, silence))
+        await (self._lead(call, send, silence) if ours else self._join(call, send, silence))
 
-    async def _lead(self, flight: Flight[Any], tell: Tell, silence: float) -> None:
+    async def _lead(self, call: InFlightCall[Any], send: SendStage, silence: float) -> None:
         now = asyncio.get_running_loop().time
-        spoken = now()
+        last_sent = now()
         while True:
-            done = flight.task.done()
-            if stage := self._next(flight):
-                await tell(stage)
-                spoken = now()
-                await flight.ended(min(self._audience.pace, _SLOWEST_LEAD, silence))
+            done = call.task.done()
+            if stage := self._next(call):
+                await send(stage)
+                last_sent = now()
+                await call.ended(min(self._waiters.pace, _SLOWEST_LEAD, silence))
             elif done:
                 return
-            elif now() >= spoken + silence:
-                await tell(None)
-                spoken = now()
+            elif now() >= last_sent + silence:
+                await send(None)
+                last_sent = now()
             else:
-                await flight.changed(self._told, spoken + silence - now())
+                await call.changed(self._sent, last_sent + silence - now())
 
-    async def _join(self, flight: Flight[Any], tell: Tell, silence: float) -> None:
+    async def _join(self, call: InFlightCall[Any], send: SendStage, silence: float) -> None:
         now = asyncio.get_running_loop().time
-        began = spoken = looked = now()
-        while not flight.task.done():
+        began = last_sent = looked = now()
+        while not call.task.done():
             time = now()
             # As it is now: others may have come meanwhile.
-            due = max(looked + self._audience.pace, began + _PATIENCE)
-            if time >= spoken + silence:
-                await tell(None)
-                spoken = now()
+            due = max(looked + self._waiters.pace, began + _PATIENCE)
+            if time >= last_sent + silence:
+                await send(None)
+                last_sent = now()
             elif time < due:
-                await flight.ended(min(due, spoken + silence) - time)
+                await call.ended(min(due, last_sent + silence) - time)
             else:
                 looked = time
-                if stage := self._next(flight):
-                    await tell(stage)
-                    spoken = now()
+                if stage := self._next(call):
+                    await send(stage)
+                    last_sent = now()
 
-    def _next(self, flight: Flight[Any]) -> Stage | None:
+    def _next(self, call: InFlightCall[Any]) -> Stage | None:
         """What began, or is expected, since the last message; the latest stage again where none began."""
-        new, expected = self.rest(flight), flight.expected
-        if not new and (expected == self._expected or not flight.stages or flight.task.done()):
+        new, expected = self.rest(call), call.expected
+        if not new and (expected == self._expected or not call.stages or call.task.done()):
             return None
         self._expected = expected
-        stages = new or flight.stages[-1:]
+        stages = new or call.stages[-1:]
         return Stage(stages[-1], stages[:-1], expected)
 
-    def rest(self, flight: Flight[Any]) -> tuple[str, ...]:
-        """Stages that began and were not told; they count as told now."""
-        rest = flight.stages[self._told :]
-        self._told += len(rest)
+    def rest(self, call: InFlightCall[Any]) -> tuple[str, ...]:
+        """Stages that began and were not sent; they count as sent now."""
+        rest = call.stages[self._sent :]
+        self._sent += len(rest)
         return rest

@@ -1,4 +1,4 @@
-"""Equal compile requests: one while it is in the air, and remembered for a while afterwards."""
+"""Coalesces equal compile requests, and caches their replies for a while."""
 
 from __future__ import annotations
 
@@ -9,52 +9,54 @@ from kcache_grpc.model.sizes.modes import AUTO
 from kcache_grpc.service.lookup.compatible_targets import target_of
 from kcache_grpc.service.lookup.kernels import MEMORY_WINDOW
 from kcache_grpc.service.lru_cache import ByteLru
-from kcache_grpc.service.tasks.single_flight import Flight, Flights
-from kcache_grpc.service.values import Answer, GraphSource, KernelWish
+from kcache_grpc.service.tasks.single_flight import InFlightCall, SingleFlight
+from kcache_grpc.service.values import Answer, GraphSource, KernelRequirements
 from kcache_grpc.storage.records import Namespace
 
 _MEMORY_BYTES = 128 << 20
 
 
-class Answers:
-    """A request costs a look into a dictionary where another one like it came before. One event loop."""
+class ReplyCache:
+    """Replies by namespace, source and requirements. One event loop."""
 
     def __init__(self) -> None:
-        self._flights: Flights[Hashable, Answer] = Flights(abandon=True)
+        self._single_flight: SingleFlight[Hashable, Answer] = SingleFlight(abandon=True)
         self._known: ByteLru[Hashable, Answer] = ByteLru(_MEMORY_BYTES, MEMORY_WINDOW)
 
-    def remembered(self, namespace: Namespace, source: GraphSource, wish: KernelWish) -> Answer | None:
-        """What an equal request got, unless something was removed from the namespace since."""
-        return self._known.get(_name(namespace, source, wish))
+    def get(
+        self, namespace: Namespace, source: GraphSource, requirements: KernelRequirements
+    ) -> Answer | None:
+        """The reply to an equal request, unless rows were removed from the namespace since."""
+        return self._known.get(_name(namespace, source, requirements))
 
     def join(
         self,
         namespace: Namespace,
         source: GraphSource,
-        wish: KernelWish,
+        requirements: KernelRequirements,
         retry_failed: bool,
-        work: Callable[[Flight[Answer]], Awaitable[Answer]],
-    ) -> tuple[Flight[Answer], bool]:
-        """The flight for all equal requests, and whether this one started it with ``work``."""
-        name = _name(namespace, source, wish)
+        work: Callable[[InFlightCall[Answer]], Awaitable[Answer]],
+    ) -> tuple[InFlightCall[Answer], bool]:
+        """The call that serves all equal requests, and whether this one started it with ``work``."""
+        name = _name(namespace, source, requirements)
 
-        async def answered(flight: Flight[Answer]) -> Answer:
-            answer = await work(flight)
+        async def answered(call: InFlightCall[Answer]) -> Answer:
+            answer = await work(call)
             # Where a better one may come, the next request looks again.
-            best = not wish.compatible or target_of(answer.kernel) == wish.target
-            if wish.shapes.mode != AUTO and best:
+            best = not requirements.compatible or target_of(answer.kernel) == requirements.target
+            if requirements.shapes.mode != AUTO and best:
                 self._known.put(name, answer, _size(source, answer))
             return answer
 
-        return self._flights.join((name, retry_failed), answered)
+        return self._single_flight.join((name, retry_failed), answered)
 
     async def drain(self, grace: float) -> None:
-        """As ``Flights.drain``."""
-        await self._flights.drain(grace)
+        """As ``SingleFlight.drain``."""
+        await self._single_flight.drain(grace)
 
 
-def _name(namespace: Namespace, source: GraphSource, wish: KernelWish) -> Hashable:
-    return (namespace.name, namespace.epoch, namespace.removals, source, wish)
+def _name(namespace: Namespace, source: GraphSource, requirements: KernelRequirements) -> Hashable:
+    return (namespace.name, namespace.epoch, namespace.removals, source, requirements)
 
 
 def _size(source: GraphSource, answer: Answer) -> int:

@@ -10,13 +10,13 @@ from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.sizes.modes import AUTO
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import manifests
-from kcache_grpc.service.compile.coordinator import Compiles, Order
+from kcache_grpc.service.compile.coordinator import CompileCoordinator, CompileJob
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Choice, Variants
-from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, Flights
-from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel, Origin, Stored
+from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, SingleFlight
+from kcache_grpc.service.values import Caller, KernelRequirements, KnownGraph, KnownKernel, Origin, Stored
 from kcache_grpc.storage.records import FailureRecord, Namespace
 
 
@@ -39,7 +39,7 @@ class KernelResolver:
         kernels: Kernels,
         variants: Variants,
         failures: Failures,
-        compiles: Compiles,
+        coordinator: CompileCoordinator,
         toolchains: Toolchains,
         bypassed: Callable[[BypassReason], None],
         compatible: CompatibleKernels,
@@ -48,44 +48,46 @@ class KernelResolver:
         self._kernels = kernels
         self._variants = variants
         self._failures = failures
-        self._compiles = compiles
+        self._coordinator = coordinator
         self._toolchains = toolchains
         self._compatible = compatible
         #: Many who ask for a kernel at once look once.
-        self._looking: Flights[tuple[int, int, int, bytes], _Known] = Flights(LOOK_WINDOW)
+        self._looking: SingleFlight[tuple[int, int, int, bytes], _Known] = SingleFlight(LOOK_WINDOW)
 
-    async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
-        """A stored kernel, or what to compile. Raises ``ArgumentError`` for a wish that cannot be met.
+    async def choose(
+        self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements
+    ) -> Choice:
+        """A stored kernel, or what to compile. Raises ``ArgumentError`` for requirements that cannot be met.
 
         Where lower targets will do: a kernel for the target itself first, then for the highest lower one.
         """
-        if wish.shapes.mode == AUTO:
-            choice = await self._variants.choose(namespace, graph, wish)
+        if requirements.shapes.mode == AUTO:
+            choice = await self._variants.choose(namespace, graph, requirements)
         else:
-            choice = Choice(None, (manifests.shape(graph, wish),))
-        if choice.kernel is not None or not wish.compatible:
+            choice = Choice(None, (manifests.shape(graph, requirements),))
+        if choice.kernel is not None or not requirements.compatible:
             return choice
-        if wish.shapes.mode != AUTO:
-            identity = manifests.identity(graph, choice.shapes[0], wish, self._toolchains)
+        if requirements.shapes.mode != AUTO:
+            identity = manifests.identity(graph, choice.shapes[0], requirements, self._toolchains)
             known = await self._look(namespace, identity.digest)
             if known.kernel is not None:
                 return Choice(known.kernel, ())
-        lower = await self._compatible.find(namespace, graph, wish)
+        lower = await self._compatible.find(namespace, graph, requirements)
         return choice if lower is None else Choice(lower, ())
 
-    async def holds(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> bool:
+    async def holds(self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements) -> bool:
         """Whether a compile would find its kernel. Raises ``ArgumentError`` as ``choose``."""
-        choice = await self.choose(namespace, graph, wish)
+        choice = await self.choose(namespace, graph, requirements)
         if choice.kernel is not None:
             return True
-        name = manifests.identity(graph, choice.shapes[0], wish, self._toolchains).digest
+        name = manifests.identity(graph, choice.shapes[0], requirements, self._toolchains).digest
         return bool(await self._kernels.find(namespace, [name]))
 
     async def kernel(
         self,
         namespace: Namespace,
         graph: KnownGraph,
-        wish: KernelWish,
+        requirements: KernelRequirements,
         caller: Caller,
         retry_failed: bool,
         report: Callable[[str], None],
@@ -98,31 +100,33 @@ class KernelResolver:
         has no kernels yet; if somebody was faster, the lease shows it. One that another server has just
         stored is about to be compiled there, as its lease shows: kernels are looked for by who gets it.
         """
-        choice = await self.choose(namespace, graph, wish)
+        choice = await self.choose(namespace, graph, requirements)
         if choice.kernel is not None:
             return choice.kernel, choice.kernel.origin
         *preferred, last = choice.shapes
         for shape in preferred:
             with suppress_lasting():
-                return await self._obtain(namespace, graph, shape, wish, caller, retry_failed, report, stored)
-        return await self._obtain(namespace, graph, last, wish, caller, retry_failed, report, stored)
+                return await self._obtain(
+                    namespace, graph, shape, requirements, caller, retry_failed, report, stored
+                )
+        return await self._obtain(namespace, graph, last, requirements, caller, retry_failed, report, stored)
 
     async def _obtain(
         self,
         namespace: Namespace,
         graph: KnownGraph,
         shape: Shape,
-        wish: KernelWish,
+        requirements: KernelRequirements,
         caller: Caller,
         retry_failed: bool,
         report: Callable[[str], None],
         stored: Stored | None,
     ) -> tuple[KnownKernel, Origin]:
-        identity = manifests.identity(graph, shape, wish, self._toolchains)
+        identity = manifests.identity(graph, shape, requirements, self._toolchains)
         failure = None
         new = stored is not None and stored.created
         unseen = stored is not None and stored.elsewhere and not retry_failed
-        if not (new or unseen or self._compiles.in_flight(namespace, identity.digest)):
+        if not (new or unseen or self._coordinator.in_flight(namespace, identity.digest)):
             known = await self._look(namespace, identity.digest)
             if known.kernel is not None:
                 return known.kernel, known.kernel.origin
@@ -131,10 +135,10 @@ class KernelResolver:
             raise as_error(failure)
         if failure is not None:
             self._bypassed(BypassReason.RETRY)
-        order = Order(namespace, graph, wish, identity, caller, graph.program_digest, unseen)
-        flight, ours = self._compiles.make(order, failure)
-        flight.tell(report)
-        result = await flight.result()
+        job = CompileJob(namespace, graph, requirements, identity, caller, graph.program_digest, unseen)
+        call, ours = self._coordinator.join(job, failure)
+        call.add_listener(report)
+        result = await call.result()
         return result.kernel, Origin.COMPILED if ours and result.here else Origin.JOINED
 
     async def _look(self, namespace: Namespace, digest: bytes) -> _Known:

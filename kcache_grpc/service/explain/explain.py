@@ -34,7 +34,7 @@ from kcache_grpc.service.lookup.compatible_targets import target_of
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Choice
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.values import Caller, KernelWish, KnownGraph
+from kcache_grpc.service.values import Caller, KernelRequirements, KnownGraph
 from kcache_grpc.storage.contract.nearby import WEIGHTS, NearKernel
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import CorruptStore
@@ -47,7 +47,7 @@ from kcache_grpc.storage.records import (
 )
 from kcache_grpc.worker import WorkerPool, codec
 
-Choose = Callable[[Namespace, KnownGraph, KernelWish], Awaitable[Choice]]
+Choose = Callable[[Namespace, KnownGraph, KernelRequirements], Awaitable[Choice]]
 
 #: Neighbours that are compared: unless said otherwise, and at most.
 DEFAULT_NEIGHBOURS, MAX_NEIGHBOURS = 3, 20
@@ -93,32 +93,39 @@ class Explains:
         self._toolchains = pool.toolchains
 
     async def known(
-        self, namespace: Namespace, graph: KnownGraph, wish: KernelWish, most: int
+        self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements, most: int
     ) -> Explanation:
         """Of a program that has a mapping."""
-        return await self._of_graph(namespace, graph, wish, most, known=True)
+        return await self._of_graph(namespace, graph, requirements, most, known=True)
 
     async def new(
-        self, namespace: Namespace, caller: Caller, program: Program, wish: KernelWish, most: int
+        self,
+        namespace: Namespace,
+        caller: Caller,
+        program: Program,
+        requirements: KernelRequirements,
+        most: int,
     ) -> Explanation:
         """Of a program that has none: it is canonicalized. Raises what its frontend raises."""
-        numerics = wish.options.numerics
+        numerics = requirements.options.numerics
         name = manifests.unreadable(program.digest, numerics, self._toolchains)
         broken = (await self._failures.find(namespace, [name])).get(name)
         if broken is not None:
             return unreadable(program.digest, broken)
-        new = await self.canonicalize(namespace, caller, program, wish)
+        new = await self.canonicalize(namespace, caller, program, requirements)
         if new.graph.key:
-            return await self._of_graph(namespace, new.graph, wish, most, known=False)
-        identity = manifests.identity(new.graph, manifests.shape(new.graph, wish), wish, self._toolchains)
+            return await self._of_graph(namespace, new.graph, requirements, most, known=False)
+        identity = manifests.identity(
+            new.graph, manifests.shape(new.graph, requirements), requirements, self._toolchains
+        )
         request = Request(namespace, new.graph, identity, numerics, known=False, most=most)
         return await self._of_unknown_spec(request, new.text)
 
     async def canonicalize(
-        self, namespace: Namespace, caller: Caller, program: Program, wish: KernelWish
+        self, namespace: Namespace, caller: Caller, program: Program, requirements: KernelRequirements
     ) -> NewGraph:
         """A program without a mapping as it would be stored. Raises what its frontend raises."""
-        numerics = wish.options.numerics
+        numerics = requirements.options.numerics
         canonical = await self._graphs.canonicalize(namespace, program, numerics, caller)
         spec = await self._threads(self._store.find_spec, namespace, canonical.spec_digest)
         key = 0 if spec is None else spec.key
@@ -128,18 +135,25 @@ class Explains:
         return NewGraph(manifests.known_graph(record, self._key_id), canonical.spec_text)
 
     async def _of_graph(
-        self, namespace: Namespace, graph: KnownGraph, wish: KernelWish, most: int, known: bool
+        self,
+        namespace: Namespace,
+        graph: KnownGraph,
+        requirements: KernelRequirements,
+        most: int,
+        known: bool,
     ) -> Explanation:
-        choice = await self._choose(namespace, graph, wish)
-        numerics = wish.options.numerics
+        choice = await self._choose(namespace, graph, requirements)
+        numerics = requirements.options.numerics
         if choice.kernel is not None:
             identity = identity_of(Manifest.from_bytes(choice.kernel.manifest.payload))
             hit = await self._hit(Request(namespace, graph, identity, numerics, known, most))
-            return hit if identity.target == str(wish.target) else with_compatible(hit, identity.target)
+            return (
+                hit if identity.target == str(requirements.target) else with_compatible(hit, identity.target)
+            )
         failure: FailureRecord | None = None
         request: Request | None = None
         for shape in choice.shapes:  # the next one where this one failed
-            identity = manifests.identity(graph, shape, wish, self._toolchains)
+            identity = manifests.identity(graph, shape, requirements, self._toolchains)
             request = Request(namespace, graph, identity, numerics, known, most)
             if await self._kernels.find(namespace, [identity.digest]):
                 return await self._hit(request)
@@ -148,9 +162,9 @@ class Explains:
                 break
         assert request is not None
         missed = await self._miss(request, failure)
-        if wish.compatible:
+        if requirements.compatible:
             return missed
-        lower = (await self._choose(namespace, graph, replace(wish, compatible=True))).kernel
+        lower = (await self._choose(namespace, graph, replace(requirements, compatible=True))).kernel
         return missed if lower is None else with_compatible(missed, str(target_of(lower)))
 
     async def _hit(self, request: Request) -> Explanation:

@@ -20,7 +20,7 @@ from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.read_batching import Gathering
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, Flight, Flights
+from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, InFlightCall, SingleFlight
 from kcache_grpc.service.values import Caller, GraphSource, KnownGraph, Limits, Stored
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import (
@@ -67,10 +67,12 @@ class Graphs:
         self._room = room
         self._toolchains = pool.toolchains
         self._known: ByteLru[tuple[int, int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
-        self._parsing: Flights[tuple[bytes, str], Canonical] = Flights(abandon=True)
-        self._storing: Flights[tuple[str, int, bytes, str], Stored] = Flights(abandon=True)
+        self._parsing: SingleFlight[tuple[bytes, str], Canonical] = SingleFlight(abandon=True)
+        self._storing: SingleFlight[tuple[str, int, bytes, str], Stored] = SingleFlight(abandon=True)
         #: Many who ask for a program at once look once.
-        self._looking: Flights[tuple[int, int, int, bytes, str], KnownGraph | None] = Flights(LOOK_WINDOW)
+        self._looking: SingleFlight[tuple[int, int, int, bytes, str], KnownGraph | None] = SingleFlight(
+            LOOK_WINDOW
+        )
         self._records: Gathering[tuple[Namespace, str], bytes, MappingRecord] = Gathering(
             lambda group, digests: threads(store.find_mappings, group[0], digests, group[1])
         )
@@ -160,23 +162,23 @@ class Graphs:
         numerics: str,
         caller: Caller,
         retry_failed: bool = False,
-    ) -> Flight[Stored]:
+    ) -> InFlightCall[Stored]:
         """Parses and stores a program: transaction (a), which stands whatever becomes of a compile.
 
         A namespace that is not stored is created once the program has been parsed.
         """
 
-        async def work(flight: Flight[Stored]) -> Stored:
-            flight.report("canonicalize")
+        async def work(call: InFlightCall[Stored]) -> Stored:
+            call.report("canonicalize")
             claimed = manifests.parsing(namespace, program.digest, numerics, self._pool.canonicalizer)
             async with self._claims.turn(claimed) as turn:
                 canonical = await self._parse_unless_stored(
                     namespace, program, numerics, caller, turn, retry_failed
                 )
-                flight.keep()
+                call.keep()
                 if isinstance(canonical, KnownGraph):
                     return Stored(canonical, created=False, elsewhere=True)
-                flight.report("store")
+                call.report("store")
                 space = await self._namespaces.create(namespace)
                 return await self._put(space, program, numerics, canonical, caller)
 

@@ -43,7 +43,7 @@ _IDLE = {"kernels": What.IDLE_KERNELS, "mappings": What.IDLE_MAPPINGS}
 
 
 @dataclass(frozen=True)
-class Wish:
+class CollectionOptions:
     """What a collection removes beside what is stale or unused. Seconds and bytes.
 
     ``older_than``: what was not used for so long. ``max_bytes``: the longest unused, until the namespace's
@@ -85,45 +85,45 @@ class Collector:
         self._store = store
         self._now = now
 
-    def run(self, namespace: Namespace, wish: Wish) -> Report:
+    def run(self, namespace: Namespace, options: CollectionOptions) -> Report:
         """One collection, to its end."""
-        *_, report = self.steps(namespace, wish)
+        *_, report = self.steps(namespace, options)
         return report
 
-    def steps(self, namespace: Namespace, wish: Wish) -> Iterator[Report]:
+    def steps(self, namespace: Namespace, options: CollectionOptions) -> Iterator[Report]:
         """The same, with what came of it so far after each transaction."""
-        report = Report(namespace.name, wish.dry_run)
-        if not wish.dry_run:
+        report = Report(namespace.name, options.dry_run)
+        if not options.dry_run:
             self._store.recount_quotas(namespace)
         quotas = self._store.list_quotas(namespace)
         report.bytes_before = self._held_bytes(namespace, quotas)
-        run = _Run(self._store, namespace, wish, report, self._now())
+        run = _Run(self._store, namespace, options, report, self._now())
         yield report
         for kind in _STALE:
             yield from run.all(kind)
         for resource, kind in _IDLE.items():
-            if wish.older_than is not None:
-                yield from run.idle(kind, wish.older_than)
+            if options.older_than is not None:
+                yield from run.idle(kind, options.older_than)
             yield from run.fit(resource, quotas.get(resource))
         for kind in _UNUSED:
             yield from run.all(kind)
-        yield from run.shrink(wish.max_bytes, quotas.get("artifact_bytes"))
-        yield from self._values(namespace, wish, quotas.get(CACHE_BYTES), report)
-        yield from self._assertions(namespace, wish, quotas.get(ASSERTION_BYTES), report)
+        yield from run.shrink(options.max_bytes, quotas.get("artifact_bytes"))
+        yield from self._values(namespace, options, quotas.get(CACHE_BYTES), report)
+        yield from self._assertions(namespace, options, quotas.get(ASSERTION_BYTES), report)
 
     def _values(
-        self, namespace: Namespace, wish: Wish, quota: Quota | None, report: Report
+        self, namespace: Namespace, options: CollectionOptions, quota: Quota | None, report: Report
     ) -> Iterator[Report]:
         """``BlobCache`` values: those that were not used for so long, then what is above the quota."""
         limits: list[tuple[float, int | None, str]] = []
-        if wish.older_than is not None:
-            limits.append((max(wish.older_than, wish.min_age), None, "idle"))
+        if options.older_than is not None:
+            limits.append((max(options.older_than, options.min_age), None, "idle"))
         if quota is not None and quota.used > quota.most:
-            limits.append((wish.min_age, quota.used - quota.most, "quota"))
+            limits.append((options.min_age, quota.used - quota.most, "quota"))
         for age, amount, reason in limits:
             before = self._now() - round(age * 1e6)
             count, size = self._store.remove_values(
-                namespace, before, amount, reason=reason, dry_run=wish.dry_run
+                namespace, before, amount, reason=reason, dry_run=options.dry_run
             )
             if count:
                 report.rows["cache_values"] = report.rows.get("cache_values", 0) + count
@@ -132,23 +132,29 @@ class Collector:
             yield report
 
     def _assertions(
-        self, namespace: Namespace, wish: Wish, quota: Quota | None, report: Report
+        self, namespace: Namespace, options: CollectionOptions, quota: Quota | None, report: Report
     ) -> Iterator[Report]:
         """Assertions of earlier epochs, those not used for so long, then what is above the quota."""
-        freed = self._remove_assertions(namespace, wish, wish.min_age, None, "epoch", report)
+        freed = self._remove_assertions(namespace, options, options.min_age, None, "epoch", report)
         yield report
-        if wish.older_than is not None:
-            age = max(wish.older_than, wish.min_age)
-            freed += self._remove_assertions(namespace, wish, age, None, "idle", report)
+        if options.older_than is not None:
+            age = max(options.older_than, options.min_age)
+            freed += self._remove_assertions(namespace, options, age, None, "idle", report)
             yield report
         over = 0 if quota is None else quota.used - freed - quota.most
         if over > 0:
-            if self._remove_assertions(namespace, wish, wish.min_age, over, "quota", report) < over:
+            if self._remove_assertions(namespace, options, options.min_age, over, "quota", report) < over:
                 report.unmet.append(f"quota of {ASSERTION_BYTES}")
             yield report
 
     def _remove_assertions(
-        self, namespace: Namespace, wish: Wish, age: float, amount: int | None, reason: str, report: Report
+        self,
+        namespace: Namespace,
+        options: CollectionOptions,
+        age: float,
+        amount: int | None,
+        reason: str,
+        report: Report,
     ) -> int:
         """How many bytes went."""
         count, size = self._store.remove_assertions(
@@ -157,7 +163,7 @@ class Collector:
             amount,
             stale=reason == "epoch",
             reason=reason,
-            dry_run=wish.dry_run,
+            dry_run=options.dry_run,
         )
         if count:
             report.rows["assertions"] = report.rows.get("assertions", 0) + count
@@ -174,9 +180,9 @@ class Collector:
         if resource == CACHE_BYTES:
             before = self._now() - round(min_age * 1e6)
             return self._store.remove_values(namespace, before, amount, reason="quota")[1]
-        wish = Wish(min_age=min_age)
+        options = CollectionOptions(min_age=min_age)
         report = Report(namespace.name, dry_run=False)
-        run = _Run(self._store, namespace, wish, report, self._now())
+        run = _Run(self._store, namespace, options, report, self._now())
         stale = What.EPOCH_MAPPINGS if resource == "mappings" else What.EPOCH_KERNELS
         sources = [run.all(stale, amount, resource)]
         if resource != "mappings":
@@ -199,10 +205,12 @@ class Collector:
 class _Run:
     """One collection of one namespace under way."""
 
-    def __init__(self, store: Store, namespace: Namespace, wish: Wish, report: Report, now: int) -> None:
+    def __init__(
+        self, store: Store, namespace: Namespace, options: CollectionOptions, report: Report, now: int
+    ) -> None:
         self._store = store
         self._namespace = namespace
-        self._wish = wish
+        self._wish = options
         self._report = report
         self._now = now
         #: Where the longest unused that are left begin: a dry run removes nothing.

@@ -16,7 +16,7 @@ from kcache_grpc.service.lookup.kernels import MEMORY_WINDOW, Kernels
 from kcache_grpc.service.lookup.variants import Variants
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.values import Found, KernelWish, KnownGraph, KnownKernel, Missing
+from kcache_grpc.service.values import Found, KernelRequirements, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.records import LoadedGraph, LoadedKernel, MappingRecord, Namespace, Wanted
@@ -36,7 +36,7 @@ class Query:
     """What all digests of one call are looked up for; ``budget`` bounds the inline bytes of the call."""
 
     namespace: Namespace
-    wish: KernelWish
+    requirements: KernelRequirements
     kinds: frozenset[str]
     budget: int
 
@@ -81,8 +81,8 @@ class Lookups:
         self._failures = failures
         self._toolchains = toolchains
         self._compatible = compatible
-        self._answers: ByteLru[tuple[int, int, int, bytes, KernelWish, frozenset[str]], Found] = ByteLru(
-            _MEMORY_BYTES, MEMORY_WINDOW
+        self._answers: ByteLru[tuple[int, int, int, bytes, KernelRequirements, frozenset[str]], Found] = (
+            ByteLru(_MEMORY_BYTES, MEMORY_WINDOW)
         )
 
     def remembered(self, query: Query, program_digests: Sequence[bytes]) -> list[Found | Missing] | None:
@@ -92,7 +92,7 @@ class Lookups:
         answers: list[Found | Missing] = []
         for digest in program_digests:
             answer = self._answers.get(
-                (space.id, space.epoch, space.removals, digest, query.wish, query.kinds)
+                (space.id, space.epoch, space.removals, digest, query.requirements, query.kinds)
             )
             if answer is None or (answer.inline and (budget := budget - answer.inline_bytes) < 0):
                 return None
@@ -104,7 +104,7 @@ class Lookups:
         self, query: Query, program_digests: Sequence[bytes]
     ) -> AsyncGenerator[list[Found | Missing]]:
         """One answer a digest, in order, in parts: what a part holds is read when it is asked for."""
-        choosing = query.wish.shapes.mode == AUTO
+        choosing = query.requirements.shapes.mode == AUTO
         read = await (
             self._choose(query, program_digests) if choosing else self._read(query, program_digests)
         )
@@ -112,9 +112,9 @@ class Lookups:
         for digest, graph in read.graphs.items():
             kernel = read.kernels.get(read.names[digest])
             answers[digest] = Missing(graph) if kernel is None else Found(graph, kernel)
-        if query.wish.compatible:
+        if query.requirements.compatible:
             missed = {digest: graph for digest, graph in read.graphs.items() if _is_missing(answers[digest])}
-            lower = await self._compatible.find_many(query.namespace, missed, query.wish)
+            lower = await self._compatible.find_many(query.namespace, missed, query.requirements)
             answers.update({digest: Found(missed[digest], kernel) for digest, kernel in lower.items()})
         if any(not isinstance(answers.get(digest), Found) for digest in program_digests):
             answers.update(await self._find_failures(query, program_digests, answers, read.names))
@@ -124,15 +124,15 @@ class Lookups:
 
     async def _choose(self, query: Query, program_digests: Sequence[bytes]) -> _Read:
         """The most special kernels; where there is none, the name of the one that is tried last."""
-        space, wish, read = query.namespace, query.wish, _Read()
-        graphs = await self._graphs.find(space, program_digests, wish.options.numerics)
+        space, requirements, read = query.namespace, query.requirements, _Read()
+        graphs = await self._graphs.find(space, program_digests, requirements.options.numerics)
         for digest, graph in graphs.items():
-            choice = await self._variants.choose(space, graph, wish)
+            choice = await self._variants.choose(space, graph, requirements)
             if choice.kernel is not None:
                 read.add(digest, graph, choice.kernel.digest)
                 read.kernels[choice.kernel.digest] = choice.kernel
             else:
-                name = manifests.identity(graph, choice.shapes[-1], wish, self._toolchains).digest
+                name = manifests.identity(graph, choice.shapes[-1], requirements, self._toolchains).digest
                 read.add(digest, graph, name)
         return read
 
@@ -140,11 +140,11 @@ class Lookups:
         """What is in memory, and the rest from the store at once."""
         space, read = query.namespace, _Read()
         for digest in program_digests:
-            graph = self._graphs.remembered(space, digest, query.wish.options.numerics)
+            graph = self._graphs.remembered(space, digest, query.requirements.options.numerics)
             if graph is None:
                 read.missing[digest] = None
                 continue
-            read.add(digest, graph, self._name(graph, query.wish))
+            read.add(digest, graph, self._name(graph, query.requirements))
             kernel = self._kernels.remembered(space, read.names[digest])
             if kernel is not None:
                 read.kernels[kernel.digest] = kernel
@@ -160,7 +160,7 @@ class Lookups:
             return False
         (digest,) = read.missing
         asking = self._store.ask_graph(
-            query.namespace, digest, query.wish.options.numerics, self._wanted(query)
+            query.namespace, digest, query.requirements.options.numerics, self._wanted(query)
         )
         if asking is None:
             return False
@@ -179,7 +179,7 @@ class Lookups:
     ) -> None:
         space = query.namespace
         for graph, kernel in pairs:
-            self._graphs.remember(space, graph, query.wish.options.numerics)
+            self._graphs.remember(space, graph, query.requirements.options.numerics)
             if kernel is not None:
                 self._kernels.remember(space, kernel)
         for blob, content in read.blobs.items():
@@ -208,11 +208,11 @@ class Lookups:
     def _add(self, query: Query, read: _Read, mapping: MappingRecord) -> None:
         graph = manifests.known_graph(mapping, self._key_id)
         if self._graphs.is_ours(graph):
-            read.add(mapping.program_digest, graph, self._name(graph, query.wish))
+            read.add(mapping.program_digest, graph, self._name(graph, query.requirements))
 
     def _loaded(self, query: Query, read: _Read) -> Iterable[LoadedKernel]:
         """Adds the graphs that ``read`` lacks, and gives the kernels: all of one program in one statement."""
-        space, numerics = query.namespace, query.wish.options.numerics
+        space, numerics = query.namespace, query.requirements.options.numerics
         loaded: dict[bytes, LoadedKernel] = {}
         if len(read.missing) == 1:
             (digest,) = read.missing
@@ -233,12 +233,14 @@ class Lookups:
         return [loaded[name] for name in names if name in loaded]
 
     def _wanted(self, query: Query) -> Wanted:
-        wish, most = query.wish, min(query.budget, _MAX_INLINE)
-        toolchain = self._toolchains.of(wish.target).digest
-        return Wanted(str(wish.target), str(wish.options), toolchain, query.kinds, most)
+        requirements, most = query.requirements, min(query.budget, _MAX_INLINE)
+        toolchain = self._toolchains.of(requirements.target).digest
+        return Wanted(str(requirements.target), str(requirements.options), toolchain, query.kinds, most)
 
-    def _name(self, graph: KnownGraph, wish: KernelWish) -> bytes:
-        return manifests.identity(graph, manifests.shape(graph, wish), wish, self._toolchains).digest
+    def _name(self, graph: KnownGraph, requirements: KernelRequirements) -> bytes:
+        return manifests.identity(
+            graph, manifests.shape(graph, requirements), requirements, self._toolchains
+        ).digest
 
     async def _find_failures(
         self,
@@ -248,7 +250,7 @@ class Lookups:
         names: dict[bytes, bytes],
     ) -> dict[bytes, Missing]:
         """Remembered failures of what was not found, under the kernel's name or the program's."""
-        numerics = query.wish.options.numerics
+        numerics = query.requirements.options.numerics
         name_of: dict[bytes, bytes] = {}
         for digest in program_digests:
             if not isinstance(answers.get(digest), Found):
@@ -301,12 +303,12 @@ class Lookups:
         """The answer with its bytes; remembered when it is whole, and no better one may come."""
         inline = tuple((ref, contents[ref.sha256]) for ref in refs if ref.sha256 in contents)
         result = replace(result, inline=inline)
-        best = not query.wish.compatible or target_of(result.kernel) == query.wish.target
+        best = not query.requirements.compatible or target_of(result.kernel) == query.requirements.target
         complete = len(inline) == len(result.kernel.wanted(query.kinds))
-        if complete and best and query.wish.shapes.mode != AUTO:
+        if complete and best and query.requirements.shapes.mode != AUTO:
             space = query.namespace
             name = result.graph.program_digest
-            key = (space.id, space.epoch, space.removals, name, query.wish, query.kinds)
+            key = (space.id, space.epoch, space.removals, name, query.requirements, query.kinds)
             size = (
                 result.inline_bytes + len(result.kernel.manifest.payload) + len(result.graph.binding.payload)
             )

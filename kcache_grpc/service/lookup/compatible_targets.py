@@ -13,7 +13,7 @@ from kcache_grpc.model.target import Target, compatible_targets, may_serve
 from kcache_grpc.service import manifests
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Variants
-from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.service.values import KernelRequirements, KnownGraph, KnownKernel
 from kcache_grpc.storage.records import Namespace
 
 
@@ -29,24 +29,28 @@ class CompatibleKernels:
         self._variants = variants
         self._toolchains = toolchains
 
-    async def find(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> KnownKernel | None:
+    async def find(
+        self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements
+    ) -> KnownKernel | None:
         """The kernel for the highest lower target, if there is one. Raises ``ArgumentError`` as ``shape``."""
-        by_digest = await self.find_many(namespace, {graph.program_digest: graph}, wish)
+        by_digest = await self.find_many(namespace, {graph.program_digest: graph}, requirements)
         return by_digest.get(graph.program_digest)
 
     async def find_many(
-        self, namespace: Namespace, graphs: Mapping[bytes, KnownGraph], wish: KernelWish
+        self, namespace: Namespace, graphs: Mapping[bytes, KnownGraph], requirements: KernelRequirements
     ) -> dict[bytes, KnownKernel]:
         """As ``find`` for several graphs, by the keys of ``graphs``; those without a kernel are left out."""
-        wishes = [replace(wish, target=target) for target in compatible_targets(wish.target)]
-        if not wishes or not graphs:
+        lower_requirements = [
+            replace(requirements, target=target) for target in compatible_targets(requirements.target)
+        ]
+        if not lower_requirements or not graphs:
             return {}
-        if wish.shapes.mode == AUTO:
-            return await self._choose(namespace, graphs, wish, wishes)
+        if requirements.shapes.mode == AUTO:
+            return await self._choose(namespace, graphs, requirements, lower_requirements)
         names = {
             name: [
                 manifests.identity(graph, manifests.shape(graph, lower), lower, self._toolchains).digest
-                for lower in wishes
+                for lower in lower_requirements
             ]
             for name, graph in graphs.items()
         }
@@ -54,7 +58,7 @@ class CompatibleKernels:
         served: dict[bytes, KnownKernel] = {}
         for name, digests in names.items():
             for digest in digests:
-                if digest in stored and serves(stored[digest], wish.target):
+                if digest in stored and serves(stored[digest], requirements.target):
                     served[name] = stored[digest]
                     break
         return served
@@ -63,15 +67,15 @@ class CompatibleKernels:
         self,
         namespace: Namespace,
         graphs: Mapping[bytes, KnownGraph],
-        wish: KernelWish,
-        wishes: list[KernelWish],
+        requirements: KernelRequirements,
+        lower_requirements: list[KernelRequirements],
     ) -> dict[bytes, KnownKernel]:
         """The most special kernel of the highest lower target that has any for the sizes of the graph."""
         served: dict[bytes, KnownKernel] = {}
         for name, graph in graphs.items():
-            for lower in wishes:
+            for lower in lower_requirements:
                 kernel = (await self._variants.choose(namespace, graph, lower)).kernel
-                if kernel is not None and serves(kernel, wish.target):
+                if kernel is not None and serves(kernel, requirements.target):
                     served[name] = kernel
                     break
         return served

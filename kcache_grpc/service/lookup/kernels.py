@@ -9,7 +9,7 @@ from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.service import manifests
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, Flights
+from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, SingleFlight
 from kcache_grpc.service.values import BeyondEnd, KnownKernel
 from kcache_grpc.storage.contract.store import CHUNK_BYTES, Store
 from kcache_grpc.storage.records import Namespace, Wanted
@@ -35,7 +35,7 @@ class Kernels:
         )
         self._blobs: ByteLru[tuple[int, int, bytes], bytes] = ByteLru(_BLOB_BYTES, MEMORY_WINDOW)
         #: Many callers who wait for one compile read its bytes once.
-        self._opening: Flights[tuple[int, int, bytes], int | None] = Flights(LOOK_WINDOW)
+        self._opening: SingleFlight[tuple[int, int, bytes], int | None] = SingleFlight(LOOK_WINDOW)
         self.memory_hits = 0
 
     def remembered(self, namespace: Namespace, digest: bytes) -> KnownKernel | None:

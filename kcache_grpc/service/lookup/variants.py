@@ -11,7 +11,7 @@ from kcache_grpc.service import manifests
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.service.values import KernelRequirements, KnownGraph, KnownKernel
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import Namespace
 
@@ -46,34 +46,38 @@ class Variants:
         self._key_id = key_id
         self._listed: ByteLru[_Name, _Listed] = ByteLru(_MEMORY_BYTES, _WINDOW)
 
-    async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
+    async def choose(
+        self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements
+    ) -> Choice:
         """The most special stored kernel for the program's sizes, and for other sizes with evidence only.
 
-        If there is none: dynamic in those of the wished symbols that have evidence, which is what stored
-        programs of this spec and the wish's own evidence show, and static where that cannot be compiled or
+        If there is none: dynamic in those of the requested symbols that have evidence, which is what stored
+        programs of this spec and the request's own evidence show, and static where that cannot be compiled or
         no symbol has evidence. Raises ``ArgumentError``.
         """
         exact = Shape(graph.arg_spec)
-        auto_shape(graph.sizes, wish.shapes.axes, frozenset())  # raises for axes that cannot be symbols
-        name = manifests.identity(graph, exact, wish, self._toolchains).digest
+        auto_shape(
+            graph.sizes, requirements.shapes.axes, frozenset()
+        )  # raises for axes that cannot be symbols
+        name = manifests.identity(graph, exact, requirements, self._toolchains).digest
         known = self._kernels.remembered(namespace, name)
         if known is not None:  # nothing is more special
             return Choice(known, ())
-        listed = await self._list(namespace, graph, wish)
+        listed = await self._list(namespace, graph, requirements)
         programs = await self._threads(self._store.list_mappings, namespace, graph.key, _PROGRAMS)
         seen = (witness_in(program.binding.payload) for program in programs)
-        shown = evident(graph.witness, (*wish.witnesses, *seen))
+        shown = evident(graph.witness, (*requirements.witnesses, *seen))
         kernel = most_special(
             graph.sizes, (each for each in listed if is_evident(graph.sizes, each[1], shown))
         )
         if kernel is not None:
             return Choice(self._kernels.remember(namespace, kernel), ())
-        shape = auto_shape(graph.sizes, wish.shapes.axes, shown)
+        shape = auto_shape(graph.sizes, requirements.shapes.axes, shown)
         return Choice(None, (shape,) if shape == exact else (shape, exact))
 
-    def forget(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> None:
+    def forget(self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements) -> None:
         """A kernel of this spec was published here."""
-        self._listed.drop(self._name(namespace, graph, wish))
+        self._listed.drop(self._name(namespace, graph, requirements))
 
     def published(self, namespace_id: int, key: int) -> None:
         """A kernel of this spec was published anywhere."""
@@ -83,12 +87,14 @@ class Variants:
         """Kernels of any specs came to the namespace."""
         self._listed.drop_all(lambda name: name[0] == namespace_id)
 
-    async def _list(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Listed:
-        name = self._name(namespace, graph, wish)
+    async def _list(
+        self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements
+    ) -> _Listed:
+        name = self._name(namespace, graph, requirements)
         listed = self._listed.get(name)
         if listed is None:
-            target, options = str(wish.target), str(wish.options)
-            toolchain = self._toolchains.of(wish.target).digest
+            target, options = str(requirements.target), str(requirements.options)
+            toolchain = self._toolchains.of(requirements.target).digest
             records = await self._threads(
                 self._store.find_variants, namespace, graph.key, target, options, toolchain
             )
@@ -103,12 +109,12 @@ class Variants:
             self._listed.put(name, listed, sum(len(kernel.manifest.payload) for _, _, kernel in listed))
         return listed
 
-    def _name(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Name:
+    def _name(self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements) -> _Name:
         return (
             namespace.id,
             namespace.epoch,
             graph.key,
             namespace.removals,
-            str(wish.target),
-            str(wish.options),
+            str(requirements.target),
+            str(requirements.options),
         )

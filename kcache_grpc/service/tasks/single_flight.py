@@ -1,4 +1,4 @@
-"""Single flight in one process: equal work runs once, and everybody sees its stages."""
+"""Single flight in one process: equal calls run once, and all waiters get result and stages."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ T = TypeVar("T")
 LOOK_WINDOW = 1.0
 
 
-class Flight(Generic[T]):
-    """Work for all who wait for it. It goes on when nobody does, unless it was begun to be ``abandoned``."""
+class InFlightCall(Generic[T]):
+    """A running call for all its waiters. Without waiters it goes on, unless ``abandon`` was given."""
 
-    def __init__(self, work: Callable[[Flight[T]], Awaitable[T]], abandon: bool = False) -> None:
+    def __init__(self, work: Callable[[InFlightCall[T]], Awaitable[T]], abandon: bool = False) -> None:
         self._abandon = abandon
         self._waiters = 0
-        #: Whether it was cancelled because nobody waited for it any more.
+        #: Whether it was cancelled because its last waiter left.
         self.abandoned = False
         #: Estimate of the seconds that its compile takes; ``None``: there is none yet.
         self.expected: float | None = None
         self._stages: list[str] = []
         self._changes: set[asyncio.Future[None]] = set()
         self._ends: set[asyncio.Future[None]] = set()
-        self._hearers: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
         self.began = asyncio.get_running_loop().time()
         self._task = asyncio.get_running_loop().create_task(self._run(work))
 
     def report(self, stage: str) -> None:
-        """Tells all who follow that a stage began."""
+        """Reports to all waiters that a stage began."""
         self._stages.append(stage)
-        for hear in self._hearers:
-            hear(stage)
+        for listener in self._listeners:
+            listener(stage)
         _wake(self._changes)
 
     def expect(self, seconds: float) -> None:
-        """Tells all who follow how long the compile is expected to take."""
+        """Reports to all waiters how many seconds the compile is expected to take."""
         self.expected = seconds
         _wake(self._changes)
 
-    def tell(self, hear: Callable[[str], None]) -> None:
-        """Calls ``hear`` with every stage, at once with those that began before."""
+    def add_listener(self, listener: Callable[[str], None]) -> None:
+        """Calls ``listener`` with every stage, at once with those that began before."""
         for stage in self._stages:
-            hear(stage)
-        self._hearers.append(hear)
+            listener(stage)
+        self._listeners.append(listener)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -66,8 +66,8 @@ class Flight(Generic[T]):
         return self._task.done()
 
     @contextmanager
-    def waited(self) -> Generator[None]:
-        """While somebody waits. The last one to leave ends work that is to be abandoned."""
+    def waiter(self) -> Generator[None]:
+        """Counts a waiter. When the last one leaves, a call with ``abandon`` is cancelled."""
         self._waiters += 1
         try:
             yield
@@ -78,14 +78,14 @@ class Flight(Generic[T]):
                 self._task.cancel()
 
     def keep(self) -> None:
-        """From here on the work goes on whether or not anybody waits: what it makes is worth keeping."""
+        """From here on the call goes on without waiters: its result will be stored."""
         self._abandon = False
 
     async def result(self) -> T:
-        """What came of it. Who waits may be cancelled, the work is not, while others wait or it is kept."""
+        """Its result. A waiter may be cancelled; the call is not, while others wait or after ``keep``."""
         if self._task.done():
             return self._task.result()
-        with self.waited():
+        with self.waiter():
             return await asyncio.shield(self._task)
 
     @property
@@ -93,11 +93,11 @@ class Flight(Generic[T]):
         """The work itself."""
         return self._task
 
-    async def _run(self, work: Callable[[Flight[T]], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[InFlightCall[T]], Awaitable[T]]) -> T:
         return await work(self)
 
-    def land(self) -> None:
-        """Wakes all who follow; to be called once the task is done."""
+    def finish(self) -> None:
+        """Wakes all waiters; to be called once the task is done."""
         _wake(self._changes)
         _wake(self._ends)
         if not self._task.cancelled():
@@ -123,49 +123,49 @@ def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
             future.set_result(None)
 
 
-class Flights(Generic[K, T]):
-    """The flights in the air, by what they make.
+class SingleFlight(Generic[K, T]):
+    """The running calls by key.
 
-    ``window``: seconds after its beginning for which others join a flight. Who comes later begins another, so
-    that nobody is told what was true long before: of a process that was frozen, a flight may be old.
-    ``abandon``: a flight that nobody waits for any more is cancelled, until it is kept.
+    ``window``: seconds after its beginning for which others join a call. A later request begins another, so
+    that no result is older than that: after a process was suspended, a call may have begun long ago.
+    ``abandon``: a call without waiters is cancelled, until ``keep``.
     """
 
     def __init__(self, window: float = float("inf"), abandon: bool = False) -> None:
         self._abandon = abandon
-        self._leaving: set[asyncio.Task[T]] = set()
-        self._flights: dict[K, Flight[T]] = {}
+        self._abandoned: set[asyncio.Task[T]] = set()
+        self._calls: dict[K, InFlightCall[T]] = {}
         self._window = window
 
-    def join(self, key: K, work: Callable[[Flight[T]], Awaitable[T]]) -> tuple[Flight[T], bool]:
-        """The flight for ``key``, and whether this call started it with ``work``."""
-        flight = self._flights.get(key)
-        if flight is not None and flight.abandoned:
-            self._leaving.add(flight.task)
-            flight.task.add_done_callback(self._leaving.discard)
-            flight = None
-        if flight is not None and asyncio.get_running_loop().time() - flight.began < self._window:
-            return flight, False
-        flight = Flight(work, self._abandon)
-        self._flights[key] = flight
+    def join(self, key: K, work: Callable[[InFlightCall[T]], Awaitable[T]]) -> tuple[InFlightCall[T], bool]:
+        """The running call for ``key``, and whether this request started it with ``work``."""
+        call = self._calls.get(key)
+        if call is not None and call.abandoned:
+            self._abandoned.add(call.task)
+            call.task.add_done_callback(self._abandoned.discard)
+            call = None
+        if call is not None and asyncio.get_running_loop().time() - call.began < self._window:
+            return call, False
+        call = InFlightCall(work, self._abandon)
+        self._calls[key] = call
 
-        def landed(_: asyncio.Task[T]) -> None:
-            if self._flights.get(key) is flight:
-                del self._flights[key]
-            flight.land()
+        def finished(_: asyncio.Task[T]) -> None:
+            if self._calls.get(key) is call:
+                del self._calls[key]
+            call.finish()
 
-        flight.task.add_done_callback(landed)
-        return flight, True
+        call.task.add_done_callback(finished)
+        return call, True
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._calls)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._flights
+        return key in self._calls
 
     async def drain(self, grace: float) -> None:
-        """Waits up to ``grace`` seconds for all to land, then cancels the rest and waits for that."""
-        tasks = [*(flight.task for flight in self._flights.values()), *self._leaving]
+        """Waits up to ``grace`` seconds for all to end, then cancels the rest and waits for that."""
+        tasks = [*(call.task for call in self._calls.values()), *self._abandoned]
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=max(grace, 0))

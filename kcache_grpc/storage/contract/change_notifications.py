@@ -1,6 +1,6 @@
-"""What a store tells of its own accord: that something changed which others wait for or remember.
+"""Change notifications: a store reports changes by any process that others wait for or have cached.
 
-And claims, which tell others to wait.
+And claims, by which a process announces that it does something, so that others wait.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ class ClaimEnded:
 
 @dataclass(frozen=True)
 class Missed:
-    """Anything may have changed: it was not listened for a while."""
+    """Anything may have changed: changes were not received for a while."""
 
 
-Notice = LeaseChanged | KernelPublished | NamespaceChanged | ClaimEnded | Missed
-Tell = Callable[[Notice], None]
+Change = LeaseChanged | KernelPublished | NamespaceChanged | ClaimEnded | Missed
+ChangeListener = Callable[[Change], None]
 
 
 class Watch(Protocol):
-    """Ends the telling."""
+    """A registered listener."""
 
     def close(self) -> None:
-        """Returns once nothing is told any more. Idempotent."""
+        """Returns once the listener is called no more. Idempotent."""
         ...
 
 
 class Claim(Protocol):
-    """One process is about to do something that others may be about to do, too."""
+    """The announcement that one process does something that others may be about to do, too."""
 
     def release(self) -> None:
-        """Gives it back, which ``ClaimEnded`` tells. Idempotent; does nothing where it was lost."""
+        """Gives it back, which ``ClaimEnded`` reports. Idempotent; does nothing where it was lost."""
         ...
 
 
 class Unclaimed:
-    """The claim of a store that asks nobody."""
+    """The claim of a store that coordinates nothing."""
 
     def release(self) -> None:
         """Nothing was taken."""
 
 
-class NoticeStore(ABC):
-    """Notices of what any process did to the store."""
+class NotifyingStore(ABC):
+    """Notifies listeners of changes by any process."""
 
     def claim(self, name: bytes) -> Claim | None:
         """A claim on what is named (32 bytes); ``None`` while another one has it.
@@ -87,9 +87,9 @@ class NoticeStore(ABC):
         return Unclaimed()
 
     @abstractmethod
-    def watch(self, tell: Tell) -> Watch | None:
-        """Calls ``tell`` in a thread of its own, after the commit; ``None`` from a store that tells nothing.
+    def watch(self, listener: ChangeListener) -> Watch | None:
+        """Calls ``listener`` in its own thread after commits; ``None`` from a store without notifications.
 
-        ``Missed`` comes first, and again whenever notices may have been lost. A notice may come late, twice
-        or never: who depends on it looks for itself from time to time.
+        ``Missed`` comes first, and again whenever notifications may have been lost. One may come late, twice
+        or never: who depends on it polls from time to time.
         """

@@ -29,7 +29,7 @@ from kcache_grpc.storage.audit.contract import AuditStore
 from kcache_grpc.storage.contract.assertions import AssertionStore
 from kcache_grpc.storage.contract.autotune import AutotuneStore
 from kcache_grpc.storage.contract.blob_cache import BlobCacheStore
-from kcache_grpc.storage.contract.change_notifications import NoticeStore
+from kcache_grpc.storage.contract.change_notifications import NotifyingStore
 from kcache_grpc.storage.contract.lifecycle import LifecycleStore
 from kcache_grpc.storage.contract.nearby import NearbyStore
 from kcache_grpc.storage.contract.saved_time import SavingRecord
@@ -330,8 +330,8 @@ class HitStore(ABC):
         """What ``find_kernel`` finds, with bytes. Of ``wanted`` only kinds and sizes count."""
 
 
-class LeaseStore(NoticeStore):
-    """Leases, what became of compiles that failed, and notices of both."""
+class LeaseStore(NotifyingStore):
+    """Leases, what became of compiles that failed, and notifications of both."""
 
     @abstractmethod
     def acquire_lease(

@@ -19,7 +19,7 @@ from kcache_grpc.storage.contract.assertions import (
 )
 from kcache_grpc.storage.errors import MissingReference
 from kcache_grpc.storage.memory.ledger import hold_events
-from kcache_grpc.storage.memory.limits import note_removal, require_room
+from kcache_grpc.storage.memory.limits import invalidate_caches, require_room
 from kcache_grpc.storage.memory.state import HeldAssertion, MemoryPart, State
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
@@ -177,7 +177,7 @@ class MemoryAssertions(MemoryPart, AssertionStore):
             if count and not dry_run:
                 detail = json.dumps({"table": "assertions", "rows": count, "reason": reason})
                 hold_events(state, namespace, [AuditEvent("collect", "ok", detail=detail)])
-                note_removal(state, namespace.id)
+                invalidate_caches(state, namespace.id)
             return count, size
 
     def trusted_roles(self, namespace: Namespace) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from kcache_grpc.storage.contract.blob_cache import (
 )
 from kcache_grpc.storage.errors import DigestMismatch, QuotaExceeded
 from kcache_grpc.storage.memory.ledger import hold_events
-from kcache_grpc.storage.memory.limits import note_removal, used
+from kcache_grpc.storage.memory.limits import invalidate_caches, used
 from kcache_grpc.storage.memory.state import HeldValue, MemoryPart, State
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
@@ -115,7 +115,7 @@ class MemoryBlobCache(MemoryPart, BlobCacheStore):
             if count and not dry_run:
                 detail = json.dumps({"table": "cache_values", "rows": count, "reason": reason})
                 hold_events(state, namespace, [AuditEvent("collect", "ok", detail=detail)])
-                note_removal(state, namespace.id)
+                invalidate_caches(state, namespace.id)
             return count, size
 
 

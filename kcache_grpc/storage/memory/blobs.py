@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.store import BlobStore
-from kcache_grpc.storage.memory.limits import note_removal, require_room
+from kcache_grpc.storage.memory.limits import invalidate_caches, require_room
 from kcache_grpc.storage.memory.state import HeldBlob, MemoryPart, State
 from kcache_grpc.storage.records import Blob, Namespace, Swept
 
@@ -77,7 +77,7 @@ class MemoryBlobs(MemoryPart, BlobStore):
             newest = max(index for index, content in enumerate(blob.generations) if content is not None)
             blob.generations[newest] = None
             blob.bad_since = state.clock.wall() if blob.bad_since is None else blob.bad_since
-            note_removal(state, namespace.id)
+            invalidate_caches(state, namespace.id)
             return True
 
 

@@ -20,13 +20,13 @@ from kcache_grpc.storage.contract.lifecycle import (
 )
 from kcache_grpc.storage.memory.kernels import stored_kernel
 from kcache_grpc.storage.memory.ledger import hold_events
-from kcache_grpc.storage.memory.limits import MemoryLimits, note_removal, require_room, touch
+from kcache_grpc.storage.memory.limits import MemoryLimits, invalidate_caches, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, HeldRow, Name, State
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel, UsageRecord
 
 #: As on SQL: a lease that nobody has held for so long is forgotten, in microseconds.
 LEASE_REST = 3_600_000_000
-GONE = bytes(32)
+REMOVED_SUBJECT = bytes(32)
 _KERNELS = (What.EPOCH_KERNELS, What.DISOWNED_KERNELS, What.IDLE_KERNELS)
 _MAPPINGS = (What.EPOCH_MAPPINGS, What.IDLE_MAPPINGS)
 
@@ -162,7 +162,7 @@ class _Removing:
         self.rows += freed if kind is What.BLOBS else len(names)
         if kind in (What.FAILURES, What.LEASES):
             return
-        note_removal(state, space)
+        invalidate_caches(state, space)
         detail = json.dumps({"reason": self._reason, "rows": len(names)})
         hold_events(state, self._namespace, [AuditEvent("collect", outcome=kind.value, detail=detail)])
 
@@ -180,8 +180,10 @@ class _Removing:
         record = self._state.usage.pop((space.id, subject, digest), None)
         if record is None or not (record.hits or record.saved_us):
             return
-        total = self._state.usage.get((space.id, subject, GONE), UsageRecord(subject, GONE, 0, 0, 0))
-        self._state.usage[space.id, subject, GONE] = replace(
+        total = self._state.usage.get(
+            (space.id, subject, REMOVED_SUBJECT), UsageRecord(subject, REMOVED_SUBJECT, 0, 0, 0)
+        )
+        self._state.usage[space.id, subject, REMOVED_SUBJECT] = replace(
             total, hits=total.hits + record.hits, saved_us=total.saved_us + record.saved_us
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
-from kcache_grpc.storage.contract.change_notifications import Tell, Watch
+from kcache_grpc.storage.contract.change_notifications import ChangeListener, Watch
 from kcache_grpc.storage.contract.store import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.memory.state import HeldLease, MemoryPart, Name, State
@@ -16,7 +16,7 @@ from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseStat
 class MemoryLeases(MemoryPart, LeaseStore):
     """``LeaseStore`` in memory."""
 
-    def watch(self, tell: Tell) -> Watch | None:
+    def watch(self, listener: ChangeListener) -> Watch | None:
         return None
 
     def acquire_lease(

@@ -129,7 +129,7 @@ def touch(state: State, namespace: Namespace, subject: str, digest: bytes) -> No
     state.usage[name] = UsageRecord(subject, digest, before.hits, before.saved_us, latest)
 
 
-def note_removal(state: State, namespace_id: int) -> None:
+def invalidate_caches(state: State, namespace_id: int) -> None:
     """Something that was served is served no longer."""
     for name, namespace in state.namespaces.items():
         if namespace.id == namespace_id:

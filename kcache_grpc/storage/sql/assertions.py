@@ -34,7 +34,7 @@ from kcache_grpc.storage.schema import (
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, up_to_size
 from kcache_grpc.storage.sql.engine.component import SqlPart, batches, insert_once
 from kcache_grpc.storage.sql.engine.database import Removal, Row
-from kcache_grpc.storage.sql.limits import Charge, relieve
+from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
 
 logger = logging.getLogger("kcache.storage")
 
@@ -169,7 +169,7 @@ class SqlAssertions(SqlPart, AssertionStore):
         def work(connection: Connection) -> AssertionOutcome:
             charge = Charge(connection, namespace)
             outcome = _put(connection, namespace, draft, now, charge)
-            charge.settle()
+            charge.apply()
             return outcome
 
         return self._db.transact(work)
@@ -345,7 +345,9 @@ class SqlAssertions(SqlPart, AssertionStore):
             for batch in batches(present):
                 connection.execute(_FORGET_USAGE, {"ids": list(batch)})
             removed = self._db.collect(connection, "assertions", "id", present, removal)
-            relieve(connection, namespace, {ASSERTION_BYTES: sum(sizes[number] for number in present)})
+            decrement_quotas(
+                connection, namespace, {ASSERTION_BYTES: sum(sizes[number] for number in present)}
+            )
             return removed
 
         return self._db.transact(work)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, or_, select, update
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
-from kcache_grpc.storage.contract.change_notifications import Claim, Tell, Watch
+from kcache_grpc.storage.contract.change_notifications import ChangeListener, Claim, Watch
 from kcache_grpc.storage.contract.store import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
@@ -103,8 +103,8 @@ _CLEAR_FAILURE = delete(failures).where(
 class SqlLeases(SqlPart, LeaseStore):
     """``LeaseStore`` on SQL."""
 
-    def watch(self, tell: Tell) -> Watch | None:
-        return self._db.watch(tell)
+    def watch(self, listener: ChangeListener) -> Watch | None:
+        return self._db.watch(listener)
 
     def claim(self, name: bytes) -> Claim | None:
         checks.digest("name", name)

@@ -48,7 +48,7 @@ _CHARGE = (
     .returning(quotas.c.most, quotas.c.used, quotas.c.policy)
 )
 _LEFT = quotas.c.used - bindparam("removed")
-_RELIEVE = update(quotas).where(_HERE, _ONE).values(used=case((_LEFT > 0, _LEFT), else_=0))
+_DECREMENT_QUOTA = update(quotas).where(_HERE, _ONE).values(used=case((_LEFT > 0, _LEFT), else_=0))
 _LOCK_QUOTA = select(quotas.c.resource).where(_HERE, _ONE).with_for_update()
 _RECOUNT = update(quotas).where(_HERE, _ONE).values(used=bindparam("counted"))
 _COUNTS = {
@@ -91,7 +91,7 @@ _READMIT = delete(disowned_toolchains).where(
     disowned_toolchains.c.toolchain == bindparam("named"),
 )
 _EXISTS = select(namespaces.c.id).where(namespaces.c.id == bindparam("ns"))
-_NOTE_REMOVAL = (
+_COUNT_REMOVAL = (
     update(namespaces).where(namespaces.c.id == bindparam("ns")).values(removals=namespaces.c.removals + 1)
 )
 _TOUCH = BulkInsert(
@@ -118,20 +118,23 @@ class Charge:
         rows = connection.execute(_QUOTAS, {"ns": namespace.id}).all()
         self._limited = {row.resource for row in rows}
         self._added: dict[str, int] = {}
-        #: The quotas that did not hold it.
+        #: The quotas that are exceeded.
         self.full: list[QuotaExceeded] = []
 
     def add(self, resource: str, amount: int = 1) -> None:
-        """Rows that are inserted."""
+        """Count inserted rows, or bytes."""
         if resource in self._limited:
             self._added[resource] = self._added.get(resource, 0) + amount
 
     def added(self, resource: str) -> int:
-        """As much as counts so far: nothing where there is no quota."""
+        """The amount added so far; 0 for a resource without a quota."""
         return self._added.get(resource, 0)
 
-    def settle(self) -> None:
-        """Last in the transaction: the row is locked until it ends. Raises ``QuotaExceeded``."""
+    def apply(self) -> None:
+        """Add to the quotas, last in the transaction: their rows are locked until it ends.
+
+        Raises ``QuotaExceeded``.
+        """
         for resource, amount in sorted(self._added.items()):
             if not amount:
                 continue
@@ -144,21 +147,21 @@ class Charge:
             raise self.full[0]
 
 
-def relieve(connection: Connection, namespace: Namespace, removed: Mapping[str, int]) -> None:
-    """Count removed rows off the quotas, in the caller's transaction, and tell those who remember them."""
+def decrement_quotas(connection: Connection, namespace: Namespace, removed: Mapping[str, int]) -> None:
+    """Subtract removed rows from the quotas, in the caller's transaction, and invalidate caches."""
     for resource, amount in sorted(removed.items()):
         if amount:
-            connection.execute(_RELIEVE, {"ns": namespace.id, "of": resource, "removed": amount})
-    note_removal(connection, namespace.id)
+            connection.execute(_DECREMENT_QUOTA, {"ns": namespace.id, "of": resource, "removed": amount})
+    invalidate_caches(connection, namespace.id)
 
 
-def note_removal(connection: Connection, namespace_id: int) -> None:
-    """Something that was served is served no longer: memories of the namespace are stale."""
-    connection.execute(_NOTE_REMOVAL, {"ns": namespace_id})
+def invalidate_caches(connection: Connection, namespace_id: int) -> None:
+    """Invalidate caches of a namespace: something that was served is served no longer."""
+    connection.execute(_COUNT_REMOVAL, {"ns": namespace_id})
 
 
 def touch(connection: Connection, namespace: Namespace, names: Iterable[tuple[str, bytes]], now: int) -> None:
-    """Subjects that are in use from now on, counted as no hit."""
+    """Mark subjects as used now, without counting a hit."""
     values = {"namespace_id": namespace.id, "hits": 0, "saved_us": 0, "last_used_at": now}
     rows = [{**values, "subject": subject, "digest": digest} for subject, digest in sorted(names)]
     if rows:

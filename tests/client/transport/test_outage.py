@@ -114,7 +114,7 @@ def test_who_waits_for_a_caller_that_gave_up_goes_on_alone(
             client.compile(PROGRAM, on_progress=give_up)
         failed.set()
 
-    enter = client._core._flights.enter
+    enter = client._core._running_calls.enter
 
     def watched(key: Any) -> Any:
         flight, leads = enter(key)
@@ -122,13 +122,13 @@ def test_who_waits_for_a_caller_that_gave_up_goes_on_alone(
             joined.set()
         return flight, leads
 
-    client._core._flights.enter = watched  # type: ignore[method-assign]
+    client._core._running_calls.enter = watched  # type: ignore[method-assign]
     thread = threading.Thread(target=first)
     service.hold.clear()
     thread.start()
     result: list[kcache.Kernel] = []
     # The second caller comes while the first one's compile stands at the service.
-    while not client._core._flights._flights:
+    while not client._core._running_calls._calls:
         pass
     second = threading.Thread(target=lambda: result.append(client.compile(PROGRAM)))
     second.start()

@@ -30,7 +30,8 @@ address, cache, program = sys.argv[1:]
 client = kcache.Client(address, cache_dir=cache, strict=True, timeout=120)
 assert client.compile(program).origin == "compiled"
 # Locks that another thread holds at the fork must not stop the child.
-locks = [client._core._counters._lock, client._core._table._by_program._lock, client._core._flights._lock]
+core = client._core
+locks = [core._counters._lock, core._table._by_program._lock, core._running_calls._lock]
 for lock in locks:
     lock.acquire()
 child = os.fork()

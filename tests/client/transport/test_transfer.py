@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcache_grpc.client.cache.memory import Flights, Lru
+from kcache_grpc.client.cache.memory import Lru, SingleFlight
 from kcache_grpc.client.transport.circuit_breaker import FIRST_COOLDOWN, LONGEST_COOLDOWN, CircuitBreaker
 from kcache_grpc.errors import Unavailable
 from kcache_grpc.local_files import file_name, own_directory, write_whole
@@ -97,14 +97,14 @@ def test_lru_is_bounded_in_weight() -> None:
 
 
 def test_one_flight_a_key() -> None:
-    flights: Flights[str, int] = Flights()
+    flights: SingleFlight[str, int] = SingleFlight()
     flight, leads = flights.enter("a")
     again, follows = flights.enter("a")
     assert (leads, follows, again is flight) == (True, False, True)
     waiter = threading.Thread(target=lambda: results.append(again.future.result(10)))
     results: list[int] = []
     waiter.start()
-    flights.land("a", 7)
+    flights.finish("a", 7)
     waiter.join()
     assert results == [7]
     assert flights.enter("a")[1]

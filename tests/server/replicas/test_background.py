@@ -21,7 +21,7 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import ServerConfig
 from kcache_grpc.server.config import per_hour
-from kcache_grpc.service.change_notifications import Signals
+from kcache_grpc.service.change_notifications import ChangeNotifications
 from kcache_grpc.service.claims import Claims
 from kcache_grpc.service.lifecycle.background_verification import (
     IDLE_LOOK,
@@ -95,7 +95,7 @@ class Replica:
         self.verification = self.call(self._make())
 
     async def _make(self, rate: float = 3600.0, clock: Any = None) -> BackgroundVerification:
-        claims = Claims(self.store, self._threads, Signals(self.store))
+        claims = Claims(self.store, self._threads, ChangeNotifications(self.store))
         return BackgroundVerification(self.store, self.pool, claims, self._key, rate, 240.0, clock=clock)
 
     def begin(self, work: Any) -> Any:

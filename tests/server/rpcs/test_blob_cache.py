@@ -16,7 +16,7 @@ from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2_grpc, common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as cache_pb
 from kcache_grpc.service.blobs.blob_cache import MOST_KEYS, MOST_VALUE_BYTES
-from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish, utc_now
+from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector, utc_now
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.contract.blob_cache import CHUNK_BYTES
 from kcache_grpc.storage.contract.lifecycle import EVICT, REFUSE
@@ -233,10 +233,10 @@ def test_collection_removes_idle_values_and_a_dry_run_none(blobs: Blobs, store: 
     namespace = store.find_namespace(blobs.namespace)
     assert namespace is not None
     later = Collector(store, lambda: utc_now() + 3_600_000_000)
-    dry = later.run(namespace, Wish(older_than=60.0, min_age=0.0, dry_run=True))
+    dry = later.run(namespace, CollectionOptions(older_than=60.0, min_age=0.0, dry_run=True))
     assert dry.rows["cache_values"] == 1
     assert blobs.get(sha(b"idle")) != {}
-    assert later.run(namespace, Wish(older_than=60.0, min_age=0.0)).rows["cache_values"] == 1
+    assert later.run(namespace, CollectionOptions(older_than=60.0, min_age=0.0)).rows["cache_values"] == 1
     assert store.find_values(namespace, [sha(b"idle")]) == {}
     assert "collect" in {record.event.kind for record in store.list_audit(namespace, 0, 1000)}
 

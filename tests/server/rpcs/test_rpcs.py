@@ -224,8 +224,8 @@ def test_get_kernels_answers_a_call_without_queries_with_one_empty_message(serve
 def test_target_and_options_are_part_of_a_kernel(server: Running) -> None:
     list(server.stub.CompileKernel(compile_request(inline(add(4)), "variants")))
 
-    def status(**wish: Any) -> int:
-        (reply,) = server.stub.GetKernels(kernels_request([add(4)], "variants", **wish))
+    def status(**requirements: Any) -> int:
+        (reply,) = server.stub.GetKernels(kernels_request([add(4)], "variants", **requirements))
         return reply.results[0].status
 
     other = common_pb2.Target(cpu=common_pb2.CpuTarget(isa="x86-64-v2"))

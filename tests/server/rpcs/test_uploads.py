@@ -19,9 +19,9 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.program import Program
 from kcache_grpc.server.request_log import RequestLog
 from kcache_grpc.server.rpc_handlers import Call, RpcHandlers
-from kcache_grpc.service.compile.reply_cache import Answers
+from kcache_grpc.service.compile.reply_cache import ReplyCache
 from kcache_grpc.service.graphs.uploads import Uploads
-from kcache_grpc.service.tasks.single_flight import Flight
+from kcache_grpc.service.tasks.single_flight import InFlightCall
 from kcache_grpc.service.values import Answer
 from tests.server.harness.programs import add, by_digest, compile_request, digest, header, result_of
 from tests.server.harness.running import Running
@@ -61,9 +61,9 @@ def test_who_uploaded_is_not_told_what_an_earlier_request_found(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``late`` joins a look that began before the upload."""
-    looked, joined, find, join = threading.Event(), threading.Event(), Uploads.find, Answers.join
+    looked, joined, find, join = threading.Event(), threading.Event(), Uploads.find, ReplyCache.join
 
-    def joining(self: Answers, *request: Any) -> tuple[Flight[Answer], bool]:
+    def joining(self: ReplyCache, *request: Any) -> tuple[InFlightCall[Answer], bool]:
         flight, ours = join(self, *request)
         if not ours:
             joined.set()
@@ -77,7 +77,7 @@ def test_who_uploaded_is_not_told_what_an_earlier_request_found(
         return upload
 
     monkeypatch.setattr(Uploads, "find", slow)
-    monkeypatch.setattr(Answers, "join", joining)
+    monkeypatch.setattr(ReplyCache, "join", joining)
     request = compile_request(by_digest(add(59)), "early")
     early = server.stub.CompileKernel(request)
     assert looked.wait(60)

@@ -172,11 +172,13 @@ def sizes_of(rng: random.Random) -> tuple[tuple[int, int], tuple[int, int], tupl
 def wishes(rng: random.Random) -> Iterator[dict[str, Any]]:
     """Five to nine, each with any mode and any symbols."""
     for _ in range(rng.randint(5, 9)):
-        wish: dict[str, Any] = {"dynamic": rng.choice((True, True, "auto", "auto", False))}
-        if wish["dynamic"] is not False and rng.random() < 0.5:
+        requirements: dict[str, Any] = {"dynamic": rng.choice((True, True, "auto", "auto", False))}
+        if requirements["dynamic"] is not False and rng.random() < 0.5:
             axes = rng.choice(([(0, 0)], [(0, 1)], [(0, 0), (0, 1)]))
-            wish["symbols"] = axes if rng.random() < 0.5 else {at: kcache.Dim(min=1, max=64) for at in axes}
-        yield wish
+            requirements["symbols"] = (
+                axes if rng.random() < 0.5 else {at: kcache.Dim(min=1, max=64) for at in axes}
+            )
+        yield requirements
 
 
 @dataclass
@@ -192,16 +194,18 @@ class Checker:
         function, sizes = function_of(rng), sizes_of(rng)
         programs = [getattr(function, framework)(each) for each in sizes[:2]]
         with kcache.Client(self.address, cache_dir=_no_cache(), strict=True) as client:
-            for wish in wishes(rng):
+            for requirements in wishes(rng):
                 order = rng.choice(([0], [1], [0, 1], [1, 0]))
                 asked = programs[order[0]] if len(order) == 1 else [programs[index] for index in order]
                 self.counts["cases"] += 1
                 try:
-                    kernel = client.compile(asked, **wish)
+                    kernel = client.compile(asked, **requirements)
                 except kcache.ArgumentError:
                     self.counts["refused requests"] += 1
                     continue
-                self.called(kernel, function, sizes, order[0], f"seed {seed} ({framework}): {wish} {order}")
+                self.called(
+                    kernel, function, sizes, order[0], f"seed {seed} ({framework}): {requirements} {order}"
+                )
 
     def called(
         self, kernel: Any, function: Function, sizes: tuple[tuple[int, int], ...], own: int, where: str

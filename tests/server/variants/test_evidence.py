@@ -68,10 +68,10 @@ def arg_spec(kernel: kcache.Kernel) -> str:
 
 def test_a_static_program_alone_is_refused(client: kcache.Client) -> None:
     wishes: list[dict[str, Any]] = [{}, {"symbols": [(0, 0)]}, {"symbols": {(0, 0): kcache.Dim(2, 64)}}]
-    for wish in wishes:
+    for requirements in wishes:
         for _ in range(2):  # unknown to the server, then known
             with pytest.raises(kcache.ArgumentError, match="needs evidence") as refused:
-                client.compile(scaled(4, 0.5), dynamic=True, **wish)
+                client.compile(scaled(4, 0.5), dynamic=True, **requirements)
             assert "compile([p4, p6], dynamic=True)" in str(refused.value)
     with pytest.raises(kcache.ArgumentError, match="needs evidence"):
         client.autotune(scaled(4, 0.5), dynamic=True, choices={"unroll": []}, budget=0.1)

@@ -94,9 +94,11 @@ def test_static_dynamic_and_guarded_kernels_live_under_one_key(
         (WHOLE, ""),
         ("f32[s0,s1];f32[s1,6]", ""),
     ]
-    first = [client.compile(matmul(4, 8, 6), **wish) for wish in wishes]
+    first = [client.compile(matmul(4, 8, 6), **requirements) for requirements in wishes]
     assert [shape(kernel) for kernel in first] == shapes
-    again = [client.compile(matmul(4, 8, 6) + "\n", **wish) for wish in reversed(wishes)][::-1]
+    again = [client.compile(matmul(4, 8, 6) + "\n", **requirements) for requirements in reversed(wishes)][
+        ::-1
+    ]
     assert [shape(kernel) for kernel in again] == shapes
     assert [kernel.origin for kernel in again] == ["remote"] * 4
     assert len({kernel.key for kernel in first + again}) == 1
@@ -282,7 +284,7 @@ def test_an_axis_that_the_program_fixes_cannot_be_a_symbol(client: kcache.Client
 
 
 def test_dynamic_kernels_come_from_memory_and_from_disk(tmp_path: Path) -> None:
-    wish: dict[str, Any] = {"dynamic": "assume", "symbols": {(0, 0): Dim(1, 9)}}
+    requirements: dict[str, Any] = {"dynamic": "assume", "symbols": {(0, 0): Dim(1, 9)}}
     with running(config_in(tmp_path)) as server:
 
         def origins(asked: bool = True, **more: Any) -> list[str]:
@@ -290,7 +292,7 @@ def test_dynamic_kernels_come_from_memory_and_from_disk(tmp_path: Path) -> None:
             with kcache.Client(server.address, **settings) as client:
                 if asked:
                     client.store(matmul(5, 3, 2))
-                kernels = [client.compile(matmul(4, 3, 2), **wish) for _ in range(2)]
+                kernels = [client.compile(matmul(4, 3, 2), **requirements) for _ in range(2)]
                 kernels.append(client.compile(matmul(4, 3, 2), dynamic="auto"))
             assert all(agrees(kernel, 7, 3, 2) for kernel in kernels[:2])
             assert agrees(kernels[2], 4, 3, 2)
@@ -420,8 +422,8 @@ def test_repeats_parse_nothing(client: kcache.Client) -> None:
     ) as another:
         for rows in (2, 3):
             wishes: list[dict[str, Any]] = [{"dynamic": "auto"}, {"dynamic": "assume"}]
-            for wish in wishes:
-                assert another.compile(matmul(rows, 9, 9), **wish).origin == "remote"
+            for requirements in wishes:
+                assert another.compile(matmul(rows, 9, 9), **requirements).origin == "remote"
     assert client.stats().programs_parsed == parsed
 
 
@@ -436,13 +438,15 @@ def test_the_asynchronous_client_does_the_same(server: Running, tmp_path: Path) 
     async def main() -> None:
         settings: dict[str, Any] = {"namespace": "async", "cache_dir": tmp_path, "strict": True}
         async with kcache.aio.Client(server.address, **settings) as client:
-            wish: dict[str, Any] = {"dynamic": "assume", "symbols": {(0, 0): Dim(max=9)}}
-            kernels = await asyncio.gather(*(client.compile(matmul(n, 2, 2), **wish) for n in (3, 4, 5)))
+            requirements: dict[str, Any] = {"dynamic": "assume", "symbols": {(0, 0): Dim(max=9)}}
+            kernels = await asyncio.gather(
+                *(client.compile(matmul(n, 2, 2), **requirements) for n in (3, 4, 5))
+            )
             assert {shape(kernel) for kernel in kernels} == {("f32[s0,2];f32[2,2]", "s0 <= 9")}
             assert sum(kernel.origin == "compiled" for kernel in kernels) >= 1
             assert len(await client.kernels(kernels[0].key)) == 1
             with pytest.raises(kcache.ArgumentError, match="10 in the program"):
-                await client.compile(matmul(10, 2, 2), **wish)
+                await client.compile(matmul(10, 2, 2), **requirements)
 
     asyncio.run(main())
 

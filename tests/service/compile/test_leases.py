@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
+from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import Lease
 from tests.storage.drafts import Time
@@ -28,12 +28,12 @@ def test_a_held_lease_does_not_expire_and_its_stages_are_seen(tmp_path: Path) ->
     ttl, time = 0.3, Time()
     with open_store(f"sqlite:///{tmp_path}/store.sqlite", migrate=True, clock=time.clock) as store:
         namespace = store.get_or_create_namespace("default")
-        keeper = LeaseKeeper(store, ttl)
+        renewal = LeaseRenewal(store, ttl)
         lease = store.acquire_lease(namespace, name("k"), "me", ttl)
         assert isinstance(lease, Lease)
-        keeper.hold(lease)
-        keeper.report(lease, "lower")
-        keeper.report(lease, "link")
+        renewal.add(lease)
+        renewal.report(lease, "lower")
+        renewal.report(lease, "link")
 
         def state() -> Any:
             return store.find_leases(namespace, [name("k")])[name("k")]
@@ -45,8 +45,8 @@ def test_a_held_lease_does_not_expire_and_its_stages_are_seen(tmp_path: Path) ->
             assert state().held
             eventually(lambda: state().expires_in > 200_000)
         assert not isinstance(store.acquire_lease(namespace, name("k"), "other", 1.0), Lease)
-        keeper.let_go(lease)
-        keeper.close()
+        renewal.remove(lease)
+        renewal.close()
         time.advance(ttl)
         assert not state().held
         assert isinstance(store.acquire_lease(namespace, name("k"), "other", 1.0), Lease)
@@ -55,18 +55,18 @@ def test_a_held_lease_does_not_expire_and_its_stages_are_seen(tmp_path: Path) ->
 
 def test_a_lost_lease_is_let_go_and_the_others_are_kept(store: Store) -> None:
     namespace = store.get_or_create_namespace("default")
-    keeper = LeaseKeeper(store, ttl=0.1)
+    renewal = LeaseRenewal(store, ttl=0.1)
     lost, kept = (store.acquire_lease(namespace, name(k), "me", 0.1) for k in "ab")
     assert isinstance(lost, Lease)
     assert isinstance(kept, Lease)
     store.release_lease(lost)
     taken = store.acquire_lease(namespace, name("a"), "other", 100.0)
     assert isinstance(taken, Lease)
-    keeper.hold(lost)
-    keeper.hold(kept)
-    keeper.report(lost, "late")
-    keeper.report(kept, "lower")
+    renewal.add(lost)
+    renewal.add(kept)
+    renewal.report(lost, "late")
+    renewal.report(kept, "lower")
     eventually(lambda: store.find_leases(namespace, [name("b")])[name("b")].stages == ("lower",))
     state = store.find_leases(namespace, [name("a")])[name("a")]
     assert (state.holder, state.stages) == ("other", ())
-    keeper.close()
+    renewal.close()

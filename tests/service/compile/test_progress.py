@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kcache_grpc.service.compile.progress import Audience, Listener
-from kcache_grpc.service.tasks.single_flight import Flight, Flights
+from kcache_grpc.service.compile.progress import Waiter, Waiters
+from kcache_grpc.service.tasks.single_flight import InFlightCall, SingleFlight
 from kcache_grpc.service.values import Stage
 
 
@@ -45,11 +45,11 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def follow(
-    listener: Listener, flight: Flight[int], *, ours: bool, silence: float
+    waiter: Waiter, call: InFlightCall[int], *, ours: bool, silence: float
 ) -> AsyncIterator[Stage | None]:
     """What a listener tells, one after the other, each taken before the next is told."""
     told: asyncio.Queue[Stage | None] = asyncio.Queue(1)
-    following = asyncio.ensure_future(listener.follow(flight, told.put, ours=ours, silence=silence))
+    following = asyncio.ensure_future(waiter.follow(call, told.put, ours=ours, silence=silence))
     while not (following.done() and told.empty()):
         getting = asyncio.ensure_future(told.get())
         await asyncio.wait({following, getting}, return_when=asyncio.FIRST_COMPLETED)
@@ -65,26 +65,26 @@ class Gated:
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
-        self.flight, _ = Flights[str, int]().join("key", self._work)
+        self.call, _ = SingleFlight[str, int]().join("key", self._work)
 
-    async def _work(self, flight: Flight[int]) -> int:
-        flight.report("one")
-        flight.report("two")
+    async def _work(self, call: InFlightCall[int]) -> int:
+        call.report("one")
+        call.report("two")
         await self.gate.wait()
-        flight.report("three")
-        flight.report("four")
+        call.report("three")
+        call.report("four")
         return 42
 
 
 def test_who_asked_first_is_told_all_stages_and_those_at_the_end_too() -> None:
     async def body() -> None:
         gated = Gated()
-        with Audience().listener() as listener:
-            told = follow(listener, gated.flight, ours=True, silence=3600.0)
+        with Waiters().waiter() as waiter:
+            told = follow(waiter, gated.call, ours=True, silence=3600.0)
             assert await anext(told) == Stage("two", ("one",))
             gated.gate.set()
             assert [stage async for stage in told] == [Stage("four", ("three",))]
-            assert listener.rest(gated.flight) == ()
+            assert waiter.rest(gated.call) == ()
 
     run(body())
 
@@ -92,13 +92,13 @@ def test_who_asked_first_is_told_all_stages_and_those_at_the_end_too() -> None:
 def test_who_joined_is_told_while_it_takes_and_has_the_rest_with_the_result() -> None:
     async def body() -> None:
         gated = Gated()
-        with Audience().listener() as listener:
-            told = follow(listener, gated.flight, ours=False, silence=3600.0)
+        with Waiters().waiter() as waiter:
+            told = follow(waiter, gated.call, ours=False, silence=3600.0)
             assert await anext(told) == Stage("two", ("one",))
             gated.gate.set()
             assert [stage async for stage in told] == []
-            assert listener.rest(gated.flight) == ("three", "four")
-            assert listener.rest(gated.flight) == ()
+            assert waiter.rest(gated.call) == ("three", "four")
+            assert waiter.rest(gated.call) == ()
 
     run(body())
 
@@ -107,10 +107,10 @@ def test_who_joins_a_flight_that_has_ended_has_all_stages_with_the_result() -> N
     async def body() -> None:
         gated = Gated()
         gated.gate.set()
-        await gated.flight.result()
-        with Audience().listener() as listener:
-            assert [each async for each in follow(listener, gated.flight, ours=False, silence=0.0)] == []
-            assert listener.rest(gated.flight) == ("one", "two", "three", "four")
+        await gated.call.result()
+        with Waiters().waiter() as waiter:
+            assert [each async for each in follow(waiter, gated.call, ours=False, silence=0.0)] == []
+            assert waiter.rest(gated.call) == ("one", "two", "three", "four")
 
     run(body())
 
@@ -119,8 +119,8 @@ def test_who_joins_a_flight_that_has_ended_has_all_stages_with_the_result() -> N
 def test_silence_is_broken_while_no_stage_begins(ours: bool) -> None:
     async def body() -> None:
         gated = Gated()
-        with Audience().listener() as listener:
-            told = follow(listener, gated.flight, ours=ours, silence=0.3)
+        with Waiters().waiter() as waiter:
+            told = follow(waiter, gated.call, ours=ours, silence=0.3)
             stage = Stage("two", ("one",))
             expected = [stage, None, None] if ours else [None, stage, None]
             assert [await anext(told) for _ in range(3)] == expected
@@ -132,14 +132,14 @@ def test_silence_is_broken_while_no_stage_begins(ours: bool) -> None:
 
 def test_those_who_come_later_make_the_earlier_ones_wait_longer() -> None:
     async def body() -> None:
-        gated, audience = Gated(), Audience()
+        gated, waiters = Gated(), Waiters()
         with ExitStack() as stack:
-            listener = stack.enter_context(audience.listener())
-            told = follow(listener, gated.flight, ours=False, silence=3600.0)
+            waiter = stack.enter_context(waiters.waiter())
+            told = follow(waiter, gated.call, ours=False, silence=3600.0)
             first = asyncio.ensure_future(anext(told))
             await asyncio.sleep(0)
             for _ in range(24):
-                stack.enter_context(audience.listener())
+                stack.enter_context(waiters.waiter())
             assert await first == Stage("two", ("one",))
             assert asyncio.get_running_loop().time() == pytest.approx(0.75)
 
@@ -147,12 +147,12 @@ def test_those_who_come_later_make_the_earlier_ones_wait_longer() -> None:
 
 
 def test_the_more_wait_the_less_often_each_is_told() -> None:
-    audience = Audience()
+    waiters = Waiters()
     with ExitStack() as stack:
-        paces = [audience.pace]
+        paces = [waiters.pace]
         for _ in range(3):
             for _ in range(200):
-                stack.enter_context(audience.listener())
-            paces.append(audience.pace)
+                stack.enter_context(waiters.waiter())
+            paces.append(waiters.pace)
         assert paces == [0.1, 4.0, 4.0, 4.0]
-    assert audience.pace == 0.1
+    assert waiters.pace == 0.1

@@ -12,15 +12,15 @@ from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import Signed
-from kcache_grpc.model.sizes.modes import AUTO, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, ShapeRequirements
 from kcache_grpc.model.target import CpuTarget
-from kcache_grpc.service.compile.reply_cache import Answers
-from kcache_grpc.service.tasks.single_flight import Flight
-from kcache_grpc.service.values import Answer, KernelWish, KnownGraph, KnownKernel, Origin
+from kcache_grpc.service.compile.reply_cache import ReplyCache
+from kcache_grpc.service.tasks.single_flight import InFlightCall
+from kcache_grpc.service.values import Answer, KernelRequirements, KnownGraph, KnownKernel, Origin
 from kcache_grpc.storage.records import Namespace
 
 HERE = Namespace(1, "default", 1)
-WISH = KernelWish(CpuTarget("x86-64-v3"), Options())
+REQUIREMENTS = KernelRequirements(CpuTarget("x86-64-v3"), Options())
 SIGNED = Signed(b"payload", b"signature", b"key")
 
 
@@ -37,57 +37,57 @@ def answer() -> Answer:
 
 def test_equal_requests_are_one_and_remembered_until_something_is_removed() -> None:
     async def body() -> None:
-        answers, gate, reply = Answers(), asyncio.Event(), answer()
+        cache, gate, reply = ReplyCache(), asyncio.Event(), answer()
         runs: list[int] = []
 
-        async def work(_: Flight[Answer]) -> Answer:
+        async def work(_: InFlightCall[Answer]) -> Answer:
             runs.append(1)
             await gate.wait()
             return reply
 
-        joined = [answers.join(HERE, program(), WISH, False, work) for _ in range(3)]
+        joined = [cache.join(HERE, program(), REQUIREMENTS, False, work) for _ in range(3)]
         assert [ours for _, ours in joined] == [True, False, False]
-        assert answers.remembered(HERE, program(), WISH) is None
+        assert cache.get(HERE, program(), REQUIREMENTS) is None
         gate.set()
-        assert [await flight.result() for flight, _ in joined] == [reply] * 3
+        assert [await call.result() for call, _ in joined] == [reply] * 3
         assert len(runs) == 1
-        assert answers.remembered(HERE, program(), WISH) is reply
-        assert answers.remembered(replace(HERE, removals=1), program(), WISH) is None
-        assert answers.remembered(replace(HERE, epoch=2), program(), WISH) is None
-        assert answers.remembered(replace(HERE, name="other"), program(), WISH) is None
-        assert answers.remembered(HERE, program(b"module @other {}"), WISH) is None
-        assert answers.remembered(HERE, program().digest, WISH) is None
-        assert answers.remembered(HERE, program(), replace(WISH, options=Options(opt_level=1))) is None
+        assert cache.get(HERE, program(), REQUIREMENTS) is reply
+        assert cache.get(replace(HERE, removals=1), program(), REQUIREMENTS) is None
+        assert cache.get(replace(HERE, epoch=2), program(), REQUIREMENTS) is None
+        assert cache.get(replace(HERE, name="other"), program(), REQUIREMENTS) is None
+        assert cache.get(HERE, program(b"module @other {}"), REQUIREMENTS) is None
+        assert cache.get(HERE, program().digest, REQUIREMENTS) is None
+        assert cache.get(HERE, program(), replace(REQUIREMENTS, options=Options(opt_level=1))) is None
 
     asyncio.run(body())
 
 
 def test_who_wants_a_failure_tried_again_does_not_join_who_does_not() -> None:
     async def body() -> None:
-        answers = Answers()
+        cache = ReplyCache()
 
-        async def fail(_: Flight[Answer]) -> Answer:
+        async def fail(_: InFlightCall[Answer]) -> Answer:
             raise CompileFailed("no")
 
-        flights = [answers.join(HERE, program(), WISH, retry, fail) for retry in (False, True)]
+        flights = [cache.join(HERE, program(), REQUIREMENTS, retry, fail) for retry in (False, True)]
         assert [ours for _, ours in flights] == [True, True]
-        for flight, _ in flights:
+        for call, _ in flights:
             with pytest.raises(CompileFailed):
-                await flight.result()
-        assert answers.remembered(HERE, program(), WISH) is None
+                await call.result()
+        assert cache.get(HERE, program(), REQUIREMENTS) is None
 
     asyncio.run(body())
 
 
 def test_what_may_be_bettered_is_not_remembered() -> None:
     async def body() -> None:
-        answers, wish = Answers(), replace(WISH, shapes=ShapeWish(AUTO))
+        cache, requirements = ReplyCache(), replace(REQUIREMENTS, shapes=ShapeRequirements(AUTO))
 
-        async def work(_: Flight[Answer]) -> Answer:
+        async def work(_: InFlightCall[Answer]) -> Answer:
             return answer()
 
-        flight, _ = answers.join(HERE, program(), wish, False, work)
-        await flight.result()
-        assert answers.remembered(HERE, program(), wish) is None
+        call, _ = cache.join(HERE, program(), requirements, False, work)
+        await call.result()
+        assert cache.get(HERE, program(), requirements) is None
 
     asyncio.run(body())

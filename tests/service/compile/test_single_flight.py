@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kcache_grpc import errors
-from kcache_grpc.service.tasks.single_flight import Flight, Flights
+from kcache_grpc.service.tasks.single_flight import InFlightCall, SingleFlight
 
 T = TypeVar("T")
 
@@ -20,21 +20,21 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def test_equal_work_flies_once_and_everybody_sees_all_stages() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights()
+        flights: SingleFlight[str, int] = SingleFlight()
         gate = asyncio.Event()
         runs: list[int] = []
 
-        async def work(flight: Flight[int]) -> int:
+        async def work(call: InFlightCall[int]) -> int:
             runs.append(1)
-            flight.report("one")
+            call.report("one")
             await gate.wait()
-            flight.report("two")
+            call.report("two")
             return 42
 
         async def passenger() -> tuple[list[str], int, bool]:
-            flight, ours = flights.join("key", work)
-            await flight.ended(3600.0)
-            return list(flight.stages), await flight.result(), ours
+            call, ours = flights.join("key", work)
+            await call.ended(3600.0)
+            return list(call.stages), await call.result(), ours
 
         tasks = [asyncio.create_task(passenger()) for _ in range(5)]
         await asyncio.sleep(0)
@@ -50,22 +50,22 @@ def test_equal_work_flies_once_and_everybody_sees_all_stages() -> None:
 
 def test_who_listens_hears_what_began_before_and_what_begins_later() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights()
+        flights: SingleFlight[str, int] = SingleFlight()
         gate = asyncio.Event()
 
-        async def work(flight: Flight[int]) -> int:
-            flight.report("one")
+        async def work(call: InFlightCall[int]) -> int:
+            call.report("one")
             await gate.wait()
-            flight.report("two")
+            call.report("two")
             return 42
 
-        flight, _ = flights.join("key", work)
+        call, _ = flights.join("key", work)
         await asyncio.sleep(0)
         heard: list[str] = []
-        flight.tell(heard.append)
+        call.add_listener(heard.append)
         assert heard == ["one"]
         gate.set()
-        assert await flight.result() == 42
+        assert await call.result() == 42
         assert heard == ["one", "two"]
 
     run(body())
@@ -73,11 +73,11 @@ def test_who_listens_hears_what_began_before_and_what_begins_later() -> None:
 
 def test_who_comes_after_the_window_begins_another_flight() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights(window=0.0)
+        flights: SingleFlight[str, int] = SingleFlight(window=0.0)
         gates = [asyncio.Event(), asyncio.Event()]
 
-        def work(number: int) -> Callable[[Flight[int]], Coroutine[Any, Any, int]]:
-            async def fly(_: Flight[int]) -> int:
+        def work(number: int) -> Callable[[InFlightCall[int]], Coroutine[Any, Any, int]]:
+            async def fly(_: InFlightCall[int]) -> int:
                 await gates[number].wait()
                 return number
 
@@ -98,37 +98,37 @@ def test_who_comes_after_the_window_begins_another_flight() -> None:
 
 def test_a_passenger_who_leaves_does_not_end_the_flight() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights()
+        flights: SingleFlight[str, int] = SingleFlight()
         gate = asyncio.Event()
 
-        async def work(flight: Flight[int]) -> int:
+        async def work(call: InFlightCall[int]) -> int:
             await gate.wait()
             return 1
 
-        flight, _ = flights.join("key", work)
-        leaving = asyncio.create_task(flight.result())
+        call, _ = flights.join("key", work)
+        leaving = asyncio.create_task(call.result())
         await asyncio.sleep(0)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
         gate.set()
-        assert await flight.result() == 1
+        assert await call.result() == 1
 
     run(body())
 
 
 def test_an_error_reaches_all_passengers_and_the_next_flight_tries_again() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights()
+        flights: SingleFlight[str, int] = SingleFlight()
 
-        async def crash(flight: Flight[int]) -> int:
+        async def crash(call: InFlightCall[int]) -> int:
             raise errors.CompileFailed("no")
 
         first, _ = flights.join("key", crash)
         second, _ = flights.join("key", crash)
-        for flight in (first, second):
+        for call in (first, second):
             with pytest.raises(errors.CompileFailed):
-                await flight.result()
+                await call.result()
         _, ours = flights.join("key", crash)
         assert ours
         await flights.drain(1)
@@ -138,13 +138,13 @@ def test_an_error_reaches_all_passengers_and_the_next_flight_tries_again() -> No
 
 def test_a_drain_waits_and_then_cancels() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights()
+        flights: SingleFlight[str, int] = SingleFlight()
 
-        async def forever(flight: Flight[int]) -> int:
+        async def forever(call: InFlightCall[int]) -> int:
             await asyncio.Event().wait()
             return 0
 
-        async def short(flight: Flight[int]) -> int:
+        async def short(call: InFlightCall[int]) -> int:
             return 7
 
         late, quick = flights.join("late", forever)[0], flights.join("quick", short)[0]
@@ -159,29 +159,29 @@ def test_a_drain_waits_and_then_cancels() -> None:
 @pytest.mark.issue(number=19, point=10)
 def test_abandoned_work_is_cancelled_when_the_last_one_leaves() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights(abandon=True)
+        flights: SingleFlight[str, int] = SingleFlight(abandon=True)
         ended: list[str] = []
 
-        async def work(flight: Flight[int]) -> int:
+        async def work(call: InFlightCall[int]) -> int:
             try:
                 await asyncio.Event().wait()
             finally:
                 ended.append("cancelled")
             return 1
 
-        flight, _ = flights.join("a", work)
-        waiting = [asyncio.create_task(flight.result()) for _ in range(2)]
+        call, _ = flights.join("a", work)
+        waiting = [asyncio.create_task(call.result()) for _ in range(2)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.wait({waiting[0]})
-        assert not flight.abandoned
+        assert not call.abandoned
         waiting[1].cancel()
         await asyncio.wait({waiting[1]})
-        assert flight.abandoned
+        assert call.abandoned
         # Who comes now joins no work that is about to end.
         other, began = flights.join("a", work)
         assert began
-        await asyncio.wait({flight.task})
+        await asyncio.wait({call.task})
         assert ended == ["cancelled"]
         assert "a" in flights
         await flights.drain(0)
@@ -193,20 +193,20 @@ def test_abandoned_work_is_cancelled_when_the_last_one_leaves() -> None:
 @pytest.mark.issue(number=19, point=10)
 def test_work_that_is_kept_outlives_its_callers() -> None:
     async def body() -> None:
-        flights: Flights[str, int] = Flights(abandon=True)
+        flights: SingleFlight[str, int] = SingleFlight(abandon=True)
         go_on = asyncio.Event()
 
-        async def work(flight: Flight[int]) -> int:
-            flight.keep()
+        async def work(call: InFlightCall[int]) -> int:
+            call.keep()
             await go_on.wait()
             return 7
 
-        flight, _ = flights.join("a", work)
-        waiting = asyncio.create_task(flight.result())
+        call, _ = flights.join("a", work)
+        waiting = asyncio.create_task(call.result())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
         go_on.set()
-        assert await flight.task == 7
+        assert await call.task == 7
 
     asyncio.run(body())

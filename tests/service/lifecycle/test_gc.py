@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish
+from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector
 from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.contract.lifecycle import What
@@ -54,14 +54,14 @@ def left(store: Store, ns: Namespace) -> list[int]:
 
 
 def test_a_collection_without_a_wish_removes_nothing_that_is_wanted(store, ns, collector):
-    report = collector.run(ns, Wish())
+    report = collector.run(ns, CollectionOptions())
     assert not any(report.rows.values())
     assert report.blobs == 0
     assert left(store, ns) == [0, 1, 2, 3, 4, 5]
 
 
 def test_what_is_older_goes(store, ns, collector):
-    report = collector.run(ns, Wish(older_than=3.5 * HOUR))
+    report = collector.run(ns, CollectionOptions(older_than=3.5 * HOUR))
     assert (report.rows["idle_kernels"], report.rows["idle_mappings"]) == (3, 3)
     assert report.blob_bytes == 3000
     assert left(store, ns) == [3, 4, 5]
@@ -69,7 +69,7 @@ def test_what_is_older_goes(store, ns, collector):
 
 def test_bytes_are_brought_down_and_no_further(store, ns, collector):
     before = store.stats(ns).artifact_bytes
-    report = collector.run(ns, Wish(max_bytes=before - 1500))
+    report = collector.run(ns, CollectionOptions(max_bytes=before - 1500))
     # Kernels go twenty at a time for their bytes: all six here, since they are few.
     assert report.blob_bytes >= 1500
     assert store.stats(ns).artifact_bytes <= before - 1500
@@ -79,7 +79,7 @@ def test_bytes_are_brought_down_and_no_further(store, ns, collector):
 def test_a_limit_that_cannot_be_met_is_told(store, ns, collector):
     for number in range(6):
         store.pin(ns, "kernel", kernel(number).kernel.kernel_digest)
-    report = collector.run(ns, Wish(max_bytes=10))
+    report = collector.run(ns, CollectionOptions(max_bytes=10))
     assert report.unmet == ["--max-bytes"]
     assert left(store, ns) == [0, 1, 2, 3, 4, 5]
 
@@ -87,7 +87,7 @@ def test_a_limit_that_cannot_be_met_is_told(store, ns, collector):
 def test_a_quota_is_met_by_the_longest_unused(store, ns, collector):
     store.set_quota(ns, "kernels", 4)
     store.set_quota(ns, "mappings", 5)
-    report = collector.run(ns, Wish())
+    report = collector.run(ns, CollectionOptions())
     assert (report.rows["idle_kernels"], report.rows["idle_mappings"]) == (2, 1)
     assert left(store, ns) == [2, 3, 4, 5]
     assert {quota.used for quota in store.list_quotas(ns).values()} == {4, 5}
@@ -95,31 +95,33 @@ def test_a_quota_is_met_by_the_longest_unused(store, ns, collector):
 
 def test_a_young_one_is_no_room(store, ns, collector):
     store.set_quota(ns, "kernels", 2)
-    report = collector.run(ns, Wish(min_age=2.5 * HOUR))
+    report = collector.run(ns, CollectionOptions(min_age=2.5 * HOUR))
     assert left(store, ns) == [4, 5]
     assert report.unmet == []
     store.set_quota(ns, "kernels", 1)
-    assert collector.run(ns, Wish(min_age=2.5 * HOUR)).unmet == ["quota of kernels"]
+    assert collector.run(ns, CollectionOptions(min_age=2.5 * HOUR)).unmet == ["quota of kernels"]
     assert left(store, ns) == [4, 5]
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "options",
     [
-        Wish(),
-        Wish(older_than=3.5 * HOUR),
-        Wish(max_bytes=2500),
-        Wish(older_than=4.5 * HOUR, max_bytes=0),
-        Wish(older_than=10 * HOUR, min_age=0),
+        CollectionOptions(),
+        CollectionOptions(older_than=3.5 * HOUR),
+        CollectionOptions(max_bytes=2500),
+        CollectionOptions(older_than=4.5 * HOUR, max_bytes=0),
+        CollectionOptions(older_than=10 * HOUR, min_age=0),
     ],
 )
-def test_a_dry_run_says_what_a_run_does(store, ns, collector, wish):
+def test_a_dry_run_says_what_a_run_does(store, ns, collector, options):
     store.set_quota(ns, "kernels", 5)
     now = store.raise_epoch(store.get_or_create_namespace("other"))
     before = (store.stats(ns), store.find_namespace("default").removals)
-    dry = collector.run(ns, Wish(wish.older_than, wish.max_bytes, wish.min_age, dry_run=True))
+    dry = collector.run(
+        ns, CollectionOptions(options.older_than, options.max_bytes, options.min_age, dry_run=True)
+    )
     assert (store.stats(ns), store.find_namespace("default").removals) == before
-    real = collector.run(ns, wish)
+    real = collector.run(ns, options)
     assert dry.rows == real.rows
     assert (dry.blobs, dry.blob_bytes, dry.unmet) == (real.blobs, real.blob_bytes, real.unmet)
     assert now.epoch == 2
@@ -127,12 +129,12 @@ def test_a_dry_run_says_what_a_run_does(store, ns, collector, wish):
 
 def test_a_collection_that_was_killed_goes_on(store, ns, collector):
     now = store.raise_epoch(ns)
-    steps = collector.steps(now, Wish())
+    steps = collector.steps(now, CollectionOptions())
     next(steps)
     next(steps)
     steps.close()
     assert store.stats(ns).kernels == 0
-    report = collector.run(now, Wish())
+    report = collector.run(now, CollectionOptions())
     assert report.rows["epoch_mappings"] == 6
     assert store.stats(now).artifacts == 0
 

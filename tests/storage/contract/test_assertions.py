@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish
+from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.contract.assertions import AssertionDraft, AssertionRecord
 from kcache_grpc.storage.contract.lifecycle import REFUSE
@@ -216,13 +216,13 @@ def test_a_collection_removes_earlier_epochs_idle_ones_and_what_is_above_the_quo
         time.advance(10)
         store.put_assertion(raised, draft(name, b"r" * 100))
     time.advance(10)
-    wish = Wish(min_age=0.0)
-    assert collector.run(raised, Wish(min_age=0.0, dry_run=True)).rows["assertions"] == 1
-    assert collector.run(raised, wish).rows["assertions"] == 1
+    options = CollectionOptions(min_age=0.0)
+    assert collector.run(raised, CollectionOptions(min_age=0.0, dry_run=True)).rows["assertions"] == 1
+    assert collector.run(raised, options).rows["assertions"] == 1
     assert record_of(store, ns, "stale") is None
-    assert collector.run(raised, Wish(older_than=25.0, min_age=0.0)).rows["assertions"] == 1
+    assert collector.run(raised, CollectionOptions(older_than=25.0, min_age=0.0)).rows["assertions"] == 1
     store.set_quota(raised, "assertion_bytes", 150)
-    assert collector.run(raised, wish).rows["assertions"] == 1
+    assert collector.run(raised, options).rows["assertions"] == 1
     assert [record_of(store, raised, name) is None for name in "abc"] == [True, True, False]
     assert collector.evict(raised, "assertion_bytes", 100, 0.0) == 100
 

@@ -12,12 +12,12 @@ import pytest
 
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.contract.change_notifications import (
+    Change,
     ClaimEnded,
     KernelPublished,
     LeaseChanged,
     Missed,
     NamespaceChanged,
-    Notice,
 )
 from kcache_grpc.storage.records import Failure, Namespace
 from kcache_grpc.storage.sql.postgres.listener import parse
@@ -32,18 +32,18 @@ class Heard:
     """Notices as they come."""
 
     def __init__(self) -> None:
-        self._notices: queue.Queue[Notice] = queue.Queue()
+        self._changes: queue.Queue[Change] = queue.Queue()
 
-    def __call__(self, notice: Notice) -> None:
-        self._notices.put(notice)
+    def __call__(self, change: Change) -> None:
+        self._changes.put(change)
 
-    def next(self) -> Notice:
-        return self._notices.get(timeout=SOON)
+    def next(self) -> Change:
+        return self._changes.get(timeout=SOON)
 
-    def until(self, notice: Notice) -> list[Notice]:
+    def until(self, change: Change) -> list[Change]:
         """What was heard before it."""
-        before: list[Notice] = []
-        while (heard := self.next()) != notice:
+        before: list[Change] = []
+        while (heard := self.next()) != change:
             before.append(heard)
         return before
 
@@ -154,7 +154,7 @@ def test_a_closed_store_tells_nothing_more(postgres_url, first_store, ns):
         assert heard.next() == Missed()
     first_store.raise_epoch(ns)
     with pytest.raises(queue.Empty):
-        heard._notices.get_nowait()
+        heard._changes.get_nowait()
 
 
 @pytest.mark.parametrize("opened", ["memory:", "sqlite://"])

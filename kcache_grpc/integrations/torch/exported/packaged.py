@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from kcache_grpc.client.arguments import shape_wish
+from kcache_grpc.client.arguments import shape_requirements
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
 from kcache_grpc.client.client import Client
 from kcache_grpc.client.config import from_environment
@@ -121,7 +121,7 @@ def _kernels(
     bundled = _bundled(package, target, client, trust)
     kernels: list[IslandKernel] = []
     for program in programs:
-        shapes = shape_wish(None, None, program.dynamic)
+        shapes = shape_requirements(None, None, program.dynamic)
         sent = SentProgram(ProgramFormat.TORCH, program.text)
         kernel = bundled.find(KernelRequest(sent, target, replace(options, bound=program.bound), shapes))
         if kernel is None:

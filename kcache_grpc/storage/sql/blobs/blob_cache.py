@@ -25,7 +25,7 @@ from kcache_grpc.storage.schema import cache_chunks, cache_conflicts, cache_tota
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, up_to_size
 from kcache_grpc.storage.sql.engine.component import SqlPart, batches, insert_once
 from kcache_grpc.storage.sql.engine.database import Removal, Row
-from kcache_grpc.storage.sql.limits import Charge, relieve
+from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
 
 _V = cache_values.c
 _NS: BindParameter[int] = bindparam("ns")
@@ -136,7 +136,7 @@ class SqlBlobCache(SqlPart, BlobCacheStore):
             # In the order of keys: two writers of the same keys never wait for each other.
             order = sorted(range(len(drafts)), key=lambda index: drafts[index].key)
             done = {index: _put(connection, namespace, drafts[index], now, charge, actor) for index in order}
-            charge.settle()
+            charge.apply()
             return done
 
         outcomes = self._db.transact(work)
@@ -236,10 +236,10 @@ class SqlBlobCache(SqlPart, BlobCacheStore):
             ]
             if not present:
                 return 0
-            _fold_usage(connection, namespace, present)
+            _merge_usage(connection, namespace, present)
             self._db.collect(connection, "cache_chunks", "value_id", present, removal)
             removed = self._db.collect(connection, "cache_values", "id", present, removal)
-            relieve(connection, namespace, {CACHE_BYTES: sum(size_of[number] for number in present)})
+            decrement_quotas(connection, namespace, {CACHE_BYTES: sum(size_of[number] for number in present)})
             return removed
 
         return self._db.transact(work)
@@ -274,7 +274,7 @@ def _put(
     raise StoreUnavailable(f"value {draft.key.hex()} is removed as often as it is written: ask again")
 
 
-def _fold_usage(connection: Connection, namespace: Namespace, ids: Sequence[int]) -> None:
+def _merge_usage(connection: Connection, namespace: Namespace, ids: Sequence[int]) -> None:
     """Add the hits of values that are about to be removed to the totals of their namespace."""
     for batch in batches(ids):
         total = connection.execute(_SUM_USAGE, {"ids": list(batch)}).one()

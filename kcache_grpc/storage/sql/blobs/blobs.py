@@ -81,7 +81,7 @@ class SqlBlobs(SqlGenerations, BlobStore):
         def work(connection: Connection, placing: Placing) -> None:
             charge = Charge(connection, namespace)
             store_constants(connection, namespace, constants, now, charge, placing)
-            charge.settle()
+            charge.apply()
 
         self._transact_with(namespace, constants, work)
 
@@ -99,7 +99,7 @@ class SqlBlobs(SqlGenerations, BlobStore):
             now = self._clock.wall()
             charge = Charge(connection, namespace)
             artifact_id, _ = store_blob(connection, namespace, blob, now, charge, placing)
-            charge.settle()
+            charge.apply()
             if row is None:
                 values = {"namespace_id": namespace.id, "program_digest": program_digest, "format": format}
                 connection.execute(_INSERT_PROGRAM, {**values, "artifact_id": artifact_id, "created_at": now})
@@ -297,8 +297,10 @@ def _keep(connection: Connection, artifact_id: int) -> bool:
     return connection.execute(KEEP_ARTIFACT, {"artifact_id": artifact_id}).first() is not None
 
 
-def bury(connection: Connection, artifact_ids: Sequence[int], now: int, *, quarantined: bool = False) -> None:
-    """Objects of blobs that are about to be removed, in the same transaction: to be deleted later.
+def tombstone_objects(
+    connection: Connection, artifact_ids: Sequence[int], now: int, *, quarantined: bool = False
+) -> None:
+    """Mark the objects of blobs that are about to be removed in the same transaction: a sweep deletes them.
 
     ``quarantined``: only those of generations in quarantine.
     """

@@ -18,7 +18,7 @@ from kcache_grpc.storage.schema import artifact_chunks, artifacts, constants, ma
 from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
 from kcache_grpc.storage.sql.engine.database import Rows
 from kcache_grpc.storage.sql.engine.prepared import Prepared
-from kcache_grpc.storage.sql.limits import note_removal
+from kcache_grpc.storage.sql.limits import invalidate_caches
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class SqlGenerations(SqlPart):
             if connection.execute(KEEP_ARTIFACT, {"artifact_id": artifact_id}).first() is None:
                 return  # a collection was faster
             connection.execute(_INSERT_QUARANTINE, values)
-            note_removal(connection, namespace.id)
+            invalidate_caches(connection, namespace.id)
 
         self._db.transact(work)
 

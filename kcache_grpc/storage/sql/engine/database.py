@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, Executable
 
-from kcache_grpc.storage.contract.change_notifications import Claim, Tell, Unclaimed, Watch
+from kcache_grpc.storage.contract.change_notifications import ChangeListener, Claim, Unclaimed, Watch
 from kcache_grpc.storage.sql.engine.journal import Journal
 
 if TYPE_CHECKING:
@@ -132,12 +132,12 @@ class Database(ABC):
         The database's own clock where it has one: read on ``connection`` if given.
         """
 
-    def watch(self, tell: Tell) -> Watch | None:
-        """As ``NoticeStore.watch``. This one tells nothing."""
+    def watch(self, listener: ChangeListener) -> Watch | None:
+        """As ``NotifyingStore.watch``. This one has no notifications."""
         return None
 
     def claim(self, name: bytes) -> Claim | None:
-        """As ``NoticeStore.claim``. This one gives it to everybody."""
+        """As ``NotifyingStore.claim``. This one gives it to everybody."""
         del name
         return Unclaimed()
 

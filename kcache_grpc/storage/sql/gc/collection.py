@@ -31,7 +31,7 @@ from kcache_grpc.storage.schema import (
 from kcache_grpc.storage.sql.audit.usage import insert_events
 from kcache_grpc.storage.sql.engine.database import Removal, Row
 from kcache_grpc.storage.sql.gc import candidates
-from kcache_grpc.storage.sql.gc.removal import Removing
+from kcache_grpc.storage.sql.gc.removal import RemovalTransaction
 from kcache_grpc.storage.sql.graphs.graphs import mapping_record
 from kcache_grpc.storage.sql.kernels import quarantine
 from kcache_grpc.storage.sql.kernels.kernels import PAGE, stored_kernels
@@ -137,31 +137,31 @@ class SqlLifecycle(SqlLimits):
     def _collect(self, connection: Connection, namespace: Namespace, step: Step) -> Collected:
         values = self._values(connection, namespace, step)
         rows, after, last = _cut(step, self._victims(connection, step, candidates.LOCK[step.what], values))
-        removing = self._removing(connection, namespace, step.reason or step.what.value)
+        transaction = self._transaction(connection, namespace, step.reason or step.what.value)
         match step.what:
             case What.IDLE_KERNELS:
-                removing.kernels(_still_idle(connection, namespace, step, "kernel", rows))
+                transaction.kernels(_still_idle(connection, namespace, step, "kernel", rows))
             case What.EPOCH_KERNELS | What.DISOWNED_KERNELS:
-                removing.kernels(rows)
+                transaction.kernels(rows)
             case What.IDLE_MAPPINGS:
-                removing.mappings(_still_idle(connection, namespace, step, "mapping", rows))
+                transaction.mappings(_still_idle(connection, namespace, step, "mapping", rows))
             case What.EPOCH_MAPPINGS:
-                removing.mappings(rows)
+                transaction.mappings(rows)
             case What.CONSTANTS:
-                removing.constants([row.artifact_id for row in rows if row.unused])
+                transaction.constants([row.artifact_id for row in rows if row.unused])
             case What.PROGRAMS:
-                removing.programs([row.artifact_id for row in rows if row.unused])
+                transaction.programs([row.artifact_id for row in rows if row.unused])
             case What.BLOBS:
-                removing.unused_blobs([row.artifact_id for row in rows if row.unused])
+                transaction.unused_blobs([row.artifact_id for row in rows if row.unused])
             case What.QUARANTINED:
-                removing.quarantined([row.artifact_id for row in rows])
+                transaction.quarantined([row.artifact_id for row in rows])
                 quarantine.forget_old(connection, namespace, self._clock.wall() - QUARANTINE_REST)
             case What.FAILURES | What.LEASES:
                 named = [values | {"of_epoch": row.epoch, "of_digest": row.kernel_digest} for row in rows]
                 removed = sum(connection.execute(_FORGET[step.what], each).rowcount for each in named)
                 return Collected(removed, after=after, last=last)
-        removing.settle()
-        return Collected(removing.rows, removing.blobs, removing.blob_bytes, after, last)
+        transaction.finalize()
+        return Collected(transaction.rows, transaction.blobs, transaction.blob_bytes, after, last)
 
     def _values(self, connection: Connection | None, namespace: Namespace, step: Step) -> dict[str, Any]:
         """All that the statements of a kind ask for."""
@@ -199,9 +199,9 @@ class SqlLifecycle(SqlLimits):
             return self._db.fetch(statement, values)
         return connection.execute(statement, values).all()
 
-    def _removing(self, connection: Connection, namespace: Namespace, reason: str) -> Removing:
+    def _transaction(self, connection: Connection, namespace: Namespace, reason: str) -> RemovalTransaction:
         removal = Removal(namespace.id, namespace.epoch, self._writer, self._clock.wall(), reason)
-        return Removing(self._db, connection, namespace, removal)
+        return RemovalTransaction(self._db, connection, namespace, removal)
 
     def discard(
         self,
@@ -216,7 +216,7 @@ class SqlLifecycle(SqlLimits):
         here = {"ns": namespace.id, "epoch": namespace.epoch}
 
         def work(connection: Connection) -> int:
-            removing = self._removing(connection, namespace, event.outcome)
+            transaction = self._transaction(connection, namespace, event.outcome)
             removable = {
                 row.id: row
                 for statement, digests in ((_KERNELS_BY_DIGEST, kernels), (_KERNELS_BY_ARTIFACT, artifacts))
@@ -228,12 +228,12 @@ class SqlLifecycle(SqlLimits):
             now = self._clock.wall()
             for subject, ids in (("kernel", list(removable)), ("mapping", [row.id for row in mapped])):
                 quarantine.keep_rows(connection, namespace, subject, sorted(ids), event.detail, now)
-            removing.kernels(list(removable.values()), keep_blobs=True)
-            removing.mappings(mapped)
-            removing.settle()
-            if removing.rows:
+            transaction.kernels(list(removable.values()), keep_blobs=True)
+            transaction.mappings(mapped)
+            transaction.finalize()
+            if transaction.rows:
                 insert_events(connection, namespace, [event], self._writer, self._clock.wall())
-            return removing.rows
+            return transaction.rows
 
         return self._db.transact(work)
 

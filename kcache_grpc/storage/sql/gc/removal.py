@@ -1,7 +1,8 @@
-"""Removing rows on SQL: what one transaction takes along, and how it accounts for it.
+"""Removal of rows on SQL: one transaction removes rows and what only they refer to, and updates the totals.
 
-On Postgres whoever is about to refer to a row has locked it (``FOR KEY SHARE``), and collection leaves locked
-rows alone; once it has locked one itself it looks again, with a snapshot that is younger than the lock.
+On Postgres, a transaction that is about to refer to a row locks it (``FOR KEY SHARE``), and collection skips
+locked rows. Once collection has locked a row, it reads again whether the row is unused, with a snapshot that
+is younger than the lock.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from kcache_grpc.storage.schema import (
     usage,
 )
 from kcache_grpc.storage.sql.audit.usage import ADD_USAGE, REMOVED_KERNELS, insert_events
-from kcache_grpc.storage.sql.blobs.blobs import bury
+from kcache_grpc.storage.sql.blobs.blobs import tombstone_objects
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE
 from kcache_grpc.storage.sql.engine.component import batches
 from kcache_grpc.storage.sql.engine.database import Database, Removal, Row
 from kcache_grpc.storage.sql.gc.candidates import UNUSED
-from kcache_grpc.storage.sql.limits import relieve
+from kcache_grpc.storage.sql.limits import decrement_quotas
 
-#: Under this name usage keeps what removed subjects were used: totals stay what they were.
-GONE = bytes(32)
+#: The digest under which the usage of removed subjects is added up, so that totals stay what they were.
+REMOVED_SUBJECT = bytes(32)
 #: Digests that an audit event of a removal names.
 _MOST_NAMED = 200
 
@@ -47,8 +48,8 @@ _TOTALS = select(
     func.coalesce(func.sum(usage.c.hits), 0).label("hits"),
     func.coalesce(func.sum(usage.c.saved_us), 0).label("saved"),
 ).where(*_OF_SUBJECT)
-_FORGET_USAGE = delete(usage).where(*_OF_SUBJECT)
-_LEFT: dict[str, Select[Any]] = {
+_DELETE_USAGE = delete(usage).where(*_OF_SUBJECT)
+_PRESENT: dict[str, Select[Any]] = {
     "kernel": select(kernels.c.kernel_digest.label("digest")).where(
         kernels.c.namespace_id == _NS,
         kernels.c.epoch == bindparam("epoch"),
@@ -83,8 +84,11 @@ _UNUSED_CONSTANTS = select(constants.c.artifact_id.label("id")).where(
 )
 
 
-class Removing:
-    """One transaction of a collection."""
+class RemovalTransaction:
+    """The statements of one transaction that removes rows; ``finalize`` is the last.
+
+    ``rows``, ``blobs`` and ``blob_bytes`` count what was removed.
+    """
 
     def __init__(
         self, database: Database, connection: Connection, namespace: Namespace, removal: Removal
@@ -97,7 +101,7 @@ class Removing:
         self.rows = self.blobs = self.blob_bytes = 0
 
     def kernels(self, rows: Sequence[Row], *, keep_blobs: bool = False) -> None:
-        """Kernels that are locked, and the blobs that were theirs alone."""
+        """Remove kernels, which are locked, and the blobs that nothing else refers to."""
         ids = [row.id for row in rows]
         if not ids:
             return
@@ -109,48 +113,48 @@ class Removing:
         self._add_usage(REMOVED_KERNELS, removed, 0)
         if not keep_blobs:
             self._unused_blobs(linked)
-        self._fold_usage("kernel", {row.kernel_digest for row in rows})
-        self._tell("kernels", [row.kernel_digest for row in rows])
+        self._merge_usage("kernel", {row.kernel_digest for row in rows})
+        self._write_event("kernels", [row.kernel_digest for row in rows])
         self.rows += removed
 
     def mappings(self, rows: Sequence[Row]) -> None:
-        """Mappings that are locked. Constants that they alone lifted are collected on their own."""
+        """Remove mappings, which are locked. Constants that only they lifted are collected on their own."""
         ids = [row.id for row in rows]
         if not ids:
             return
         self._collect("mapping_constants", "mapping_id", ids)
         removed = self._collect("graph_mappings", "id", ids)
         self._count("mappings", removed)
-        self._fold_usage("mapping", {row.program_digest for row in rows})
-        self._tell("mappings", [row.program_digest for row in rows])
+        self._merge_usage("mapping", {row.program_digest for row in rows})
+        self._write_event("mappings", [row.program_digest for row in rows])
         self.rows += removed
 
     def constants(self, blobs: Sequence[int]) -> None:
-        """Constants by their blobs, those that mappings lift left out."""
+        """Remove constants, given by their blobs, that no mapping lifts."""
         unused = self._ids(_UNUSED_CONSTANTS, self._ids(_LOCK_CONSTANTS, blobs))
         self.rows += self._collect("constants", "artifact_id", unused)
         self._unused_blobs(unused)
 
     def programs(self, blobs: Sequence[int]) -> None:
-        """Kept programs by their blobs."""
+        """Remove stored programs, given by their blobs."""
         self.rows += self._collect("programs", "artifact_id", blobs)
         self._unused_blobs(blobs)
 
     def unused_blobs(self, blobs: Sequence[int]) -> None:
-        """Blobs, those that something refers to left out."""
+        """Remove those of these blobs that nothing refers to."""
         self.rows += self._unused_blobs(blobs)
 
     def quarantined(self, blobs: Sequence[int]) -> None:
-        """Bytes in quarantine of these blobs, which stay."""
+        """Remove the quarantined bytes of these blobs; the blobs stay."""
         blob_ids = self._ids(_QUARANTINED, self._ids(_LOCK_BLOBS, blobs))
-        bury(self._connection, blob_ids, self._removal.at, quarantined=True)
+        tombstone_objects(self._connection, blob_ids, self._removal.at, quarantined=True)
         self._collect("artifact_chunks", "quarantined", blob_ids)
         self.rows += len(blob_ids)
 
-    def settle(self) -> None:
-        """Last in the transaction: counts rows off the quotas, and tells memories."""
+    def finalize(self) -> None:
+        """Decrement the quotas by what was removed, and invalidate caches. Last in the transaction."""
         if self.rows:
-            relieve(self._connection, self._namespace, self._counts)
+            decrement_quotas(self._connection, self._namespace, self._counts)
 
     def _unused_blobs(self, blobs: Sequence[int]) -> int:
         locked = self._ids(_LOCK_BLOBS, blobs)
@@ -160,7 +164,7 @@ class Removing:
                 sizes[row.id] = row.size
         unused = sorted(sizes)
         if unused:
-            bury(self._connection, unused, self._removal.at)
+            tombstone_objects(self._connection, unused, self._removal.at)
             for table in ("artifact_chunks", "quarantine"):
                 self._collect(table, "artifact_id", unused)
             self._collect("artifacts", "id", unused)
@@ -181,28 +185,28 @@ class Removing:
     def _count(self, resource: str, amount: int) -> None:
         self._counts[resource] = self._counts.get(resource, 0) + amount
 
-    def _fold_usage(self, subject: str, digests: Iterable[bytes]) -> None:
-        """Usage of what is in no present row any longer is summed up under one name."""
+    def _merge_usage(self, subject: str, digests: Iterable[bytes]) -> None:
+        """Add the usage of subjects without a row in the present epoch to ``REMOVED_SUBJECT``."""
         name = {"ns": self._namespace.id, "subject": subject}
         for batch in batches(sorted(digests)):
             present = {**name, "epoch": self._namespace.epoch, "digests": batch}
-            left = {row.digest for row in self._connection.execute(_LEFT[subject], present)}
+            left = {row.digest for row in self._connection.execute(_PRESENT[subject], present)}
             gone = {**name, "digests": [digest for digest in batch if digest not in left]}
             if not gone["digests"]:
                 continue
             total = self._connection.execute(_TOTALS, gone).one()
-            self._connection.execute(_FORGET_USAGE, gone)
+            self._connection.execute(_DELETE_USAGE, gone)
             if total.hits or total.saved:
                 self._add_usage(subject, int(total.hits), int(total.saved))
 
     def _add_usage(self, subject: str, hits: int, saved_us: int) -> None:
-        """To the totals of what is gone."""
-        values = {"namespace_id": self._namespace.id, "subject": subject, "digest": GONE}
+        """Add to the totals of removed subjects."""
+        values = {"namespace_id": self._namespace.id, "subject": subject, "digest": REMOVED_SUBJECT}
         sums = {"hits": hits, "saved_us": saved_us, "last_used_at": 0}
         ADD_USAGE.execute(self._connection, [values | sums])
 
-    def _tell(self, subject: str, digests: Sequence[bytes]) -> None:
-        """Which they were, beside the counts that ``Database.collect`` writes down."""
+    def _write_event(self, subject: str, digests: Sequence[bytes]) -> None:
+        """Write audit events with the digests of removed rows; ``Database.collect`` writes the counts."""
         for start in range(0, len(digests), _MOST_NAMED):
             named = [digest.hex() for digest in digests[start : start + _MOST_NAMED]]
             detail = json.dumps({"reason": self._removal.reason, subject: named})

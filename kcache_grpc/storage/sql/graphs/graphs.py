@@ -111,7 +111,7 @@ class SqlGraphs(SqlGenerations, GraphStore):
         def work(connection: Connection) -> MappingRecord:
             charge = Charge(connection, namespace)
             stored = self._insert_mapping(connection, namespace, mapping, charge)
-            charge.settle()
+            charge.apply()
             return stored
 
         return self._db.transact(work)

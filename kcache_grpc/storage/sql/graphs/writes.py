@@ -115,7 +115,7 @@ class GraphWriter:
         self._write_mappings(entries, written, mapped)
         self._append_events(entries, written)
         try:
-            self._charge.settle()
+            self._charge.apply()
         except QuotaExceeded as full:
             raise Refused(self._without_room(entries)) from full
         return written

@@ -79,7 +79,7 @@ def publish(
         release(connection, lease)
     if event is not None and (outcome.inserted or outcome.repaired):
         insert_events(connection, namespace, [replace(event, key=draft.kernel.key)], writer, now)
-    charge.settle()
+    charge.apply()
     return outcome
 
 

@@ -124,7 +124,7 @@ def put_back(connection: Connection, namespace: Namespace, number: int, now: int
     charge.add(_RESOURCES[row.subject])
     touch(connection, namespace, [(row.subject, row.digest)], now)
     forget(connection, number)
-    charge.settle()
+    charge.apply()
     return QuarantinedRow(row.id, row.subject, row.digest, row.problem, row.created_at)
 
 

@@ -35,7 +35,7 @@ class Claims:
         self._closed = False
 
     def take(self, name: bytes) -> Claim | None:
-        """As ``NoticeStore.claim``."""
+        """As ``NotifyingStore.claim``."""
         with self._own_lock():
             if name in self._held:
                 return None

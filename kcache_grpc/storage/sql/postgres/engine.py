@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
-from kcache_grpc.storage.contract.change_notifications import Claim, Tell, Watch
+from kcache_grpc.storage.contract.change_notifications import ChangeListener, Claim, Watch
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.schema import audit_events
 from kcache_grpc.storage.sql.engine.database import Database, Removal, Rows
@@ -269,10 +269,10 @@ class PostgresDatabase(Database):
             return "", int(connection.execute(_NOW).scalar_one())
         return "", int(self.read(_READ_NOW, {})[0].now)
 
-    def watch(self, tell: Tell) -> Watch:
-        listener = Listener({**self._arguments, "application_name": "kcache-listener"}, tell)
-        self._listeners.append(listener)
-        return listener
+    def watch(self, listener: ChangeListener) -> Watch:
+        thread = Listener({**self._arguments, "application_name": "kcache-listener"}, listener)
+        self._listeners.append(thread)
+        return thread
 
     def claim(self, name: bytes) -> Claim | None:
         self._usable()

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.storage.contract.change_notifications import (
+    Change,
+    ChangeListener,
     ClaimEnded,
     KernelPublished,
     LeaseChanged,
     Missed,
     NamespaceChanged,
-    Notice,
-    Tell,
 )
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ _PATIENCE = 2.0
 class Listener:
     """Tells what is heard until it is closed."""
 
-    def __init__(self, arguments: Mapping[str, Any], tell: Tell) -> None:
+    def __init__(self, arguments: Mapping[str, Any], on_change: ChangeListener) -> None:
         self._arguments = arguments
-        self._tell = tell
+        self._on_change = on_change
         self._closing = threading.Event()
         self._wake_reader, self._wake_writer = os.pipe()
         self._thread = threading.Thread(target=self._run, name="kcache-listener", daemon=True)
@@ -62,10 +62,12 @@ class Listener:
                 with psycopg.connect(**self._arguments, autocommit=True) as connection:
                     connection.execute(f"LISTEN {CHANNEL}".encode())
                     pause = _FIRST_PAUSE
-                    self._tell(Missed())
+                    self._on_change(Missed())
                     self._follow(connection)
             except psycopg.Error as error:
-                logger.info("notices of the database are not heard: %s", " ".join(str(error).split()))
+                logger.info(
+                    "change notifications of the database are not received: %s", " ".join(str(error).split())
+                )
             self._closing.wait(pause)
             pause = min(pause * 2, _LAST_PAUSE)
         os.close(self._wake_reader)
@@ -80,13 +82,13 @@ class Listener:
                 if not selector.select(_SILENCE):
                     connection.execute(b"SELECT 1")  # raises when nobody is there any more
                 for notification in connection.notifies(timeout=0):
-                    notice = parse(notification.payload)
-                    if notice is not None:
-                        self._tell(notice)
+                    change = parse(notification.payload)
+                    if change is not None:
+                        self._on_change(change)
 
 
-def parse(payload: str) -> Notice | None:
-    """The notice; ``None`` for one of another version."""
+def parse(payload: str) -> Change | None:
+    """The change; ``None`` for one of another version."""
     kind, *rest = payload.split(":")
     try:
         match kind, rest:
