@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from kcache_compiler.bound import lower_bound, lower_bound_dynamic
-from kcache_compiler.collector import collector_paused
 from kcache_compiler.dynamic import Request, lower_dynamic, static_graph
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.gemm.objects import splice_library
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
+from kcache_compiler.pause_gc import gc_paused
 from kcache_compiler.pipelines import cpu, kernel_of, pipeline_for
 from kcache_compiler.spec.dynamic_graph import dynamic_graph, has_symbolic_sizes
 from kcache_compiler.spec.rendering.render import render_graph
@@ -51,7 +51,7 @@ def lower_until(
         yield unit.module
 
 
-@collector_paused()
+@gc_paused()
 def compile_spec(
     spec_text: str,
     arg_spec: ArgSpec,

@@ -13,7 +13,7 @@ from tests.repository.sources import ROOT
 
 COMPILER_LAYERS = (
     *("support", "compile", "dynamic", "fingerprint", "pipelines", "lower", "passes", "difference", "spec"),
-    *("frontends", "schedule", "versions", "llvm", "shapes", "mlir", "collector", "types", "errors"),
+    *("frontends", "schedule", "versions", "llvm", "shapes", "mlir", "pause_gc", "types", "errors"),
 )
 MODULES = [
     "kcache_grpc/__init__.py",

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kcache_compiler.collector import collector_paused
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import OnStage, Program, Source, ignore_stage, read_program
 from kcache_compiler.frontends.quantized.element import Quantized
 from kcache_compiler.mlir import context as mlir
+from kcache_compiler.pause_gc import gc_paused
 from kcache_compiler.shapes.monomial import evaluate, is_symbolic, size_text
 from kcache_compiler.spec.erasure import Shapes
 from kcache_compiler.spec.graph.builder import FinishedRegion
@@ -42,7 +42,7 @@ _DEFAULT_LIMITS = Limits()
 _MAX_REIMPORTS = 3
 
 
-@collector_paused()
+@gc_paused()
 def canonicalize(
     program: Source,
     format: str,

@@ -35,7 +35,7 @@ _PAUSES = _Pauses()
 
 
 @contextmanager
-def collector_paused() -> Generator[None]:
+def gc_paused() -> Generator[None]:
     """Disable collection of reference cycles, which would traverse a growing graph repeatedly in vain.
 
     The previous state is restored when no thread pauses the collector any more.

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from kcache_compiler.collector import collector_paused
+from kcache_compiler.pause_gc import gc_paused
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _collector() -> Generator[None]:
     (gc.enable if running else gc.disable)()
 
 
-@collector_paused()
+@gc_paused()
 def _compile(turn: int) -> None:
     if turn % 3:
         raise KeyboardInterrupt
@@ -50,8 +50,8 @@ def test_programs_compiled_side_by_side_leave_the_collector_as_it_was(running: b
 
 def test_the_collector_is_paused_inside() -> None:
     gc.enable()
-    with collector_paused():
+    with gc_paused():
         assert not gc.isenabled()
-        with collector_paused():
+        with gc_paused():
             assert not gc.isenabled()
     assert gc.isenabled()
