@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kcache_migrations.guards import COLLECTOR
+from kcache_migrations.immutability_triggers import COLLECTOR
 
 #: Collectable tables, and the columns of ids by which rows may be deleted.
 Columns = Mapping[str, Sequence[str]]

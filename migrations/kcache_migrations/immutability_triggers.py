@@ -27,7 +27,7 @@ END $$
 """
 
 
-def guard_statements(dialect: str, table: str, names: Names, permanent: bool) -> Iterator[str]:
+def immutability_triggers(dialect: str, table: str, names: Names, permanent: bool) -> Iterator[str]:
     """Statements that make rows of ``table`` immutable.
 
     ``names`` are the sets of columns that name a row. On SQLite an insert under a taken name is refused,

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from kcache_migrations.guards import REFUSE_FUNCTION, guard_statements
+from kcache_migrations.immutability_triggers import REFUSE_FUNCTION, immutability_triggers
 from kcache_migrations.views import hexadecimal, iso_time
 
 revision = "0001"
@@ -85,7 +85,7 @@ def upgrade() -> None:
     if dialect == "postgresql":
         op.execute(REFUSE_FUNCTION)
     for table, names in _IMMUTABLE.items():
-        for statement in guard_statements(dialect, table, names, table in _PERMANENT):
+        for statement in immutability_triggers(dialect, table, names, table in _PERMANENT):
             op.execute(statement)
     for name, select in _views(dialect).items():
         op.execute(f"CREATE VIEW {name} AS {select}")

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from kcache_migrations.audit_views import audit_views
 from kcache_migrations.collector import QUARANTINED, collector_removal, collector_statements
-from kcache_migrations.guards import guard_statements
+from kcache_migrations.immutability_triggers import immutability_triggers
 from kcache_migrations.notices import notice_removal, notice_statements
 from kcache_migrations.views import hexadecimal, iso_time
 
@@ -93,7 +93,7 @@ def upgrade() -> None:
         op.drop_index(name, table)
         op.create_index(name, table, [*columns, *more])
     for table, names in _IMMUTABLE.items():
-        for statement in guard_statements(dialect, table, names, permanent=False):
+        for statement in immutability_triggers(dialect, table, names, permanent=False):
             op.execute(statement)
     op.execute("DROP VIEW v_audit")
     for name, select in _views(dialect).items():

@@ -25,7 +25,7 @@ from kcache_migrations.collector import (
     release_statement,
     replacing,
 )
-from kcache_migrations.guards import guard_statements
+from kcache_migrations.immutability_triggers import immutability_triggers
 
 revision = "0007"
 down_revision = "0006"
@@ -81,7 +81,7 @@ def upgrade() -> None:
     )
     dialect = op.get_bind().dialect.name
     for table, names in _IMMUTABLE.items():
-        for statement in guard_statements(dialect, table, names, permanent=False):
+        for statement in immutability_triggers(dialect, table, names, permanent=False):
             op.execute(statement)
     if dialect == "postgresql":
         _postgres(_SINCE)
