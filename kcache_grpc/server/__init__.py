@@ -4,7 +4,7 @@
 """
 
 from kcache_grpc.server.config import ServerConfig
-from kcache_grpc.server.lifecycle import ServerHandle, start_server
 from kcache_grpc.server.process import serve
+from kcache_grpc.server.startup import ServerHandle, start_server
 
 __all__ = ["ServerConfig", "ServerHandle", "serve", "start_server"]

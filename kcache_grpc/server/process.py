@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from kcache_grpc.server.config import ServerConfig
-from kcache_grpc.server.lifecycle import ServerHandle, start_server
+from kcache_grpc.server.startup import ServerHandle, start_server
 
 logger = logging.getLogger("kcache.server")
 

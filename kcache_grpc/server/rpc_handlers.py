@@ -1,7 +1,7 @@
 """Wraps the handlers of all RPCs: authentication, default deadline, errors to statuses, one log line.
 
 One wrapper does all of it, since each costs every call. It is a generic handler and no interceptor of gRPC
-(``lifecycle.wrap_handlers`` says why).
+(``startup.wrap_handlers`` says why).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server from its first byte to its last: open, bind, warm, serve, drain."""
+"""Starts and stops a server: opens the store, binds addresses, warms workers, serves, drains."""
 
 from __future__ import annotations
 

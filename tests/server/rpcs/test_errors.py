@@ -13,9 +13,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
 
 from kcache_grpc import errors
-from kcache_grpc.server.lifecycle import wrap_handlers
 from kcache_grpc.server.request_log import RequestLog
 from kcache_grpc.server.rpc_handlers import RpcHandlers
+from kcache_grpc.server.startup import wrap_handlers
 from kcache_grpc.service.values import ProgramRequired
 from kcache_grpc.storage import errors as storage_errors
 
