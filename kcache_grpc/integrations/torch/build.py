@@ -34,8 +34,8 @@ class NotSupported(Exception):
 
 
 @dataclass(frozen=True)
-class Guard:
-    """The sizes that a program with open axes takes."""
+class AcceptedSizes:
+    """The sizes of tensors that a program with dynamic axes accepts."""
 
     #: Each ``(tensor, axis, size)``.
     fixed: tuple[tuple[int, int, int], ...]
@@ -44,8 +44,8 @@ class Guard:
     conditions: tuple[str, ...]
     names: tuple[str, ...]
 
-    def takes(self, tensors: Sequence[Any]) -> bool:
-        """Whether tensors of the guard's ranks have such sizes."""
+    def include(self, tensors: Sequence[Any]) -> bool:
+        """Whether tensors, whose ranks are those of the program, have accepted sizes."""
         if any(tensors[index].shape[axis] != size for index, axis, size in self.fixed):
             return False
         if any(tensors[index].shape[axis] < _LEAST_OPEN for index, axis in self.open):
@@ -66,11 +66,11 @@ class Guard:
         }
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Guard:
+    def from_json(value: Mapping[str, Any]) -> AcceptedSizes:
         """Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another form."""
         fixed = tuple((int(i), int(axis), int(size)) for i, axis, size in value["fixed"])
         axes = tuple((int(i), int(axis)) for i, axis in value["open"])
-        return Guard(fixed, axes, tuple(value["conditions"]), tuple(value["names"]))
+        return AcceptedSizes(fixed, axes, tuple(value["conditions"]), tuple(value["names"]))
 
 
 class _Call(torch.nn.Module):
@@ -106,7 +106,7 @@ def _filled(value: Any, tensors: Iterator[Any]) -> Any:
 
 def exported_call(
     op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any], dynamic: bool
-) -> tuple[bytes, Guard | None]:
+) -> tuple[bytes, AcceptedSizes | None]:
     """The text of a call's program, whose inputs are its tensors, row-major; with ``dynamic`` also its guard.
 
     Raises ``NotSupported`` where ``torch.export`` refuses it or it brings constants, ``KcacheError`` where it
@@ -130,10 +130,10 @@ def exported_call(
         text, arguments = torch_program(exported)
     if arguments.values or arguments.written or len(arguments.given) != len(inputs):
         raise NotSupported("constants")
-    return text, _guard(exported, arguments.check) if dynamic else None
+    return text, _accepted_sizes(exported, arguments.check) if dynamic else None
 
 
-def _guard(exported: Any, check: Any) -> Guard:
+def _accepted_sizes(exported: Any, check: Any) -> AcceptedSizes:
     fixed: list[tuple[int, int, int]] = []
     axes: list[tuple[int, int]] = []
     places = [node for node in exported.graph.nodes if node.op == "placeholder"]
@@ -144,8 +144,8 @@ def _guard(exported: Any, check: Any) -> Guard:
             else:
                 axes.append((index, axis))
     if isinstance(check, SizeCheck):
-        return Guard(tuple(fixed), tuple(axes), check.conditions, check.names)
-    return Guard(tuple(fixed), tuple(axes), (), ())
+        return AcceptedSizes(tuple(fixed), tuple(axes), check.conditions, check.names)
+    return AcceptedSizes(tuple(fixed), tuple(axes), (), ())
 
 
 def require_replaceable(results: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kcache_grpc.client.client import Client
 from kcache_grpc.integrations.torch.build import (
-    Guard,
+    AcceptedSizes,
     NotSupported,
     exported_call,
     require_equal,
@@ -36,7 +36,7 @@ class Lookup:
         self._warn = warn
         self._table: Table | None = None if folder is None else folder.table(op._name, "cpu", toolchain)
         self._kernels: dict[str, Any] = {}
-        self._guards: dict[str, list[tuple[Guard, Any]]] = {}
+        self._accepted: dict[str, list[tuple[AcceptedSizes, Any]]] = {}
         self._loaded = self._built = 0
         #: Entries whose kernel was compiled by another toolchain than the service has now.
         self._skipped: set[tuple[str, str]] = set()
@@ -62,7 +62,7 @@ class Lookup:
         description = describe(params, dynamic=dynamic)
         context = {"default_dtype": str(torch.get_default_dtype()), "dynamic": dynamic}
         key = digest(description, context)
-        kernel = self._of_guard(key, tensors) if dynamic else None
+        kernel = self._kernel_for_sizes(key, tensors) if dynamic else None
         if kernel is None:
             kernel = self._of_table(key, tensors, dynamic)
         if kernel is None:
@@ -71,20 +71,20 @@ class Lookup:
             self._compare(kernel, args, kwargs, tensors, values=False)
         return kernel.apart()
 
-    def _of_guard(self, key: str, tensors: Sequence[Any]) -> Any | None:
-        pairs = self._guards.get(key, ())
-        return next((kernel for guard, kernel in pairs if guard.takes(tensors)), None)
+    def _kernel_for_sizes(self, key: str, tensors: Sequence[Any]) -> Any | None:
+        pairs = self._accepted.get(key, ())
+        return next((kernel for accepted, kernel in pairs if accepted.include(tensors)), None)
 
     def _of_table(self, key: str, tensors: Sequence[Any], dynamic: bool) -> Any | None:
         self._refresh()
         for entry in () if self._table is None else self._table.find(key):
             try:
-                guard = Guard.from_json(entry["guard"]) if dynamic else None
+                accepted = AcceptedSizes.from_json(entry["guard"]) if dynamic else None
                 program = str(entry["program"])
             except (KeyError, TypeError, ValueError):
                 self._warn("entry", f"the table of {self._op._name} has an entry that cannot be read")
                 continue
-            if guard is not None and not guard.takes(tensors):
+            if accepted is not None and not accepted.include(tensors):
                 continue
             kernel = self._of_program(program)
             if kernel is None:
@@ -97,8 +97,8 @@ class Lookup:
             if program not in self._kernels:
                 self._kernels[program] = kernel
                 self._loaded += 1
-            if guard is not None:
-                self._guards.setdefault(key, []).append((guard, kernel))
+            if accepted is not None:
+                self._accepted.setdefault(key, []).append((accepted, kernel))
             return kernel
         return None
 
@@ -118,15 +118,15 @@ class Lookup:
         dynamic: bool,
     ) -> Any:
         eager = require_replaceable(_eager(self._op, args, kwargs), tensors)
-        text, guard = exported_call(self._op, args, kwargs, tensors, dynamic)
-        if guard is not None and not guard.takes(tensors):
+        text, accepted = exported_call(self._op, args, kwargs, tensors, dynamic)
+        if accepted is not None and not accepted.include(tensors):
             raise NotSupported("guard")
         kernel = self._client.compile(text, format="torch")
         self._built += 1
         require_equal(_results(kernel, tensors), eager, values=True)
-        if guard is not None:
-            entry["guard"] = guard.to_json()
-            self._guards.setdefault(key, []).append((guard, kernel))
+        if accepted is not None:
+            entry["guard"] = accepted.to_json()
+            self._accepted.setdefault(key, []).append((accepted, kernel))
         self._save(key, entry, text, kernel)
         return kernel.apart()
 
