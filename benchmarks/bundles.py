@@ -27,8 +27,8 @@ from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.bundles.export import Export
 from kcache_grpc.service.bundles.importing import Import, Imported
 from kcache_grpc.service.bundles.selection import Selection
-from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import (
@@ -125,7 +125,9 @@ def import_into(url: str, path: Path, trusted: str) -> tuple[float, float, Count
     """Seconds of an import, seconds of CPU, and outcomes."""
     with open_store(url, migrate=True) as store, open_bundle(path) as bundle:
         signer = Signer.generate()
-        imports = Import(store, signer, Room(store), Succession(store, CANONICALIZER), CANONICALIZER)
+        imports = Import(
+            store, signer, QuotaEviction(store), CanonicalizerUpgrade(store, CANONICALIZER), CANONICALIZER
+        )
         started, cpu = time.perf_counter(), time.process_time()
         rejected = imports.check(bundle, [trusted])
         namespace = store.get_or_create_namespace("default")

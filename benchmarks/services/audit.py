@@ -20,7 +20,7 @@ from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed, Signer
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.audit.proof import Verification
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.audit.sealer import Sealer
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
@@ -73,7 +73,7 @@ async def _noting(store: Store, namespace: Namespace) -> float:
     graph = KnownGraph(_digest("p"), 1, _digest("s"), "f32[4]", Signed(b"", b"", b""))
     results: list[Found | Missing] = [Found(graph, KnownKernel(_digest("k"), Signed(b"", b"", b""), (), 1))]
     threads = StoreThreads(1)
-    ledger = Ledger(store, threads, Toolchains(Toolchain(), Toolchain()))
+    ledger = AuditRecorder(store, threads, Toolchains(Toolchain(), Toolchain()))
     target, caller, digests = CpuTarget("x86-64-v3"), Caller(started=time.perf_counter()), [_digest("p")]
 
     def calls() -> None:

@@ -1,4 +1,4 @@
-"""Where a server listens, and whether the way there is safe enough."""
+"""Addresses of servers: parsing, and whether a connection to one is secure enough."""
 
 from __future__ import annotations
 

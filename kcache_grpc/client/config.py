@@ -1,4 +1,4 @@
-"""What a client is told: one frozen object, and the one place that reads the environment.
+"""The configuration of a client: one frozen object, and the one place that reads the environment.
 
 ============== =========================================================================
 KCACHE_ADDR         ``host:port`` or ``unix:/path`` of the service; unset: the embedded one

@@ -1,4 +1,4 @@
-"""What a client counted, by name."""
+"""Counters of a client, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service that a client was told to use, and the one in its own process for when that is away."""
+"""Chooses between the configured service and the embedded one, used while that is unavailable."""
 
 from __future__ import annotations
 

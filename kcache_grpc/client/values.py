@@ -1,4 +1,4 @@
-"""What the graph operations give: frozen, with documented fields."""
+"""The results of the graph operations: frozen, with documented fields."""
 
 from __future__ import annotations
 

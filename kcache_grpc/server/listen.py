@@ -1,4 +1,4 @@
-"""Where a server listens, and what it refuses: design rule "safe unless told otherwise"."""
+"""Addresses on which a server listens; refuses insecure ones unless options allow them."""
 
 from __future__ import annotations
 

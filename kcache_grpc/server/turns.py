@@ -1,4 +1,4 @@
-"""The event loop's time for large calls: their callers take turns, and all other calls come between."""
+"""Schedules large calls on the event loop: callers take turns, and all other calls run in between."""
 
 from __future__ import annotations
 

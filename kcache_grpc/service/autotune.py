@@ -17,7 +17,7 @@ from kcache_grpc.model.sizes.expression import parse, symbols_of
 from kcache_grpc.model.sizes.guard import MAX_SIZE
 from kcache_grpc.model.target import Target
 from kcache_grpc.model.variants import parse_arg_spec, symbols_in
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Caller
@@ -128,11 +128,13 @@ class Measured:
 class Autotune:
     """The use cases."""
 
-    def __init__(self, store: Store, threads: StoreThreads, namespaces: Namespaces, ledger: Ledger) -> None:
+    def __init__(
+        self, store: Store, threads: StoreThreads, namespaces: Namespaces, audit_recorder: AuditRecorder
+    ) -> None:
         self._store = store
         self._threads = threads
         self._namespaces = namespaces
-        self._ledger = ledger
+        self._audit_recorder = audit_recorder
 
     async def record(self, caller: Caller, subject: Subject, timings: Sequence[Measured]) -> int:
         """Stores timings; how many were new. Raises ``ArgumentError``, ``NotFound``."""
@@ -167,7 +169,7 @@ class Autotune:
             target=str(subject.target),
             detail=json.dumps({**detail, "created": created}),
         )
-        self._ledger.note(namespace, caller, event)
+        self._audit_recorder.note(namespace, caller, event)
         return created
 
     async def timings(

@@ -1,4 +1,4 @@
-"""What a service is configured with."""
+"""The configuration of a service."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kcache_grpc.errors import (
     UnsupportedOp,
     from_reason,
 )
-from kcache_grpc.service.read_batching import Gathering
+from kcache_grpc.service.read_batching import ReadBatch
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import LeaseLost, StorageError
@@ -38,7 +38,7 @@ class Failures:
         self._ttl = ttl
         #: Of namespaces that are not stored, the oldest first.
         self._early: dict[tuple[str, bytes], FailureRecord] = {}
-        self._records: Gathering[Namespace, bytes, FailureRecord] = Gathering(
+        self._records: ReadBatch[Namespace, bytes, FailureRecord] = ReadBatch(
             lambda namespace, digests: threads(store.find_failures, namespace, digests)
         )
 
@@ -53,7 +53,7 @@ class Failures:
         """As ``find``, together with what others look for meanwhile."""
         if not namespace.is_stored:
             return self._find_early(namespace, digest)
-        return await self._records.look(namespace, digest)
+        return await self._records.read(namespace, digest)
 
     async def check(self, namespace: Namespace, digest: bytes) -> None:
         """Raises the failure that is remembered, if one is."""

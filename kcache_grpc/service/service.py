@@ -78,7 +78,11 @@ class KernelService:
         self.limits = config.limits
         self._threads, self._writers = shared.threads, shared.writers
         self._toolchains, self._namespaces = pool.toolchains, shared.namespaces
-        self._kernels, self._failures, self._ledger = shared.kernels, shared.failures, shared.ledger
+        self._kernels, self._failures, self._audit_recorder = (
+            shared.kernels,
+            shared.failures,
+            shared.audit_recorder,
+        )
         self._change_notifications = shared.change_notifications
         self._catalog = Catalog(store)
         self._graphs = wiring.graphs(shared)
@@ -89,10 +93,10 @@ class KernelService:
         self._waiters = Waiters()
         #: What comes in, and what goes out.
         self.programs = wiring.programs(shared)
-        self.artifacts = Artifacts(self._namespaces, self._kernels, self._ledger)
+        self.artifacts = Artifacts(self._namespaces, self._kernels, self._audit_recorder)
         self._seals = SealTask(Sealer(store, signer), shared.threads)
-        self.audit = AuditLog(store, shared.threads, self._namespaces, self._ledger.flush)
-        self.autotune = Autotune(store, shared.threads, self._namespaces, self._ledger)
+        self.audit = AuditLog(store, shared.threads, self._namespaces, self._audit_recorder.flush)
+        self.autotune = Autotune(store, shared.threads, self._namespaces, self._audit_recorder)
         self.blobs = wiring.blobs(shared)
         self.assertions = wiring.assertions(shared)
         self._estimates = Estimates(store, shared.threads, self._toolchains)
@@ -104,7 +108,7 @@ class KernelService:
         self._reply_cache = ReplyCache()
         self.admin = wiring.admin(shared)
         self.bundles = wiring.bundles(shared)
-        self._explains = wiring.explains(shared, self._graphs, self._resolver)
+        self._explainer = wiring.explains(shared, self._graphs, self._resolver)
 
     @classmethod
     async def start(
@@ -129,7 +133,7 @@ class KernelService:
         except BaseException:
             await pool.close()
             raise
-        service._ledger.start()
+        service._audit_recorder.start()
         if service._background is not None:
             service._background.start()
         service._preparation.start()
@@ -149,7 +153,7 @@ class KernelService:
         await self._estimates.close()
         await self.blobs.close()
         await self.assertions.close()
-        await self._ledger.close()
+        await self._audit_recorder.close()
         await self._seals.close()
         await self._pool.close()
         await asyncio.to_thread(self._lease_renewal.close)
@@ -165,13 +169,13 @@ class KernelService:
 
     async def seal(self) -> None:
         """Seals now what the audit log has of this process."""
-        await self._ledger.flush()
+        await self._audit_recorder.flush()
         await self._seals.now()
 
     @property
     def audit_dropped(self) -> int:
         """Requests that were not written to the audit log since the start, as too many waited."""
-        return self._ledger.dropped
+        return self._audit_recorder.dropped
 
     async def capabilities(self, caller: Caller) -> Capabilities:
         """What this service is, can do and allows."""
@@ -247,7 +251,7 @@ class KernelService:
             key=key,
             byte_count=len(spec.record.text),
         )
-        self._ledger.note(namespace, caller, event)
+        self._audit_recorder.note(namespace, caller, event)
         return spec
 
     async def list_kernels(self, caller: Caller, key: int, page_size: int, page_token: str) -> KernelPage:
@@ -263,7 +267,7 @@ class KernelService:
     async def stats(self, caller: Caller) -> tuple[Stats, int, int]:
         """Counts of the namespace, programs parsed and memory hits since the start."""
         namespace = await self._namespaces.get(caller.namespace)
-        await self._ledger.flush()
+        await self._audit_recorder.flush()
         stats = await self._threads(self._store.stats, namespace)
         return stats, self._graphs.programs_parsed, self._kernels.memory_hits
 
@@ -291,7 +295,7 @@ class KernelService:
             "compile_requests": self._asked,
             "compiles": self._coordinator.started,
             "compiles_running": self._coordinator.running,
-            "audit_dropped": self._ledger.dropped,
+            "audit_dropped": self._audit_recorder.dropped,
             **{counter_of(reason): self._bypasses[reason] for reason in SERVER_REASONS},
             "libraries_prepared": self._preparation.compiled,
             "library_preparations_preempted": self._preparation.preempted,
@@ -344,7 +348,7 @@ class KernelService:
             async with aclosing(parts):
                 async for results in parts:
                     some = digests[answered : answered + len(results)]
-                    self._ledger.looked_up(namespace, caller, requirements.target, some, results)
+                    self._audit_recorder.looked_up(namespace, caller, requirements.target, some, results)
                     answered += len(results)
                     budget -= sum(each.inline_bytes for each in results if isinstance(each, Found))
                     yield results
@@ -400,7 +404,7 @@ class KernelService:
             origin = Origin.JOINED if answer.origin is Origin.COMPILED and not ours else answer.origin
         if origin is not Origin.COMPILED:
             size = sum(ref.size for ref in answer.kernel.wanted(kinds))
-            self._ledger.served(
+            self._audit_recorder.served(
                 namespace, caller, answer.graph, answer.kernel, origin.value, requirements.target, size
             )
         return Compiled(answer, origin, stages)
@@ -471,9 +475,9 @@ class KernelService:
             graph = await self._find_graph(namespace, source, requirements.options.numerics)
             if graph is not None:
                 noted.graph(graph)
-                return await self._explains.known(namespace, graph, requirements, most)
+                return await self._explainer.known(namespace, graph, requirements, most)
             program = await self.programs.of(namespace, source)
-            return await self._explains.new(namespace, caller, program, requirements, most)
+            return await self._explainer.new(namespace, caller, program, requirements, most)
 
     async def estimate(
         self, caller: Caller, source: GraphSource, requirements: KernelRequirements
@@ -485,7 +489,7 @@ class KernelService:
             graph = await self._find_graph(namespace, source, requirements.options.numerics)
             if graph is None:
                 program = await self.programs.of(namespace, source)
-                new = await self._explains.canonicalize(namespace, caller, program, requirements)
+                new = await self._explainer.canonicalize(namespace, caller, program, requirements)
                 noted.spec(new.graph.spec_digest, new.graph.key or None)
                 graph, text = new.graph, new.text
             else:
@@ -507,7 +511,7 @@ class KernelService:
     ) -> Noting:
         digest = source.digest if isinstance(source, Program) else source
         event = AuditEvent(kind, "ok", program_digest=digest if len(digest) == 32 else None, target=target)
-        return Noting(self._ledger, namespace, caller, event)
+        return Noting(self._audit_recorder, namespace, caller, event)
 
     async def _find_graph(
         self, namespace: Namespace, source: GraphSource, numerics: str

@@ -1,4 +1,4 @@
-"""What the use cases take and give."""
+"""Arguments and results of the use cases."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from kcache_grpc.model.bypass import BypassReason
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.service.admin.running_service import Admin
 from kcache_grpc.service.assertions.source_assertions import SourceAssertions
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.blobs.blob_cache import BlobCache
 from kcache_grpc.service.bundles.bundles import Bundles
 from kcache_grpc.service.bundles.transfer import Spool
@@ -20,15 +20,15 @@ from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
 from kcache_grpc.service.compile.library_preparation import LibraryPreparation
 from kcache_grpc.service.compile.resolver import KernelResolver
 from kcache_grpc.service.config import ServiceConfig
-from kcache_grpc.service.explain.explain import Explains
+from kcache_grpc.service.explain.explain import Explainer
 from kcache_grpc.service.failures import Failures
-from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
+from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
 from kcache_grpc.service.graphs.graphs import Graphs
 from kcache_grpc.service.graphs.programs import Programs
 from kcache_grpc.service.graphs.uploads import Uploads
 from kcache_grpc.service.lifecycle.background_verification import BackgroundVerification
-from kcache_grpc.service.lifecycle.quotas import Room
-from kcache_grpc.service.lookup.batch_lookup import Lookups
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lookup.batch_lookup import BatchLookup
 from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Variants
@@ -49,8 +49,8 @@ class Shared:
     threads: StoreThreads
     #: Of their own: those that wait for the same commit hold up no look-up, and share the next one.
     writers: StoreThreads
-    succession: Succession
-    room: Room
+    canonicalizer_upgrade: CanonicalizerUpgrade
+    quotas: QuotaEviction
     namespaces: Namespaces
     failures: Failures
     change_notifications: ChangeNotifications
@@ -58,18 +58,18 @@ class Shared:
     kernels: Kernels
     variants: Variants
     compatible: CompatibleKernels
-    ledger: Ledger
+    audit_recorder: AuditRecorder
 
     @classmethod
     def open(cls, store: Store, pool: WorkerPool, signer: Signer, config: ServiceConfig) -> Shared:
         """Starts the threads; signals of the store reach what keeps its values."""
         toolchains = pool.toolchains
         threads = StoreThreads(config.store_threads)
-        succession = Succession(store, pool.canonicalizer)
+        canonicalizer_upgrade = CanonicalizerUpgrade(store, pool.canonicalizer)
         namespaces = Namespaces(
             store,
             threads,
-            enter=succession.enter,
+            enter=canonicalizer_upgrade.enter,
             toolchains=toolchains.digests,
             most=config.limits.namespaces,
         )
@@ -85,8 +85,8 @@ class Shared:
             config=config,
             threads=threads,
             writers=StoreThreads(config.graph_threads),
-            succession=succession,
-            room=Room(store, config.evict_min_age),
+            canonicalizer_upgrade=canonicalizer_upgrade,
+            quotas=QuotaEviction(store, config.evict_min_age),
             namespaces=namespaces,
             failures=Failures(store, threads, config.failure_ttl),
             change_notifications=change_notifications,
@@ -94,7 +94,7 @@ class Shared:
             kernels=kernels,
             variants=variants,
             compatible=CompatibleKernels(kernels, variants, toolchains),
-            ledger=Ledger(store, threads, toolchains),
+            audit_recorder=AuditRecorder(store, threads, toolchains),
         )
 
 
@@ -108,14 +108,14 @@ def graphs(shared: Shared) -> Graphs:
         shared.signer,
         shared.failures,
         shared.claims,
-        shared.succession,
+        shared.canonicalizer_upgrade,
         shared.config.limits,
-        shared.room,
+        shared.quotas,
     )
 
 
-def lookups(shared: Shared, graphs: Graphs) -> Lookups:
-    return Lookups(
+def lookups(shared: Shared, graphs: Graphs) -> BatchLookup:
+    return BatchLookup(
         shared.store,
         shared.threads,
         graphs,
@@ -141,7 +141,7 @@ def coordinator(shared: Shared, lease_renewal: LeaseRenewal) -> CompileCoordinat
         shared.change_notifications,
         shared.config.limits.compile_seconds,
         shared.config.server_version,
-        shared.room,
+        shared.quotas,
     )
 
 
@@ -163,7 +163,7 @@ def programs(shared: Shared) -> Programs:
     config = shared.config
     most = config.limits.program_bytes
     uploads = Uploads(config.spool_dir, most, config.spool_bytes, config.spool_ttl)
-    return Programs(shared.store, shared.threads, shared.namespaces, shared.ledger, uploads, most)
+    return Programs(shared.store, shared.threads, shared.namespaces, shared.audit_recorder, uploads, most)
 
 
 def blobs(shared: Shared) -> BlobCache:
@@ -172,8 +172,8 @@ def blobs(shared: Shared) -> BlobCache:
         shared.threads,
         shared.writers,
         shared.namespaces,
-        shared.ledger,
-        shared.room,
+        shared.audit_recorder,
+        shared.quotas,
         shared.config.spool_dir / "blobs",
     )
 
@@ -184,8 +184,8 @@ def assertions(shared: Shared) -> SourceAssertions:
         shared.threads,
         shared.writers,
         shared.namespaces,
-        shared.ledger,
-        shared.room,
+        shared.audit_recorder,
+        shared.quotas,
         shared.config.limits,
     )
 
@@ -226,10 +226,10 @@ def bundles(shared: Shared) -> Bundles:
     return Bundles(
         shared.store,
         shared.namespaces,
-        shared.ledger,
+        shared.audit_recorder,
         shared.signer,
-        shared.room,
-        shared.succession,
+        shared.quotas,
+        shared.canonicalizer_upgrade,
         shared.pool.canonicalizer,
         config.server_version,
         Spool(config.spool_dir, config.spool_bytes),
@@ -238,8 +238,8 @@ def bundles(shared: Shared) -> Bundles:
     )
 
 
-def explains(shared: Shared, graphs: Graphs, resolver: KernelResolver) -> Explains:
-    return Explains(
+def explains(shared: Shared, graphs: Graphs, resolver: KernelResolver) -> Explainer:
+    return Explainer(
         shared.store,
         shared.threads,
         shared.pool,

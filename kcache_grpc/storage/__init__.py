@@ -1,4 +1,4 @@
-"""Where specs, keys, kernels and their history are kept.
+"""Storage of specs, keys, kernels and their history.
 
 ``open_store(url)`` gives a ``Store``; ``contract`` says what it promises, ``records`` what goes in and out,
 ``errors`` what it raises.

@@ -1,4 +1,4 @@
-"""What every store refuses before it touches anything."""
+"""Checks of arguments that every store makes before it reads or writes."""
 
 from __future__ import annotations
 

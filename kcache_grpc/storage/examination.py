@@ -1,4 +1,4 @@
-"""What a doctor finds out about a store, also about one that cannot be opened. Reads only."""
+"""Examines a store for ``kcache doctor``, also one that cannot be opened. Reads only."""
 
 # ruff: noqa: S608 (statements of our own names and numbers, and text that is shown)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes into a store and what comes out: frozen values, free of sessions and rows.
+"""Arguments and results of a store: frozen values, without sessions and rows.
 
 Digests are 32 bytes. Times are UTC microseconds since 1970, durations are microseconds, sizes are bytes.
 A *draft* is what a caller offers; a *record* is what is stored, which after a lost race is the winner's.

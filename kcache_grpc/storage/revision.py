@@ -1,4 +1,4 @@
-"""Which schema revision a store must have, and what to type when it has another."""
+"""The schema revision that a store must have, and the command to run when it has another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker may do: compute, read the installation, write to its own folder. Nothing else.
+"""Confines a worker: it may compute, read the installation and write to its own folder.
 
 ``confine`` takes effect after the imports of a worker and before it reads a program. Nothing that runs in a
 worker can undo it, nor can programs that it starts. It leaves out, and names, what the kernel does not have.

@@ -1,4 +1,4 @@
-"""Errors between a worker and the service: what the compiler raises, as JSON, and as public errors."""
+"""Errors of workers: the compiler's exceptions as public errors, and these as frames."""
 
 from __future__ import annotations
 

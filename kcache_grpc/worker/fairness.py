@@ -1,4 +1,4 @@
-"""A queue that is fair between callers: who sends much waits for itself."""
+"""A queue that is fair between callers: requests of one caller delay its own, not those of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a worker's temporary files lie: a folder that goes with it, however it and its parent end.
+"""The folder of a worker's temporary files, which is removed however the worker and its parent end.
 
 The parent holds a lock on the folder; a folder that nobody has locked any more belongs to a parent that was
 killed, and the next service removes it.

@@ -1,4 +1,4 @@
-"""Jobs that run in a fork of the worker: what reads input of untrusted form ends with the job.
+"""Runs jobs in a fork of the worker: the process that parses untrusted input ends with the job.
 
 The worker itself stays as it was after its imports. A parser that crashes ends its own process only, and
 memory that it corrupted is never seen by the next program.

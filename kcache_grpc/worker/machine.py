@@ -1,4 +1,4 @@
-"""How many workers this machine, or the container that the process runs in, has processors and memory for."""
+"""The number of workers for which this machine or container has processors and memory."""
 
 from __future__ import annotations
 

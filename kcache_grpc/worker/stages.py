@@ -1,4 +1,4 @@
-"""The stages of a job, told through memory that a worker and its parent share.
+"""The stages of a job, reported through memory that a worker and its parent share.
 
 A compile begins fifty stages in a tenth of a second: a message for each would wake the parent as often. A
 name in memory costs one system call, and is there even if the very next instruction ends the worker.

@@ -14,8 +14,8 @@ from kcache_grpc.model.signing import Signer, server_id
 from kcache_grpc.service.bundles.export import Export
 from kcache_grpc.service.bundles.importing import NEW, Import, Imported
 from kcache_grpc.service.bundles.selection import Selection
-from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage import Store, open_store
 
@@ -35,7 +35,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(store: Store, path: Path, canonicalizer: int = many.CANONICALIZER) -> Imported:
-    imports = Import(store, Signer.generate(), Room(store), Succession(store, canonicalizer), canonicalizer)
+    imports = Import(
+        store,
+        Signer.generate(),
+        QuotaEviction(store),
+        CanonicalizerUpgrade(store, canonicalizer),
+        canonicalizer,
+    )
     with open_bundle(path) as opened:
         rejected = imports.check(opened, [server_id(SIGNER.public_key)])
         namespace = store.get_or_create_namespace("default")
@@ -57,7 +63,9 @@ def test_imports_side_by_side_store_each_entry_once(bundle: Path, tmp_path: Path
 def test_an_import_that_ends_early_leaves_whole_kernels_and_goes_on_later(bundle: Path) -> None:
     with open_store("memory:") as store, open_bundle(bundle) as opened:
         version = many.CANONICALIZER
-        imports = Import(store, Signer.generate(), Room(store), Succession(store, version), version)
+        imports = Import(
+            store, Signer.generate(), QuotaEviction(store), CanonicalizerUpgrade(store, version), version
+        )
         namespace = store.get_or_create_namespace("default")
         steps = imports.store(opened, namespace, Caller(), {})
         first = next(steps)

@@ -22,7 +22,7 @@ from kcache_grpc.model.sizes.modes import AUTO, ShapeRequirements
 from kcache_grpc.model.target import CpuTarget, compatible_targets
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import manifests
-from kcache_grpc.service.lookup.batch_lookup import Lookups, Query
+from kcache_grpc.service.lookup.batch_lookup import BatchLookup, Query
 from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Variants
@@ -206,7 +206,7 @@ def test_exact_targets_then_higher_levels_then_the_most_special_then_the_oldest(
             store.publish_kernel(space, published)
         known = Kernels(store, threads, b"key")
         variants = Variants(store, threads, known, TOOLCHAINS, b"key")
-        lookups = Lookups(
+        lookups = BatchLookup(
             store,
             threads,
             cast("Any", OneGraph(graph)),

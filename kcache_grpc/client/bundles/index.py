@@ -1,4 +1,4 @@
-"""Mappings and kernels in memory, and which kernel of them answers what was asked."""
+"""The index of imported bundles: mappings and kernels in memory, and which kernel answers a request."""
 
 from __future__ import annotations
 

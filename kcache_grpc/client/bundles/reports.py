@@ -1,4 +1,4 @@
-"""What came of a bundle: what was new, already present, or rejected and why."""
+"""Reports of bundle imports: what was new, already present, or rejected and why."""
 
 from __future__ import annotations
 

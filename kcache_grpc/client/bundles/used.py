@@ -1,4 +1,4 @@
-"""What a client has used: what it exports where nothing is named."""
+"""Records the programs that a client has used, which an export without names contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of one cache directory have got from the cache, over all of their lives.
+"""Hits and saved seconds of all processes of a cache directory, added up over their lives.
 
 The counters of a client end with it. Kernels by origin, the compile time that hits saved and for whom, and
 bypasses by reason are added to a file of the cache directory when a client is closed or its process ends, and

@@ -1,4 +1,4 @@
-"""What the evidence of a request shows: programs that are the same computation at other sizes."""
+"""Fetches the bindings of a request's evidence: programs that are the same computation at other sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a service is: at an address, or a child of this process."""
+"""The endpoint of a service: an address, or a child of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core asks of the outside world, and the methods of the service.
+"""The interfaces of input and output that the client's core needs, and the methods of the service.
 
 The core is written once, as coroutines over these protocols. The asynchronous client gives it an
 implementation on ``grpc.aio``; the synchronous one gives it an implementation that blocks, so that its

@@ -1,4 +1,4 @@
-"""Which identity a server had at first contact: later ones are compared with it."""
+"""Pins: the identity that a server had at first contact, with which later ones are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server said of itself, in this process and across processes."""
+"""The state that a server reported: identity, epoch, toolchains; kept in memory and on disk."""
 
 from __future__ import annotations
 

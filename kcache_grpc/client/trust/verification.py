@@ -1,4 +1,4 @@
-"""What a client believes: the server's key, pinned at first contact, and nothing that it did not sign."""
+"""Verifies replies: signatures by the server's key, which is pinned at first contact, and digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``Options(schedule="recorded")`` stands for, as the service said, and what compilers refuse of it."""
+"""Resolves ``Options(schedule="recorded")`` by the service's timings; drops schedules that do not compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sizes a kernel of dynamic sizes is timed at, and the arguments for them."""
+"""Chooses the sizes at which a kernel of dynamic sizes is timed, and makes arguments for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do to a store, each with an audit event: for servers, and for commands that open one."""
+"""Administration of a store, each operation with an audit event: for servers and for commands."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError, NotFound, ResourceExhausted, Unavailable
-from kcache_grpc.service.audit.recorder import Ledger
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.audit.recorder import AuditRecorder
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.tasks.background_task import BackgroundTask
@@ -68,16 +68,16 @@ class SourceAssertions:
         threads: StoreThreads,
         writers: StoreThreads,
         namespaces: Namespaces,
-        ledger: Ledger,
-        room: Room,
+        audit_recorder: AuditRecorder,
+        quotas: QuotaEviction,
         limits: Limits,
     ) -> None:
         self._store = store
         self._threads = threads
         self._writers = writers
         self._namespaces = namespaces
-        self._ledger = ledger
-        self._room = room
+        self._audit_recorder = audit_recorder
+        self._quotas = quotas
         self._limits = limits
         self._hits: dict[Namespace, Counter[int]] = {}
         self._counted: dict[str, int] = dict.fromkeys(COUNTERS, 0)
@@ -142,7 +142,9 @@ class SourceAssertions:
             source_digest, principal.name, record, tuple(programs), toolchain, principal.role
         )
         namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
-        outcome = await self._writers(self._room.making, self._store.put_assertion, namespace, draft)
+        outcome = await self._writers(
+            self._quotas.insert_evicting, self._store.put_assertion, namespace, draft
+        )
         winner = outcome.assertion
         is_conflict = winner.record_digest != draft.record_digest
         self._counted["assertion_inserts"] += outcome.inserted
@@ -156,7 +158,7 @@ class SourceAssertions:
         } | ({"offered": draft.record_digest.hex()} if is_conflict else {})
         result = "conflict" if is_conflict else "inserted" if outcome.inserted else "known"
         event = AuditEvent("assertion_put", result, byte_count=len(record), detail=json.dumps(detail))
-        self._ledger.note(namespace, caller, event)
+        self._audit_recorder.note(namespace, caller, event)
         if not is_conflict:
             return outcome, b""
         records = await self._threads(self._store.read_records, namespace, [winner])
@@ -216,7 +218,7 @@ class SourceAssertions:
         }
         result = "quarantined" if disputed else "known"
         event = AuditEvent("assertion_dispute", result, detail=json.dumps(detail))
-        self._ledger.note(namespace, caller, event)
+        self._audit_recorder.note(namespace, caller, event)
         return len(disputed)
 
     async def totals(self, caller: Caller) -> AssertionTotals:
@@ -299,7 +301,7 @@ class SourceAssertions:
             byte_count=sum(row.assertion.record_size for row in returned),
             detail=json.dumps(detail | ({"of": others[:20]} if others else {})),
         )
-        self._ledger.note(namespace, caller, event)
+        self._audit_recorder.note(namespace, caller, event)
 
 
 def _groups(

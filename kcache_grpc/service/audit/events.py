@@ -1,4 +1,4 @@
-"""What the ledger notes on the hot path, and the events and uses that it becomes off it."""
+"""Entries that the recorder takes on the hot path, and the audit events and usage that they become later."""
 
 from __future__ import annotations
 

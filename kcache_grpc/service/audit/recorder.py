@@ -1,4 +1,4 @@
-"""What was asked and what came of it, written down in batches off the hot path."""
+"""Records requests and their outcomes: entries on the hot path, written in batches off it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_EARLY = 1000
 PERIOD = 0.2
 
 
-class Ledger:
+class AuditRecorder:
     """Noting costs a microsecond or two; a task writes every 200 ms. One event loop."""
 
     def __init__(self, store: Store, threads: StoreThreads, toolchains: Toolchains) -> None:

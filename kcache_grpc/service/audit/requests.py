@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from kcache_grpc.errors import KcacheError
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.values import Caller, KnownGraph, ProgramRequired
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
@@ -22,8 +22,10 @@ class Noting:
     request comes again with it.
     """
 
-    def __init__(self, ledger: Ledger, namespace: Namespace, caller: Caller, event: AuditEvent) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, audit_recorder: AuditRecorder, namespace: Namespace, caller: Caller, event: AuditEvent
+    ) -> None:
+        self._audit_recorder = audit_recorder
         self._namespace = namespace
         self._caller = caller
         self._event = event
@@ -48,7 +50,7 @@ class Noting:
     ) -> None:
         if error is None:
             if self._event.kind:
-                self._ledger.note(self._namespace, self._caller, self._event)
+                self._audit_recorder.note(self._namespace, self._caller, self._event)
         elif isinstance(error, KcacheError):
             self.failed(error)
 
@@ -59,4 +61,4 @@ class Noting:
         message = error.message[:_MOST_MESSAGE].encode("utf-8", "replace").decode().replace("\0", "")
         detail = json.dumps({"request": self._event.kind or "compile", "message": message})
         failed = replace(self._event, kind="error", outcome=error.reason.lower(), detail=detail)
-        self._ledger.note(self._namespace, self._caller, failed)
+        self._audit_recorder.note(self._namespace, self._caller, failed)

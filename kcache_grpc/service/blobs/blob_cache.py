@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, ResourceExhausted
-from kcache_grpc.service.audit.recorder import Ledger
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.audit.recorder import AuditRecorder
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
@@ -120,16 +120,16 @@ class BlobCache:
         threads: StoreThreads,
         writers: StoreThreads,
         namespaces: Namespaces,
-        ledger: Ledger,
-        room: Room,
+        audit_recorder: AuditRecorder,
+        quotas: QuotaEviction,
         spool_dir: Path,
     ) -> None:
         self._store = store
         self._threads = threads
         self._writers = writers
         self._namespaces = namespaces
-        self._ledger = ledger
-        self._room = room
+        self._audit_recorder = audit_recorder
+        self._quotas = quotas
         self._spool_dir = spool_dir
         self._memory: ByteLru[tuple[int, int, bytes], SmallValue] = ByteLru(_MEMORY_BYTES)
         self._hits: dict[Namespace, dict[int, int]] = {}
@@ -285,7 +285,7 @@ class BlobCache:
         counted["blob_misses"] += asked - len(served)
         counted["blob_milliseconds_saved"] += saved_us // 1000
         size = sum(record.size for record in served)
-        self._ledger.note(namespace, caller, _get_event(asked, len(served), size, saved_us))
+        self._audit_recorder.note(namespace, caller, _get_event(asked, len(served), size, saved_us))
 
     # Used by _Receiver.
 
@@ -314,7 +314,7 @@ class BlobCache:
     async def store(self, caller: Caller, drafts: Sequence[ValueDraft]) -> tuple[PutOutcome, ...]:
         """Store a group, and note what came of it."""
         namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
-        put = self._room.making
+        put = self._quotas.insert_evicting
         outcomes = await self._writers(put, self._store.put_values, namespace, drafts, caller.actor)
         conflicts = [
             outcome.record.key.hex()
@@ -325,7 +325,7 @@ class BlobCache:
         self._counted["blob_inserts"] += inserted
         self._counted["blob_conflicts"] += len(conflicts)
         detail = {"values": len(drafts), "inserted": inserted, "conflicts": conflicts[:20]}
-        self._ledger.note(
+        self._audit_recorder.note(
             namespace,
             caller,
             AuditEvent(

@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 
 from kcache_grpc.bundle import Bundle
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.bundles.export import Export, Exported
 from kcache_grpc.service.bundles.importing import Import, Imported, ImportedEntry
 from kcache_grpc.service.bundles.selection import Selection
 from kcache_grpc.service.bundles.transfer import Outgoing, Spool
-from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage.contract.store import Store
@@ -34,10 +34,10 @@ class Bundles:
         self,
         store: Store,
         namespaces: Namespaces,
-        ledger: Ledger,
+        audit_recorder: AuditRecorder,
         signer: Signer,
-        room: Room,
-        succession: Succession,
+        quotas: QuotaEviction,
+        canonicalizer_upgrade: CanonicalizerUpgrade,
         canonicalizer: int,
         version: str,
         spool: Spool,
@@ -46,18 +46,18 @@ class Bundles:
     ) -> None:
         self._store = store
         self._namespaces = namespaces
-        self._ledger = ledger
+        self._audit_recorder = audit_recorder
         self._signer = signer
         self._version = version
         self._spool = spool
         self._trusted = frozenset(trusted)
-        self._import = Import(store, signer, room, succession, canonicalizer)
+        self._import = Import(store, signer, quotas, canonicalizer_upgrade, canonicalizer)
         self._imported = imported
 
     async def export(self, caller: Caller, selection: Selection) -> AsyncGenerator[bytes | Exported]:
         """The bytes of a bundle in parts, then what it came to. Raises ``NotFound``."""
         namespace = await self._namespaces.get(caller.namespace)
-        await self._ledger.flush()
+        await self._audit_recorder.flush()
         stream = Outgoing()
 
         def work() -> Exported:
@@ -118,7 +118,7 @@ class Bundles:
             "skipped": exported.skipped,
         }
         event = AuditEvent("export", "ok", byte_count=exported.size, detail=json.dumps(detail))
-        self._ledger.note(namespace, caller, event)
+        self._audit_recorder.note(namespace, caller, event)
 
 
 async def _ended(task: Awaitable[object]) -> None:

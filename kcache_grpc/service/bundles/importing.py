@@ -22,8 +22,8 @@ from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signer, server_id
 from kcache_grpc.service.autotune import stored_choice
 from kcache_grpc.service.compile.object_inspection import inspect_shared_object
-from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage.contract.autotune import Timing
 from kcache_grpc.storage.contract.blob_cache import ValueDraft
@@ -75,12 +75,17 @@ class Import:
     """Imports into one store. Blocks; thread-safe. ``canonicalizer``: version of the one that runs here."""
 
     def __init__(
-        self, store: Store, signer: Signer, room: Room, succession: Succession, canonicalizer: int
+        self,
+        store: Store,
+        signer: Signer,
+        quotas: QuotaEviction,
+        canonicalizer_upgrade: CanonicalizerUpgrade,
+        canonicalizer: int,
     ) -> None:
         self._store = store
         self._signer = signer
-        self._room = room
-        self._succession = succession
+        self._quotas = quotas
+        self._canonicalizer_upgrade = canonicalizer_upgrade
         self._canonicalizer = canonicalizer
 
     def check(
@@ -149,11 +154,11 @@ class Import:
             tuple(Blob(each.sha256, _content(bundle, each.sha256)) for each in binding.constants),
         )
         event = _event(caller, NEW, program=mapping.program_digest, spec=spec.spec_digest)
-        stored = self._room.making(self._store.put_graph, namespace, graph, event)
+        stored = self._quotas.insert_evicting(self._store.put_graph, namespace, graph, event)
         if stored.mapping.key != stored.spec.key:
             return _rejected(entry, f"the program maps to the spec of key {stored.mapping.key} here")
         if stored.new_mapping and namespace.epoch > 1:
-            self._succession.join(namespace, mapping.program_digest, mapping.numerics, stored.spec)
+            self._canonicalizer_upgrade.join(namespace, mapping.program_digest, mapping.numerics, stored.spec)
         return ImportedEntry(entry.kind, entry.name, NEW if stored.new_mapping else PRESENT)
 
     def kernel(
@@ -173,7 +178,7 @@ class Import:
         spec = self._store.find_spec(namespace, manifest.spec_digest)
         if spec is None:
             draft = self._spec(bundle, manifest.spec_digest)
-            spec = self._room.making(self._store.put_spec, namespace, draft)
+            spec = self._quotas.insert_evicting(self._store.put_spec, namespace, draft)
         manifest = replace(
             manifest,
             key=spec.key,
@@ -185,7 +190,7 @@ class Import:
         size = sum(len(artifact.content) for artifact in artifacts)
         event = _event(caller, NEW, spec=spec.spec_digest, manifest=manifest, size=size)
         draft = self._draft(manifest, spec.key, artifacts, kernel.compile_us)
-        published = self._room.making(self._store.publish_kernel, namespace, draft, None, event)
+        published = self._quotas.insert_evicting(self._store.publish_kernel, namespace, draft, None, event)
         if published.differs:
             return _rejected(entry, "it is stored with other artifacts, which stay; the conflict is recorded")
         return ImportedEntry(entry.kind, entry.name, NEW if published.inserted else PRESENT)
@@ -216,7 +221,7 @@ class Import:
         draft = self._spec(bundle, bytes.fromhex(entry.name))
         known = self._store.find_spec(namespace, draft.spec_digest)
         if known is None:
-            self._room.making(self._store.put_spec, namespace, draft)
+            self._quotas.insert_evicting(self._store.put_spec, namespace, draft)
         return ImportedEntry(entry.kind, entry.name, PRESENT if known else NEW)
 
     def blob(self, bundle: Bundle, entry: IndexEntry, namespace: Namespace, caller: Caller) -> ImportedEntry:
@@ -230,7 +235,7 @@ class Import:
             entry.attributes.get("label", ""),
             int(saved) if saved.isascii() and saved.isdigit() and len(saved) < 16 else 0,
         )
-        outcome = self._room.making(self._store.put_values, namespace, [draft], caller.actor)[0]
+        outcome = self._quotas.insert_evicting(self._store.put_values, namespace, [draft], caller.actor)[0]
         if outcome.record.digest != entry.sha256:
             return _rejected(entry, "its key has another value, which stays; the conflict is recorded")
         return ImportedEntry(entry.kind, entry.name, NEW if outcome.inserted else PRESENT)

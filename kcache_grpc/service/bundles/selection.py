@@ -1,4 +1,4 @@
-"""What a bundle is made of: specs with the kernels and mappings that are selected, in bounded pages."""
+"""Selects the contents of a bundle: specs with kernels and mappings, in bounded pages."""
 
 from __future__ import annotations
 

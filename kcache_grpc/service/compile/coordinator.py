@@ -25,10 +25,10 @@ from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
 from kcache_grpc.service.compile.lease_waiter import LeaseWaiter
 from kcache_grpc.service.compile.object_inspection import inspect
 from kcache_grpc.service.failures import Failures, as_error
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Variants
-from kcache_grpc.service.read_batching import Gathering
+from kcache_grpc.service.read_batching import ReadBatch
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.tasks.single_flight import InFlightCall, SingleFlight
 from kcache_grpc.service.values import Caller, KernelRequirements, KnownGraph, KnownKernel
@@ -96,7 +96,7 @@ class CompileCoordinator:
         change_notifications: ChangeNotifications,
         compile_seconds: float,
         server_version: str,
-        room: Room,
+        quotas: QuotaEviction,
     ) -> None:
         self._store = store
         self._threads = threads
@@ -108,12 +108,12 @@ class CompileCoordinator:
         self._lease_renewal = lease_renewal
         self._change_notifications = change_notifications
         self._lease_waiter = LeaseWaiter(store, threads, change_notifications)
-        self._leases: Gathering[Namespace, bytes, LeaseState] = Gathering(
+        self._leases: ReadBatch[Namespace, bytes, LeaseState] = ReadBatch(
             lambda namespace, digests: threads(store.find_leases, namespace, digests)
         )
         self._compile_seconds = compile_seconds
         self._server_version = server_version
-        self._room = room
+        self._quotas = quotas
         self._single_flight: SingleFlight[tuple[int, int, bytes], CompileOutcome] = SingleFlight(abandon=True)
         #: Compiles that this process began.
         self.started = 0
@@ -195,7 +195,7 @@ class CompileCoordinator:
 
     async def _held_lease(self, job: CompileJob) -> LeaseState | None:
         """The lease of another compile of the kernel, if one is held."""
-        state = await self._leases.look(job.namespace, job.identity.digest)
+        state = await self._leases.read(job.namespace, job.identity.digest)
         return state if state is not None and state.held else None
 
     async def _run_as_holder(
@@ -220,7 +220,7 @@ class CompileCoordinator:
                 failure = await self._new_failure(job, known_failure)
                 if failure is not None:
                     return failure
-            await self._threads(self._room.require, job.namespace, "kernels")
+            await self._threads(self._quotas.require, job.namespace, "kernels")
             kernel = await self._compile(call, job, lease)
             given_back = True  # by the publishing transaction
             return CompileOutcome(kernel, here=True)
@@ -285,7 +285,7 @@ class CompileCoordinator:
         while True:
             try:
                 return await self._threads(
-                    self._room.making, self._store.publish_kernel, namespace, draft, lease, event
+                    self._quotas.insert_evicting, self._store.publish_kernel, namespace, draft, lease, event
                 )
             except StoreUnavailable as error:
                 if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""How long a compile is expected to take: from the compile times that the namespace has stored.
+"""Estimates the seconds of a compile from the compile times that the namespace has stored.
 
 The estimate of a spec that has kernels is the median of the compile times of those that are most like the
 requested one. Else it is a line over operation counts, fitted to the specs whose texts are nearest in size:

@@ -1,4 +1,4 @@
-"""What a worker returns is looked at before it is signed: a worker may have been taken over by a program."""
+"""Inspects kernels of a worker before they are signed: a program may have compromised the worker."""
 
 from __future__ import annotations
 

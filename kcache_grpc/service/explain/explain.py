@@ -1,4 +1,4 @@
-"""Explaining a request: which step of the look-up ends it, and what the nearest kernels have instead."""
+"""Explains a request: the step at which its lookup ends, and how the nearest kernels differ."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class NewGraph:
     text: str
 
 
-class Explains:
+class Explainer:
     """Reads and compares; stores nothing. One event loop. ``choose`` is how look-ups and compiles choose."""
 
     def __init__(

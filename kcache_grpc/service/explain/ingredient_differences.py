@@ -1,4 +1,4 @@
-"""What differs between a kernel that is asked for and a stored one, ingredient by ingredient, in words."""
+"""Differences between a requested kernel and a stored one, ingredient by ingredient, in words."""
 
 from __future__ import annotations
 

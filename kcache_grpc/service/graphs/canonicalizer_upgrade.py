@@ -1,4 +1,4 @@
-"""What becomes of keys when the canonicalizer changes.
+"""Canonicalizer upgrades: what becomes of keys when the canonicalizer changes.
 
 A newer canonicalizer writes other specs. Mappings of the old one are disowned, by a rising epoch; programs
 come again, get the keys of their new specs, and the old keys and the new ones are joined by aliases.
@@ -19,7 +19,7 @@ logger = logging.getLogger("kcache.service")
 _EPOCHS_BACK = 8
 
 
-class Succession:
+class CanonicalizerUpgrade:
     """For the canonicalizer of one service. Blocks; thread-safe."""
 
     def __init__(self, store: Store, canonicalizer: int) -> None:

@@ -14,11 +14,11 @@ from kcache_grpc.service import manifests
 from kcache_grpc.service.audit.events import client_detail
 from kcache_grpc.service.claims import Claims, Turn
 from kcache_grpc.service.failures import Failures, as_error
-from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
-from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
+from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
-from kcache_grpc.service.read_batching import Gathering
+from kcache_grpc.service.read_batching import ReadBatch
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, InFlightCall, SingleFlight
 from kcache_grpc.service.values import Caller, GraphSource, KnownGraph, Limits, Stored
@@ -50,9 +50,9 @@ class Graphs:
         signer: Signer,
         failures: Failures,
         claims: Claims,
-        succession: Succession,
+        canonicalizer_upgrade: CanonicalizerUpgrade,
         limits: Limits,
-        room: Room,
+        quotas: QuotaEviction,
     ) -> None:
         self._store = store
         self._threads = threads
@@ -62,9 +62,9 @@ class Graphs:
         self._signer = signer
         self._failures = failures
         self._claims = claims
-        self._succession = succession
+        self._canonicalizer_upgrade = canonicalizer_upgrade
         self._limits = limits
-        self._room = room
+        self._quotas = quotas
         self._toolchains = pool.toolchains
         self._known: ByteLru[tuple[int, int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
         self._parsing: SingleFlight[tuple[bytes, str], Canonical] = SingleFlight(abandon=True)
@@ -73,7 +73,7 @@ class Graphs:
         self._looking: SingleFlight[tuple[int, int, int, bytes, str], KnownGraph | None] = SingleFlight(
             LOOK_WINDOW
         )
-        self._records: Gathering[tuple[Namespace, str], bytes, MappingRecord] = Gathering(
+        self._records: ReadBatch[tuple[Namespace, str], bytes, MappingRecord] = ReadBatch(
             lambda group, digests: threads(store.find_mappings, group[0], digests, group[1])
         )
         self.programs_parsed = 0
@@ -107,7 +107,7 @@ class Graphs:
         known = self.remembered(namespace, program_digest, numerics)
         if known is not None:
             return known
-        record = await self._records.look((namespace, numerics), program_digest)
+        record = await self._records.read((namespace, numerics), program_digest)
         return None if record is None else self._ours(namespace, record, numerics)
 
     def _ours(self, namespace: Namespace, record: MappingRecord, numerics: str) -> KnownGraph | None:
@@ -291,9 +291,13 @@ class Graphs:
             detail=client_detail(caller.client),
         )
         draft = GraphDraft(spec, program.digest, bind, manifests.constants(canonical))
-        stored = await self._writers(self._room.making, self._store.put_graph, namespace, draft, event)
+        stored = await self._writers(
+            self._quotas.insert_evicting, self._store.put_graph, namespace, draft, event
+        )
         if stored.new_mapping and namespace.epoch > 1:
-            await self._threads(self._succession.join, namespace, program.digest, numerics, stored.spec)
+            await self._threads(
+                self._canonicalizer_upgrade.join, namespace, program.digest, numerics, stored.spec
+            )
         graph = manifests.known_graph(stored.mapping, self._signer.key_id)
         if not self.is_ours(graph):
             # Another server's canonicalizer wrote the mapping in this epoch: ours is kept in memory only.

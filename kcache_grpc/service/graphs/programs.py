@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from kcache_grpc.errors import InvalidProgram, ResourceExhausted
 from kcache_grpc.model.program import Program, ProgramFormat
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.graphs.uploads import Progress, UploadPlan, Uploads, too_large
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
@@ -30,14 +30,14 @@ class Programs:
         store: Store,
         threads: StoreThreads,
         namespaces: Namespaces,
-        ledger: Ledger,
+        audit_recorder: AuditRecorder,
         uploads: Uploads,
         most: int,
     ) -> None:
         self._store = store
         self._threads = threads
         self._namespaces = namespaces
-        self._ledger = ledger
+        self._audit_recorder = audit_recorder
         self._uploads = uploads
         self._most = most
 
@@ -53,7 +53,7 @@ class Programs:
             await self._share(namespace, plan.digest)
             namespace = await self._namespaces.again(namespace)
             event = AuditEvent("upload", "ok", program_digest=plan.digest, byte_count=plan.size)
-            self._ledger.note(namespace, caller, event)
+            self._audit_recorder.note(namespace, caller, event)
         return progress
 
     async def progress(self, caller: Caller, digest: bytes) -> Progress:

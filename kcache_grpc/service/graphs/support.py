@@ -1,4 +1,4 @@
-"""What of a program does not compile: all of it is compiled in a worker, and nothing is kept."""
+"""Checks which operations of a program do not compile, by compiling it in a worker; stores nothing."""
 
 from __future__ import annotations
 

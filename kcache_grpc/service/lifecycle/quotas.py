@@ -1,4 +1,4 @@
-"""Room for what is stored: inserts that meet a quota of the policy ``evict`` make some, and try again."""
+"""Eviction at a quota: an insert beyond one of the policy ``evict`` evicts rows, and is repeated."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ R = TypeVar("R")
 
 logger = logging.getLogger("kcache.service")
 
-#: Others may take the room that was made: so often is some made again.
+#: Attempts of an insert to evict: other inserts may use what was freed.
 _ATTEMPTS = 4
 #: Evicted at a time beyond what is needed, as a share of the quota: one eviction serves many inserts.
 _SPARE = 50
 
 
-class Room:
-    """For the inserts of one service. Blocks; thread-safe."""
+class QuotaEviction:
+    """Inserts of one service, with eviction. Blocks; thread-safe."""
 
     def __init__(self, store: Store, min_age: float = MIN_AGE, now: Callable[[], int] = utc_now) -> None:
         self._store = store
         self._collector = Collector(store, now)
         self._min_age = min_age
 
-    def making(
+    def insert_evicting(
         self,
-        insert: Callable[Concatenate[Namespace, P], R],
+        write: Callable[Concatenate[Namespace, P], R],
         namespace: Namespace,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """``insert(namespace, ...)``. Raises ``QuotaExceeded`` where no room can be made."""
+        """``write(namespace, ...)``. Raises ``QuotaExceeded`` if too little can be evicted."""
         for _ in range(_ATTEMPTS):
             try:
-                return insert(namespace, *args, **kwargs)
-            except QuotaExceeded as full:  # noqa: PERF203 (each attempt may need room)
-                if not self._make(namespace, full):
+                return write(namespace, *args, **kwargs)
+            except QuotaExceeded as full:  # noqa: PERF203 (each attempt may evict)
+                if not self._evict(namespace, full):
                     raise
-        return insert(namespace, *args, **kwargs)
+        return write(namespace, *args, **kwargs)
 
     def require(self, namespace: Namespace, resource: str) -> None:
-        """Raises ``QuotaExceeded`` when one more would be refused for sure: before work is done for it."""
+        """Raises ``QuotaExceeded`` if an insert would certainly be refused, before work is done for it."""
         quota = self._store.list_quotas(namespace).get(resource)
         if quota is not None and quota.policy != EVICT and quota.used >= quota.most:
             raise QuotaExceeded(namespace.name, resource, quota.most, quota.used + 1, quota.policy)
 
-    def _make(self, namespace: Namespace, full: QuotaExceeded) -> bool:
-        """Whether any came of it."""
+    def _evict(self, namespace: Namespace, full: QuotaExceeded) -> bool:
+        """Evict for an insert that exceeded a quota; whether enough was freed."""
         needed = full.wanted - full.most
         if full.policy != EVICT or needed > full.most:
             return False

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from kcache_grpc.errors import NotFound, Unavailable
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.values import Caller, check_digest
@@ -25,10 +25,10 @@ class Reading:
 class Artifacts:
     """Reads what kernels consist of, for whoever may see their namespace."""
 
-    def __init__(self, namespaces: Namespaces, kernels: Kernels, ledger: Ledger) -> None:
+    def __init__(self, namespaces: Namespaces, kernels: Kernels, audit_recorder: AuditRecorder) -> None:
         self._namespaces = namespaces
         self._kernels = kernels
-        self._ledger = ledger
+        self._audit_recorder = audit_recorder
 
     async def read(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
         """A request of its own for a blob. Raises ``NotFound``, and ``ArgumentError`` beyond its end."""
@@ -36,7 +36,9 @@ class Artifacts:
         namespace = await self._namespaces.get(caller.namespace)
         count = min(reading.size - offset, limit or reading.size)
         detail = json.dumps({"sha256": digest.hex(), "client": caller.client})
-        self._ledger.note(namespace, caller, AuditEvent("read", "ok", byte_count=count, detail=detail))
+        self._audit_recorder.note(
+            namespace, caller, AuditEvent("read", "ok", byte_count=count, detail=detail)
+        )
         return reading
 
     async def open_served(self, caller: Caller, digest: bytes) -> Reading:

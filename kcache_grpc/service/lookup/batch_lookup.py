@@ -1,4 +1,4 @@
-"""Batched look-ups of kernels by program digest; what is in memory is answered without leaving the loop."""
+"""Batched lookups of kernels by program digest; those in memory are answered without leaving the loop."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Read:
         self.names[program_digest] = name
 
 
-class Lookups:
+class BatchLookup:
     """Finds kernels; parses and compiles nothing. One event loop."""
 
     def __init__(
@@ -276,11 +276,11 @@ class Lookups:
         chosen: list[list[ArtifactRef]] = []
         for result in results:
             refs: list[ArtifactRef] = []
-            room = _MAX_INLINE
+            bytes_left = _MAX_INLINE
             for ref in result.kernel.wanted(query.kinds) if isinstance(result, Found) else ():
-                if ref.size <= min(budget, room):
+                if ref.size <= min(budget, bytes_left):
                     budget -= ref.size
-                    room -= ref.size
+                    bytes_left -= ref.size
                     refs.append(ref)
             chosen.append(refs)
         start = 0
@@ -317,7 +317,7 @@ class Lookups:
 
 
 async def in_parts(results: Sequence[Found | Missing]) -> AsyncGenerator[list[Found | Missing]]:
-    """What is in memory, in the parts in which ``Lookups.find`` gives what it reads."""
+    """What is in memory, in the parts in which ``BatchLookup.find`` gives what it reads."""
     start = 0
     for end in _ends([_size(r) + (r.inline_bytes if isinstance(r, Found) else 0) for r in results]):
         yield list(results[start:end])

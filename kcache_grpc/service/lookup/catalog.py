@@ -1,4 +1,4 @@
-"""What is stored under a key: its spec, the key that it stands for now, its kernels."""
+"""Reads what is stored under a key: its spec, the key that it is an alias of, its kernels."""
 
 from __future__ import annotations
 

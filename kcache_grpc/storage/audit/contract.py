@@ -1,4 +1,4 @@
-"""What every store promises of its audit log: events are appended, found, sealed in chains, and let go."""
+"""The contract of audit logs: events are appended, found, sealed in chains, and pruned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter may name, and how a value of each kind is written."""
+"""The fields that an audit filter may name, and the text of their values."""
 
 from __future__ import annotations
 

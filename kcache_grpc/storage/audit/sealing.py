@@ -1,4 +1,4 @@
-"""How events are hashed and chained: pure functions, the same for who seals and who verifies.
+"""Hashes and chains audit events: pure functions, the same for sealing and verification.
 
 A *seal* lists events of one writer by id. Their hashes are the leaves of a Merkle tree (RFC 6962); its root
 and the root of the writer's seal before give the root of this one:

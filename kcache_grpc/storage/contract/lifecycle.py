@@ -1,4 +1,4 @@
-"""How long things stay: quotas, pins, disowned toolchains, collection. Part of the storage contract.
+"""Retention: quotas, pins, disowned toolchains, collection. Part of the storage contract.
 
 Specs, keys and aliases are never removed. Everything else is removed by ``collect`` and ``discard`` alone:
 each call is one small transaction, which writes its audit events, counts the rows off the quotas and raises

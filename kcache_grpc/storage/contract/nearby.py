@@ -1,4 +1,4 @@
-"""What is stored near something: the reads that explain hits and misses, and that estimate compile times.
+"""Reads of similar specs and kernels, which explain hits and misses and estimate compile times.
 
 Part of the storage contract.
 """

@@ -1,4 +1,4 @@
-"""What is stored near something, in memory."""
+"""Similar specs and kernels, in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store in memory holds: dictionaries behind one lock."""
+"""The rows of the store in memory: dictionaries behind one lock."""
 
 from __future__ import annotations
 

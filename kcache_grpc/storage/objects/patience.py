@@ -1,4 +1,4 @@
-"""What an object store that does not answer may cost: the time of one thread, not of all."""
+"""Limits what an unresponsive object store costs: the time of one thread, not of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bytes of a call go into the object store: they are put there before the transaction begins."""
+"""Decides which bytes of a call go into the object store, and puts them there before the transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What columns have in common: UTC microseconds, sizes in bytes, digests of 32 bytes."""
+"""Column types of all tables: UTC microseconds, sizes in bytes, digests of 32 bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was done: usage, conflicts, audit."""
+"""Tables of usage, conflicts and the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job may use while it reads a program: processor time and memory in proportion to the program.
+"""Limits processor time and memory of a job while it reads a program, in proportion to the program.
 
 A reader that needs more than that was given something that expands, such as aliases of aliases that a message
 prints out. What comes after has the limits of the worker.

@@ -17,7 +17,7 @@ from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.audit.caller_limits import Callers
-from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.failures import Failures, as_error, lasting
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
@@ -96,7 +96,7 @@ GRAPH = KnownGraph(name("program"), 1, name("spec"), "f32[4]", Signed(b"", b"", 
 
 def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, TOOLCHAINS)
+        ledger = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for _ in range(3):
             caller = Caller(request_id="r", client="c", actor="ada", job="j")
@@ -115,7 +115,7 @@ def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads:
 
 def test_events_name_the_toolchain_of_their_target(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, TOOLCHAINS)
+        ledger = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for target in (CpuTarget("x86-64-v3"), GpuTarget("sm_90")):
             ledger.looked_up(namespace, Caller(), target, [GRAPH.program_digest], [Missing(None)])
@@ -130,7 +130,7 @@ def test_events_name_the_toolchain_of_their_target(store: Store, threads: StoreT
 
 def test_busy_moments_have_one_event_for_equal_requests(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, TOOLCHAINS)
+        ledger = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         target = CpuTarget("x86-64-v3")
         missing = name("missing")
@@ -162,7 +162,7 @@ def test_what_a_full_queue_drops_is_counted_and_written_down(
 ) -> None:
     async def body() -> None:
         monkeypatch.setattr("kcache_grpc.service.audit.recorder.MOST_WAITING", 3)
-        ledger = Ledger(store, threads, TOOLCHAINS)
+        ledger = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for _ in range(5):
             ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
@@ -179,7 +179,7 @@ def test_what_a_full_queue_drops_is_counted_and_written_down(
 
 def test_the_task_writes_by_itself(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, TOOLCHAINS)
+        ledger = AuditRecorder(store, threads, TOOLCHAINS)
         ledger.start()
         namespace = store.get_or_create_namespace("default")
         ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
@@ -195,7 +195,7 @@ def test_what_cannot_be_written_waits(store: Store, threads: StoreThreads, tmp_p
         namespace = store.get_or_create_namespace("default")
         broken = open_store(f"sqlite:///{tmp_path}/store.sqlite")
         broken.close()
-        ledger = Ledger(broken, threads, TOOLCHAINS)
+        ledger = AuditRecorder(broken, threads, TOOLCHAINS)
         ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
         await ledger.flush()
         assert ledger.waiting == 1
@@ -246,7 +246,7 @@ def test_names_that_are_none(store: Store, threads: StoreThreads, text: str) -> 
 @pytest.mark.issue(number=20, point=6)
 def test_what_hits_saved_is_summed_by_caller(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, TOOLCHAINS)
+        ledger = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         outcomes = [Found(GRAPH, kernel("k")), Missing(None), Found(GRAPH, kernel("l"))]
         ada = Caller(actor="ada", job="j")

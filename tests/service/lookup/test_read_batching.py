@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kcache_grpc.service.read_batching import Gathering
+from kcache_grpc.service.read_batching import ReadBatch
 
 
 class Asked:
@@ -33,13 +33,13 @@ async def turns() -> None:
 def test_what_comes_meanwhile_is_asked_together() -> None:
     async def body() -> None:
         asked = Asked()
-        gathering = Gathering(asked)
-        first = asyncio.create_task(gathering.look(1, "a"))
+        gathering = ReadBatch(asked)
+        first = asyncio.create_task(gathering.read(1, "a"))
         await turns()
         others = [
-            asyncio.create_task(gathering.look(*each)) for each in ((1, "bb"), (1, "a"), (1, "bb"), (1, ""))
+            asyncio.create_task(gathering.read(*each)) for each in ((1, "bb"), (1, "a"), (1, "bb"), (1, ""))
         ]
-        other = asyncio.create_task(gathering.look(2, "ccc"))
+        other = asyncio.create_task(gathering.read(2, "ccc"))
         await turns()
         assert asked.calls == [(1, ["a"])]
         asked.gate.set()
@@ -54,10 +54,10 @@ def test_what_comes_meanwhile_is_asked_together() -> None:
 def test_an_error_is_for_those_who_asked_with_it() -> None:
     async def body() -> None:
         asked = Asked()
-        gathering = Gathering(asked)
-        first = asyncio.create_task(gathering.look(1, "bad"))
+        gathering = ReadBatch(asked)
+        first = asyncio.create_task(gathering.read(1, "bad"))
         await turns()
-        second = asyncio.create_task(gathering.look(1, "good"))
+        second = asyncio.create_task(gathering.read(1, "good"))
         asked.gate.set()
         with pytest.raises(ValueError, match="bad"):
             await first
@@ -69,8 +69,8 @@ def test_an_error_is_for_those_who_asked_with_it() -> None:
 def test_who_leaves_takes_no_answer_from_others() -> None:
     async def body() -> None:
         asked = Asked()
-        gathering = Gathering(asked)
-        leaving, staying = (asyncio.create_task(gathering.look(1, "a")) for _ in range(2))
+        gathering = ReadBatch(asked)
+        leaving, staying = (asyncio.create_task(gathering.read(1, "a")) for _ in range(2))
         await turns()
         leaving.cancel()
         await turns()
@@ -92,11 +92,11 @@ def test_a_statement_that_hangs_does_not_hold_up_the_next_ones(monkeypatch: pyte
             await next(calls).wait()
             return dict.fromkeys(keys, group)
 
-        gathering = Gathering(ask)
-        hanging = asyncio.create_task(gathering.look(1, "a"))
+        gathering = ReadBatch(ask)
+        hanging = asyncio.create_task(gathering.read(1, "a"))
         await turns()
         gates[1].set()
-        assert await gathering.look(1, "b") == 1
+        assert await gathering.read(1, "b") == 1
         assert not hanging.done()
         gates[0].set()
         assert await hanging == 1

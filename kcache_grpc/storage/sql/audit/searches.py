@@ -1,4 +1,4 @@
-"""Pages of the audit log: which index answers a filter, and how far one page looks along it."""
+"""Pages of the audit log: which index answers a filter, and how many rows of it one page reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the summaries of the audit log say what its events say."""
+"""Verifies that the summaries of the audit log agree with its events."""
 
 from __future__ import annotations
 

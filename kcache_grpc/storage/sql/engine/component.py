@@ -1,4 +1,4 @@
-"""What the parts of the SQL store share."""
+"""The base class of the parts of the SQL store, and inserts that ignore conflicts."""
 
 from __future__ import annotations
 

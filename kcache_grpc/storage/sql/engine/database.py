@@ -1,4 +1,4 @@
-"""What the statements need of a database: reads in autocommit, writes in one transaction."""
+"""The interface of a database: reads in autocommit, writes in one transaction."""
 
 from __future__ import annotations
 

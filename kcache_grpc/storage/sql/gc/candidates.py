@@ -1,4 +1,4 @@
-"""What a collection may remove, on SQL: one statement a kind, each in the order of an index.
+"""Candidates of a collection on SQL: one statement for each kind, each in the order of an index.
 
 The conditions on epochs and disowned toolchains are those of ``kcache_grpc/model/staleness.py``.
 """

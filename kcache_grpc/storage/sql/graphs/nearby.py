@@ -1,4 +1,4 @@
-"""What is stored near something, on SQL."""
+"""Similar specs and kernels, on SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database of Postgres is: ours or another's, of which revision, with which triggers."""
+"""Reads what a Postgres database has: tables of kcache or others, their revision, their triggers."""
 
 from __future__ import annotations
 
