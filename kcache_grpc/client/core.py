@@ -26,7 +26,7 @@ from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
-from kcache_grpc.client.transport.endpoint import EMBEDDED, Place, RemotePlace
+from kcache_grpc.client.transport.endpoint import EMBEDDED, RemoteLocation, ServiceLocation
 from kcache_grpc.client.transport.interface import Io
 from kcache_grpc.client.trust.server_state import Generation
 from kcache_grpc.client.trust.verification import KernelRequest
@@ -323,33 +323,29 @@ class Core:
         return kernels
 
     async def _fetch(
-        self,
-        fetcher: KernelFetcher,
-        requests: Sequence[KernelRequest],
-        deadline: Deadline,
-        progress: Progress,
+        self, source: KernelFetcher, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[Kernel]:
-        place = fetcher.connection.place
-        if isinstance(place, RemotePlace):
-            place.endpoint.require_safe_code()
-        fetched = await fetcher.fetch(requests, deadline, progress)
-        state = await fetcher.connection.state(deadline)
-        kernels = [self._kernel(place, state.server_id, answer) for answer in fetched]
-        if self._services.has_fallback and not place.embedded:
+        location = source.connection.location
+        if isinstance(location, RemoteLocation):
+            location.endpoint.require_safe_code()
+        fetched = await source.fetch(requests, deadline, progress)
+        state = await source.connection.state(deadline)
+        kernels = [self._kernel(location, state.server_id, answer) for answer in fetched]
+        if self._services.has_fallback and not location.embedded:
             for kernel in kernels:
                 _require_understood(kernel)
         for request, kernel in zip(requests, kernels, strict=True):
             if request.shapes.mode == AUTO:
-                await self._record_witnesses(fetcher.connection, request, deadline)
+                await self._record_witnesses(source.connection, request, deadline)
                 self._pin(kernel, witness_of(kernel.binding, None))
             generation = state.generation_of(kernel.manifest)
-            self._table.keep(request_key(request), generation, kernel, place.freshness)
+            self._table.keep(request_key(request), generation, kernel, location.freshness)
             self._used.add(request, kernel)
             self._counters.add_kernel(kernel.origin, kernel.seconds_saved)
         self._totals.offer(self._counters.snapshot())
         return kernels
 
-    def _kernel(self, place: Place, server_id: str, fetched: FetchedKernel) -> Kernel:
+    def _kernel(self, location: ServiceLocation, server_id: str, fetched: FetchedKernel) -> Kernel:
         stored = fetched.kernel
         code = stored.manifest.code
         assert code is not None
@@ -357,7 +353,7 @@ class Core:
 
         def fetch(ref: ArtifactRef) -> bytes:
             self._require_open()
-            return self._services.read(place, ref)
+            return self._services.read(location, ref)
 
         artifacts = {code.kind: stored.blobs[code.sha256]}
         return Kernel(
@@ -367,7 +363,7 @@ class Core:
             artifacts,
             fetch,
             constants,
-            service=EMBEDDED if place.embedded else self.service,
+            service=EMBEDDED if location.embedded else self.service,
             server_id=server_id,
             seconds_saved=fetched.seconds_saved,
         )

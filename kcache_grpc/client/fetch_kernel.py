@@ -124,7 +124,7 @@ class KernelFetcher:
         stored = self._disk.load(entry_name(judge.state, self.connection.namespace, request), judge, request)
         if stored is not None:
             return FetchedKernel(stored, "disk", stored.manifest.compile_seconds)
-        return self._lower_from_disk(request, judge, self.connection.place.freshness)
+        return self._lower_from_disk(request, judge, self.connection.location.freshness)
 
     async def holds(self, request: KernelRequest, deadline: Deadline) -> bool:
         """Whether the kernel is on disk. Asks the server for nothing but what it is."""
@@ -169,7 +169,7 @@ class KernelFetcher:
             target_match=target_match_to_proto(requests[0].options.compatible_targets),
         )
         answers: dict[int, pb.KernelResult] = {}
-        for reply in await self.connection.line.collect(GET_KERNELS, request, deadline):
+        for reply in await self.connection.channel.collect(GET_KERNELS, request, deadline):
             answers.update((result.index, result) for result in reply.results)
         first = {answer.first_index for answer in answers.values()}
         if sorted(answers) != list(range(len(requests))) or not first <= answers.keys():
@@ -252,14 +252,14 @@ class KernelFetcher:
                 """Attaches to the compile, again after a broken stream: the service goes on meanwhile."""
                 try:
                     replies = wire.stream(COMPILE_KERNEL, message, deadline.left())
-                    await self.connection.line.follow(replies, done.take)
+                    await self.connection.channel.follow(replies, done.take)
                 except Unavailable:
                     if done.result is None:
                         raise
                 if done.result is None:
                     raise Unavailable("the compile's stream ended without a result")
 
-            await self.connection.line.attempt(once, deadline)
+            await self.connection.channel.attempt(once, deadline)
 
         await with_program(self.connection, request.program, deadline, call, known=known)
         return done

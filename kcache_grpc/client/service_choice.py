@@ -16,7 +16,7 @@ from kcache_grpc.client.fetch_kernel import KernelFetcher
 from kcache_grpc.client.transport.blocking import BlockingIo, run
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
-from kcache_grpc.client.transport.endpoint import EmbeddedPlace, Place, RemotePlace
+from kcache_grpc.client.transport.endpoint import EmbeddedLocation, RemoteLocation, ServiceLocation
 from kcache_grpc.client.transport.interface import Io
 from kcache_grpc.client.trust.server_state import Generation
 from kcache_grpc.client.trust.verification import KernelRequest
@@ -35,14 +35,14 @@ class Services:
         self._config = config
         self._io = io
         self._counters = counters
-        place = _configured_place(config)
+        location = _configured_location(config)
         self._directory = _trusted_directory(config.cache_dir)
         self._disk = (
             None if self._directory is None else DiskTier(self._directory, config.disk_bytes, counters)
         )
-        embedded = EmbeddedPlace(self._directory)
-        self._main = self._fetcher(place or embedded, io)
-        self._fallback = None if place is None or config.strict else self._fetcher(embedded, io)
+        embedded = EmbeddedLocation(self._directory)
+        self._main = self._fetcher(location or embedded, io)
+        self._fallback = None if location is None or config.strict else self._fetcher(embedded, io)
         self._readers: dict[str, KernelFetcher] = {}
         self._warned = False
         self._remembered = False
@@ -72,10 +72,10 @@ class Services:
 
         Returns whether it does: a request would wait for its start. Never waits, raises nothing.
         """
-        place = self._main.connection.place
-        if not isinstance(place, EmbeddedPlace) or not place.may_start:
+        location = self._main.connection.location
+        if not isinstance(location, EmbeddedLocation) or not location.may_start:
             return False
-        threading.Thread(target=place.start_quietly, name="kcache-start", daemon=True).start()
+        threading.Thread(target=location.start_quietly, name="kcache-start", daemon=True).start()
         return True
 
     async def ask(self, use: Callable[[Connection], Awaitable[T]]) -> T:
@@ -116,14 +116,14 @@ class Services:
 
     async def _renew(self, connection: Connection, error: IntegrityError) -> None:
         """Gives the embedded service a new store where its own is damaged; else raises ``error``."""
-        place, state = connection.place, connection.last_state
-        if not isinstance(place, EmbeddedPlace) or state is None:
+        location, state = connection.location, connection.last_state
+        if not isinstance(location, EmbeddedLocation) or state is None:
             raise error
         # Another identity: the store was set aside after the client read the snapshot that it began with.
-        if place.server_id() == state.server_id:
+        if location.server_id() == state.server_id:
             if "damaged" not in error.metadata:
                 raise error
-            await self._io.blocking(lambda: place.replace_damaged(state.server_id))
+            await self._io.blocking(lambda: location.replace_damaged(state.server_id))
         connection.forget()
 
     async def on_disk(self, request: KernelRequest, deadline: Deadline) -> bool:
@@ -171,11 +171,11 @@ class Services:
             return generation not in state.generations
         return False
 
-    def read(self, place: Place, ref: ArtifactRef) -> bytes:
+    def read(self, location: ServiceLocation, ref: ArtifactRef) -> bytes:
         """An artifact that did not come with its kernel. Blocks, in the asynchronous client too."""
-        reader = self._readers.get(place.name)
+        reader = self._readers.get(location.name)
         if reader is None:
-            reader = self._readers.setdefault(place.name, self._fetcher(place, BlockingIo()))
+            reader = self._readers.setdefault(location.name, self._fetcher(location, BlockingIo()))
         content = run(reader.bytes_of(ref.sha256, ref.size, Deadline(self._config.timeout)))
         if self._disk is not None:
             self._disk.save_blob(ref.sha256, content)
@@ -185,9 +185,9 @@ class Services:
         """Ends connections; the embedded service ends with the process."""
         for fetcher in (self._main, self._fallback):
             if fetcher is not None:
-                await fetcher.connection.line.close()
+                await fetcher.connection.channel.close()
         for reader in self._readers.values():
-            run(reader.connection.line.close())
+            run(reader.connection.channel.close())
 
     def after_fork(self) -> None:
         """In a child: connections are made anew."""
@@ -195,8 +195,8 @@ class Services:
             if fetcher is not None:
                 fetcher.connection.after_fork()
 
-    def _fetcher(self, place: Place, io: Io) -> KernelFetcher:
-        connection = Connection(place, self._config, io, self._directory, self._counters)
+    def _fetcher(self, location: ServiceLocation, io: Io) -> KernelFetcher:
+        connection = Connection(location, self._config, io, self._directory, self._counters)
         return KernelFetcher(connection, self._disk, io, self._counters)
 
     def _note_fallback(self, error: KcacheError, reason: BypassReason, programs: int) -> None:
@@ -229,12 +229,12 @@ def _counted(error: KcacheError, reason: BypassReason) -> str:
     return error.metadata.get("code", "other").lower()
 
 
-def _configured_place(config: ClientConfig) -> RemotePlace | None:
+def _configured_location(config: ClientConfig) -> RemoteLocation | None:
     """Where the service is; ``None``: the embedded one. Raises ``ArgumentError`` or ``PermissionDenied``."""
     if config.address is None:
         return None
     endpoint = parse_endpoint(config.address, tls=config.tls, token=config.token, server_id=config.server_id)
-    return RemotePlace(endpoint, config.freshness)
+    return RemoteLocation(endpoint, config.freshness)
 
 
 def _trusted_directory(cache_dir: Path) -> Path | None:

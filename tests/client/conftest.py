@@ -61,7 +61,7 @@ def embedded_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
         monkeypatch.setattr(embedded, "installation", lambda: "")
         monkeypatch.setattr(embedded, "server_id", lambda cache_dir: None)
         monkeypatch.setattr(
-            "kcache_grpc.client.transport.endpoint.EmbeddedPlace.reach",
+            "kcache_grpc.client.transport.endpoint.EmbeddedLocation.reach",
             lambda self: parse_endpoint(server.address),
         )
         yield service

@@ -110,7 +110,7 @@ async def export_bundle(
         digest, size = summary.digest.hex(), summary.size_bytes
         return ExportReport(str(path), digest, summary.signer, size, counts, summary.skipped_count)
 
-    return await connection.line.attempt(once, deadline)
+    return await connection.channel.attempt(once, deadline)
 
 
 async def upload_bundle(
@@ -154,7 +154,7 @@ async def upload_bundle(
             digest=summary.digest.hex(),
         )  # fmt: skip
 
-    return await connection.line.attempt(once, deadline)
+    return await connection.channel.attempt(once, deadline)
 
 
 def _take_used(selection: pb.BundleSelection, used: Used) -> None:

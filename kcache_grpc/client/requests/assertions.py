@@ -87,10 +87,10 @@ async def get(
                     raise IntegrityError("the server sent an assertion of a digest that was not requested")
                 received[message.source_digest] = _verified(message, message.record)
 
-        await connection.line.follow(wire.stream(GET_ASSERTIONS, request, deadline.left()), take)
+        await connection.channel.follow(wire.stream(GET_ASSERTIONS, request, deadline.left()), take)
         return received
 
-    return await connection.line.attempt(attempt, deadline)
+    return await connection.channel.attempt(attempt, deadline)
 
 
 async def put(
@@ -112,7 +112,7 @@ async def put(
         programs=programs,
         toolchain=toolchain,
     )
-    reply = await connection.line.unary(PUT_ASSERTION, request, deadline, float("inf"))
+    reply = await connection.channel.unary(PUT_ASSERTION, request, deadline, float("inf"))
     if reply.assertion.source_digest != source_digest:
         raise IntegrityError("the server answered with an assertion of another source digest")
     conflict = reply.assertion.record_digest != hashlib.sha256(record).digest()
@@ -139,7 +139,7 @@ async def dispute(
         observed_digest=observed,
         reason=reason,
     )
-    reply = await connection.line.unary(DISPUTE_ASSERTION, request, deadline)
+    reply = await connection.channel.unary(DISPUTE_ASSERTION, request, deadline)
     return reply.quarantined > 0
 
 

@@ -118,7 +118,7 @@ async def page(
         page_token=token,
         order_by="id desc" if question.newest_first else "id",
     )
-    reply = await connection.line.unary(LIST_EVENTS, request, deadline)
+    reply = await connection.channel.unary(LIST_EVENTS, request, deadline)
     if reply.next_page_token == token and token:
         raise IntegrityError("the server answered one page of the audit log with itself")
     return [_event(event) for event in reply.events], reply.next_page_token
@@ -127,7 +127,7 @@ async def page(
 async def heads(connection: Connection, deadline: Deadline) -> AuditHeads:
     """The heads of all chains."""
     request = audit_pb2.GetHeadsRequest(header=connection.header())
-    reply = await connection.line.unary(GET_HEADS, request, deadline)
+    reply = await connection.channel.unary(GET_HEADS, request, deadline)
     return AuditHeads(
         store_id=reply.store_id,
         public_key=reply.public_key.hex(),

@@ -63,7 +63,7 @@ class BlobSink:
 async def get_one(connection: Connection, key: bytes, deadline: Deadline) -> bytes | memoryview | None:
     """The value of one key. Raises ``IntegrityError`` for bytes that do not match their digest."""
     request = pb.GetBlobRequest(header=connection.header(), key=key)
-    reply = await connection.line.unary(GET_BLOB, request, deadline, float("inf"))
+    reply = await connection.channel.unary(GET_BLOB, request, deadline, float("inf"))
     if not reply.stored:
         return None
     content = reply.content
@@ -100,10 +100,10 @@ async def get(
 
     async def once(wire: Wire) -> set[int]:
         reader = _Reader(open_sink)
-        await connection.line.follow(wire.stream(GET_BLOBS, request, deadline.left()), reader.take)
+        await connection.channel.follow(wire.stream(GET_BLOBS, request, deadline.left()), reader.take)
         return reader.finish()
 
-    return await connection.line.attempt(once, deadline)
+    return await connection.channel.attempt(once, deadline)
 
 
 async def put(
@@ -117,7 +117,7 @@ async def put(
         attempts += 1
         return await wire.upload(PUT_BLOBS, _messages(header, drafts), deadline.left())
 
-    reply = await connection.line.attempt(once, deadline)
+    reply = await connection.channel.attempt(once, deadline)
     if len(reply.outcomes) != len(drafts):
         raise IntegrityError(f"the server answered {len(reply.outcomes)} of {len(drafts)} values")
     # The reply of an earlier attempt may have been lost after it stored the value.

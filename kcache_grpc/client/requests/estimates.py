@@ -31,7 +31,7 @@ async def expected_seconds(
             shapes=shapes_to_proto(request.shapes),
             target_match=target_match_to_proto(request.options.compatible_targets),
         )
-        return await connection.line.unary(ESTIMATE_COMPILE, message, deadline, float("inf"))
+        return await connection.channel.unary(ESTIMATE_COMPILE, message, deadline, float("inf"))
 
     reply = await with_program(connection, request.program, deadline, call)
     if not reply.HasField("expected_duration"):

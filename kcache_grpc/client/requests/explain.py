@@ -31,6 +31,6 @@ async def explain(
             target_match=target_match_to_proto(request.options.compatible_targets),
             max_neighbours=min(neighbours, (1 << 32) - 1),
         )
-        return await connection.line.unary(EXPLAIN, message, deadline, float("inf"))
+        return await connection.channel.unary(EXPLAIN, message, deadline, float("inf"))
 
     return explanation_from_proto(await with_program(connection, request.program, deadline, call))

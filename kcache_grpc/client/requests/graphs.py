@@ -46,7 +46,7 @@ async def normalize(
 
     async def call(source: common_pb2.GraphSource) -> list[pb.NormalizeGraphResponse]:
         request = pb.NormalizeGraphRequest(header=header, graph=source, numerics=numerics_to_proto(numerics))
-        return await connection.line.collect(NORMALIZE_GRAPH, request, deadline, float("inf"))
+        return await connection.channel.collect(NORMALIZE_GRAPH, request, deadline, float("inf"))
 
     replies = await with_program(connection, program, deadline, call)
     if not replies:
@@ -79,7 +79,7 @@ async def bind(connection: Connection, program: Program, numerics: str, deadline
 
     async def call(source: common_pb2.GraphSource) -> pb.StoreGraphResponse:
         request = pb.StoreGraphRequest(header=header, graph=source, numerics=numerics_to_proto(numerics))
-        return await connection.line.unary(STORE_GRAPH, request, deadline, float("inf"))
+        return await connection.channel.unary(STORE_GRAPH, request, deadline, float("inf"))
 
     async def checked() -> Binding:
         reply = await with_program(connection, program, deadline, call)
@@ -97,7 +97,7 @@ async def lookup(connection: Connection, program: Program, numerics: str, deadli
 
     async def call(source: common_pb2.GraphSource) -> pb.LookupGraphResponse:
         request = pb.LookupGraphRequest(header=header, graph=source, numerics=numerics_to_proto(numerics))
-        return await connection.line.unary(LOOKUP_GRAPH, request, deadline, float("inf"))
+        return await connection.channel.unary(LOOKUP_GRAPH, request, deadline, float("inf"))
 
     reply = await with_program(connection, program, deadline, call)
     if not reply.HasField("spec"):
@@ -114,7 +114,7 @@ async def retrieve(connection: Connection, key: int, deadline: Deadline) -> Spec
         return None
     request = pb.GetSpecRequest(header=connection.header(), key=key)
     try:
-        replies = await connection.line.collect(GET_SPEC, request, deadline)
+        replies = await connection.channel.collect(GET_SPEC, request, deadline)
     except NotFound:
         return None
     if not replies or replies[0].spec.key != key:
@@ -138,7 +138,7 @@ async def kernels(connection: Connection, key: int, deadline: Deadline) -> tuple
     request = pb.ListKernelsRequest(header=connection.header(), key=key, page_size=_PAGE)
     while _may_be_key(key):
         try:
-            page = await connection.line.unary(LIST_KERNELS, request, deadline)
+            page = await connection.channel.unary(LIST_KERNELS, request, deadline)
         except NotFound:
             break
         summaries += map(_summary, page.kernels)
@@ -176,12 +176,14 @@ def _may_be_key(key: int) -> bool:
 async def count(connection: Connection, deadline: Deadline) -> int:
     """How many specs the namespace has."""
     request = pb.CountSpecsRequest(header=connection.header())
-    return (await connection.line.unary(COUNT_SPECS, request, deadline)).count
+    return (await connection.channel.unary(COUNT_SPECS, request, deadline)).count
 
 
 async def stats(connection: Connection, deadline: Deadline, client: dict[str, int], local: Recorded) -> Stats:
     """The service's counters of the namespace, beside the client's own."""
-    reply = await connection.line.unary(GET_STATS, pb.GetStatsRequest(header=connection.header()), deadline)
+    reply = await connection.channel.unary(
+        GET_STATS, pb.GetStatsRequest(header=connection.header()), deadline
+    )
     return Stats(
         specs=reply.specs,
         mappings=reply.mappings,

@@ -59,7 +59,7 @@ async def check_program(
             target=target_to_proto(target),
             numerics=numerics_to_proto(numerics),
         )
-        return await connection.line.unary(CHECK_PROGRAM, request, deadline, float("inf"))
+        return await connection.channel.unary(CHECK_PROGRAM, request, deadline, float("inf"))
 
     reply = await with_program(connection, program, deadline, call)
     refusals = tuple(

@@ -11,7 +11,7 @@ from kcache_grpc.client.address import Endpoint
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.transport.circuit_breaker import CircuitBreaker
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
-from kcache_grpc.client.transport.endpoint import Place
+from kcache_grpc.client.transport.endpoint import ServiceLocation
 from kcache_grpc.client.transport.interface import Io, Method, Replies, Reply, Request, Wire
 from kcache_grpc.errors import ArgumentError, KcacheError, Unavailable
 
@@ -24,14 +24,16 @@ _FIRST_PAUSE = 0.05
 _LAST_PAUSE = 1.0
 
 
-class Line:
+class Channel:
     """Makes attempts until one succeeds, the breaker opens or time is up. Thread-safe.
 
     Only ``Unavailable`` is worth another attempt; every method of the service may be repeated.
     """
 
-    def __init__(self, place: Place, io: Io, breaker: CircuitBreaker, counters: Counters) -> None:
-        self.place = place
+    def __init__(
+        self, location: ServiceLocation, io: Io, breaker: CircuitBreaker, counters: Counters
+    ) -> None:
+        self.location = location
         self._io = io
         self._breaker = breaker
         self._counters = counters
@@ -46,7 +48,7 @@ class Line:
     async def endpoint(self) -> Endpoint:
         """Where the server is; starts it when it is the embedded one."""
         if self._endpoint is None:
-            self._endpoint = await self._io.blocking(self.place.reach)
+            self._endpoint = await self._io.blocking(self.location.reach)
         return self._endpoint
 
     async def unary(
@@ -99,7 +101,7 @@ class Line:
                 self._breaker.abandoned()
                 raise
             except Unavailable as error:
-                self._breaker.failed(refused="refused" in error.metadata and not self.place.embedded)
+                self._breaker.failed(refused="refused" in error.metadata and not self.location.embedded)
                 self._forget_embedded()
                 if single or self._breaker.open:
                     raise
@@ -135,7 +137,7 @@ class Line:
     def _forget_embedded(self) -> None:
         """The embedded service may have been killed: the next attempt starts another one if it was."""
         with self._lock:
-            if self.place.embedded and self._wire is not None:
+            if self.location.embedded and self._wire is not None:
                 self._left_behind.append(self._wire)
                 self._wire = self._endpoint = None
 

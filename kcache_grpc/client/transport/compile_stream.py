@@ -186,13 +186,13 @@ async def _follow(
 
     async def once(wire: Wire) -> None:
         try:
-            await connection.line.follow(wire.stream(COMPILE_KERNELS, request, deadline.left()), take)
+            await connection.channel.follow(wire.stream(COMPILE_KERNELS, request, deadline.left()), take)
         except Unavailable as error:
             if error.metadata.get("code") != "UNIMPLEMENTED":
                 raise
 
     try:
-        await connection.line.attempt(once, deadline, single=True)
+        await connection.channel.attempt(once, deadline, single=True)
     except OutOfTime:
         raise
     except Unavailable:

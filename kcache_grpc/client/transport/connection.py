@@ -16,10 +16,10 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.transport.channel import Line
+from kcache_grpc.client.transport.channel import Channel
 from kcache_grpc.client.transport.circuit_breaker import CircuitBreaker
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
-from kcache_grpc.client.transport.endpoint import Place
+from kcache_grpc.client.transport.endpoint import ServiceLocation
 from kcache_grpc.client.transport.interface import GET_CAPABILITIES, Io
 from kcache_grpc.client.trust.pins import Pins
 from kcache_grpc.client.trust.server_state import ServerState, Snapshots, now, read_state
@@ -41,18 +41,23 @@ class Connection:
     """
 
     def __init__(
-        self, place: Place, config: ClientConfig, io: Io, directory: Path | None, counters: Counters
+        self,
+        location: ServiceLocation,
+        config: ClientConfig,
+        io: Io,
+        directory: Path | None,
+        counters: Counters,
     ) -> None:
-        self.place = place
+        self.location = location
         self._config = config
         self._io = io
         self._counters = counters
         self._pins = Pins(directory / "pins" if directory else None)
         self._snapshots = Snapshots(directory / "servers" if directory else None)
-        self._snapshot_name = f"{file_name(place.name)}+{config.namespace}"
+        self._snapshot_name = f"{file_name(location.name)}+{config.namespace}"
         self._state: ServerState | None = None
         self._refreshing = False
-        self.line = Line(place, io, self._breaker(), counters)
+        self.channel = Channel(location, io, self._breaker(), counters)
 
     def header(self) -> common_pb2.RequestHeader:
         """For one logical request, over all its retries."""
@@ -85,7 +90,7 @@ class Connection:
     def pinned(self) -> str | None:
         """The identity that the server must have, as far as it is known without asking it. Reads files."""
         try:
-            return self.place.server_id() or self._pins.known(self.place.name)
+            return self.location.server_id() or self._pins.known(self.location.name)
         except IntegrityError:  # a damaged pin: a call to the service says so
             return None
 
@@ -97,7 +102,7 @@ class Connection:
 
     def is_stale(self, state: ServerState) -> bool:
         """Whether the server should be asked about itself again."""
-        return state.age(now()) > self.place.freshness
+        return state.age(now()) > self.location.freshness
 
     async def state(self, deadline: Deadline) -> ServerState:
         """What the server is; asked again when stale, as it was while the server cannot be reached.
@@ -120,8 +125,8 @@ class Connection:
         """Asks the server what it is, checks its identity, remembers the answer."""
         request = pb.GetCapabilitiesRequest(header=self.header())
         single = self._state is not None
-        reply = await self.line.unary(GET_CAPABILITIES, request, deadline, _INTRODUCTION, single=single)
-        endpoint = await self.line.endpoint()
+        reply = await self.channel.unary(GET_CAPABILITIES, request, deadline, _INTRODUCTION, single=single)
+        endpoint = await self.channel.endpoint()
         state = read_state(reply, now())
         await self._io.blocking(lambda: self._accept(endpoint, state))
         return state
@@ -135,7 +140,7 @@ class Connection:
     async def judge(self, deadline: Deadline) -> KernelVerifier:
         """Checks replies against what the server is."""
         return KernelVerifier(
-            await self.state(deadline), self._config.namespace, self._pins.advice(self.place.name)
+            await self.state(deadline), self._config.namespace, self._pins.advice(self.location.name)
         )
 
     async def renewed(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
@@ -149,12 +154,12 @@ class Connection:
     def forget(self) -> None:
         """The service has another store and another identity from now on."""
         self._state = None
-        self.line.after_fork(self._breaker())
+        self.channel.after_fork(self._breaker())
 
     def after_fork(self) -> None:
         """Forgets what belongs to the parent process."""
         self._refreshing = False
-        self.line.after_fork(self._breaker())
+        self.channel.after_fork(self._breaker())
 
     def _breaker(self) -> CircuitBreaker:
         return CircuitBreaker(self._config.patience_new, self._config.patience_known, time.monotonic)
@@ -176,13 +181,13 @@ class Connection:
         self._pins.check(endpoint, state.server_id)
         self._state = state
         try:
-            self._snapshots.save(self._snapshot_name, state, self.place.tag())
+            self._snapshots.save(self._snapshot_name, state, self.location.tag())
         except OSError:
             self._counters.add("disk_write_failures")
 
     def _recall(self) -> None:
         """What an earlier process heard, if it was this server."""
-        expected = self.place.server_id() or self._pins.known(self.place.name)
-        state = self._snapshots.load(self._snapshot_name, self.place.tag())
+        expected = self.location.server_id() or self._pins.known(self.location.name)
+        state = self._snapshots.load(self._snapshot_name, self.location.tag())
         if state is not None and state.server_id == expected:
             self._state = state

@@ -1,4 +1,4 @@
-"""The endpoint of a service: an address, or a child of this process."""
+"""Locations of services: an address, or a child of this process. Each has an endpoint once it is reached."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EMBEDDED = "embedded"
 _EMBEDDED_FRESHNESS = 3600.0
 
 
-class Place(Protocol):
-    """One service. Reached when it is needed: the embedded one has to be started first."""
+class ServiceLocation(Protocol):
+    """Where one service is. It is reached when needed: the embedded service is started first."""
 
     @property
     def name(self) -> str:
-        """Under which its snapshot is kept, and its pin."""
+        """The name under which its snapshot and its pin are stored."""
         ...
 
     @property
@@ -32,11 +32,11 @@ class Place(Protocol):
 
     @property
     def freshness(self) -> float:
-        """Seconds for which what it said of itself holds."""
+        """Seconds for which its reported state is used without asking again."""
         ...
 
     def tag(self) -> str:
-        """What a snapshot must have been made with to count. May read files."""
+        """A text that a snapshot must have been stored with to be used. May read files."""
         ...
 
     def server_id(self) -> str | None:
@@ -49,7 +49,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True)
-class RemotePlace:
+class RemoteLocation:
     """A service at an address."""
 
     endpoint: Endpoint
@@ -71,7 +71,7 @@ class RemotePlace:
 
 
 @dataclass(frozen=True)
-class EmbeddedPlace:
+class EmbeddedLocation:
     """The service that is a child of this process, with its database in the cache directory."""
 
     #: ``None``: a folder that goes when the process ends.

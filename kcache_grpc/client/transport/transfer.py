@@ -76,7 +76,7 @@ async def upload(connection: Connection, program: Program, deadline: Deadline) -
         if reply.program_digest != program.digest:
             raise IntegrityError("the server computed another digest of the uploaded program")
 
-    await connection.line.attempt(once, deadline)
+    await connection.channel.attempt(once, deadline)
 
 
 async def _held(
@@ -128,11 +128,11 @@ async def download(
         if len(content) == size:
             return
         request = pb.ReadArtifactRequest(header=header, sha256=sha256, read_offset=len(content))
-        await connection.line.follow(wire.stream(READ_ARTIFACT, request, deadline.left()), take)
+        await connection.channel.follow(wire.stream(READ_ARTIFACT, request, deadline.left()), take)
         if len(content) < size:
             raise Unavailable(
                 f"the stream of artifact {sha256.hex()} ended at {len(content)} of {size} bytes"
             )
 
-    await connection.line.attempt(once, deadline)
+    await connection.channel.attempt(once, deadline)
     return check_bytes(bytes(content), sha256, size, f"artifact {sha256.hex()}")

@@ -90,7 +90,7 @@ async def record(
             for each in timings
         ],
     )
-    return (await connection.line.unary(RECORD_TIMINGS, request, deadline)).created_count
+    return (await connection.channel.unary(RECORD_TIMINGS, request, deadline)).created_count
 
 
 async def stored(
@@ -103,7 +103,7 @@ async def stored(
         request = autotune_pb2.ListTimingsRequest(
             header=connection.header(), subject=subject, page_token=token
         )
-        reply = await connection.line.unary(LIST_TIMINGS, request, deadline)
+        reply = await connection.channel.unary(LIST_TIMINGS, request, deadline)
         for each in reply.timings:
             nanoseconds = each.duration.seconds * 1_000_000_000 + each.duration.nanos
             timings.append(ScheduleTiming(each.schedule, nanoseconds, each.sample_count, each.sizes))

@@ -34,7 +34,7 @@ def compiled(core: Core, program: str = PROGRAM) -> Any:
 
 def compiled_by_probes(core: Core, program: str) -> Any:
     """Probes again and again, as if cooldowns were over: the channel needs a moment to connect."""
-    closing = core._services.main.line._breaker
+    closing = core._services.main.channel._breaker
     ends = time.monotonic() + 120
     while time.monotonic() < ends:
         closing._probe_at = 0.0
@@ -173,7 +173,7 @@ def test_not_strict_falls_back_with_one_warning_and_a_counted_reason(
     monkeypatch.setattr(embedded, "installation", lambda: "")
     monkeypatch.setattr(embedded, "server_id", lambda cache_dir: None)
     monkeypatch.setattr(
-        "kcache_grpc.client.transport.endpoint.EmbeddedPlace.reach",
+        "kcache_grpc.client.transport.endpoint.EmbeddedLocation.reach",
         lambda self: __import__("kcache_grpc.client.address", fromlist=["x"]).parse_endpoint(fake.address),
     )
     core = Core(impatient("127.0.0.1:1", cache_dir, strict=False), BlockingIo())
