@@ -14,7 +14,7 @@ _BURST = 0.05
 _PAUSE = 3.0
 
 
-class Turns:
+class CallScheduler:
     """Large calls work in slices, one slice at a time, at most a quarter of the time.
 
     A slice is what a task does from the end of ``wait`` to its next pause. A call of few things never waits
@@ -31,7 +31,7 @@ class Turns:
         self._credit = _BURST
 
     async def wait(self, caller: str) -> None:
-        """Returns when ``caller`` may work on its next slice."""
+        """Returns when ``caller`` may begin its next slice."""
         if self._busy:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(caller, turn)
@@ -47,7 +47,7 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._over)
 
     def _over(self) -> None:
-        """The slice is done, and what else was ready: a pause follows that is some times as long."""
+        """Ends a slice. If slices have used up their credit, a pause follows, several times as long."""
         now = self._clock()
         self._credit = min(_BURST, self._credit + (self._began - self._ended) / _PAUSE) - (now - self._began)
         self._ended = now

@@ -1,4 +1,4 @@
-"""One stream that several tasks write to: what waits goes out together."""
+"""One stream that several tasks write to: parts that wait are sent in one message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 _SLOWEST = 1.0
 
 
-class Outbox:
-    """Serialized parts of a stream. Parts that are put together are a message; one task writes them all.
+class StreamWriter:
+    """Joins serialized parts of several tasks to messages; one task writes them.
 
-    ``most``: bytes of a message, above which who puts waits; a single part may be larger. ``pace``: seconds
-    between two messages, but for what does not fit, and for the last one, which nothing holds up.
+    ``most``: bytes of a message, above which ``put`` waits; a single part may be larger. ``pace``: seconds
+    between two messages, except if parts do not fit, and for the last one, which is not delayed.
     """
 
     def __init__(self, most: int, pace: Callable[[], float]) -> None:
@@ -27,19 +27,19 @@ class Outbox:
         self._due = asyncio.Event()
         #: Somebody waits for room, nobody works any more, or it is time.
         self._urgent = asyncio.Event()
-        self._room = asyncio.Event()
+        self._not_full = asyncio.Event()
 
     async def put(self, part: bytes) -> None:
-        """Leaves a part; those of one task go out in their order."""
+        """Adds a part; those of one task are sent in their order."""
         while self._parts and self._size + len(part) > self._most:
-            self._room.clear()
+            self._not_full.clear()
             self._urgent.set()
-            await self._room.wait()
+            await self._not_full.wait()
         self._parts.append(part)
         self._size += len(part)
         self._due.set()
 
-    async def empty(
+    async def write_all(
         self, works: Sequence[Coroutine[Any, Any, None]], write: Callable[[bytes], Awaitable[None]]
     ) -> bytes:
         """Runs ``works``, which put, and writes what they put; returns the last message unwritten.
@@ -80,7 +80,7 @@ class Outbox:
     def _take(self) -> bytes:
         self._due.clear()
         self._urgent.clear()
-        self._room.set()
+        self._not_full.set()
         message = b"".join(self._parts)
         self._parts.clear()
         self._size = 0

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from kcache_grpc.server import turns
+from kcache_grpc.server import call_scheduler
+from kcache_grpc.server.call_scheduler import CallScheduler
 from kcache_grpc.server.servicers.kernel_cache import KernelCacheServicer
-from kcache_grpc.server.turns import Turns
 from kcache_grpc.service import Caller
 from kcache_grpc.service.values import Missing
 from tests.server.harness.programs import add, kernels_request
@@ -35,12 +35,12 @@ class Clock:
 def test_callers_take_turns_whoever_came_first() -> None:
     order: list[str] = []
 
-    async def slices(queue: Turns, caller: str) -> None:
+    async def slices(queue: CallScheduler, caller: str) -> None:
         await queue.wait(caller)
         order.append(caller)
 
     async def body() -> None:
-        queue = Turns(Clock())
+        queue = CallScheduler(Clock())
         await asyncio.gather(*(slices(queue, name) for name in ("many", "many", "many", "few", "some")))
 
     asyncio.run(body())
@@ -60,7 +60,7 @@ def test_a_slice_is_followed_by_a_pause_as_long_as_three(monkeypatch: pytest.Mon
             return loop.call_soon(callback, *args)
 
         monkeypatch.setattr(loop, "call_later", call_later)
-        queue = Turns(clock)
+        queue = CallScheduler(clock)
         for _ in range(4):
             await queue.wait("a")
             clock.now += 0.04
@@ -71,7 +71,7 @@ def test_a_slice_is_followed_by_a_pause_as_long_as_three(monkeypatch: pytest.Mon
 
 def test_a_caller_that_gives_up_passes_its_turn_on() -> None:
     async def body() -> None:
-        queue = Turns(Clock())
+        queue = CallScheduler(Clock())
         second, third, fourth = [asyncio.create_task(queue.wait(name)) for name in ("two", "three", "four")]
         await queue.wait("one")
         loop = asyncio.get_running_loop()
@@ -128,7 +128,7 @@ class _Queries(list[Any]):
 
 def test_many_large_calls_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another call needs ``LAPS`` turns of the loop: few slices of the large calls come between them."""
-    monkeypatch.setattr(turns, "_BURST", 0.005)
+    monkeypatch.setattr(call_scheduler, "_BURST", 0.005)
     servicer = KernelCacheServicer(cast("Any", _Service()), 1.0)
     request = kernels_request([add(4)] * 4096)
     sliced: Any = SimpleNamespace(

@@ -13,12 +13,12 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
 from kcache_grpc.model.explanation import explanation_to_proto
 from kcache_grpc.model.wire import format_from_proto, numerics_from_proto, target_from_proto
+from kcache_grpc.server.call_scheduler import CallScheduler
 from kcache_grpc.server.reply_flow_control import SMALL
 from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers import translate
 from kcache_grpc.server.status import status_bytes
-from kcache_grpc.server.stream_writer import Outbox
-from kcache_grpc.server.turns import Turns
+from kcache_grpc.server.stream_writer import StreamWriter
 from kcache_grpc.service import Caller, KernelService
 from kcache_grpc.service.graphs.uploads import UploadPlan
 from kcache_grpc.service.values import Compiled, Stage
@@ -40,7 +40,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     def __init__(self, service: KernelService, heartbeat: float) -> None:
         self._service = service
         self._heartbeat = heartbeat
-        self._turns = Turns()
+        self._call_scheduler = CallScheduler()
 
     async def GetCapabilities(  # noqa: N802 - gRPC's names
         self, request: pb.GetCapabilitiesRequest, context: Call
@@ -154,7 +154,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                     if answered:
                         await context.acquire(translate.RESULTS_BYTES)
                     if large:
-                        await self._turns.wait(caller.turn)
+                        await self._call_scheduler.wait(caller.turn)
                     results = await anext(answers)
                     some = indices[answered : answered + len(results)]
                     last = translate.kernel_results(zip(some, results, strict=True))
@@ -164,7 +164,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                         context.release()
             for start in range(0, len(duplicates), _SLICE):
                 if large:
-                    await self._turns.wait(caller.turn)
+                    await self._call_scheduler.wait(caller.turn)
                 more = translate.duplicate_results(duplicates[start : start + _SLICE])
                 if len(last) + len(more) > translate.RESULTS_BYTES:
                     await context.write(last)
@@ -196,18 +196,18 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                 f"{len(request.requests)} compiles in one call; ask for 1 to {MOST_COMPILES}",
                 field="requests",
             )
-        outbox = Outbox(translate.MESSAGE_BYTES, lambda: self._service.pace)
+        writer = StreamWriter(translate.MESSAGE_BYTES, lambda: self._service.pace)
 
         async def compile_request(index: int, wanted: pb.CompileKernelRequest) -> None:
             async def write(reply: _Reply) -> None:
-                await outbox.put(translate.event_of_reply(index, reply))
+                await writer.put(translate.event_of_reply(index, reply))
 
             try:
                 await write(await self._compile(caller, wanted, context, write))
             except Exception as error:  # noqa: BLE001 - becomes a status
-                await outbox.put(translate.event_of_failure(index, status_bytes(context.public_error(error))))
+                await writer.put(translate.event_of_failure(index, status_bytes(context.public_error(error))))
 
-        return await outbox.empty(
+        return await writer.write_all(
             [compile_request(*each) for each in enumerate(request.requests)], context.write
         )
 
@@ -219,7 +219,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         duplicates: list[tuple[int, int]] = []
         for start in range(0, len(queries), _SLICE):
             if len(queries) > _MOST_SMALL:
-                await self._turns.wait(caller.turn)
+                await self._call_scheduler.wait(caller.turn)
             for index, query in enumerate(queries[start : start + _SLICE], start):
                 earlier = first.setdefault(query.program_digest, index)
                 if earlier != index:

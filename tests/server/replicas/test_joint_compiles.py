@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.model.manifest import Manifest
-from kcache_grpc.server.stream_writer import Outbox
+from kcache_grpc.server.stream_writer import StreamWriter
 from kcache_grpc.storage import open_store
 from tests.server.harness import gated_jobs, large_jobs
 from tests.server.harness.programs import (
@@ -195,7 +195,7 @@ def test_large_artifacts_come_in_parts(tmp_path: Path, budget: int) -> None:
         }
 
 
-# The outbox, without a server.
+# The stream writer, without a server.
 
 
 def test_what_is_put_together_goes_out_together_and_none_is_above_the_limit() -> None:
@@ -205,13 +205,13 @@ def test_what_is_put_together_goes_out_together_and_none_is_above_the_limit() ->
         await asyncio.sleep(0)
         written.append(message)
 
-    async def work(outbox: Outbox, letter: bytes) -> None:
+    async def work(writer: StreamWriter, letter: bytes) -> None:
         for _ in range(10):
-            await outbox.put(letter * 3)
+            await writer.put(letter * 3)
 
     async def run() -> bytes:
-        outbox = Outbox(10, lambda: 0.0)
-        return await outbox.empty([work(outbox, letter) for letter in (b"a", b"b", b"c")], write)
+        writer = StreamWriter(10, lambda: 0.0)
+        return await writer.write_all([work(writer, letter) for letter in (b"a", b"b", b"c")], write)
 
     last = asyncio.run(run())
     messages = [*written, last]
@@ -230,14 +230,14 @@ def test_what_comes_within_the_pace_waits_but_neither_the_end_nor_what_does_not_
     async def write(message: bytes) -> None:
         written.append(message)
 
-    async def work(outbox: Outbox) -> None:
+    async def work(writer: StreamWriter) -> None:
         for part in (b"a", b"b", b"c" * 9, b"d"):
-            await outbox.put(part)
+            await writer.put(part)
             await asyncio.sleep(0)
 
     async def run() -> bytes:
-        outbox = Outbox(10, lambda: 3600.0)
-        return await outbox.empty([work(outbox)], write)
+        writer = StreamWriter(10, lambda: 3600.0)
+        return await writer.write_all([work(writer)], write)
 
     assert asyncio.run(run()) == b"c" * 9 + b"d"
     assert written == [b"ab"]
@@ -249,13 +249,13 @@ def test_a_part_above_the_limit_goes_out_alone() -> None:
 
     async def work() -> None:
         for part in (b"a", b"b" * 20, b"c"):
-            await outbox.put(part)
+            await writer.put(part)
 
     async def run() -> bytes:
-        return await outbox.empty([work()], write)
+        return await writer.write_all([work()], write)
 
     written: list[bytes] = []
-    outbox = Outbox(10, lambda: 0.0)
+    writer = StreamWriter(10, lambda: 0.0)
     last = asyncio.run(run())
     assert [*written, last] == [b"a", b"b" * 20, b"c"]
 
@@ -268,13 +268,13 @@ def test_who_fails_without_a_word_fails_the_call_after_the_others(error: BaseExc
         written.append(message)
 
     async def run() -> None:
-        outbox = Outbox(10, lambda: 0.0)
+        writer = StreamWriter(10, lambda: 0.0)
 
         async def fails() -> None:
             raise error
 
         with pytest.raises(type(error)):
-            await outbox.empty([fails(), outbox.put(b"said")], write)
+            await writer.write_all([fails(), writer.put(b"said")], write)
 
     asyncio.run(run())
     assert b"".join(written) == b"said"
@@ -293,7 +293,7 @@ def test_a_call_that_is_cancelled_ends_its_tasks() -> None:
         raise AssertionError(message)
 
     async def run() -> None:
-        call = asyncio.ensure_future(Outbox(10, lambda: 0.0).empty([waits(), waits()], write))
+        call = asyncio.ensure_future(StreamWriter(10, lambda: 0.0).write_all([waits(), waits()], write))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         call.cancel()
