@@ -26,9 +26,9 @@ from typing import Any
 from kcache_grpc.worker.containment import Confinement, confine, confine_fork
 from kcache_grpc.worker.fork_server import MESSAGE_BYTES
 from kcache_grpc.worker.frames import Frame, receive, send
-from kcache_grpc.worker.isolation import CANCEL, run_in_fork, settle
+from kcache_grpc.worker.isolation import CANCEL, freeze_heap, run_in_fork
 from kcache_grpc.worker.libraries import VARIABLE as LIBRARIES
-from kcache_grpc.worker.stages import tell
+from kcache_grpc.worker.stages import report
 
 _PR_SET_PDEATHSIG = 1
 #: Niceness of a worker above the service's, to which it gives way, and of a fork that reads a program above
@@ -170,7 +170,7 @@ def _work(settings: dict[str, Any], descriptors: list[int], jobs: Any, hello: di
     # After the hello: a service that starts is waited for, a compile is not.
     os.nice(_COMPILE_NICENESS)
     _warm(jobs)
-    settle()
+    freeze_heap()
     while (request := receive(channel)) is not None:
         if not _serve(channel, stages, jobs, request, confined):
             return 1
@@ -226,7 +226,7 @@ def _reply(stages: int, jobs: Any, request: Frame) -> Frame:
     def on_stage(name: str) -> None:
         nonlocal stage
         stage = name
-        tell(stages, name)
+        report(stages, name)
 
     try:
         return jobs.JOBS[request.type](request, on_stage)

@@ -29,8 +29,8 @@ _READ_BYTES = 1 << 20
 _PACKAGES = ("kcache_compiler", "kcache_grpc", "torch_mlir", "onnx", "google.protobuf", "numpy", "ml_dtypes")
 
 
-def settle() -> None:
-    """Prepares for forks: the collector never looks again at what there is now, here or in a fork."""
+def freeze_heap() -> None:
+    """Prepares for forks: Python's garbage collector ignores all present objects, here and in forks."""
     gc.collect()
     gc.freeze()
 
@@ -123,4 +123,4 @@ def _import(names: Iterable[object]) -> None:
         with contextlib.suppress(Exception):  # the next fork imports it, or fails as this one did
             importlib.import_module(name)
     if new:
-        settle()
+        freeze_heap()

@@ -209,7 +209,7 @@ class WorkerPool:
         return [worker.pid for worker in self._workers]
 
     def counters(self) -> dict[str, int]:
-        """What the pool does now, and how many workers it replaced."""
+        """Counters: running and waiting jobs, workers, and how many workers were replaced."""
         idle = sum(len(lane.idle) for lane in self._lanes.values())
         return {
             "workers": len(self._workers),
@@ -444,7 +444,7 @@ async def _end(running: asyncio.Task[Frame]) -> None:
 
 
 class _Hold:
-    """That a caller has a worker, until ``end``."""
+    """Counts a worker as occupied by a caller, until ``end``."""
 
     def __init__(self, holding: Counter[str], caller: str) -> None:
         self._holding = holding
@@ -462,7 +462,7 @@ class _Hold:
 
 
 class _TurnOverError(Exception):
-    """A job gave its worker to another caller. ``used``: it had a turn before."""
+    """A job was preempted for another caller. ``used``: it had a time slice before."""
 
     def __init__(self, *, used: bool) -> None:
         super().__init__()

@@ -232,8 +232,8 @@ class WorkerProcess:
             self._tell(on_stage)
 
     def _tell(self, on_stage: OnStage | None) -> None:
-        """Tells of the stages that began since the last call."""
-        for stage in self._stages.take():
+        """Reports the stages that began since the last call."""
+        for stage in self._stages.read_new():
             self._stage = stage
             if on_stage is not None:
                 on_stage(stage)
@@ -252,7 +252,7 @@ class WorkerProcess:
         return failure.crash(self._stage, code, bytes(self._tail))
 
     async def _reap(self) -> int:
-        """The exit status. A child that closed its channel is at its end, or out of its mind."""
+        """The exit status. A child that closed its channel is about to exit, or corrupted."""
         loop = asyncio.get_running_loop()
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -319,7 +319,7 @@ def _fork(
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str]:
-    """All that a worker sees of the world, but for folders: no tokens, nothing that could change bytes."""
+    """The environment variables of a worker: no tokens, and nothing that could change bytes."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),  # where the linker is, and ptxas
         **({"CUDA_HOME": cuda} if (cuda := os.environ.get("CUDA_HOME")) else {}),
@@ -332,7 +332,7 @@ def _environment(settings: WorkerSettings) -> dict[str, str]:
 
 
 def _import_roots() -> list[str]:
-    """Where the child finds what we found, apart from the interpreter's own site-packages."""
+    """Folders from which this process imports, without the interpreter's own site-packages."""
     own = {Path(path).resolve() for path in site.getsitepackages()}
     roots: dict[str, None] = {}
     for package in _PACKAGES:

@@ -11,7 +11,7 @@ import os
 
 
 class StageLog:
-    """The parent's side: what the worker wrote since the last look, in its order."""
+    """The parent's side: reads the names of stages that the worker wrote since the last read."""
 
     def __init__(self) -> None:
         self._file = os.fdopen(os.memfd_create("kcache-stages"), "r+b", 0)
@@ -20,18 +20,18 @@ class StageLog:
 
     @property
     def descriptor(self) -> int:
-        """What the worker writes to."""
+        """The file descriptor that the worker writes to."""
         return self._file.fileno()
 
     def clear(self) -> None:
-        """Forgets everything; no job may run. Does nothing once it is closed."""
+        """Discards all names; no job may run. Does nothing once the log is closed."""
         if self._file.closed:
             return
         self._file.truncate(0)
         self._seen = 0
 
-    def take(self) -> list[str]:
-        """The names that are new, complete ones only; none once it is closed."""
+    def read_new(self) -> list[str]:
+        """The complete names since the last read, in order; none once the log is closed."""
         if self._file.closed:
             return []
         size = os.fstat(self.descriptor).st_size
@@ -40,10 +40,10 @@ class StageLog:
         return text.decode(errors="replace").split("\n") if end else []
 
     def close(self) -> None:
-        """Forgets what was not taken."""
+        """Discards names that were not read."""
         self._file.close()
 
 
-def tell(descriptor: int, name: str) -> None:
+def report(descriptor: int, name: str) -> None:
     """The worker's side: the stage ``name``, which is one line, began."""
     os.write(descriptor, f"{name}\n".encode())

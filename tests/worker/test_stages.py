@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcache_grpc.worker.stages import StageLog, tell
+from kcache_grpc.worker.stages import StageLog, report
 
 
 @pytest.fixture
@@ -18,32 +18,32 @@ def log() -> Iterator[StageLog]:
 
 
 def test_names_come_once_and_in_order(log: StageLog) -> None:
-    assert log.take() == []
+    assert log.read_new() == []
     for name in ("parse", "fuse"):
-        tell(log.descriptor, name)
-    assert log.take() == ["parse", "fuse"]
-    tell(log.descriptor, "link")
-    assert log.take() == ["link"]
-    assert log.take() == []
+        report(log.descriptor, name)
+    assert log.read_new() == ["parse", "fuse"]
+    report(log.descriptor, "link")
+    assert log.read_new() == ["link"]
+    assert log.read_new() == []
 
 
 def test_a_name_that_is_half_written_waits_for_the_rest(log: StageLog) -> None:
     os.write(log.descriptor, b"parse\nfu")
-    assert log.take() == ["parse"]
+    assert log.read_new() == ["parse"]
     os.write(log.descriptor, b"se\n")
-    assert log.take() == ["fuse"]
+    assert log.read_new() == ["fuse"]
 
 
 def test_the_next_job_begins_with_none(log: StageLog) -> None:
-    tell(log.descriptor, "parse")
+    report(log.descriptor, "parse")
     log.clear()
-    assert log.take() == []
-    tell(log.descriptor, "fuse")
-    assert log.take() == ["fuse"]
+    assert log.read_new() == []
+    report(log.descriptor, "fuse")
+    assert log.read_new() == ["fuse"]
 
 
 def test_a_closed_log_has_nothing(log: StageLog) -> None:
-    tell(log.descriptor, "parse")
+    report(log.descriptor, "parse")
     log.close()
     log.clear()
-    assert log.take() == []
+    assert log.read_new() == []
