@@ -65,7 +65,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 # Operators of PyTorch and transformers as these.
 
 
-def decompositions() -> dict[Any, Any]:
+def rows() -> dict[Any, Any]:
     """Operator -> its decomposition, for the operators that there are now."""
     table: dict[Any, Callable[..., Any]] = {_torch.ops.aten._grouped_mm.default: _aten_grouped_mm}
     library: Any = _torch.ops.transformers

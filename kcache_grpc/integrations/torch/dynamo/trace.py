@@ -135,10 +135,7 @@ def decompositions() -> dict[Any, Any]:
     """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
     left_out = (*_RANDOM, *_INFERENCE_ONLY, *WHOLE)
     table: dict[Any, Any] = {}
-    for operator, decomposition in (
-        *all_decompositions().items(),
-        *grouped_products.decompositions().items(),
-    ):
+    for operator, decomposition in (*all_decompositions().items(), *grouped_products.rows().items()):
         if operator._schema.name.partition("::")[2] not in left_out:
             table[operator] = like_eager(operator, keep_factors(operator, decomposition))
     return table
