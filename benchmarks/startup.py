@@ -58,21 +58,23 @@ def _run(arguments: Sequence[str]) -> Process:
     return Process(wall, usage.ru_utime + usage.ru_stime)
 
 
+def _columns(processes: Sequence[Process]) -> list[float]:
+    """Milliseconds: best and median of wall times, then of processor times."""
+    walls = [process.wall * 1e3 for process in processes]
+    processors = [process.processor * 1e3 for process in processes]
+    return [min(walls), statistics.median(walls), min(processors), statistics.median(processors)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
     processes = measure(parser.parse_args().rounds)
+    baseline = _columns(processes[BASELINE])
     table = Table("ms, above the baseline", "wall, best", "median", "processor, best", "median")
-    for name, rows in processes.items():
-        cells = []
-        for seconds in ([row.wall for row in rows], [row.processor for row in rows]):
-            cells += [min(seconds), statistics.median(seconds)]
-        if name == BASELINE:
-            baseline = cells
-            table.add_row(f"{name} itself", *(f"{cell * 1e3:.0f}" for cell in cells))
-        else:
-            above = [cell - base for cell, base in zip(cells, baseline, strict=True)]
-            table.add_row(name, *(f"{cell * 1e3:+.0f}" for cell in above))
+    table.add_row(f"{BASELINE} itself", *(f"{value:.0f}" for value in baseline))
+    for name in [name for name in processes if name != BASELINE]:
+        columns = zip(_columns(processes[name]), baseline, strict=True)
+        table.add_row(name, *(f"{value - base:+.0f}" for value, base in columns))
     Console(width=120).print(table)
 
 
