@@ -18,6 +18,7 @@ from kcache_grpc import errors
 from kcache_grpc.cli import exit_codes, server_extra
 from kcache_grpc.cli.app import application
 from kcache_grpc.cli.entries import ENTRIES
+from kcache_grpc.server_extra import how_to_install
 from kcache_grpc.storage import open_store
 from tests.cli.command import ROOT, answer, kcache
 from tests.cli.conftest import Run
@@ -267,6 +268,11 @@ def test_the_base_install_says_what_to_install(
     assert done.code == 9
     assert "pip install 'kcache-grpc[server]'" in done.err
     assert "sqlalchemy" in done.err
+
+
+def test_the_python_that_the_server_needs_is_named() -> None:
+    assert how_to_install((3, 10)).startswith("the server needs Python 3.11 or later, and this is 3.10; ")
+    assert how_to_install((3, 11)) == how_to_install((3, 14)) == "run: pip install 'kcache-grpc[server]'"
 
 
 def test_a_bug_is_one_paragraph(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
