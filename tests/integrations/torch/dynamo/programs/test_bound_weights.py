@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
+
+import torch
+
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.settings import settings_from
@@ -22,8 +26,6 @@ from kcache_grpc.runtime.kernel import Kernel
 from kcache_grpc.torch import load as load_exported
 from kcache_grpc.torch import package
 from tests.integrations.torch.dynamo.compiled import compile_with
-
-torch: Any = pytest.importorskip("torch")
 
 BOUND = {"bound": "weights"}
 THREADS = 16
