@@ -15,4 +15,4 @@ def how_to_install(python: tuple[int, int] = sys.version_info[:2]) -> str:
     if python >= OLDEST_PYTHON:
         return f"run: {_COMMAND}"
     needed, this = (".".join(map(str, version)) for version in (OLDEST_PYTHON, python))
-    return f"the server needs Python {needed} or later, and this is {this}; with a later one run: {_COMMAND}"
+    return f"with Python {needed} or later, which the server needs (this is {this}), run: {_COMMAND}"

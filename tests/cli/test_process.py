@@ -271,7 +271,9 @@ def test_the_base_install_says_what_to_install(
 
 
 def test_the_python_that_the_server_needs_is_named() -> None:
-    assert how_to_install((3, 10)).startswith("the server needs Python 3.11 or later, and this is 3.10; ")
+    assert how_to_install((3, 10)).startswith(
+        "with Python 3.11 or later, which the server needs (this is 3.10), "
+    )
     assert how_to_install((3, 11)) == how_to_install((3, 14)) == "run: pip install 'kcache-grpc[server]'"
 
 
