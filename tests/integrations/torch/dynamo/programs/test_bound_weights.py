@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -17,8 +18,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-import torch
-
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.settings import settings_from
@@ -26,6 +25,8 @@ from kcache_grpc.runtime.kernel import Kernel
 from kcache_grpc.torch import load as load_exported
 from kcache_grpc.torch import package
 from tests.integrations.torch.dynamo.compiled import compile_with
+
+torch: Any = importlib.import_module("torch")
 
 BOUND = {"bound": "weights"}
 THREADS = 16

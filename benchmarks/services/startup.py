@@ -1,6 +1,6 @@
 """What it costs to start: ``import kcache_grpc`` and ``kcache --help`` beside ``python -c pass``, in turn.
 
-``python -m benchmarks.startup [--rounds 20]``
+``python -m benchmarks.services.startup [--rounds 20]``
 """
 
 from __future__ import annotations
