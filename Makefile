@@ -126,6 +126,7 @@ clean: ## remove environments and everything built
 	rm -rf .venv .venv-proto tests/system/interop/node/node_modules dist build site .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache kcache_grpc/runtime/_fastcall*.so
 
 $(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kcache is built and tested with Python 3.11 or later, and $(PYTHON) is %d.%d: make PYTHON=python3.11 (or later) ..." % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 
 $(SERVER): $(PACKAGE) | $(BIN)/python

@@ -45,8 +45,8 @@ from typing import Any
 from kcache_grpc.errors import Conflict, IntegrityError, KcacheError, PermissionDenied, Unavailable
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.signing import server_id as id_of_key
+from kcache_grpc.server_extra import how_to_install
 
-_INSTALL = "pip install 'kcache-grpc[server]'"
 #: What the server extra brings, as it is imported.
 _NEEDED = (
     "kcache_compiler",
@@ -92,7 +92,7 @@ class EmbeddedService:
 def missing() -> str:
     """Why this installation has no service to embed; empty when it has."""
     absent = [name for name in _NEEDED if find_spec(name) is None]
-    return f"{', '.join(absent)} not installed; run: {_INSTALL}" if absent else ""
+    return f"{', '.join(absent)} not installed; {how_to_install()}" if absent else ""
 
 
 def start(cache_dir: Path | None, warn: Warn) -> EmbeddedService:

@@ -8,12 +8,10 @@ import warnings
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from kcache_grpc.cli import exit_codes, output
-from kcache_grpc.cli.commands import autotune, cache, compile, doctor, explain, graphs, profile, support
-from kcache_grpc.cli.commands import pins as server_pins
-from kcache_grpc.cli.commands import run as run_program
-from kcache_grpc.cli.operate import audit, backup, bundles, lifecycle, serve, verify
+from kcache_grpc.cli.entries import ENTRIES, LazyGroup
 from kcache_grpc.errors import KcacheError
 
 #: ``click.ClickException``, from whichever click this typer uses.
@@ -23,9 +21,25 @@ _HELP = "Compile ML graphs once, and share the kernels."
 
 
 def application() -> typer.Typer:
-    """The command line, assembled."""
+    """The command line with all commands imported."""
+    app = _root_application(TyperGroup)
+    for entry in ENTRIES.values():
+        entry.add_to(app)
+    return app
+
+
+def lazy_application() -> typer.Typer:
+    """The same command line, which imports the command that it runs. ``--help`` imports none."""
+    app = _root_application(LazyGroup)
+    for entry in ENTRIES.values():
+        entry.add_summary_to(app)
+    return app
+
+
+def _root_application(group: type[TyperGroup]) -> typer.Typer:
     app = typer.Typer(
         name="kcache",
+        cls=group,
         help=_HELP,
         epilog=exit_codes.table(),
         rich_markup_mode="rich",
@@ -33,56 +47,7 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     app.callback(invoke_without_command=True)(_root)
-    app.command("serve", epilog=serve.ENVIRONMENT)(serve.serve)
-    app.command("compile")(compile.compile_program)
-    app.command("run")(run_program.run)
-    app.command("profile")(profile.profile)
-    app.command("autotune")(autotune.autotune)
-    app.command("lookup")(graphs.lookup)
-    app.command("show")(graphs.show)
-    app.command("explain")(explain.explain)
-    app.command("stats")(graphs.stats)
-    app.command("support", epilog=support.EPILOG)(support.support)
-    app.command("migrate")(serve.migrate)
-    app.command("doctor")(doctor.doctor)
-    app.add_typer(cache.application(), name="cache")
-    app.add_typer(bundles.application(), name="bundle")
-    _add_administration(app)
     return app
-
-
-def _add_administration(app: typer.Typer) -> None:
-    """Commands that work on a store directly."""
-    app.command("gc")(lifecycle.gc)
-    app.command("verify")(verify.verify)
-    app.command("disown")(lifecycle.disown)
-    app.command("pin")(lifecycle.pin)
-    app.command("unpin")(lifecycle.unpin)
-    pins = typer.Typer(help=server_pins.HELP)
-    pins.callback(invoke_without_command=True)(lifecycle.pins)
-    pins.command("servers")(server_pins.servers)
-    pins.command("forget")(server_pins.forget)
-    app.add_typer(pins, name="pins")
-    app.command("backup")(backup.backup)
-    app.command("restore")(backup.restore)
-    quota = typer.Typer(help="Limits and policies of namespaces: show, set, remove.", no_args_is_help=True)
-    quota.command("list")(lifecycle.quota_list)
-    quota.command("set")(lifecycle.quota_set)
-    quota.command("remove")(lifecycle.quota_remove)
-    quota.command("compatible-targets")(lifecycle.compatible_targets)
-    quota.command("trusted-roles")(lifecycle.trusted_roles)
-    app.add_typer(quota, name="quota")
-    quarantine = typer.Typer(
-        help="Kernels and mappings that verify took out: show, restore.", no_args_is_help=True
-    )
-    quarantine.command("list")(lifecycle.quarantine_list)
-    quarantine.command("restore")(lifecycle.quarantine_restore)
-    app.add_typer(quarantine, name="quarantine")
-    epoch = typer.Typer(help="Epochs of namespaces: show, raise.", no_args_is_help=True)
-    epoch.command("list")(lifecycle.epoch_list)
-    epoch.command("raise")(lifecycle.epoch_raise)
-    app.add_typer(epoch, name="epoch")
-    app.add_typer(audit.application(), name="audit")
 
 
 def run(arguments: list[str]) -> int:
@@ -93,7 +58,7 @@ def run(arguments: list[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            command = typer.main.get_command(_named_alone(application(), arguments))
+            command = typer.main.get_command(lazy_application())
             code: Any = command(arguments, prog_name="kcache", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
@@ -105,18 +70,6 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last place: every error becomes a paragraph and a code
         return _failed(error, as_json, debug)
     return code if isinstance(code, int) else exit_codes.OK
-
-
-def _named_alone(app: typer.Typer, arguments: list[str]) -> typer.Typer:
-    """``app`` with the command that ``arguments`` name first alone, or with all of them where they name none.
-
-    Typer inspects the parameters of all commands before it runs one.
-    """
-    commands = [each for each in app.registered_commands if each.name in arguments[:1]]
-    groups = [each for each in app.registered_groups if each.name in arguments[:1]]
-    if commands or groups:
-        app.registered_commands, app.registered_groups = commands, groups
-    return app
 
 
 def _open_closed_streams() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from kcache_grpc.errors import NotFound
+from kcache_grpc.server_extra import how_to_install
 
 #: What the server extra brings.
 _EXTRA = ("kcache_compiler", "torch_mlir", "llvmlite", "sqlalchemy", "alembic", "grpc_health")
@@ -16,7 +17,7 @@ def require_extra(command: str) -> None:
     if missing:
         raise NotFound(
             f"kcache {command} needs the server extra, and {', '.join(missing)} is not installed; "
-            "run: pip install 'kcache-grpc[server]'"
+            f"{how_to_install()}"
         )
 
 

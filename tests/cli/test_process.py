@@ -12,9 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from kcache_grpc import errors
 from kcache_grpc.cli import exit_codes, server_extra
+from kcache_grpc.cli.app import application
+from kcache_grpc.cli.entries import ENTRIES
+from kcache_grpc.server_extra import how_to_install
 from kcache_grpc.storage import open_store
 from tests.cli.command import ROOT, answer, kcache
 from tests.cli.conftest import Run
@@ -60,6 +64,44 @@ sys.stderr.write(" ".join(name for name in {HEAVY!r} if name in sys.modules))
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240, cwd=ROOT
     )
     assert done.stderr == ""
+
+
+def test_help_lists_what_the_commands_say_of_themselves(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines of ``kcache --help`` come from a table, so that no command is imported for it."""
+    lazy = run("--help").out
+    complete = typer.main.get_command(application())
+    assert complete(["--help"], prog_name="kcache", standalone_mode=False) == 0
+    assert lazy == capsys.readouterr().out
+    assert list(complete.commands) == list(ENTRIES)
+
+
+def test_only_the_command_that_runs_is_imported() -> None:
+    program = """
+import sys
+from kcache_grpc.cli import main
+from kcache_grpc.cli.entries import ENTRIES
+modules = {entry.module for entry in ENTRIES.values()}
+assert main(["--help"]) == 0
+assert not modules & set(sys.modules), modules & set(sys.modules)
+assert main(["cache", "info", "--help"]) == 0
+assert modules & set(sys.modules) == {ENTRIES["cache"].module}, modules & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=240, cwd=ROOT)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_command_has_one_help(run: Run, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Imported alone or with all others."""
+    alone = run(name, "--help").out
+    complete = typer.main.get_command(application())
+    assert complete([name, "--help"], prog_name="kcache", standalone_mode=False) == 0
+    assert alone == capsys.readouterr().out
+
+
+def test_a_misspelled_command(run: Run) -> None:
+    done = run("compil", "x")
+    assert done.code == 2
+    assert "No such command 'compil'. Did you mean 'compile'?" in done.err
 
 
 def test_version() -> None:
@@ -226,6 +268,13 @@ def test_the_base_install_says_what_to_install(
     assert done.code == 9
     assert "pip install 'kcache-grpc[server]'" in done.err
     assert "sqlalchemy" in done.err
+
+
+def test_the_python_that_the_server_needs_is_named() -> None:
+    assert how_to_install((3, 10)).startswith(
+        "with Python 3.11 or later, which the server needs (this is 3.10), "
+    )
+    assert how_to_install((3, 11)) == how_to_install((3, 14)) == "run: pip install 'kcache-grpc[server]'"
 
 
 def test_a_bug_is_one_paragraph(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,3 +130,18 @@ def loaded_by(statement: str) -> set[str]:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT, timeout=60
     )
     return set(json.loads(ran.stdout))
+
+
+def test_every_file_of_tests_is_collected_without_pytorch():
+    """A registry may have no PyTorch for this Python. One file that needs it would end the whole run."""
+    files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "torch" in path.read_text()]
+    program = f"""
+import sys
+import pytest
+sys.modules["torch"] = None
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *{files!r}]))
+"""
+    collected = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True, timeout=280
+    )
+    assert collected.returncode == 0, collected.stdout[-2000:]

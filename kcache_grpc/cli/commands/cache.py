@@ -72,9 +72,7 @@ def clear(
 
 def application() -> typer.Typer:
     """``kcache cache`` and its commands."""
-    app = typer.Typer(
-        help="The local cache folder: disk tier and embedded store. Show it, empty it.", no_args_is_help=True
-    )
+    app = typer.Typer(no_args_is_help=True)
     app.command("info")(info)
     app.command("clear")(clear)
     return app

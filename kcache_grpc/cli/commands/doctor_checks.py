@@ -18,6 +18,7 @@ from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
 from kcache_grpc.cli.server_extra import missing_extra
 from kcache_grpc.errors import ArgumentError, KcacheError
+from kcache_grpc.server_extra import how_to_install
 
 _OLDEST_PYTHON = (3, 10)
 _HEALTH_SECONDS = 4.0
@@ -143,7 +144,7 @@ def _extra() -> Check:
     if len(missing) > 1 and "torch_mlir" in missing:
         return Check("server extra", "skipped", "not installed: this is a client")
     if missing:
-        advice = "run: pip install 'kcache-grpc[server]'"
+        advice = how_to_install()
         return Check("server extra", "failed", f"incomplete: {', '.join(missing)} is missing", advice)
     wrong = [
         f"{name} is {metadata.version(name)} instead of {version}"
@@ -151,7 +152,7 @@ def _extra() -> Check:
         if metadata.version(name) != version
     ]
     if wrong:
-        advice = "kernels would have keys of their own; run: pip install 'kcache-grpc[server]'"
+        advice = f"kernels would have keys of their own; {how_to_install()}"
         return Check("server extra", "failed", "; ".join(wrong), advice)
     return Check("server extra", "ok", ", ".join(f"{name} {version}" for name, version in _exact_pins()))
 
@@ -256,7 +257,7 @@ def _named(finding: str) -> str:
 
 def _service(service: Service) -> Check:
     if service.addr is None and missing_extra():
-        advice = "name a service with KCACHE_ADDR, or run: pip install 'kcache-grpc[server]'"
+        advice = f"name a service with KCACHE_ADDR, or {how_to_install()}"
         return Check("service", "warning", "this client has no service", advice)
     if service.addr is None:
         return Check("service", "ok", "none is named: kcache starts one for you")

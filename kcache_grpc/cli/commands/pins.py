@@ -10,22 +10,18 @@ import typer
 
 from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
+from kcache_grpc.cli.operate.lifecycle import pins
 from kcache_grpc.errors import ArgumentError, NotFound
 
 if TYPE_CHECKING:
     from kcache_grpc.client.trust.pins import Pins
-
-HELP = (
-    "Two kinds of pins. Without a command: kernels, mappings and specs of a store that are kept from "
-    "eviction (kcache pin, unpin). With a command: the identities that servers had at first contact."
-)
 
 Address = Annotated[str, typer.Argument(help="host:port or unix:/path, as an error or pins servers has it.")]
 
 
 def servers(json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> None:
     """Show which identity is pinned at which address: clients refuse another one there."""
-    pins = _pins(cache_dir)
+    kept = _pins(cache_dir)
     rows = [
         {
             "address": pin.address,
@@ -33,7 +29,7 @@ def servers(json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug =
             "pinned": pin.moment,
             "file": str(pin.path),
         }
-        for pin in pins.all()
+        for pin in kept.all()
     ]
     output.show(rows, json, lambda: output.rows(rows) if rows else "no server is pinned")
 
@@ -47,11 +43,11 @@ def forget(
     """
     from kcache_grpc.client.address import parse_endpoint
 
-    pins = _pins(cache_dir)
+    kept = _pins(cache_dir)
     targets = [address]
     with contextlib.suppress(ArgumentError):  # it may be gRPC's name of an address, as errors have it
         targets.append(parse_endpoint(address).target)
-    path = next((path for target in targets if (path := pins.forget(target)) is not None), None)
+    path = next((path for target in targets if (path := kept.forget(target)) is not None), None)
     if path is None:
         raise NotFound(
             f"no server is pinned at {address}; kcache pins servers lists what is", address=address
@@ -59,6 +55,15 @@ def forget(
     output.show(
         {"address": address, "forgotten": str(path)}, json, lambda: f"{address} is no longer pinned ({path})"
     )
+
+
+def application() -> typer.Typer:
+    """``kcache pins`` and its commands."""
+    app = typer.Typer()
+    app.callback(invoke_without_command=True)(pins)
+    app.command("servers")(servers)
+    app.command("forget")(forget)
+    return app
 
 
 def _pins(cache_dir: Path | None) -> Pins:

@@ -13,6 +13,7 @@ import typer
 from kcache_grpc.cli import exit_codes, output
 from kcache_grpc.cli import options as o
 from kcache_grpc.errors import ArgumentError, Unavailable, UnsupportedOp
+from kcache_grpc.server_extra import how_to_install
 
 if TYPE_CHECKING:
     from kcache_grpc import Client, Support
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from kcache_grpc.programs.source import Source
 
 _TABLE = Path(__file__).with_name("support_table.json")
-_INSTALL = "pip install 'kcache-grpc[server]'"
 _ZIP = b"PK\x03\x04"
 
 OptionalFile = Annotated[
@@ -163,7 +163,7 @@ def _of_service(support: Support) -> dict[str, Any]:
 async def _asked(program: Program, header: dict[str, str], timeout: float) -> dict[str, Any]:
     """The answer of a worker, which may crash or hang over the program as a service's may."""
     if any(find_spec(name) is None for name in ("torch_mlir", "llvmlite")):
-        raise Unavailable(f"the compiler is not installed here: {_INSTALL}")
+        raise Unavailable(f"the compiler is not installed here; {how_to_install()}")
     from kcache_grpc.worker.frames import Frame
     from kcache_grpc.worker.process import WorkerProcess, WorkerSettings
 

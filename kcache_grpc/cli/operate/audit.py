@@ -207,7 +207,7 @@ def rebuild(json: o.Json = False, db: stores.Db = None, debug: o.Debug = False) 
 
 def application() -> typer.Typer:
     """``kcache audit`` and its commands."""
-    app = typer.Typer(help="What was asked and served: list, export, prove, prune.", no_args_is_help=True)
+    app = typer.Typer(no_args_is_help=True)
     app.command("list")(list_events)
     app.command("export")(export)
     app.command("heads")(heads)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kcache_grpc.bundle.verify import VerifyReport
     from kcache_grpc.client.bundles.reports import UploadReport
 
-HELP = "Kernels and everything that they need in one signed file, for machines without a service."
-
 BundleFile = Annotated[Path, typer.Argument(metavar="FILE", help="The bundle, such as model.kcb.")]
 Trust = Annotated[
     list[str] | None,
@@ -164,7 +162,7 @@ def import_bundle(
 
 def application() -> typer.Typer:
     """``kcache bundle`` and its commands."""
-    app = typer.Typer(help=HELP, no_args_is_help=True)
+    app = typer.Typer(no_args_is_help=True)
     app.command("export")(export)
     app.command("import")(import_bundle)
     app.command("verify")(verify)

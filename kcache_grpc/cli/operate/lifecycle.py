@@ -279,6 +279,33 @@ def quarantine_restore(
     output.show(described, json, lambda: text)
 
 
+def quota_application() -> typer.Typer:
+    """``kcache quota`` and its commands."""
+    app = typer.Typer(no_args_is_help=True)
+    app.command("list")(quota_list)
+    app.command("set")(quota_set)
+    app.command("remove")(quota_remove)
+    app.command("compatible-targets")(compatible_targets)
+    app.command("trusted-roles")(trusted_roles)
+    return app
+
+
+def quarantine_application() -> typer.Typer:
+    """``kcache quarantine`` and its commands."""
+    app = typer.Typer(no_args_is_help=True)
+    app.command("list")(quarantine_list)
+    app.command("restore")(quarantine_restore)
+    return app
+
+
+def epoch_application() -> typer.Typer:
+    """``kcache epoch`` and its commands."""
+    app = typer.Typer(no_args_is_help=True)
+    app.command("list")(epoch_list)
+    app.command("raise")(epoch_raise)
+    return app
+
+
 def _problem(detail: str) -> str:
     """The problem in the detail of an audit event."""
     try:

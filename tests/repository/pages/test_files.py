@@ -49,6 +49,25 @@ def test_make_knows_its_targets(target):
     subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True, timeout=240)
 
 
+def test_make_names_the_python_that_it_needs(tmp_path):
+    older = tmp_path / "python3.10"
+    version = 'exec python3 "$1" "import sys; sys.version_info = (3, 10, 13)\n$2"'
+    older.write_text(f"#!/bin/sh\n{version}\n")
+    older.chmod(0o755)
+    target = tmp_path / "venv" / "bin" / "python"
+    made = subprocess.run(
+        ["make", target, f"VENV={tmp_path / 'venv'}", f"PYTHON={older}"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert made.returncode == 2
+    assert f"with Python 3.11 or later, and {older} is 3.10" in made.stderr
+    assert not target.parent.parent.exists()
+
+
 def test_help_lists_every_public_target():
     shown = subprocess.run(["make"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=240).stdout
     phony = set(re.findall(r"^\.PHONY: (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))

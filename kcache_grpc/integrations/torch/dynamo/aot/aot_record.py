@@ -180,7 +180,22 @@ def decode_result(data: Any) -> RecordedResult:
         raise invalid("guards", "an expression of sizes is expected")
     if (values["num_symints_saved_for_bw"] is None) != (values["num_fw_outs_saved_for_bw"] is None):
         raise invalid("num_symints_saved_for_bw", "a record has both numbers of saved values or none")
+    if _tensors_marked(values["runtime_metadata"]) not in (None, _tensors_saved(values)):
+        raise invalid(
+            "runtime_metadata.saved_tensor_is_graph_input", "a value for each saved tensor is expected"
+        )
     return RecordedResult(**values)
+
+
+def _tensors_saved(values: Mapping[str, Any]) -> int:
+    """How many tensors the forward saves for the backward."""
+    return (values["num_fw_outs_saved_for_bw"] or 0) - (values["num_symints_saved_for_bw"] or 0)
+
+
+def _tensors_marked(metadata: Any) -> int | None:
+    """How many saved tensors the metadata marks as inputs or not; ``None`` before PyTorch 2.14."""
+    marks: list[bool] | None = getattr(metadata, "saved_tensor_is_graph_input", None)
+    return None if marks is None else len(marks)
 
 
 def _codecs() -> dict[str, Codec]:

@@ -1,5 +1,6 @@
-"""The classes of AOTAutograd that a record has, and the codec of each: PyTorch 2.13.
+"""The classes of AOTAutograd that a record has, and the codec of each: PyTorch 2.13 and 2.14.
 
+Fields that only some versions have are taken where the class has them; another field is not recordable.
 What is missing here is not recorded: tensor subclasses, opaque objects, effect tokens, functionalized
 random number states, asynchronous collectives, duplicate and overlapping inputs, and symbolic sizes.
 """
@@ -7,6 +8,7 @@ random number states, asynchronous collectives, duplicate and overlapping inputs
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 from collections.abc import Mapping
 from importlib import import_module
@@ -40,6 +42,12 @@ _VIEWS = """alias as_strided as_strided_ detach detach_ diagonal expand permute 
     split_Tensor split_with_sizes squeeze squeeze_ squeeze_dim squeeze__dim squeeze_dims squeeze__dims t t_
     transpose_int transpose_ unbind_int unfold unsqueeze unsqueeze_ view view_as_complex view_as_real
     view_dtype _conj _neg_view _reshape_alias _unsafe_view""".split()  # noqa: SIM905
+
+
+def _present(kind: Any, fields: Mapping[str, Codec]) -> dict[str, Codec]:
+    """Those of ``fields`` that the dataclass ``kind`` has in this PyTorch."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: codec for name, codec in fields.items() if name in names}
 
 
 class View:
@@ -105,7 +113,14 @@ def metadata_codec() -> Codec:
     plain = Elements(
         Fields(
             schemas.PlainTensorMeta,
-            {"unwrapped_idx": INT, "memory_format": Optional(_memory_format_codec(schemas))},
+            {
+                "unwrapped_idx": INT,
+                "memory_format": Optional(_memory_format_codec(schemas)),
+                **_present(
+                    schemas.PlainTensorMeta,
+                    {"size_symbol_placeholders": Constant(()), "stride_symbol_placeholders": Constant(())},
+                ),
+            },
         )
     )
     return Fields(
@@ -127,7 +142,14 @@ def metadata_codec() -> Codec:
             "grad_enabled_mutation": Optional(BOOL),
             "deterministic": Optional(BOOL),
             "static_input_indices": INTS,
-            "act_input_indices": Constant([]),
+            **_present(
+                schemas.ViewAndMutationMeta,
+                {
+                    "act_input_indices": Constant([]),
+                    "act_input_paths": Constant([]),
+                    "saved_tensor_is_graph_input": Elements(BOOL),
+                },
+            ),
             "tokens": Constant({}),
             "indices_of_inputs_that_requires_grad_with_mutations_in_bw": INTS,
             "bw_donated_idxs": Optional(INTS),
@@ -200,7 +222,8 @@ def _input_codec(schemas: Any) -> Codec:
     names = """is_leaf mutates_data mutates_metadata mutations_hidden_from_autograd
         mutations_under_no_grad_or_inference_mode mutation_inductor_storage_resize mutates_storage_metadata
         requires_grad keep_input_mutations""".split()  # noqa: SIM905
-    return Fields(schemas.InputAliasInfo, dict.fromkeys(names, BOOL))
+    later = _present(schemas.InputAliasInfo, {"mutation_is_shallow_copy_data": BOOL})
+    return Fields(schemas.InputAliasInfo, {**dict.fromkeys(names, BOOL), **later})
 
 
 def _output_codec(schemas: Any) -> Codec:

@@ -157,7 +157,7 @@ class _Capture:
                 shape_env,
                 _in_spec,
                 _out_spec,
-                async_indices,
+                async_inputs,
             ) = _private("torch._functorch.aot_autograd:prepare_aot_module_simplified")(
                 gm,
                 example_inputs,
@@ -176,7 +176,7 @@ class _Capture:
                 state = _private("torch._functorch.aot_autograd:create_aot_state")(
                     contexts, function, fake_args, descriptors, aot_config, fake_mode, shape_env
                 )
-                state.fw_metadata.act_input_indices = async_indices
+                _set_async_inputs(state.fw_metadata, async_inputs)
                 return state
 
             try:
@@ -221,6 +221,12 @@ class _Capture:
         compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")
         compiled = _boxed(compile_eagerly(graph, inputs), key)
         return disable(compiled, reason="do not trace generated backwards pass")
+
+
+def _set_async_inputs(metadata: Any, inputs: list[Any]) -> None:
+    """Which inputs are asynchronous collectives: indices, or paths in the field of PyTorch 2.14."""
+    name = "act_input_paths" if hasattr(metadata, "act_input_paths") else "act_input_indices"
+    setattr(metadata, name, inputs)
 
 
 def _leave_out_text(graph_module: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
+
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.settings import settings_from
@@ -23,7 +26,7 @@ from kcache_grpc.torch import load as load_exported
 from kcache_grpc.torch import package
 from tests.integrations.torch.dynamo.compiled import compile_with
 
-torch: Any = pytest.importorskip("torch")
+torch: Any = importlib.import_module("torch")
 
 BOUND = {"bound": "weights"}
 THREADS = 16
