@@ -45,7 +45,7 @@ class _Rows:
 
     def __init__(self, pool: Pool, name: str) -> None:
         self.pool = pool
-        self.vector, self.width = f"vector<{pool.lanes}x{pool.kind}>", BYTES[pool.kind]
+        self.width = BYTES[pool.kind]
         numbers = [("begin", "i64"), ("end", "i64")]
         self.code = Code(name, [*numbers, ("x", _POINTER), ("y", _POINTER)])
         attributes = pool.combiner.attributes
@@ -61,9 +61,13 @@ class _Rows:
         neutral = "0xFF800000" if pool.kind == "f32" else "0xFFF0000000000000"
         if pool.neutral > 0:
             neutral = neutral.replace("0xFF", "0x7F", 1)
-        self._fill(self.maxima, pool.together * pool.width, neutral)
         if pool.pads_rows:
             self._fill(self.outside, pool.columns.image, neutral)
+        if pool.is_apart:
+            with code.loop("%begin", "%end") as row:
+                self._reduce_pairs(row.counter)
+            return code.text()
+        self._fill(self.maxima, pool.together * pool.width, neutral)
         with code.loop("%begin", "%end", pool.together) as group:
             count = code.min(code.sub("%end", group.counter), pool.together)
             with code.loop(0, count) as row:
@@ -89,11 +93,10 @@ class _Rows:
             base = code.at(base, code.mul(index, strides[side]), pool.kind)
         return base
 
-    def _reduce_columns(self, number: Name, target: Name) -> None:
-        """Store the maxima of the taps along columns for each element of a row."""
+    def _rows_of(self, number: Name) -> list[Name]:
+        """The rows of the image that row ``number`` of results depends on."""
         code, pool = self.code, self.pool
-        rows, columns, row = pool.rows, pool.columns, code.rem(number, pool.rows.results)
-        image = self._place(number, "%x", 0)
+        rows, row, image = pool.rows, code.rem(number, pool.rows.results), self._place(number, "%x", 0)
         sources: list[Name] = []
         for tap in range(rows.taps):
             place = code.add(code.mul(row, rows.stride), tap * rows.dilation - rows.before)
@@ -102,54 +105,86 @@ class _Rows:
                 inside = code.compare("ult", place, rows.image)
                 source = code.choose(inside, source, self.outside, _POINTER)
             sources.append(source)
-        target = code.at(target, columns.before, pool.kind)
-        with self._vectors(columns.image) as column:
-            total = self._load(sources[0], column)
-            for source in sources[1:]:
-                total = self._combined(self._load(source, column), total)
-            self._store(total, target, column)
+        return sources
+
+    def _result(self, number: Name) -> Name:
+        code, pool = self.code, self.pool
+        row = code.rem(number, pool.rows.results)
+        return code.at(self._place(number, "%y", 1), code.mul(row, pool.y), pool.kind)
+
+    def _reduce_columns(self, number: Name, target: Name) -> None:
+        """Store the maxima of the taps along columns for each element of a row."""
+        code, pool = self.code, self.pool
+        sources = self._rows_of(number)
+        target = code.at(target, pool.columns.before, pool.kind)
+        with self._vectors(pool.columns.image, pool.read) as column:
+            total = self._greatest(sources, column, pool.read)
+            self._store(total, target, column, pool.read)
 
     def _reduce_row(self, number: Name, source: Name) -> None:
         """Store the results of a row."""
         code, pool = self.code, self.pool
-        columns, row = pool.columns, code.rem(number, pool.rows.results)
-        result = code.at(self._place(number, "%y", 1), code.mul(row, pool.y), pool.kind)
-        with self._vectors(columns.results) as column:
+        columns, result = pool.columns, self._result(number)
+        with self._vectors(columns.results, pool.lanes) as column:
             start = code.at(source, code.mul(column, columns.stride), pool.kind)
             halves: dict[int, tuple[Name, Name]] = {}
             total: Name = ""
             for tap in range(columns.taps):
                 values = self._strided(start, tap * columns.dilation, halves)
-                total = self._combined(values, total) if total else values
-            self._store(total, result, column)
+                total = self._combined(values, total, pool.lanes) if total else values
+            self._store(total, result, column, pool.lanes)
+
+    def _reduce_pairs(self, number: Name) -> None:
+        """Store the results of a row whose windows are pairs of elements, in registers."""
+        code, pool = self.code, self.pool
+        sources, result = self._rows_of(number), self._result(number)
+        with self._vectors(pool.columns.results, pool.lanes) as column:
+            start = code.mul(column, 2)
+            low, high = (
+                self._greatest(sources, code.add(start, step), pool.lanes) for step in (0, pool.lanes)
+            )
+            even, odd = self._every_other(low, high, 0), self._every_other(low, high, 1)
+            self._store(self._combined(odd, even, pool.lanes), result, column, pool.lanes)
+
+    def _greatest(self, sources: list[Name], column: Name, lanes: int) -> Name:
+        """The maxima of the elements of rows from ``column`` on."""
+        first, *others = (self._load(source, column, lanes) for source in sources)
+        for values in others:
+            first = self._combined(values, first, lanes)
+        return first
 
     def _strided(self, start: Name, tap: int, halves: dict[int, tuple[Name, Name]]) -> Name:
         """Every element, or every other one, from ``tap`` on; ``halves``: even and odd ones read before."""
         if self.pool.columns.stride == 1:
-            return self._load(start, tap)
+            return self._load(start, tap, self.pool.lanes)
         first = tap // 2 * 2
         if first not in halves:
-            low, high = (self._load(start, first + number * self.pool.lanes) for number in range(2))
+            lanes = self.pool.lanes
+            low, high = (self._load(start, first + number * lanes, lanes) for number in range(2))
             halves[first] = self._every_other(low, high, 0), self._every_other(low, high, 1)
         return halves[first][tap % 2]
 
     def _every_other(self, low: Name, high: Name, first: int) -> Name:
         lanes = list(range(first, 2 * self.pool.lanes, 2))
-        return self.code.op(f"llvm.shufflevector {low}, {high} {lanes} : {self.vector}")
+        return self.code.op(f"llvm.shufflevector {low}, {high} {lanes} : {self._vector(self.pool.lanes)}")
 
     @contextmanager
-    def _vectors(self, size: int) -> Generator[Name, None, None]:
+    def _vectors(self, size: int, lanes: int) -> Generator[Name, None, None]:
         """A loop over the first elements of vectors, of which the last one may overlap the one before."""
-        code, lanes = self.code, self.pool.lanes
+        code = self.code
         with code.loop(0, size, lanes) as loop:
             yield code.min(loop.counter, size - lanes) if size % lanes else loop.counter
 
-    def _load(self, base: Name, offset: Name | int) -> Name:
-        return self.code.load(self.code.at(base, offset, self.pool.kind), self.vector, self.width)
+    def _vector(self, lanes: int) -> str:
+        return f"vector<{lanes}x{self.pool.kind}>"
 
-    def _store(self, value: Name, base: Name, offset: Name) -> None:
-        self.code.store(value, self.code.at(base, offset, self.pool.kind), self.vector, self.width)
+    def _load(self, base: Name, offset: Name | int, lanes: int) -> Name:
+        return self.code.load(self.code.at(base, offset, self.pool.kind), self._vector(lanes), self.width)
 
-    def _combined(self, value: Name, total: Name) -> Name:
+    def _store(self, value: Name, base: Name, offset: Name, lanes: int) -> None:
+        place = self.code.at(base, offset, self.pool.kind)
+        self.code.store(value, place, self._vector(lanes), self.width)
+
+    def _combined(self, value: Name, total: Name, lanes: int) -> Name:
         name = mlir.name_of(self.pool.combiner)
-        return self.code.op(f"{name} {value}, {total} {self.flags}: {self.vector}")
+        return self.code.op(f"{name} {value}, {total} {self.flags}: {self._vector(lanes)}")

@@ -29,6 +29,7 @@ _NEUTRAL = {"arith.maximumf": float("-inf"), "arith.minimumf": float("inf")}
 class Pool:
     """The least or greatest elements of windows: ``combiner`` is the operation, ``neutral`` its constant.
 
+    A vector has ``lanes`` elements of a row of results, or ``read`` of a row of the image.
     ``outer``: sizes of axes around rows, with the strides of image and results; ``x`` and ``y`` are the
     strides of rows of the image and of results, whose columns are contiguous.
     """
@@ -39,6 +40,7 @@ class Pool:
     neutral: float
     kind: str
     lanes: int
+    read: int
     outer: tuple[tuple[int, int, int], ...]
     rows: Axis
     columns: Axis
@@ -62,6 +64,13 @@ class Pool:
         """Whether a tap reads rows outside of the image."""
         ends = (0, self.rows.results - 1)
         return not all(self.rows.inside(row, tap) for row in ends for tap in range(self.rows.taps))
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether windows of a row are pairs of elements, all of the image."""
+        columns = self.columns
+        pairs = columns.stride == columns.taps == 2 and columns.dilation == 1
+        return pairs and columns.before == 0 and 2 * columns.results <= columns.image
 
     @property
     def width(self) -> int:
@@ -149,23 +158,31 @@ def _pool(
     place = next((n for n, axis in enumerate(axes[:-1]) if axis.taps > 1), len(axes) - 2)
     if place < 0 or not all(_is_whole(axis) for n, axis in enumerate(axes[:-1]) if n != place):
         return None
-    columns, lanes = axes[-1], vector_bytes // BYTES[kind]
-    while lanes > min(columns.results, columns.image):
-        lanes //= 2
+    columns = axes[-1]
+    lanes, read = (_lanes(vector_bytes // BYTES[kind], size) for size in (columns.results, columns.image))
     outer = [(axis.results, int(str(strides[n])), int(str(steps[n]))) for n, axis in enumerate(axes[:-1])]
     x, y = outer.pop(place)[1:]
     spared = [window] if _is_unused(window) else []
     spared += [] if padded is None else [padded.padded]
     pool = Pool(
-        *(image, result, combiner, neutral, kind, lanes, tuple(outer), axes[place], columns, x, y),
+        *(image, result, combiner, neutral, kind, lanes, read, tuple(outer), axes[place], columns, x, y),
         spared=tuple(spared),
     )
     fits = columns.stride <= STRIDE and pool.width * BYTES[kind] <= TOGETHER_BYTES
     return (
         pool
-        if fits and lanes * BYTES[kind] >= LEAST_BYTES and max(columns.taps, pool.rows.taps) <= TAPS
+        if fits
+        and min(lanes, read) * BYTES[kind] >= LEAST_BYTES
+        and max(columns.taps, pool.rows.taps) <= TAPS
         else None
     )
+
+
+def _lanes(most: int, size: int) -> int:
+    """Elements of the longest vector in a row of so many elements."""
+    while most > size:
+        most //= 2
+    return most
 
 
 def _is_whole(axis: Axis) -> bool:
