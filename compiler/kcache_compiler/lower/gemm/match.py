@@ -251,10 +251,12 @@ def _worthwhile(groups: Groups, form: Form) -> bool:
     return not (isinstance(steps, int) and steps < FEW_STEPS)
 
 
-def grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
-    """The grid of a contraction of these axes: as ``Driver`` counts blocks of columns."""
+def grid(nest: Nest, groups: Groups, form: Form, cell: int = 0) -> GemmNest:
+    """The grid of a contraction of these axes: as ``Driver`` counts blocks of columns. ``cell``: rows of a
+    cell; 0 for those of ``form``.
+    """
     m, n = groups.sizes("m"), groups.sizes("n")
-    rows, blocks = apply("ceildiv", m, form.cell), apply("ceildiv", n, form.width)
+    rows, blocks = apply("ceildiv", m, cell or form.cell), apply("ceildiv", n, form.width)
     if not form.prepacked:
         blocks = apply("max", blocks, apply("min", 2, apply("ceildiv", n, LONE_COLUMNS)))
     few = FEW_CELLS * form.cell if form.in_place else form.rows + 1 if form.direct else 0
