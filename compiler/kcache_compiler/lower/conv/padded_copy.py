@@ -56,10 +56,16 @@ class PaddedCopy:
 
 def read_padded_copy(generics: Sequence[mlir.Op], shapes: Shapes) -> PaddedCopy | None:
     """A fill and a copy of static sizes to a part of what it fills; None for other operations."""
+    padding = read_padded_axes(generics, shapes)
+    return None if padding is None else padding.merged()
+
+
+def read_padded_axes(generics: Sequence[mlir.Op], shapes: Shapes) -> PaddedCopy | None:
+    """``read_padded_copy`` with the axes that the buffers have."""
     if len(generics) != 2 or len(list(generics[1].operands)) != 2 or not copies(generics[1]):
         return None
     fill, (image, target) = generics[0], generics[1].operands
-    value, padded, view = _filled_with(fill), list(fill.operands)[-1], mlir.defining(target)
+    value, padded, view = filled_with(fill), list(fill.operands)[-1], mlir.defining(target)
     if value is None or view is None or mlir.name_of(view) != "memref.subview" or view.operands[0] != padded:
         return None
     offsets, owner = offsets_of(view), mlir.defining(padded)
@@ -75,10 +81,10 @@ def read_padded_copy(generics: Sequence[mlir.Op], shapes: Shapes) -> PaddedCopy 
     if len(known) != 4 * rank or rank == 0 or known[-1] != 1:
         return None
     sizes, inner, before, steps = (tuple(known[rank * n : rank * (n + 1)]) for n in range(4))
-    return PaddedCopy(padded, image, value, sizes, inner, before, steps).merged()
+    return PaddedCopy(padded, image, value, sizes, inner, before, steps)
 
 
-def _filled_with(fill: mlir.Op) -> mlir.Op | None:
+def filled_with(fill: mlir.Op) -> mlir.Op | None:
     """The constant of which all elements of the last operand of ``fill`` are copies; None of others."""
     body, maps = mlir.operations(mlir.block_of(fill)), mlir.indexing_maps(fill)
     if len(body) != 1 or not mlir.is_permutation(maps[-1]):

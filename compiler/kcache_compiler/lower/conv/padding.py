@@ -77,14 +77,25 @@ def with_padding(launches: Sequence[Planned], includes: Callable[[Sequence[mlir.
 
     ``includes`` tells whether the launch of such operations includes the padding.
     """
+    return with_launches_before(launches, includes, [2])
+
+
+def with_launches_before(
+    launches: Sequence[Planned], includes: Callable[[Sequence[mlir.Op]], bool], counts: Sequence[int]
+) -> list[Planned]:
+    """``launches`` that have as many launches right before, of one operation each, as parts as the first of
+    ``counts`` for which ``includes`` accepts the operations of all.
+    """
     results: list[Planned] = []
     for planned in launches:
-        before = results[-2:]
-        generics = [generic for chain in before for generic in chain.generics]
-        generics += planned.generics
-        if [len(chain.generics) for chain in before] == [1, 1] and includes(generics):
-            parts = [*before, *(planned.parts or [planned])]
-            results[-2:] = [replace(planned, generics=generics, parts=parts)]
+        for count in counts:
+            before = results[-count:]
+            generics = [generic for chain in before for generic in chain.generics]
+            generics += planned.generics
+            if [len(chain.generics) for chain in before] == [1] * count and includes(generics):
+                parts = [*before, *(planned.parts or [planned])]
+                results[-count:] = [replace(planned, generics=generics, parts=parts)]
+                break
         else:
             results.append(planned)
     return results

@@ -12,7 +12,8 @@ from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.attention.operands import gather
 from kcache_compiler.lower.conv.channels_last_match import read_group
 from kcache_compiler.lower.conv.padded_copy import with_padded_copies
-from kcache_compiler.lower.conv.padding import with_padding
+from kcache_compiler.lower.conv.padding import with_launches_before, with_padding
+from kcache_compiler.lower.conv.pooling_match import read_pool
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
 from kcache_compiler.lower.cpu.entry_buffers import entry_buffers
 from kcache_compiler.lower.cpu.entry_frame import Areas, Frame
@@ -236,6 +237,10 @@ def _outline(
             lambda ops: read_group(ops, shapes, bytes_each) is not None or pads_in_place(unit, ops, shapes),
         )
     if choices.group_limits.joins:
+        vector_bytes = unit.target.vector_bytes
+        planned_launches = with_launches_before(
+            planned_launches, lambda ops: read_pool(ops, shapes, vector_bytes) is not None, [3, 2, 1]
+        )
         planned_launches = with_padded_copies(planned_launches, shapes)
     for planned in planned_launches:
         launch_group = repeats.write(planned, len(launches))

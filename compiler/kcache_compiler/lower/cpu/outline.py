@@ -17,6 +17,7 @@ from kcache_compiler.lower.attention.outline import outline_attention
 from kcache_compiler.lower.conv.channels_last import outline_channels_last
 from kcache_compiler.lower.conv.depthwise import is_window, outline_window
 from kcache_compiler.lower.conv.padded_copy import outline_padded_copy
+from kcache_compiler.lower.conv.pooling import outline_pooling
 from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.outline import outline_contraction, packable
 from kcache_compiler.lower.loops import memory
@@ -54,6 +55,11 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes, res
     padded = outline_padded_copy(unit, planned.generics, f"launch_{number}", shapes)
     if padded is not None:
         return Written([(planned.generics, padded)], [])
+    pooling = None
+    if planned.fused.split is None and choices.group_limits.joins:
+        pooling = outline_pooling(unit, planned.generics, f"launch_{number}", shapes)
+    if pooling is not None:
+        return Written([(planned.generics, pooling)], pooling.spared)
     if choices.contraction in ("auto", "windows") and planned.fused.split is None:
         window = outline_channels_last(unit, planned.generics, f"launch_{number}", shapes)
         if window is not None:

@@ -90,13 +90,14 @@ class Driver:
 
     def _packed(self) -> None:
         code, form, facts = self.code, self.form, self.facts
-        cells = code.ceildiv(facts["m"], form.cell)
+        cell = self.panel_rows()
+        cells = code.ceildiv(facts["m"], cell)
         blocks = self.blocks()
         block_width = code.roundup(code.ceildiv(facts["n"], blocks), form.columns)
         with code.loop(code.div("%begin", cells), code.ceildiv("%end", cells)) as group:
             first = code.mul(group.counter, cells)
-            low = code.mul(code.max(code.sub("%begin", first), 0), form.cell)
-            high = code.min(code.mul(code.sub("%end", first), form.cell), facts["m"])
+            low = code.mul(code.max(code.sub("%begin", first), 0), cell)
+            high = code.min(code.mul(code.sub("%end", first), cell), facts["m"])
             column = code.mul(code.rem(group.counter, blocks), block_width)
             width = code.min(code.sub(facts["n"], column), block_width)
             batch = code.div(group.counter, blocks)
@@ -111,6 +112,10 @@ class Driver:
         with code.loop(low, high, form.summed_rows) as rows:
             stop = code.min(code.add(rows.counter, form.summed_rows), high)
             self.block(batch, rows.counter, stop, column, width)
+
+    def panel_rows(self) -> Name:
+        """Rows of a panel of A, and of a cell."""
+        return self.code.const(self.form.cell)
 
     def single_step(self, kind: str, column: int) -> Name:
         """The stride of the only axis of a kind; 0 if there are several or none."""
@@ -176,24 +181,26 @@ class Driver:
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
             ends = code.both(last, self.followed())
             self.last, self.column = last, column
-            with code.loop(low, high, form.group_rows) as row:
-                rows = code.min(code.sub(high, row.counter), form.group_rows)
-                target, step = code.add(code.mul(row.counter, facts["ldc"]), column), facts["ldc"]
+            together = self.panel_rows() if form.together == 1 else code.const(form.group_rows)
+            with code.loop(0, code.ceildiv(code.sub(high, low), together)) as group:
+                row = code.add(low, code.mul(group.counter, together))
+                rows = code.min(code.sub(high, row), together)
+                target, step = code.add(code.mul(row, facts["ldc"]), column), facts["ldc"]
                 stored = code.at(bases["c"], target, stored_name(form.c))
                 self.offset = target
-                sums_offset = code.mul(code.sub(row.counter, low), form.width)
+                sums_offset = code.mul(code.sub(row, low), form.width)
                 scratch_sums = (code.at(self.sums, sums_offset, form.wide), code.const(form.width))
                 sums = scratch_sums if form.summed else (stored, step)
                 if form.prepacked:
                     self.following, self.bounds = following, (low, high)
-                    self.ahead = self.prefetched(row.counter, rows, width, depth)
-                self.multiply(bases, row.counter, rows, width, depth, runs_a, load, sums)
+                    self.ahead = self.prefetched(row, rows, width, depth)
+                self.multiply(bases, row, rows, width, depth, runs_a, load, sums)
                 if form.summed:
                     with code.when(last):
                         self._finish(rows, width, scratch_sums[0], stored)
                 with code.when(ends):
-                    stop = code.add(row.counter, rows)
-                    self.end(batch, row.counter, stop, column, code.add(column, width))
+                    stop = code.add(row, rows)
+                    self.end(batch, row, stop, column, code.add(column, width))
 
     def followed(self) -> Name:
         epilogue_address = self.code.op(f"llvm.ptrtoint %epilogue : {_POINTER} to i64")
@@ -254,9 +261,10 @@ class Driver:
         each step of K of a tile. All panels of ``height`` rows prefetch the whole block.
         """
         code, form = self.code, self.form
-        stride = code.ceildiv(code.const(form.columns * BYTES[form.packed]), code.ceildiv(height, form.rows))
+        panel = self.panel_rows()
+        stride = code.ceildiv(code.const(form.columns * BYTES[form.packed]), code.ceildiv(height, panel))
         steps = code.mul(code.ceildiv(width, form.columns), code.ceildiv(depth, form.group))
-        before = code.mul(code.mul(code.div(row, form.rows), stride), steps)
+        before = code.mul(code.mul(code.div(row, panel), stride), steps)
         return [(code.at(panels, before, "i8"), _POINTER), (stride, "i64")]
 
     def _pack_b(self, base: Name, width: Name, depth: Name, run: Name, contiguous: Name) -> None:

@@ -26,6 +26,9 @@ from kcache_compiler.shapes.guards import proves
 FEW_ROWS, FEW_STEPS = 4, 4096
 #: Minimum number of multiplications for which the library is faster for few rows, if B needs no packing.
 MANY_STEPS = 1 << 16
+#: Rows of A at most, and steps of K of which there are more, for which plain loops are faster if columns are
+#: less than a vector: packing them would take most of the time. Fewer steps may be prepacked.
+NARROW_ROWS, NARROW_STEPS = 16, 512
 
 
 @dataclass(frozen=True)
@@ -245,16 +248,29 @@ def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
 def _worthwhile(groups: Groups, form: Form) -> bool:
     """Whether the work outweighs the setup, and packed data is reused or B needs no packing."""
     m, steps = groups.sizes("m"), product([groups.sizes(name) for name in ("m", "n", "k")])
+    if _is_narrow(groups, form):
+        return False
     if isinstance(m, int) and m <= FEW_ROWS:
         lies = form.direct and len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
         return lies and not (isinstance(steps, int) and steps < MANY_STEPS)
     return not (isinstance(steps, int) and steps < FEW_STEPS)
 
 
-def grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
-    """The grid of a contraction of these axes: as ``Driver`` counts blocks of columns."""
+def _is_narrow(groups: Groups, form: Form) -> bool:
+    """Whether few rows are multiplied by less than a vector of columns, in many steps."""
+    m, n, k = (groups.sizes(name) for name in ("m", "n", "k"))
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
+        return False
+    narrow = m <= NARROW_ROWS and n < form.lanes and k > NARROW_STEPS
+    return narrow and {form.a, form.b, form.c} == {form.wide}
+
+
+def grid(nest: Nest, groups: Groups, form: Form, cell: int = 0) -> GemmNest:
+    """The grid of a contraction of these axes: as ``Driver`` counts blocks of columns. ``cell``: rows of a
+    cell; 0 for those of ``form``.
+    """
     m, n = groups.sizes("m"), groups.sizes("n")
-    rows, blocks = apply("ceildiv", m, form.cell), apply("ceildiv", n, form.width)
+    rows, blocks = apply("ceildiv", m, cell or form.cell), apply("ceildiv", n, form.width)
     if not form.prepacked:
         blocks = apply("max", blocks, apply("min", 2, apply("ceildiv", n, LONE_COLUMNS)))
     few = FEW_CELLS * form.cell if form.in_place else form.rows + 1 if form.direct else 0

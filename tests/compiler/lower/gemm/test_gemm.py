@@ -356,6 +356,26 @@ def test_two_workers_share_narrow_products_of_few_rows(rows: int, columns: int, 
     assert host.calls == ([(cells, 1)] if cells > 1 else [])
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "packed"),
+    [
+        (4, 7, 12000, False),
+        (7, 4, 3000, False),
+        (16, 3, 513, False),
+        (17, 3, 2000, True),
+        (8, 16, 2000, True),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_less_than_a_vector_of_columns_of_few_rows_is_not_packed(
+    rows: int, columns: int, depth: int, packed: bool, turned: bool
+) -> None:
+    both = (False, turned)
+    kernel = _kernel(_product(rows, columns, depth, both, "f32"), 2, "x86-64-v3")
+    assert (kernel.interface.launches[0].ops == ("contraction",)) == packed
+    _agrees(kernel, (rows, columns, depth), both, "f32")
+
+
 def test_columns_of_one_row_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """B is read where it lies up to the last whole vector, whatever the depth: a call writes few bytes to its
     workspace, those of the row of A.

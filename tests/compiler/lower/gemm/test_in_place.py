@@ -165,6 +165,16 @@ def test_products(rows: int) -> None:
     assert in_place == (rows > (24 if target == "x86-64-v4" else 12))
 
 
+@pytest.mark.parametrize("rows", [118, 125, 128, 130, 144, 197])
+def test_products_of_lower_panels(rows: int) -> None:
+    """Panels of 13 rows, and the rows that are left."""
+    if "x86-64-v4" not in TARGETS:
+        pytest.skip("needs AVX-512")
+    arrays = [normal(rows, 260), normal(260, 72)]
+    kernel = compare(product(rows, 72, 260, False, "f32"), arrays, [1], "default", target="x86-64-v4")
+    assert kernel.interface.launches[-1].extent == str(-(-rows // 13))
+
+
 @pytest.mark.parametrize("columns", [64, 40])
 @pytest.mark.parametrize("rows", [49, 50, 51, 52, 53, 101])
 def test_panels_that_share_a_panel_of_b(rows: int, columns: int) -> None:
@@ -311,6 +321,9 @@ def test_consumers_of_equal_products_may_differ() -> None:
         (Layer(size=(7, 7), inputs=256, outputs=512, groups=1), 8, 2),
         (Layer(size=(28, 28), inputs=128, outputs=128, groups=1), 56, 14),
         (Layer(size=(14, 17), inputs=64, outputs=128, groups=1), 17, 8),
+        # Panels of 13 rows instead of 14: 65 and 63 rows, not 70 and 58, and 104 and 93, not 112 and 85.
+        (Layer(size=(8, 16), inputs=64, outputs=512, groups=1, window=(1, 1), pads=UNPADDED), 10, 5),
+        (Layer(size=(197, 1), inputs=256, outputs=256, groups=1, window=(1, 1), pads=UNPADDED), 16, 4),
     ],
     ids=str,
 )

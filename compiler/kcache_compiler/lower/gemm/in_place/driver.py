@@ -31,10 +31,10 @@ from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, FEW_COLUMNS, Form
 
 _POINTER = "!llvm.ptr"
-#: Words of ``facts`` after ``FACTS``: rows of a chunk, the distance of neighboring rows; for a padded image,
-#: else 0, elements of a row of pixels with its zeros, and the last offset of a step of K; then ``IMAGE`` and
-#: ``ENDS``.
-PLACES = ("chunk", "step", "pitch", "reach")
+#: Words of ``facts`` after ``FACTS``: rows of a chunk and of a panel, the distance of neighboring rows; for a
+#: padded image, else 0, elements of a row of pixels with its zeros, and the last offset of a step of K; then
+#: ``IMAGE`` and ``ENDS``.
+PLACES = ("chunk", "panel", "step", "pitch", "reach")
 #: Rows of pixels of an image with and without zeros, and zeros before them; elements before those of a row
 #: of pixels, and these; strides of rows of pixels and of images. A row of an image with channels first is one
 #: of each of its ``planes``, which are as far apart. A row has runs of ``pixel`` adjacent elements, which are
@@ -103,6 +103,9 @@ class InPlaceDriver(Driver):
         self.packed_distances = self._distances(code.const(form.row_step))
         self.low: Name = ""
 
+    def panel_rows(self) -> Name:
+        return self.facts["panel"]
+
     def _distances(self, step: Name) -> Name:
         """The table of distances of rows that are ``step`` elements apart."""
         code = self.code
@@ -133,7 +136,7 @@ class InPlaceDriver(Driver):
         code.call(
             f"{form.name}_halves",
             *((self.offsets, _POINTER), (count, "i64")),
-            (facts["step"], "i64"),
+            *((facts["panel"], "i64"), (facts["step"], "i64")),
             (code.choose(self._is_finite(bases["b"]), facts["pitch"], code.const(0)), "i64"),
             *((facts[name], "i64") for name in PADDING[1:]),
             (self.halves, _POINTER),
@@ -177,9 +180,9 @@ class InPlaceDriver(Driver):
             self._multiply_group(bases, row, rows, width, depth, runs, load, sums)
 
     def _entry(self, row: Name) -> Name:
-        """The words of the half that begins at ``row``."""
+        """The words of the first half of the panel that begins at ``row``."""
         code = self.code
-        number = code.div(code.sub(row, self.low), self.half)
+        number = code.mul(code.div(code.sub(row, self.low), self.facts["panel"]), 2)
         return code.at(self.halves, code.mul(number, HALF_WORDS), "i64")
 
     def _multiply_panel(
@@ -195,7 +198,7 @@ class InPlaceDriver(Driver):
     ) -> None:
         code, form, facts = self.code, self.form, self.facts
         panel = self._panel_of(bases, row, rows, runs)
-        following = code.at(panel.first, code.mul(facts["step"], form.rows), form.packed)
+        following = code.at(panel.first, code.mul(facts["step"], facts["panel"]), form.packed)
         ahead = self._ahead(following, width, depth)
         ends, bias, other = self._ends()
 

@@ -8,16 +8,19 @@ from itertools import pairwise
 
 from kcache_compiler.lower.conv.padding import Padding
 from kcache_compiler.lower.gemm.in_place.driver import IMAGE, most_rows
+from kcache_compiler.lower.gemm.in_place.tile import lower_panel
 from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups, InPlace, grid
 from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
-from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, Form
 from kcache_compiler.shapes.formula import Formula, product
 
 #: Rows of a tile where the registers hold as many sums: images are often 7 times a power of two wide.
 ROWS = 14
 #: Contiguous elements along K at least.
 RUN = SHORT_RUN
+#: Panels of rows up to which one more of two threads' rows is a share that matters.
+MOST_PANELS = 24
 #: Bytes of the rows of pixels that a chunk reads: as wished, and at most.
 WISHED_BYTES, MOST_BYTES = 1 << 19, 1 << 22
 
@@ -41,7 +44,8 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
     m, step = groups.sizes("m"), groups.m[-1].a
     if not isinstance(step, int) or (isinstance(m, int) and m < form.rows // 2):
         return None
-    words: dict[str, Formula] = {"chunk": most_rows(form), "step": step}
+    panel = form.rows if padding is not None else _panel(form, groups)
+    words: dict[str, Formula] = {"chunk": most_rows(form), "panel": panel, "step": step}
     scratch = 0
     if padding is not None:
         image = _image(padding, shapes)
@@ -53,8 +57,19 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
             return None
         words |= {"chunk": chunk[0], "pitch": image.pitch, "reach": _reach(groups), **image.words}
         scratch = chunk[1]
-    nest = grid(contraction.nest, groups, form)
+    nest = grid(contraction.nest, groups, form, panel)
     return replace(contraction, form=form, nest=nest, groups=groups, in_place=InPlace(words, scratch))
+
+
+def _panel(form: Form, groups: Groups) -> int:
+    """Rows of a panel: fewer if two threads then share the rows of a single block of columns more evenly."""
+    m, n, lower = groups.sizes("m"), groups.sizes("n"), lower_panel(form)
+    if not (isinstance(m, int) and isinstance(n, int)) or n > form.width or groups.batch:
+        return form.rows
+    if not FEW_CELLS * form.rows < m <= MOST_PANELS * form.rows:
+        return form.rows
+    shares = [(m + 2 * rows - 1) // (2 * rows) * rows for rows in (lower, form.rows)]
+    return lower if shares[0] < shares[1] else form.rows
 
 
 def _suits(form: Form, groups: Groups) -> bool:

@@ -30,15 +30,22 @@ LEAST_SUMS = 8
 
 
 def halves(form: Form) -> str:
-    """``(offsets, count, step, PADDING, to)``: ``HALF_WORDS`` of each half panel."""
-    numbers = [(name, "i64") for name in ("count", "step", *PADDING)]
+    """``(offsets, count, panel, step, PADDING, to)``: ``HALF_WORDS`` of both halves of each panel of so many
+    rows; those of a half without rows are of no use.
+    """
+    numbers = [(name, "i64") for name in ("count", "panel", "step", *PADDING)]
     code = Code(f"{form.name}_halves", [("offsets", _POINTER), *numbers, ("to", _POINTER)])
     half = half_of(form)
-    with code.loop(0, code.ceildiv("%count", half)) as loop:
-        first = code.mul(loop.counter, half)
+    with code.loop(0, code.mul(code.ceildiv("%count", "%panel"), 2)) as loop:
+        before, begin = (
+            code.mul(code.div(loop.counter, 2), "%panel"),
+            code.mul(code.rem(loop.counter, 2), half),
+        )
+        first = code.min(code.add(before, begin), code.sub("%count", 1))
         entry = code.at("%offsets", first, "i64")
         place = code.load(entry)
-        rows = code.min(code.sub("%count", first), half)
+        within = code.min(code.sub("%panel", begin), half)
+        rows = code.max(code.min(code.sub("%count", first), within), 1)
         with code.loop(1, rows, carried=[(code.const(1), "i64")]) as row:
             offset = code.load(code.at(entry, row.counter, "i64"))
             follows = code.compare("eq", code.sub(offset, place), code.mul(row.counter, "%step"))

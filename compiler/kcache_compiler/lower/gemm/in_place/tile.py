@@ -45,11 +45,21 @@ def half_of(form: Form) -> int:
     return form.rows // 2
 
 
+def lower_panel(form: Form) -> int:
+    """Rows of the panels of products whose rows two threads share more evenly so; as many as of others where
+    there are none.
+    """
+    return form.rows - 1 if form.together == 1 and form.rows > 2 else form.rows
+
+
 def tile_rows(form: Form) -> list[int]:
-    """The row counts of tiles: a full tile, a half, one less, and powers of two that compose the others."""
+    """The row counts of tiles: a full tile, that of a lower panel, a half, one less, and powers of two that
+    compose the others.
+    """
     half = half_of(form)
     powers = [1 << bit for bit in reversed(range(8)) if 1 << bit < half]
-    above = range(form.rows - 1, half, -1) if form.together > 1 else ()
+    above = range(form.rows - 1, half, -1) if form.together > 1 else [lower_panel(form)]
+    above = [rows for rows in above if half < rows < form.rows]
     return [form.rows, *above, half, *([] if half - 1 in powers else [half - 1]), *powers]
 
 
@@ -233,7 +243,8 @@ def emit_tiles(
             with code.when(code.compare("eq", number, rows)):
                 calls.of_width(rows, zero, start)
         if above:
-            with code.when(code.compare("sle", number, half)):
+            composed = code.compare("slt", number, min(above))
+            with code.when(composed):
                 calls.of_halves(zero)
         else:
             calls.of_halves(zero)
