@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import random
+import sys
 import tempfile
 import zlib
 from collections import defaultdict
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests import postgres, s3
 
@@ -24,7 +27,12 @@ if TYPE_CHECKING:
 _PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("kcache", derandomize=True, max_examples=60, **_PATIENT)
 hypothesis.settings.register_profile("search", derandomize=False, max_examples=2000, **_PATIENT)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "kcache")
+hypothesis.settings.load_profile(_PROFILE)
+if _PROFILE == "kcache":
+    # Hypothesis draws constants of the modules that happen to be imported, so cases would depend on what ran
+    # before in the process, and each process would parse the sources of all tests.
+    providers._get_local_constants = lambda: providers._local_constants
 
 #: Folders whose tests mostly wait for processes, longest first.
 _WAITING = ("system", "server", "client", "worker")
@@ -83,6 +91,14 @@ def _order(items: list[pytest.Item]) -> None:
     position = {path: place / len(others) for place, path in enumerate(others)}
     position |= {path: _WAITING_UNTIL * place / len(waiting) for place, path in enumerate(waiting)}
     items.sort(key=lambda item: position[item.path])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before the fixtures of each test, so that what they and it draw depends on no test before."""
+    random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 def pytest_collection_finish() -> None:
