@@ -52,13 +52,32 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without the garbage collector, which calls into JAX: what is imported is not garbage."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect tests without the garbage collector, which calls into JAX: what is imported is not garbage.
+
+    Without bytecode, processes side by side would compile the same files at the same time.
+    """
+    if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        session.config.args = _rotated(session.config.args)
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
+
+
+def _rotated(roots: list[str]) -> list[str]:
+    """What is in ``roots``, from another folder on in each process."""
+    parts = sorted(
+        {
+            root / path.relative_to(root).parts[0]
+            for root in map(Path, roots)
+            for path in root.rglob("test_*.py")
+        }
+    )
+    first = len(parts) * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first //= int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return list(map(str, parts[first:] + parts[:first]))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,13 +103,13 @@ def _sample(items: list[pytest.Item]) -> None:
 
 def _order(items: list[pytest.Item]) -> None:
     """Sort files so that those that mostly wait run beside others, which use the processors meanwhile."""
-    paths = list(dict.fromkeys(item.path for item in items))
+    paths = sorted({item.path for item in items})  # processes collect in orders of their own
     folders = {path: path.relative_to(Path(__file__).parent).parts[0] for path in paths}
     others = [path for path in paths if folders[path] not in _WAITING]
     waiting = sorted(set(paths) - set(others), key=lambda path: (_WAITING.index(folders[path]), path))
     position = {path: place / len(others) for place, path in enumerate(others)}
     position |= {path: _WAITING_UNTIL * place / len(waiting) for place, path in enumerate(waiting)}
-    items.sort(key=lambda item: position[item.path])
+    items.sort(key=lambda item: (position[item.path], item.path))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -99,6 +118,15 @@ def pytest_runtest_setup() -> None:
     random.seed(0)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of what passed, say no more than that: xdist encodes three reports of each test in Python."""
+    report = yield
+    if report.passed:
+        report.keywords, report.sections = {}, []
+    return report
 
 
 def pytest_collection_finish() -> None:
