@@ -91,7 +91,7 @@ def _agrees(kernel: Kernel, sizes: tuple[int, int, int], turned: tuple[bool, boo
     assert (difference <= added + rounding * np.abs(expected)).all(), (sizes, turned)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("turned", list(itertools.product((False, True), repeat=2)))
 @pytest.mark.parametrize("target", TARGETS_HERE)
 def test_products_of_all_sizes(target: str, turned: tuple[bool, bool]) -> None:
@@ -114,7 +114,7 @@ def test_products_of_all_types(target: str, kind: str) -> None:
             _agrees(kernel, sizes, turned, kind)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS_HERE)
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
 def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
