@@ -117,7 +117,7 @@ def pytest_runtest_setup() -> None:
     """Before the fixtures of each test, so that what they and it draw depends on no test before."""
     random.seed(0)
     if torch := sys.modules.get("torch"):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a stack trace for each other device
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,7 +19,7 @@ from tests.compiler.codegen_harness import Kernel, threaded_host
 Array = np.ndarray[Any, Any]
 SIZES = (0, 1, 2, 7, 64, 1009)
 LARGE = 5003
-#: As many equal operations become a kernel of their own here; ``outline.MORE`` in the first test, as in truth.
+#: As many equal operations become a kernel of their own here; ``outline.MORE`` in the first test, as in fact.
 MORE = 32
 
 
