@@ -286,7 +286,7 @@ def test_many_programs_at_once_keep_their_weights(client: kcache.Client) -> None
 # Sizes.
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings(r"ignore:var\(\).* degrees of freedom:UserWarning")
 @pytest.mark.parametrize("name", ["mlp", "attention", "layer norm", "unbiased variance"])
 def test_an_export_with_open_sizes_is_one_kernel(client: kcache.Client, name: str) -> None:
