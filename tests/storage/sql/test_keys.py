@@ -60,7 +60,8 @@ def assert_no_gap(store: Store) -> None:
     assert store.stats(ns).specs == last
 
 
-@pytest.mark.parametrize("mode", [pytest.param("specs", marks=pytest.mark.long), "together"])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["specs", "together"])
 def test_processes_that_put_the_same_specs_get_one_key_each(url, opened, mode):
     first, *others = (sorted(told) for told in race(mode, url))
     assert all(other == first for other in others)
