@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import random
+import sys
 import tempfile
 import zlib
 from collections import defaultdict
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests import postgres, s3
 
@@ -24,7 +27,12 @@ if TYPE_CHECKING:
 _PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("kcache", derandomize=True, max_examples=60, **_PATIENT)
 hypothesis.settings.register_profile("search", derandomize=False, max_examples=2000, **_PATIENT)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "kcache")
+hypothesis.settings.load_profile(_PROFILE)
+if _PROFILE == "kcache":
+    # Hypothesis draws constants of the modules that happen to be imported, so cases would depend on what ran
+    # before in the process, and each process would parse the sources of all tests.
+    providers._get_local_constants = lambda: providers._local_constants
 
 #: Folders whose tests mostly wait for processes, longest first.
 _WAITING = ("system", "server", "client", "worker")
@@ -44,13 +52,32 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without the garbage collector, which calls into JAX: what is imported is not garbage."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect tests without the garbage collector, which calls into JAX: what is imported is not garbage.
+
+    Without bytecode, processes side by side would compile the same files at the same time.
+    """
+    if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        session.config.args = _rotated(session.config.args)
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
+
+
+def _rotated(roots: list[str]) -> list[str]:
+    """What is in ``roots``, from another folder on in each process."""
+    parts = sorted(
+        {
+            root / path.relative_to(root).parts[0]
+            for root in map(Path, roots)
+            for path in root.rglob("test_*.py")
+        }
+    )
+    first = len(parts) * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first //= int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return list(map(str, parts[first:] + parts[:first]))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,13 +103,30 @@ def _sample(items: list[pytest.Item]) -> None:
 
 def _order(items: list[pytest.Item]) -> None:
     """Sort files so that those that mostly wait run beside others, which use the processors meanwhile."""
-    paths = list(dict.fromkeys(item.path for item in items))
+    paths = sorted({item.path for item in items})  # processes collect in orders of their own
     folders = {path: path.relative_to(Path(__file__).parent).parts[0] for path in paths}
     others = [path for path in paths if folders[path] not in _WAITING]
     waiting = sorted(set(paths) - set(others), key=lambda path: (_WAITING.index(folders[path]), path))
     position = {path: place / len(others) for place, path in enumerate(others)}
     position |= {path: _WAITING_UNTIL * place / len(waiting) for place, path in enumerate(waiting)}
-    items.sort(key=lambda item: position[item.path])
+    items.sort(key=lambda item: (position[item.path], item.path))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before the fixtures of each test, so that what they and it draw depends on no test before."""
+    random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a stack trace for each other device
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of what passed, say no more than that: xdist encodes three reports of each test in Python."""
+    report = yield
+    if report.passed:
+        report.keywords, report.sections = {}, []
+    return report
 
 
 def pytest_collection_finish() -> None:

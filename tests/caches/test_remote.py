@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -152,26 +153,28 @@ def test_a_client_that_was_passed_stays_open(server: ServerProcess, tmp_path: Pa
 
 
 def test_values_outlive_a_killed_server_and_half_of_one_is_never_seen(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server, RemoteCache(server.address, timeout=20) as cache:
+    with ServerProcess(tmp_path) as server, RemoteCache(server.address, timeout=240) as cache:
         assert cache.insert("before", b"x" * 100_000) is True
         large = tmp_path / "large"
-        large.write_bytes(bytes(50 << 20))
-        pieces = itertools.count()
+        large.write_bytes(bytes(24 << 20))
+        pieces, killed = itertools.count(), threading.Event()
 
         def killing(chunk: int = 1 << 20) -> Iterator[bytes]:
             with large.open("rb") as file:
                 while piece := file.read(chunk):
-                    if next(pieces) == 25:
+                    if next(pieces) == 12:
                         server.kill()
+                        killed.set()
                     yield piece
 
         from kcache_grpc.caches.encoding import key_digest
         from kcache_grpc.client.requests.blob_cache import BlobDraft
 
         digest = hashlib.sha256(large.read_bytes()).digest()
-        draft = BlobDraft(key_digest("half"), digest, 50 << 20, killing)
-        with pytest.raises(Unavailable):
-            RemoteCache(server.address, timeout=3)._client.put_blobs([draft])
+        draft = BlobDraft(key_digest("half"), digest, 24 << 20, killing)
+        while not killed.is_set():  # a slow machine may not come so far within the timeout
+            with pytest.raises(Unavailable):
+                RemoteCache(server.address, timeout=3)._client.put_blobs([draft])
         server.start()
         assert cache.get("half") is None
         assert cache.get("before") == b"x" * 100_000

@@ -105,7 +105,7 @@ def test_a_pin_is_listed_and_forgotten(run: Run, tmp_path: Path) -> None:
     with serving(service) as server:
 
         def compiled(program: str = ADD) -> Any:
-            with Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=60) as client:
+            with Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=240) as client:
                 return client.compile(program)
 
         compiled()

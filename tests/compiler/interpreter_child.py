@@ -1,8 +1,7 @@
 """Evaluates modules with StableHLO's reference interpreter, which may abort: run as a process of its own.
 
-Standard input: a JSON list of ``[module text, [MLIR literals of the arguments]]``. Standard output: one JSON
-line
-for each, the results as text (floats that are NaN as ``nan``), or ``{"error": ...}``.
+Standard input: lines of JSON, ``[module text, [MLIR literals of the arguments]]``. Standard output: a line of
+JSON for each, the results as text (floats that are NaN as ``nan``), or ``{"error": ...}``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ def evaluate(text: str, arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    for text, arguments in json.load(sys.stdin):
+    for line in sys.stdin:
+        text, arguments = json.loads(line)
         try:
             answer: object = evaluate(text, arguments)
         except Exception as error:

@@ -38,7 +38,7 @@ def _name(window: Window) -> str:
     return f"{window.op}-{window.dtype}-{'x'.join(map(str, window.shape))}-{window.axis}-{way}"
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("window", [*scans(), *others()], ids=_name)
 def test_strict_scans_are_the_interpreters_to_the_bit(
     window: Window, reference: ReferenceInterpreter
@@ -56,6 +56,7 @@ def _is_scan(window: Window, numerics: str) -> bool:
         return not mlir.named(module, "tensor.pad")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "window", [program for program in scans() if program.shape[program.axis] > 1], ids=_name
 )

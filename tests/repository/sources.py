@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,9 +35,10 @@ class Import:
         return f"{self.importer}:{self.line} imports {self.module}"
 
 
-def imports() -> list[Import]:
+@functools.cache
+def imports() -> tuple[Import, ...]:
     """Every absolute import in the three packages, generated code apart."""
-    return [each for package, folder in PACKAGES.items() for each in _in_package(package, folder)]
+    return tuple(each for package, folder in PACKAGES.items() for each in _in_package(package, folder))
 
 
 def third_party() -> list[Import]:

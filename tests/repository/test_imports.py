@@ -127,7 +127,7 @@ def loaded_by(statement: str) -> set[str]:
     """The modules in a fresh interpreter after ``statement``."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     ran = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT, timeout=60
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT, timeout=240
     )
     return set(json.loads(ran.stdout))
 

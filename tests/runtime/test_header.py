@@ -89,7 +89,7 @@ def compiled(source: str, include: Path, folder: Path, *more: str | Path) -> lis
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", str(include)]
     command = ["gcc", *flags, str(folder / "main.c"), *map(str, more), "-o", str(folder / "main")]
     subprocess.run(command, check=True, timeout=120)
-    ran = subprocess.run([folder / "main"], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([folder / "main"], capture_output=True, text=True, check=True, timeout=240)
     return ran.stdout.split()
 
 

@@ -167,7 +167,7 @@ def assert_whole(store: Store, path: Path) -> None:
         assert sha256(content) == digest
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_a_killed_writer_acknowledged_is_there_and_whole(sqlite, seed):
     path = path_of(sqlite)
     for each in range(2):
@@ -175,7 +175,7 @@ def test_what_a_killed_writer_acknowledged_is_there_and_whole(sqlite, seed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", [2, 3, *range(100, 140)])
 def test_writers_killed_many_times(sqlite, seed):
     for each in range(5):
         kill_and_look(path_of(sqlite), 5 * seed + each)

@@ -59,7 +59,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     clients: list[kcache.Client] = []
 
     def make(name: str = "light") -> kcache.Client:
-        clients.append(kcache.Client(cache_dir=tmp_path / name, timeout=20))
+        clients.append(kcache.Client(cache_dir=tmp_path / name, timeout=240))
         return clients[-1]
 
     yield make

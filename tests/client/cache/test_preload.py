@@ -365,10 +365,10 @@ def test_the_asynchronous_client_does_the_same(
     alone()  # no service for anybody
 
     async def work() -> tuple[str, str]:
-        async with aio.Client(cache_dir=tmp_path / "async", timeout=20) as client:
+        async with aio.Client(cache_dir=tmp_path / "async", timeout=240) as client:
             await client.preload(path, trust=trusted(service))
             first = (await client.compile(PROGRAM)).origin
-        async with aio.Client(cache_dir=tmp_path / "async", timeout=20) as client:
+        async with aio.Client(cache_dir=tmp_path / "async", timeout=240) as client:
             await client.import_bundle(path, trust=trusted(service))
             return first, (await client.compile(PROGRAM)).origin
 

@@ -39,7 +39,7 @@ import numpy as np
 import kcache_grpc as kcache
 
 program, how, path, trust, cache = sys.argv[1:]
-client = kcache.Client(cache_dir=cache, timeout=20)
+client = kcache.Client(cache_dir=cache, timeout=240)
 if how == "preload":
     client.preload(path, trust=trust)
 elif how == "import":
@@ -120,7 +120,7 @@ import os, sys
 import kcache_grpc as kcache
 
 program, path, trust, cache = sys.argv[1:]
-client = kcache.Client(cache_dir=cache, timeout=20)
+client = kcache.Client(cache_dir=cache, timeout=240)
 client.preload(path, trust=trust)
 child = os.fork()
 if child == 0:

@@ -101,7 +101,7 @@ def test_one_flight_a_key() -> None:
     flight, leads = flights.enter("a")
     again, follows = flights.enter("a")
     assert (leads, follows, again is flight) == (True, False, True)
-    waiter = threading.Thread(target=lambda: results.append(again.future.result(10)))
+    waiter = threading.Thread(target=lambda: results.append(again.future.result(240)))
     results: list[int] = []
     waiter.start()
     flights.finish("a", 7)

@@ -100,7 +100,7 @@ def record(server: ServerProcess, namespace: str, kernel: Any, nanos: dict[str, 
         header=common_pb2.RequestHeader(namespace=namespace), subject=subject, timings=timings
     )
     with grpc.insecure_channel(server.address) as channel:
-        autotune_pb2_grpc.AutotuneStub(channel).RecordTimings(request, timeout=60)
+        autotune_pb2_grpc.AutotuneStub(channel).RecordTimings(request, timeout=240)
 
 
 def test_programs_with_different_winners_come_together(server: ServerProcess, connect: Any) -> None:

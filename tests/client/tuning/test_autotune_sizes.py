@@ -133,6 +133,7 @@ def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Cli
     assert {each.sizes for each in tuned.timings} == {"s0=4,s1=56"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

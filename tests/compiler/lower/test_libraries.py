@@ -148,7 +148,7 @@ func.func @main(%q: tensor<48x32xf32>, %k: tensor<64x32xf32>, %v: tensor<64x32xf
 
 @pytest.mark.parametrize(
     ("program", "bound"),
-    [(PRODUCT, ()), (PRODUCT, (1,)), (ATTENTION, ())],
+    [pytest.param(PRODUCT, (), marks=pytest.mark.long), (PRODUCT, (1,)), (ATTENTION, ())],
     ids=["product", "bound", "attention"],
 )
 def test_prepared_libraries_are_those_of_kernels(program: bytes, bound: tuple[int, ...]) -> None:

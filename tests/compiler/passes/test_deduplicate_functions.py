@@ -121,6 +121,7 @@ def test_operations_between_products_repeat() -> None:
     assert _functions(many) < MANY // 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["add quantized", "dot_general quantized"])
 def test_a_long_quantized_chain_computes_what_its_parts_do(kind: str) -> None:
     random = np.random.default_rng(13)
@@ -142,6 +143,7 @@ def test_a_place_may_be_turned_around_any_number_of_times() -> None:
     assert result.tobytes() == Kernel(_compiled("reverse", 1))(x, w, *_others(random))[0].tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["cosine", "remainder"])
 def test_code_grows_no_faster_than_a_chain(kind: str) -> None:
     few, many = _compiled(kind, FEW), _compiled(kind, 4 * FEW)

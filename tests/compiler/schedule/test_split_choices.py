@@ -153,6 +153,7 @@ def test_a_reducer_that_depends_on_the_grouping_keeps_its_order() -> None:
     assert int(place) == CHUNK + int(np.argmax(x[CHUNK:]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("op", "numpy"), [("and", np.all), ("or", np.any), ("xor", np.logical_xor.reduce)])
 @pytest.mark.parametrize(("shape", "axis"), [((SHORT + 9,), 0), ((3, 30001), 1)])
 def test_booleans(op: str, numpy: Any, shape: tuple[int, ...], axis: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.subkernels.outline import MORE
+from kcache_compiler.lower.subkernels import dynamic, outline
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, threaded_host
@@ -19,6 +19,13 @@ from tests.compiler.codegen_harness import Kernel, threaded_host
 Array = np.ndarray[Any, Any]
 SIZES = (0, 1, 2, 7, 64, 1009)
 LARGE = 5003
+#: As many equal operations become a kernel of their own here; ``outline.MORE`` in the first test, as in fact.
+MORE = 32
+
+
+@pytest.fixture(autouse=True)
+def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic, "MORE", MORE)
 
 
 def _compiled(text: str) -> CompiledKernel:
@@ -53,10 +60,13 @@ def _others(random: np.random.Generator) -> list[Any]:
         pytest.param("sort ?", 2, marks=pytest.mark.long),
     ],
 )
-def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str, each: int) -> None:
+def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(
+    kind: str, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sorts are along both axes in turn: two parts."""
+    monkeypatch.setattr(dynamic, "MORE", outline.MORE)
     random = np.random.default_rng(7)
-    count = each * MORE
+    count = each * outline.MORE
     short, long = (Kernel(_compiled(_chain(kind, number))) for number in (count // 2, count))
     assert [_calls(kernel) for kernel in (short, long)] == [0, count]
     others = _others(random)
@@ -73,10 +83,12 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str, each: 
 
 
 @pytest.mark.long
-def test_one_more_takes_a_call() -> None:
-    few, many = (_compiled(_chain("reduce_window ?", count)) for count in (MORE, 2 * MORE))
-    assert len(many.interface.launches) - len(few.interface.launches) == MORE
-    assert len(many.artifacts["so"]) - len(few.artifacts["so"]) <= MORE * 128 + 4096  # a page
+def test_one_more_takes_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic, "MORE", outline.MORE)
+    more = outline.MORE
+    few, many = (_compiled(_chain("reduce_window ?", count)) for count in (more, 2 * more))
+    assert len(many.interface.launches) - len(few.interface.launches) == more
+    assert len(many.artifacts["so"]) - len(few.artifacts["so"]) <= more * 128 + 4096  # a page
 
 
 def _sort(name: str, source: str, kind: str, axis: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from tests.conformance.jax_functions.run import Outcome
 
 #: Seconds for a function and its gradient.
-_TIMEOUT = 120.0
+_TIMEOUT = 240.0
 
 
 def driven(

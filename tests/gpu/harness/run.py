@@ -41,7 +41,7 @@ def run_gpu(
     constants: Sequence[np.ndarray[Any, Any]] = (),
     order: str = "forward",
     seed: int = 1,
-    timeout: float = 60,
+    timeout: float = 240,
 ) -> list[np.ndarray[Any, Any]]:
     """The outputs of ``kernel``. Raises ``EmulationError`` where it does what it must not."""
     interface = kernel.interface

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 #: Programs that are compiled together.
 BATCH = 12
 #: Seconds for a batch.
-_TIMEOUT = 120.0
+_TIMEOUT = 240.0
 #: Operation, dtype, seed and number of a program.
 Asked = tuple[str, str, int, int]
 #: The same, and the class that it is drawn for.

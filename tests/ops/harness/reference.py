@@ -12,7 +12,7 @@ from pathlib import Path
 
 _CHILD = Path(__file__).with_name("reference_child.py")
 #: Seconds that one evaluation may take before the child is killed.
-_TIMEOUT = 60.0
+_TIMEOUT = 240.0
 
 
 class ReferenceError(Exception):

@@ -31,7 +31,7 @@ def driver_folder() -> Path:
     folder = Path(mkdtemp(prefix="recording-driver-"))
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
     source = HERE / "recording_driver.c"
-    subprocess.run(["cc", *flags, source, "-o", folder / "libcuda.so.1"], check=True, timeout=60)
+    subprocess.run(["cc", *flags, source, "-o", folder / "libcuda.so.1"], check=True, timeout=240)
     return folder
 
 

@@ -17,7 +17,7 @@ from tests.server.harness.programs import add, compile_request, inline, result_o
 
 def main(address: str, calls: int) -> None:
     with grpc.insecure_channel(address) as channel:
-        grpc.channel_ready_future(channel).result(60)
+        grpc.channel_ready_future(channel).result(240)
         stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
         print("ready", flush=True)
         sys.stdin.readline()

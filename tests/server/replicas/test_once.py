@@ -105,7 +105,8 @@ def test_a_compile_that_failed_since_somebody_looked_is_not_made_again(
 
 def test_64_requests_of_8_processes_over_2_servers_are_one_compile(tmp_path: Path) -> None:
     client = Path(__file__).parents[1] / "harness" / "client_for_test.py"
-    with process(tmp_path) as (_, first), process(tmp_path) as (_, two):
+    ttl = {"KCACHE_LEASE_TTL": LONG}
+    with process(tmp_path, **ttl) as (_, first), process(tmp_path, **ttl) as (_, two):
         clients = [
             subprocess.Popen(
                 [sys.executable, str(client), address, "8"],

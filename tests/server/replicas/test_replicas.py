@@ -69,6 +69,7 @@ def follow_to(call: Any, stage: str) -> None:
         pass
 
 
+@pytest.mark.long
 def test_servers_may_start_at_once_and_what_one_compiled_another_serves(tmp_path, postgres_server):
     url = postgres_server.create()  # they make the tables, too
     with replicas(tmp_path, *[url] * 3) as servers:

@@ -173,7 +173,7 @@ def test_a_server_that_is_killed_in_an_import_keeps_whole_kernels_only(
     other = ServerProcess(tmp_path / "other")
     with other:
         address = f"unix:{tmp_path}/other/run/kcache.sock"
-        with kcache.Client(address, cache_dir=tmp_path / "d", strict=True, timeout=60) as client:
+        with kcache.Client(address, cache_dir=tmp_path / "d", strict=True, timeout=240) as client:
             upload = ThreadPoolExecutor(1).submit(client.upload_bundle, path, trust=signer_of(path))
             with closing(sqlite3.connect(other.database)) as connection:
                 while not connection.execute("SELECT count(*) FROM kernels").fetchone()[0]:
@@ -187,7 +187,7 @@ def test_a_server_that_is_killed_in_an_import_keeps_whole_kernels_only(
                 assert set(store.find_kernels(space, stored)) == set(stored)
             assert isinstance(upload.exception(), Unavailable | None)  # None: it was done before the kill
         other.start()
-        with kcache.Client(address, cache_dir=tmp_path / "d", strict=True, timeout=60) as client:
+        with kcache.Client(address, cache_dir=tmp_path / "d", strict=True, timeout=240) as client:
             again = client.upload_bundle(path, trust=signer_of(path))
             assert again.rejected == ()
             assert len(stored) <= sum(item.kind == "kernel" for item in again.present)

@@ -261,7 +261,7 @@ def test_events_that_servers_append_beside_the_migration_are_summed(postgres_ser
                 assert not migration.done()
             return migration
 
-        store._db.transact(late).result(60)  # pyright: ignore[reportPrivateUsage]
+        store._db.transact(late).result(240)  # pyright: ignore[reportPrivateUsage]
         assert [row[2] for row in ask(store, DAYS)] == [1]
         assert store.wrong_summaries() == []
     postgres_server.drop(url)

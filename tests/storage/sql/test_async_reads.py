@@ -18,7 +18,7 @@ from tests.postgres import PostgresServer
 from tests.storage.conftest import Opener
 from tests.storage.drafts import Time, graph, kernel, program
 
-_SECONDS = 60
+_SECONDS = 240
 
 
 @pytest.fixture

@@ -178,9 +178,10 @@ def test_one_query_reads_what_is_repeated_in_place(batch: int, heads: int, share
     assert evaluate_text(kernel.interface.workspace, {"workers": 1}) < repeated
 
 
-def test_few_queries_of_repeated_keys() -> None:
-    for queries in (2, 3, 4):
-        arrays = _arrays(2, 4, 2, queries, 50)
-        for function in (both, causal, keys_alone):
-            inputs = arrays if function is not keys_alone else [*arrays[:2], np.repeat(arrays[2], 2, 1)]
-            _agrees(_kernel(_text(function, inputs)), function, inputs)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("function", [both, causal, keys_alone])
+@pytest.mark.parametrize("queries", [2, 3, 4])
+def test_few_queries_of_repeated_keys(function: Any, queries: int) -> None:
+    arrays = _arrays(2, 4, 2, queries, 50)
+    inputs = arrays if function is not keys_alone else [*arrays[:2], np.repeat(arrays[2], 2, 1)]
+    _agrees(_kernel(_text(function, inputs)), function, inputs)

@@ -31,6 +31,7 @@ def padding(shape: tuple[int, ...], pads: Pads, kind: str, value: str) -> str:
     }}"""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("shape", "pads"),
     [

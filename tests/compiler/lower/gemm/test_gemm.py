@@ -91,7 +91,7 @@ def _agrees(kernel: Kernel, sizes: tuple[int, int, int], turned: tuple[bool, boo
     assert (difference <= added + rounding * np.abs(expected)).all(), (sizes, turned)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("turned", list(itertools.product((False, True), repeat=2)))
 @pytest.mark.parametrize("target", TARGETS_HERE)
 def test_products_of_all_sizes(target: str, turned: tuple[bool, bool]) -> None:

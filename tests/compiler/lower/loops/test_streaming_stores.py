@@ -37,6 +37,7 @@ def program_of(rows: int, columns: int, kind: str) -> str:
     }}"""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("columns", [63, 64, 200])
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_rows_of_any_length_and_slices_of_any_start(

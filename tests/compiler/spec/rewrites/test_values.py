@@ -149,7 +149,7 @@ def error(text: str, arguments: list[np.ndarray], case: Case) -> float:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_the_raised_form_is_no_worse_than_the_worst_of_the_frameworks_own(name: str) -> None:
     case = CASES[name]

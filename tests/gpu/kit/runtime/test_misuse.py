@@ -175,7 +175,7 @@ def test_a_second_run_does_not_write_to_the_same_file(pack: Path, tmp_path: Path
 def test_a_child_ends_with_its_run(pack: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     with _hanging(pack, tmp_path / "results.jsonl") as (process, reader):
         process.send_signal(number)
-        assert process.wait(timeout=60) == status
+        assert process.wait(timeout=240) == status
         assert _ended(reader)
 
 

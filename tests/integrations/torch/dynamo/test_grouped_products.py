@@ -49,6 +49,7 @@ def inside(values: tuple[int, ...], result: Tensor) -> Tensor:
     return result[: values[-1]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("transposed", [False, True], ids=["row-major", "transposed"])
 def test_products_of_groups_of_any_size(dtype: torch.dtype, transposed: bool, address: str) -> None:
@@ -69,6 +70,7 @@ def test_products_of_groups_of_any_size(dtype: torch.dtype, transposed: bool, ad
     assert not any(each.left_out for each in decisions.decisions())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_sums_of_outer_products_of_groups(dtype: torch.dtype, address: str) -> None:
     recurrent.operators()
@@ -154,6 +156,7 @@ def test_all_ranks_of_grouped_mm(address: str) -> None:
         assert actual.stride() == expected.stride()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize(("bins", "bounds"), [(8, (0, 7)), (10, (0, 1)), (7, (-3, 4)), (5000, (-2, 2))])
 def test_histogram(dtype: torch.dtype, bins: int, bounds: tuple[int, int], address: str) -> None:

@@ -171,7 +171,7 @@ def gradients(model: nn.Module, function: Callable[..., Any], *inputs: torch.Ten
     return [*outputs, *(leaf.grad for leaf in leaves), *(grad.clone() for grad in grads)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("kind", "settings", "shape"),
     [
@@ -202,6 +202,7 @@ def test_gradients(
         assert kernel_count() == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_initial_states(kind: type[nn.RNNBase], address: str) -> None:
     module = layers(kind, num_layers=2).train()
@@ -244,6 +245,7 @@ def test_checkpointed_layers(address: str) -> None:
     assert max(counts) < 400, counts  # of 200 steps: thousands
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_under_transforms_are_left_to_pytorch(kind: type[nn.RNNBase], address: str) -> None:

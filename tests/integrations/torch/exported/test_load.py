@@ -407,6 +407,7 @@ def _images() -> Tensor:
     return torch.randn(2, 3, 4, 6).contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("function", "args"),
     [

@@ -104,6 +104,7 @@ def test_updates_equal_those_of_eager_mode(address: str, function: Callable[...,
     check(function, inputs, address, backward=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("function", "puts"), IN_PLACE.items(), ids=lambda each: getattr(each, "__name__", "")
 )

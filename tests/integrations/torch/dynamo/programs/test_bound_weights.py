@@ -399,7 +399,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 def test_weights_change_on_both_sides_of_a_fork(address: str):
     ran = subprocess.run(
-        [sys.executable, "-c", _FORKS, address], env=os.environ, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", _FORKS, address], env=os.environ, capture_output=True, text=True, timeout=240
     )
     assert ran.returncode == 0, ran.stderr
 

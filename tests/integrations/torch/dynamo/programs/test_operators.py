@@ -43,6 +43,7 @@ def test_gradient_of_a_slice_without_end() -> None:
     assert kernels() == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("start", "end", "step"), [(1, 100, 1), (-2, -1, 1), (0, None, 2), (-9, 9, 3)])
 def test_bounds_of_slice_scatter(start: int, end: int | None, step: int) -> None:
     x = torch.randn(2, 5)
@@ -70,7 +71,7 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         torch.testing.assert_close(gradient(run, each), gradient(function, each))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("function", "sizes"),
     [
@@ -242,6 +243,7 @@ def test_alias_across_a_graph_break() -> None:
     assert torch.compile(function, backend="kcache", options=_OPTIONS)().item() == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "function",
     [
@@ -264,6 +266,7 @@ def _attention(x: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(x, x, x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "function",
     [
