@@ -38,7 +38,7 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
     if name not in _OTHER_STRIDES and (not name.endswith("_copy") or name in _PLAIN_COPIES):
         return decomposition
     composite: Any = torch._C.DispatchKey.CompositeImplicitAutograd
-    example = _EXAMPLES.get(name, operator)
+    example: Any = _EXAMPLES.get(name, operator)
     if example is operator and torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), composite):
         # Only exports decompose such an operator by a table, which has those that it calls.
         return functools.partial(operator._op_dk, composite)

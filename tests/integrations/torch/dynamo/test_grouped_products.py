@@ -79,6 +79,24 @@ def test_groups_of_random_offsets(address: str) -> None:
     assert not any(each.left_out for each in decisions.decisions())
 
 
+def test_groups_of_many_rows(address: str) -> None:
+    """More than a block has: products of all blocks of a group are stored, outer products are summed."""
+    recurrent.operators()
+    count = 1300
+    rows, right, weights = tensor(count, 8), tensor(count, 12, seed=1), tensor(2, 8, 12, seed=2)
+
+    def function(rows: Tensor, right: Tensor, weights: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        operators = torch.ops.kcache
+        return operators.grouped_mm(rows, weights, offsets), operators.grouped_outer(rows, right, offsets)
+
+    compiled = compile_with(function, address)
+    for values in ((1300, 1300), (0, 1300), (1, 1300), (513, 1290), (1050, 1172), (600, 1200), (511, 1)):
+        expected = function(rows.double(), right.double(), weights.double(), offsets(values))
+        for actual, exact in zip(compiled(rows, right, weights, offsets(values)), expected, strict=True):
+            torch.testing.assert_close(actual, exact.float(), rtol=1e-5, atol=1e-4)
+    assert not any(each.left_out for each in decisions.decisions())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("transposed", [False, True], ids=["row-major", "transposed"])
 def test_products_of_groups_of_any_size(dtype: torch.dtype, transposed: bool, address: str) -> None:
