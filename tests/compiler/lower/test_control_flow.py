@@ -157,3 +157,38 @@ def test_windows_of_no_elements() -> None:
           }}"""
 
     assert kernel_of(windows(3, 2))(np.zeros((3, 4), "f4"))[0].shape == (2, 0)
+
+
+@pytest.mark.parametrize("place", ["computed", "looked up"])
+def test_a_loop_replaces_slices_at_places_that_it_computes(place: str) -> None:
+    start = {
+        "computed": "%at = stablehlo.multiply %i, %two : tensor<i32>",
+        "looked up": """
+            %found = stablehlo.dynamic_slice %places, %i, sizes = [1] : (tensor<4xi32>, tensor<i32>) -> tensor<1xi32>
+            %at = stablehlo.reshape %found : (tensor<1xi32>) -> tensor<i32>""",
+    }[place]
+    kernel = kernel_of(f"""
+      func.func @main(%places: tensor<4xi32>, %x: tensor<1x5xf32>, %y: tensor<8x5xf32>) -> tensor<8x5xf32> {{
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %two = stablehlo.constant dense<2> : tensor<i32>
+        %four = stablehlo.constant dense<4> : tensor<i32>
+        %r:3 = stablehlo.while(%i = %zero, %row = %x, %all = %y) : tensor<i32>, tensor<1x5xf32>, tensor<8x5xf32>
+          cond {{
+            %p = stablehlo.compare LT, %i, %four : (tensor<i32>, tensor<i32>) -> tensor<i1>
+            stablehlo.return %p : tensor<i1>
+          }} do {{
+            %next = stablehlo.add %i, %one : tensor<i32>
+            %sum = stablehlo.add %row, %row : tensor<1x5xf32>
+            {start}
+            %new = stablehlo.dynamic_update_slice %all, %sum, %at, %zero : (tensor<8x5xf32>, tensor<1x5xf32>, tensor<i32>, tensor<i32>) -> tensor<8x5xf32>
+            stablehlo.return %next, %sum, %new : tensor<i32>, tensor<1x5xf32>, tensor<8x5xf32>
+          }}
+        return %r#2 : tensor<8x5xf32>
+      }}""")
+    places = np.array([7, 1, 7, 4], np.int32)
+    x, y = np.arange(5, dtype=np.float32)[None], np.full((8, 5), -1, np.float32)
+    expected = y.copy()
+    for number, at in enumerate([0, 2, 4, 6] if place == "computed" else places):
+        expected[at] = x[0] * 2 ** (number + 1)
+    np.testing.assert_array_equal(kernel(places, x, y)[0], expected)

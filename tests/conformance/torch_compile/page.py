@@ -82,15 +82,27 @@ def _short(reason: str) -> str:
 
 def write(lines: Iterable[str]) -> None:
     """Write the tables, in the order of the models."""
-    text = PAGE.read_text()
-    rows = {_case(line): line for line in (*text.splitlines(), *lines) if line.startswith("| ")}
-    for heading, known in ((_MODELS, list(MODELS)), (_LOOPS, list(LOOPS))):
-        chosen = [line for name in known for (each, _), line in sorted(rows.items()) if each == name]
-        text = _with_rows(text, heading, chosen)
+    text, missing = with_rows(PAGE.read_text(), lines)
     PAGE.write_text(text)
-    missing = {*MODELS, *LOOPS} - {name for name, _ in rows}
     if missing:
-        sys.stderr.write(f"no rows: {', '.join(sorted(missing))}\n")
+        sys.stderr.write(f"no rows: {', '.join(missing)}\n")
+
+
+def with_rows(text: str, lines: Iterable[str]) -> tuple[str, list[str]]:
+    """The page ``text`` with the rows among ``lines``, and the names that have no row.
+
+    A row replaces that of the same name and mode. Rows of other tables, which may name the same models, are
+    neither read nor changed.
+    """
+    new = [line for line in lines if line.startswith("| ")]
+    missing: set[str] = set()
+    for heading, names in ((_MODELS, list(MODELS)), (_LOOPS, list(LOOPS))):
+        old = re.findall(_table(heading), text)
+        rows = {_case(line): line for line in (*"".join(old).splitlines()[2:], *new)}
+        chosen = [row for name in names for (each, _), row in sorted(rows.items()) if each == name]
+        missing |= set(names) - {name for name, _ in rows}
+        text = re.sub(_table(heading), lambda _, table=(heading, chosen): _written(*table), text)
+    return text, sorted(missing)
 
 
 def _case(line: str) -> tuple[str, str]:
@@ -99,9 +111,13 @@ def _case(line: str) -> tuple[str, str]:
     return name, second if name in MODELS else ""
 
 
-def _with_rows(text: str, heading: str, rows: Sequence[str]) -> str:
-    pattern = re.escape(heading) + r"(\|.*\n)*"
-    return re.sub(pattern, lambda _: heading + "".join(f"{row}\n" for row in rows), text)
+def _table(heading: str) -> str:
+    """A regular expression of a table of this heading."""
+    return re.escape(heading) + r"(?:\|.*\n)*"
+
+
+def _written(heading: str, rows: Sequence[str]) -> str:
+    return heading + "".join(f"{row}\n" for row in rows)
 
 
 def main() -> None:

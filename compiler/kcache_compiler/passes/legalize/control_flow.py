@@ -7,6 +7,12 @@ from kcache_compiler.mlir.dialects import arith, bufferization, scf, tensor
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.legalize.elementwise import empty_like
 
+#: What computes the offsets of slices in linalg.
+_OF_NUMBERS = (
+    *("tensor.extract", "tensor.empty", "linalg.generic"),
+    *("arith.index_cast", "arith.maxsi", "arith.minsi", "arith.addi", "arith.muli"),
+)
+
 
 def to_scf(module: mlir.Module) -> None:
     """Lower ``while``, ``if`` and ``case`` to ``scf``, inner operations first."""
@@ -94,7 +100,9 @@ def yield_in_place(module: mlir.Module) -> None:
             if mlir.is_tensor(choice.results[0].type):
                 _choose_elements(choice)
     for loop in mlir.named(module, "scf.while"):
-        _yield_in_place(_forward_all(loop))
+        _compute_offsets_first(_forward_all(loop))
+    for loop in mlir.named(module, "scf.while"):
+        _yield_in_place(loop)
     for branches in mlir.named(module, "scf.if", "scf.index_switch"):
         for number in range(len(branches.operation.regions)):
             if len(branches.operation.regions[number].blocks) == 0:
@@ -143,6 +151,46 @@ def _forward_all(loop: mlir.Op) -> mlir.Op:
         before.replace_all_uses_with(after)
     loop.erase()
     return wider
+
+
+def _compute_offsets_first(loop: mlir.Op) -> None:
+    """Move what computes the offsets of replaced slices to the start of the body.
+
+    So the slice is known where the operation begins that computes its elements, which then writes them there.
+    """
+    body = mlir.block_of(loop, 1)
+    operations = mlir.operations(body)
+    chain: dict[mlir.Op, None] = {}
+    for op in operations:
+        if mlir.name_of(op) == "tensor.insert_slice":
+            for offset in list(op.operands)[2:]:
+                offsets = _scalar_chain(offset, body)
+                chain |= offsets or {}
+    following = next(op for op in operations if op not in chain)
+    for op in operations:
+        if op in chain:
+            op.move_before(following)
+
+
+def _scalar_chain(value: mlir.Value, body: mlir.Block) -> dict[mlir.Op, None] | None:
+    """The operations of ``body`` that compute a number, if they read nothing but numbers."""
+    owner = mlir.defining(value)
+    if owner is None or owner.block != body:
+        return {}
+    read = [*owner.operands, *(mlir.outside_values(owner) if mlir.has_regions(owner) else ())]
+    if mlir.name_of(owner) not in _OF_NUMBERS or not all(map(_is_number, [*read, *owner.results])):
+        return None
+    chain: dict[mlir.Op, None] = {}
+    for operand in read:
+        before = _scalar_chain(operand, body)
+        if before is None:
+            return None
+        chain |= before
+    return chain | {owner: None}
+
+
+def _is_number(value: mlir.Value) -> bool:
+    return not mlir.is_tensor(value.type) or mlir.rank_of(value.type) == 0
 
 
 def _yield_in_place(loop: mlir.Op) -> None:

@@ -16,7 +16,7 @@ _OTHER_STRIDES = (
     *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
     *("upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
     *("upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
-    *("adaptive_max_pool2d", "logcumsumexp", "baddbmm"),
+    *("adaptive_max_pool2d", "channel_shuffle", "logcumsumexp", "baddbmm"),
 )
 #: Operators without decompositions here: those give another memory format than that of their operands, or
 #: copies where the operators are views.
@@ -38,7 +38,7 @@ def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[.
     if name not in _OTHER_STRIDES and (not name.endswith("_copy") or name in _PLAIN_COPIES):
         return decomposition
     composite: Any = torch._C.DispatchKey.CompositeImplicitAutograd
-    example = _solved if name in ("linalg_solve", "linalg_solve_ex") else operator
+    example: Any = _EXAMPLES.get(name, operator)
     if example is operator and torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), composite):
         # Only exports decompose such an operator by a table, which has those that it calls.
         return functools.partial(operator._op_dk, composite)
@@ -66,6 +66,21 @@ def _solved(matrix: Any, right: Any, *, left: bool = True, check_errors: bool = 
     """The result of ``linalg_solve``, which is composed of an operator and its check for errors."""
     del check_errors
     return torch.ops.aten._linalg_solve_ex(matrix, right, left=left)[0]
+
+
+def _shuffled(x: Any, groups: int) -> Any:
+    """The memory format that ``channel_shuffle`` keeps; of fake tensors PyTorch's is always contiguous."""
+    del groups
+    memory_format = import_module("torch._prims_common").suggest_memory_format(x)
+    return torch.empty_like(x, memory_format=memory_format)
+
+
+#: Operator -> what gives results with its strides, where that is not the operator.
+_EXAMPLES: dict[str, Callable[..., Any]] = {
+    "linalg_solve": _solved,
+    "linalg_solve_ex": _solved,
+    "channel_shuffle": _shuffled,
+}
 
 
 def keep_copies(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from kcache_grpc.integrations.torch.dynamo.record import encode_record
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.integrations.torch.dynamo.strides import WHOLE, like_eager
 from kcache_grpc.programs.torch import grouped_products
-from kcache_grpc.programs.torch.decompositions.table import decompositions as all_decompositions
+from kcache_grpc.programs.torch.decompositions.table import checked_decompositions
 
 torch: Any = import_module("torch")
 
@@ -135,7 +135,7 @@ def decompositions() -> dict[Any, Any]:
     """Those of exported programs that keep random numbers and gradients, with the strides of eager mode."""
     left_out = (*_RANDOM, *_INFERENCE_ONLY, *WHOLE)
     table: dict[Any, Any] = {}
-    for operator, decomposition in (*all_decompositions().items(), *grouped_products.rows().items()):
+    for operator, decomposition in (*checked_decompositions().items(), *grouped_products.rows().items()):
         if operator._schema.name.partition("::")[2] not in left_out:
             table[operator] = like_eager(operator, keep_factors(operator, decomposition))
     return table

@@ -1,11 +1,14 @@
 """``torch.linalg`` in the factorizations that the service has: Cholesky, LU, QR, eigen- and singular values.
 
 A kernel raises nothing: where eager mode raises, because a matrix is singular or not positive definite, the
-results of that matrix are NaN.
+results of that matrix are NaN. Where PyTorch runs what no kernel computes, ``checked_rows`` keep its checks.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -39,6 +42,91 @@ def decompositions() -> dict[Any, Any]:
     if hasattr(aten, "cholesky"):  # PyTorch 2.15 removed it.
         table[aten.cholesky.default] = _old_cholesky
     return table
+
+
+def checked_rows(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Rows of operations that raise for some matrices: those of ``table``, and PyTorch's check, which raises.
+
+    A row of an operation with ``check_errors`` has the check where the caller asks for it. Operations that
+    are composed of one of these ask for it: in an export, theirs would be an effect with a token.
+    """
+    aten: Any = import_module("torch").ops.aten
+    checked: dict[Any, Any] = {
+        aten.linalg_cholesky.default: _composed(aten.linalg_cholesky_ex.default, 1),
+        aten.linalg_lu_factor.default: _composed(aten.linalg_lu_factor_ex.default, 2),
+        aten.linalg_solve.default: _composed(aten._linalg_solve_ex.default, 1),
+        aten.linalg_solve_ex.default: _checked_solve,
+        aten.linalg_inv.default: _composed(aten.linalg_inv_ex.default, 1),
+        aten.inverse.default: _composed(aten.linalg_inv_ex.default, 1),
+        aten.linalg_matrix_power.default: _checked_power(table[aten.linalg_matrix_power.default]),
+        aten.linalg_tensorinv.default: _checked_tensor_inverse,
+    }
+    for name, api in (
+        ("linalg_inv_ex", "linalg.inv_ex"),
+        ("_linalg_solve_ex", "torch.linalg.solve_ex"),
+        ("linalg_cholesky_ex", "linalg.cholesky_ex"),
+        ("linalg_lu_factor_ex", "torch.linalg.lu_factor_ex"),
+    ):
+        operator = getattr(aten, name).default
+        checked[operator] = _checked(operator, table.get(operator), api)
+    if hasattr(aten, "cholesky"):
+        checked[aten.cholesky.default] = _old_checked_cholesky
+    return checked
+
+
+def _composed(operator: Any, count: int) -> Callable[..., Any]:
+    """The first ``count`` results of ``operator``, which raises."""
+
+    def composed(*args: Any, **kwargs: Any) -> Any:
+        results = operator(*args, **kwargs, check_errors=True)
+        return results[0] if count == 1 else results[:count]
+
+    return composed
+
+
+def _checked_solve(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> tuple[Any, Any]:
+    aten: Any = import_module("torch").ops.aten
+    result, _, _, info = aten._linalg_solve_ex.default(a, b, left=left, check_errors=check_errors)
+    return result, info
+
+
+def _checked_power(row: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """``row``, of an inverse that raises for negative powers."""
+
+    def power(x: Any, n: int) -> Any:
+        aten: Any = import_module("torch").ops.aten
+        return row(aten.linalg_inv_ex.default(x, check_errors=True)[0], -n) if n < 0 else row(x, n)
+
+    return power
+
+
+def _checked_tensor_inverse(x: Any, ind: int = 2) -> Any:
+    aten: Any = import_module("torch").ops.aten
+    inverse = aten.linalg_inv_ex.default(_as_matrix(x, ind), check_errors=True)[0]
+    return inverse.reshape(*x.shape[ind:], *x.shape[:ind])
+
+
+def _checked(operator: Any, row: Callable[..., Any] | None, api: str) -> Callable[..., Any]:
+    """``row`` of an operation whose last result is how it ended for each matrix; ``None``: it is whole."""
+
+    @functools.wraps(row or operator)
+    def checked(x: Any, *args: Any, check_errors: bool = False, **kwargs: Any) -> Any:
+        if not check_errors:
+            return NotImplemented if row is None else row(x, *args, **kwargs)
+        results = (row or operator)(x, *args, **kwargs)
+        if results is not NotImplemented:
+            check = import_module("torch").ops.aten._linalg_check_errors.default
+            check(results[-1], api, is_matrix=x.dim() == 2)
+        return results
+
+    return checked
+
+
+def _old_checked_cholesky(x: Any, upper: bool = False) -> Any:
+    aten: Any = import_module("torch").ops.aten
+    factor, info = aten.linalg_cholesky_ex.default(x, upper=upper)
+    aten._linalg_check_errors.default(info, "cholesky", is_matrix=x.dim() == 2)
+    return factor
 
 
 def _where_it_worked(x: Any, info: Any) -> Any:
@@ -169,11 +257,13 @@ def _power(x: Any, n: int) -> Any:
     return import_module("torch").ops.aten.linalg_matrix_power.default(_inverse(x)[0], -n)
 
 
+def _as_matrix(x: Any, ind: int) -> Any:
+    """``x`` with its first ``ind`` axes as rows."""
+    return x.reshape(math.prod(x.shape[:ind]), -1)
+
+
 def _tensor_inverse(x: Any, ind: int = 2) -> Any:
-    rows = 1
-    for size in x.shape[:ind]:
-        rows *= size
-    inverse = _inverse(x.reshape(rows, -1))[0]
+    inverse = _inverse(_as_matrix(x, ind))[0]
     return inverse.reshape(*x.shape[ind:], *x.shape[:ind])
 
 

@@ -78,6 +78,12 @@ def decompositions() -> dict[Any, Any]:
     return table
 
 
+def checked_decompositions() -> dict[Any, Any]:
+    """``decompositions`` where PyTorch runs what no kernel computes: with its checks, which raise."""
+    table = decompositions()
+    return table | linalg.checked_rows(table)
+
+
 def _is_added(name: str) -> bool:
     return name.startswith(
         ("aten.fft_", "aten.linalg_norm.", "aten.norm.", "aten.stft.")

@@ -99,3 +99,28 @@ func.func @main(%n: i1, %i: index, %a: tensor<4x8xf32>, %b: tensor<4x8xf32>, %ro
 // CHECK: %[[FRESH:.*]] = bufferization.alloc_tensor() copy(%[[NEW_Y]])
 // CHECK-NEXT: %[[IN_Y:.*]] = bufferization.materialize_in_destination %[[FRESH]] in %[[Y]]
 // CHECK-NEXT: scf.yield %[[NEW_X]], %[[IN_Y]]
+
+// -----
+// The place of a replaced slice is computed before its elements.
+
+func.func @main(%n: i1, %i: tensor<i64>, %x: tensor<4x8xf32>, %row: tensor<1x8xf32>) -> tensor<4x8xf32> {
+  %0 = scf.while (%y = %x) : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+    scf.condition(%n) %y : tensor<4x8xf32>
+  } do {
+  ^bb0(%y: tensor<4x8xf32>):
+    %empty = tensor.empty() : tensor<1x8xf32>
+    %doubled = linalg.add ins(%row, %row : tensor<1x8xf32>, tensor<1x8xf32>) outs(%empty : tensor<1x8xf32>) -> tensor<1x8xf32>
+    %number = tensor.extract %i[] : tensor<i64>
+    %place = arith.index_cast %number : i64 to index
+    %z = tensor.insert_slice %doubled into %y[%place, 0] [1, 8] [1, 1] : tensor<1x8xf32> into tensor<4x8xf32>
+    scf.yield %z : tensor<4x8xf32>
+  }
+  return %0 : tensor<4x8xf32>
+}
+
+// CHECK: ^bb0(%[[Y:.*]]: tensor<4x8xf32>):
+// CHECK-NEXT: %[[NUMBER:.*]] = tensor.extract %arg1[]
+// CHECK-NEXT: %[[PLACE:.*]] = arith.index_cast %[[NUMBER]]
+// CHECK-NEXT: tensor.empty
+// CHECK-NEXT: %[[DOUBLED:.*]] = linalg.add
+// CHECK-NEXT: tensor.insert_slice %[[DOUBLED]] into %[[Y]][%[[PLACE]], 0]

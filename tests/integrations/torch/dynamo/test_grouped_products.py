@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -47,6 +47,54 @@ def offsets(values: tuple[int, ...]) -> Tensor:
 def inside(values: tuple[int, ...], result: Tensor) -> Tensor:
     """The rows that are in a group: eager mode does not initialize the others."""
     return result[: values[-1]]
+
+
+def random_offsets(count: int) -> Iterator[tuple[int, ...]]:
+    """Offsets in no order, before the first row and after the last one; of no rows; that end early."""
+    generator = torch.Generator().manual_seed(0)
+    for limit in (ROWS + 1, 2 * ROWS, 20):
+        for _ in range(count):
+            yield tuple(torch.randint(-20, limit, (GROUPS,), generator=generator).tolist())
+
+
+def test_groups_of_random_offsets(address: str) -> None:
+    recurrent.operators()
+    rows, right = tensor(ROWS, INNER), tensor(ROWS, WIDTH, seed=1)
+    weights = tensor(GROUPS, INNER, WIDTH, seed=2)
+
+    def function(rows: Tensor, right: Tensor, weights: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
+        operators = torch.ops.kcache
+        transposed = weights.transpose(1, 2)
+        return (
+            operators.grouped_mm(rows, weights, offsets),
+            operators.grouped_mm(right, transposed, offsets),
+            operators.grouped_outer(rows, right, offsets),
+        )
+
+    compiled = compile_with(function, address)
+    for values in random_offsets(10):
+        expected = function(rows.double(), right.double(), weights.double(), offsets(values))
+        for actual, exact in zip(compiled(rows, right, weights, offsets(values)), expected, strict=True):
+            torch.testing.assert_close(actual, exact.float(), msg=lambda text, at=values: f"{at}: {text}")
+    assert not any(each.left_out for each in decisions.decisions())
+
+
+def test_groups_of_many_rows(address: str) -> None:
+    """More than a block has: products of all blocks of a group are stored, outer products are summed."""
+    recurrent.operators()
+    count = 1300
+    rows, right, weights = tensor(count, 8), tensor(count, 12, seed=1), tensor(2, 8, 12, seed=2)
+
+    def function(rows: Tensor, right: Tensor, weights: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        operators = torch.ops.kcache
+        return operators.grouped_mm(rows, weights, offsets), operators.grouped_outer(rows, right, offsets)
+
+    compiled = compile_with(function, address)
+    for values in ((1300, 1300), (0, 1300), (1, 1300), (513, 1290), (1050, 1172), (600, 1200), (511, 1)):
+        expected = function(rows.double(), right.double(), weights.double(), offsets(values))
+        for actual, exact in zip(compiled(rows, right, weights, offsets(values)), expected, strict=True):
+            torch.testing.assert_close(actual, exact.float(), rtol=1e-5, atol=1e-4)
+    assert not any(each.left_out for each in decisions.decisions())
 
 
 @pytest.mark.sampled(2)

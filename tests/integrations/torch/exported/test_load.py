@@ -417,11 +417,15 @@ def _images() -> Tensor:
         (lambda x: torch.slice_scatter(x, torch.ones(2, 3), 0, 0, 2), (torch.randn(3, 4).t(),)),
         (lambda x: x.unfold(0, 2, 1), (torch.randn(4, 3),)),
         (lambda x: torch.nn.functional.adaptive_avg_pool2d(x + 1, 2), (_images(),)),
+        (lambda x: torch.nn.functional.channel_shuffle(x, 3) + 1, (_images(),)),
         (lambda x: torch.nn.functional.interpolate(x + 1, scale_factor=2), (_images(),)),
         (lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"), (_images(),)),
         (lambda x: torch.nn.functional.interpolate(x, size=5, mode="bicubic"), (_images(),)),
     ],
-    ids=["solve", "qr", "topk", "slice_scatter", "unfold", "adaptive", "nearest", "bilinear", "bicubic"],
+    ids=[
+        *("solve", "qr", "topk", "slice_scatter", "unfold", "adaptive", "channel_shuffle"),
+        *("nearest", "bilinear", "bicubic"),
+    ],
 )
 def test_results_have_the_strides_of_eager_mode(
     client: kcache.Client, function: Callable[..., Any], args: tuple[Tensor, ...]
@@ -434,3 +438,33 @@ def test_results_have_the_strides_of_eager_mode(
     expected, actual = (torch.utils._pytree.tree_leaves(each(*args)) for each in (function, module))
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
     assert [each.stride() for each in actual] == [each.stride() for each in expected]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.linalg.cholesky,
+        torch.linalg.inv,
+        torch.inverse,
+        torch.linalg.lu_factor,
+        lambda x: torch.linalg.lu_factor_ex(x, check_errors=True)[:2],
+        lambda x: torch.linalg.matrix_power(x, -2),
+        lambda x: torch.linalg.solve(x, torch.ones(4)),
+        lambda x: torch.linalg.solve_ex(x, torch.ones(4, 3), left=True, check_errors=True)[0],
+        lambda x: torch.linalg.tensorinv(x.reshape(4, 2, 2), 1),
+        lambda x: (torch.linalg.cholesky(x), x + 1)[1],
+    ],
+    ids=["cholesky", "inv", "inverse", "lu", "lu_ex", "power", "solve", "solve_ex", "tensorinv", "unused"],
+)
+def test_a_matrix_without_a_result_raises(client: kcache.Client, function: Callable[[Tensor], Any]) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return function(x)
+
+    x = torch.randn(4, 4)
+    definite = x @ x.t() + torch.eye(4)
+    module = load(export(Module(), (definite,)), client=client, strict=True)
+    torch.testing.assert_close(module(definite), function(definite), rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeError, match=r"is singular|is zero|not positive-definite"):
+        module(torch.zeros(4, 4))
+    assert all(each.reason.startswith("no benefit") for each in decisions()[-1].left_out)

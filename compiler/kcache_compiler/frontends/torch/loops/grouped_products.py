@@ -9,13 +9,14 @@ rows.
 The offsets, such as those of the tokens of experts, are data. A block begins at the first row of a group, or
 where the one before ends, and has one of a few numbers of rows, whether the group has as many or not: what a
 block computes of later groups, these replace. So a group without rows costs nothing, and one with all rows
-costs what they do. A group whose offset is not above those before has no rows.
+costs what they do. A group whose offset is not above those before has no rows. The first block of a group
+stores its outer product, later ones add theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kcache_compiler.frontends.torch.torch_op import FLOATS, TENSOR, TorchOp, float_text, integer_constants
 from kcache_compiler.mlir import lazy
@@ -26,8 +27,29 @@ if TYPE_CHECKING:
 #: (rows of a block, the first one, its group, the end of the group, what is carried) -> what is carried.
 _Block: TypeAlias = "Callable[[int, Value, Value, Value, Value], Value]"
 
-#: Rows of blocks: a product of few rows reads its matrix in place, one of more packs it once for all of them.
-_ROWS = (2, 4, 8, 16, 32, 48, 64, 96, 128)
+#: Rows of blocks, each for numbers of rows above the one before: a register tile has 12 or 6 rows, and each
+#: block of more than two tiles packs its matrix. Then those of large blocks, which a group must have but for
+#: this share.
+_ROWS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 84, 96, 108, 120)
+_LARGE, _SHARE = (128, 256, 512), 16
+#: Rows of blocks whose products are stored, and of those that are added to others.
+_STORED, _ADDED = (4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512), 128
+
+
+class _Size(NamedTuple):
+    """Blocks of ``rows`` rows, as long as a group has more than ``above`` left."""
+
+    rows: int
+    above: int
+
+
+def _sizes(count: int, least: Sequence[int], large: Sequence[int] = ()) -> list[_Size]:
+    """The sizes of blocks of ``count`` rows, which ascend: ``least``, then ``large`` ones."""
+    bounds = [(rows, above) for above, rows in zip((0, *least), least, strict=False)]
+    bounds += [(rows, max(rows - rows // _SHARE, least[-1])) for rows in large]
+    return [_Size(min(rows, count), above) for rows, above in bounds if above < count]
+
+
 _INDEX = "tensor<i64>"
 
 
@@ -38,8 +60,6 @@ class _Groups:
         self.op = op
         self.element = op.element
         self.count = count
-        smaller = [rows for rows in _ROWS if rows < count]
-        self.sizes = [*smaller, *([count] if len(smaller) < len(_ROWS) else [])]
         offsets = op.builtin_tensor(op.operation.operands[2])
         (self.groups,) = lazy.tensor_of(offsets).shape
         self.offsets = op.create("stablehlo.convert", [offsets], self.type([self.groups], "i64"))
@@ -85,6 +105,8 @@ class _Groups:
 
     def with_rows(self, value: Value, count: int) -> Value:
         """``value`` with ``count`` rows of zeros after its own."""
+        if not count:
+            return value
         rows, width = self.shape(value)
         attributes = {
             "edge_padding_low": _array([0, 0]),
@@ -110,11 +132,12 @@ class _Groups:
         kind = self.type(sizes, element)
         return self.op.create("stablehlo.dot_general", [left, right], kind, dot_dimension_numbers=numbers)
 
-    def blocks(self, initial: Value, sizes: Sequence[int], block: _Block) -> tuple[Value, Value]:
+    def blocks(
+        self, initial: Value, sizes: Sequence[_Size], block: _Block, once: bool
+    ) -> tuple[Value, Value]:
         """Run ``block`` for each block of rows, in order: the end of the last group, and what is carried.
 
-        A group is blocks of the largest of ``sizes``, which ascend, and one of the least that has what
-        remains.
+        ``once``: for the first one of each group, which computes what that has more.
         """
 
         def more(group: Value, *_: Value) -> Value:
@@ -123,28 +146,48 @@ class _Groups:
         def of_group(group: Value, row: Value, value: Value) -> list[Value]:
             end = self.reshape(self.slice(self.offsets, [group], [1], "i64"), [], "i64")
             end = self.binary("minimum", end, self.index(self.count))
-            for smaller, size in reversed(list(zip([0, *sizes], sizes, strict=False))):
-                row, value = self._blocks_of((smaller, size), row, group, end, value, block)
+            start = row if once else None
+            for size in reversed(sizes):
+                row, value = self._blocks_of(size, row, group, end, value, block, start)
             return [self.binary("add", group, self.index(1)), row, value]
 
-        _, end, value = self._loop([self.index(0), self.index(0), initial], more, of_group)
+        _, end, value = self.loop([self.index(0), self.index(0), initial], more, of_group)
         return end, value
 
     def _blocks_of(
-        self, sizes: tuple[int, int], row: Value, group: Value, end: Value, value: Value, block: _Block
+        self,
+        size: _Size,
+        row: Value,
+        group: Value,
+        end: Value,
+        value: Value,
+        block: _Block,
+        start: Value | None,
     ) -> list[Value]:
-        """The blocks of a group of the second of ``sizes``, as long as more rows remain than the first."""
+        """The blocks of a group of one size; with ``start``, its first row, the only one of the group."""
 
         def more(row: Value, _: Value) -> Value:
-            return self.compare("LT", self.index(sizes[0]), self.binary("subtract", end, row))
+            remains = self.remains(size.above, row, end)
+            if start is None:
+                return remains
+            is_first = self.compare("EQ", row, start)
+            return self.op.create("stablehlo.and", [remains, is_first], str(remains.type))
 
         def of_rows(row: Value, value: Value) -> list[Value]:
-            following = self.binary("add", row, self.index(sizes[1]))
-            return [self.binary("minimum", following, end), block(sizes[1], row, group, end, value)]
+            following = self.after(size.rows, row, end) if start is None else end
+            return [following, block(size.rows, row, group, end, value)]
 
-        return self._loop([row, value], more, of_rows)
+        return self.loop([row, value], more, of_rows)
 
-    def _loop(
+    def remains(self, count: int, row: Value, end: Value) -> Value:
+        """Whether more than ``count`` rows are from ``row`` to ``end``."""
+        return self.compare("LT", self.index(count), self.binary("subtract", end, row))
+
+    def after(self, count: int, row: Value, end: Value) -> Value:
+        """The row ``count`` rows after ``row``, at most ``end``."""
+        return self.binary("minimum", self.binary("add", row, self.index(count)), end)
+
+    def loop(
         self, initial: Sequence[Value], goes_on: Callable[..., Value], body: Callable[..., list[Value]]
     ) -> list[Value]:
         native = self.op.native
@@ -170,7 +213,9 @@ def _grouped_mm(op: TorchOp) -> Value | None:
     _, *sizes = groups.shape(matrices)
     axis = 0 if transposed is None else 1
     width = sizes[1 - axis]
-    padded = groups.with_rows(rows, groups.sizes[-1])
+    blocks = _sizes(count, _ROWS, _LARGE)
+    behind = _behind(blocks)
+    padded = groups.with_rows(rows, behind)
     zero = groups.index(0)
 
     def block(size: int, row: Value, group: Value, _: Value, result: Value) -> Value:
@@ -179,15 +224,17 @@ def _grouped_mm(op: TorchOp) -> Value | None:
         product = groups.product(left, right, (1, axis), [size, width])
         return groups.updated(result, product, [row, zero])
 
-    end, result = groups.blocks(groups.zeros([count + groups.sizes[-1], width]), groups.sizes, block)
-    result = op.create(
-        "stablehlo.slice",
-        [result],
-        groups.type([count, width]),
-        start_indices=_array([0, 0]),
-        limit_indices=_array([count, width]),
-        strides=_array([1, 1]),
-    )
+    initial = groups.zeros([count + behind, width])
+    end, result = groups.blocks(initial, blocks, block, once=False)
+    if behind:
+        result = op.create(
+            "stablehlo.slice",
+            [result],
+            groups.type([count, width]),
+            start_indices=_array([0, 0]),
+            limit_indices=_array([count, width]),
+            strides=_array([1, 1]),
+        )
     # What the last block computes of the rows after it, no group replaces.
     inside = groups.before(end, [count, width])
     return op.to_torch(groups.select(inside, result, groups.zeros([count, width])))
@@ -201,28 +248,58 @@ def _grouped_outer(op: TorchOp) -> Value | None:
     groups = _Groups(op, count)
     width = groups.shape(right)[1]
     wide = "f32" if op.element in ("f16", "bf16") else op.element
-    sides = [groups.with_rows(side, groups.sizes[-1]) for side in (left, right)]
+    blocks = _sizes(count, _STORED)
+    behind = max(_behind(blocks), _ADDED - 1 if count > blocks[-1].rows else 0)
+    sides = [groups.with_rows(side, behind) for side in (left, right)]
     zero = groups.index(0)
-    part = [1, height, width]
+    part = [height, width]
 
-    def block(size: int, row: Value, group: Value, end: Value, result: Value) -> Value:
+    def product(size: int, row: Value, end: Value) -> Value:
         remaining = groups.binary("subtract", end, row)
 
         def own_rows(side: Value) -> Value:
             sizes = [size, groups.shape(side)[1]]
             rows = groups.slice(side, [row, zero], sizes)
-            return groups.select(groups.before(remaining, sizes), rows, groups.zeros(sizes))
+            if not behind:
+                return rows
+            # An element of the padding: a constant of all elements would be stored before the loop.
+            nothing = groups.reshape(groups.slice(side, [groups.index(count), zero], [1, 1]), [])
+            nothing = groups.spread(nothing, sizes, [], groups.element)
+            return groups.select(groups.before(remaining, sizes), rows, nothing)
 
-        product = groups.product(own_rows(sides[0]), own_rows(sides[1]), (0, 0), [height, width], wide)
-        product = groups.reshape(product, part, wide)
-        starts = [group, zero, zero]
-        total = groups.binary("add", groups.slice(result, starts, part, wide), product)
-        return groups.updated(result, total, starts)
+        return groups.product(own_rows(sides[0]), own_rows(sides[1]), (0, 0), part, wide)
 
-    _, result = groups.blocks(groups.zeros([groups.groups, height, width], wide), groups.sizes, block)
+    def total(size: int, row: Value, end: Value) -> Value:
+        """The product of all rows of a group that begins with a block of ``size`` rows."""
+        first = product(size, row, end)
+        if size == count or size != blocks[-1].rows:
+            return first
+
+        def more(row: Value, _: Value) -> Value:
+            return groups.remains(0, row, end)
+
+        def of_rows(row: Value, value: Value) -> list[Value]:
+            return [groups.after(_ADDED, row, end), groups.binary("add", value, product(_ADDED, row, end))]
+
+        _, value = groups.loop([groups.after(size, row, end), first], more, of_rows)
+        return value
+
+    def stored(size: int, row: Value, group: Value, end: Value, result: Value) -> Value:
+        start = groups.binary("multiply", group, groups.index(height))
+        return groups.updated(result, total(size, row, end), [start, zero])
+
+    # Without an axis of groups, a product is computed where it is in the result.
+    initial = groups.zeros([groups.groups * height, width], wide)
+    _, result = groups.blocks(initial, blocks, stored, once=True)
+    result = groups.reshape(result, [groups.groups, height, width], wide)
     if wide != op.element:
         result = op.create("stablehlo.convert", [result], groups.type([groups.groups, height, width]))
     return op.to_torch(result)
+
+
+def _behind(sizes: Sequence[_Size]) -> int:
+    """The number of rows after the last one that blocks may reach."""
+    return max(size.rows - size.above for size in sizes) - 1
 
 
 def _transposed(value: Value) -> Value | None:

@@ -101,6 +101,25 @@ def test_determinant_of_an_empty_matrix() -> None:
     assert compiled(torch.linalg.det)(torch.ones(2, 0, 0)).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.linalg.cholesky_ex,
+        torch.linalg.inv_ex,
+        torch.linalg.lu_factor_ex,
+        lambda x, **options: torch.linalg.solve_ex(x, torch.ones(4, 3), **options),
+    ],
+    ids=["cholesky", "inverse", "lu", "solve"],
+)
+def test_errors_of_a_matrix_are_raised_where_the_program_asks_for_it(function: Callable[..., Any]) -> None:
+    run, checked = compiled(function), compiled(lambda x: function(x, check_errors=True))
+    zeros = torch.zeros(2, 4, 4)
+    torch.testing.assert_close(run(zeros)[-1], function(zeros)[-1])
+    torch.testing.assert_close(checked(torch.eye(4)), function(torch.eye(4)))
+    with pytest.raises(RuntimeError, match="Batch element 0"):
+        checked(zeros)
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", [torch.linalg.det, torch.linalg.slogdet])
 @pytest.mark.parametrize("transposed", [False, True])
@@ -125,6 +144,17 @@ def test_memory_format_of_unpooling() -> None:
     x = torch.randn(1, 2, 1, 3).to(memory_format=torch.channels_last)
     indices = torch.tensor([[[[0, 2, 4]], [[1, 3, 5]]]])
     ours, theirs = compiled(function)(x, indices), function(x, indices)
+    torch.testing.assert_close(ours, theirs)
+    assert ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_memory_format_of_shuffled_channels(memory_format: torch.memory_format) -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.nn.functional.channel_shuffle(x, 2) + 1
+
+    x = torch.randn(2, 4, 5, 6).contiguous(memory_format=memory_format)
+    ours, theirs = compiled(function)(x), function(x)
     torch.testing.assert_close(ours, theirs)
     assert ours.stride() == theirs.stride()
 
