@@ -185,6 +185,7 @@ def cpu() -> tuple[Stage, ...]:
         Pass("attributes", emission.set_function_attributes),
         Pass("blocks", split_basic_blocks, f"{BLOCK} launches a block of {MANY_LAUNCHES} and more"),
         *_translate(),
+        Pass("merge", emission.merge_ir, verify=False),
         Pass("optimize", emission.optimize_ir, emission.OPTIMIZATION, verify=False),
         Pass("assembly", emission.emit_text, verify=False),
         Pass("object", emission.emit_code, f"position independent {EMISSION}", verify=False),

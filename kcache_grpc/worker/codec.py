@@ -217,6 +217,11 @@ def prepare_job(target: str) -> Frame:
     return Frame({"type": "prepare", "target": target})
 
 
+def rehearse_job(target: str) -> Frame:
+    """Asks a worker to compile a small program, so that its first kernel takes no longer than the next."""
+    return Frame({"type": "rehearse", "target": target})
+
+
 def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:
     """Asks which candidates are nearest to a spec, and what differs."""
     texts = (spec_text, *candidates)

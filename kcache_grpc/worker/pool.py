@@ -175,6 +175,12 @@ class WorkerPool:
                 running.exception()  # is raised below, unless this job is cancelled
         return None if running.cancelled() else running.result()
 
+    async def compile_if_idle(self, job: Frame, timeout: float) -> Frame | None:
+        """Runs a compiling job of the service's own on a worker of the pool; ``None`` where another job runs
+        or waits. Raises as ``compile``.
+        """
+        return await self._run(self._lanes["compile"], job, timeout, None) if self.idle else None
+
     def end_apart(self) -> None:
         """Ends what runs in ``compile_apart``."""
         for running in self._apart:

@@ -200,6 +200,21 @@ def private_function(
     return function, new_block(function, 0, inputs)
 
 
+def constant_table(module: Module, name: str, words: Sequence[int]) -> None:
+    """An array of ``words``, of 64 bits each, as a constant of internal linkage at the end of ``module``."""
+    count = len(words)
+    signed = ", ".join(str((word + (1 << 63)) % (1 << 64) - (1 << 63)) for word in words)
+    llvm.GlobalOp(
+        type_of(f"!llvm.array<{count} x i64>"),
+        name,
+        attribute("#llvm.linkage<internal>"),
+        constant=True,
+        value=attribute(f"dense<[{signed}]> : tensor<{count}xi64>"),
+        alignment=8,
+        ip=at_end(module.body),
+    )
+
+
 def stack_array(element: Type, count: int, alignment: int) -> Value:
     """The address of ``count`` elements on the stack, aligned to ``alignment`` bytes."""
     return llvm.alloca(type_of("!llvm.ptr"), constant(count), element, alignment=alignment)

@@ -75,11 +75,18 @@ def new_context() -> Context:
     return context
 
 
-def run_passes(module: Module, pipeline: str) -> None:
-    """Run a textual pipeline in place. The caller owns the module."""
+def run_passes(module: Module, pipeline: str, between: bool = True) -> None:
+    """Run a textual pipeline in place. The caller owns the module.
+
+    The module is verified after each of the passes if ``between``, else after the last one.
+    """
     from torch_mlir.passmanager import PassManager
 
-    PassManager.parse(pipeline, module.context).run(module.operation)
+    passes = PassManager.parse(pipeline, module.context)
+    passes.enable_verifier(between)
+    passes.run(module.operation)
+    if not between:
+        module.operation.verify()
 
 
 def parse_module(program: str | bytes, context: Context) -> Module:
@@ -125,13 +132,14 @@ def all_operations(root: Op) -> list[Op]:
     """Return the operations inside ``root``, in order, nested ones behind the one that holds them."""
     native = native_ir()
     operations: list[Op] = []
+    add, advance = operations.append, native.WalkResult.ADVANCE
 
     def visit(operation: Op) -> WalkResult:
-        if operation != root:
-            operations.append(operation)
-        return native.WalkResult.ADVANCE
+        add(operation)
+        return advance
 
     root.walk(visit, native.WalkOrder.PRE_ORDER)
+    del operations[0]  # the root
     return operations
 
 

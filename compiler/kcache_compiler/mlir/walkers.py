@@ -136,6 +136,15 @@ def operations(block: Block) -> list[Op]:
     owner = block.owner.operation
     direct: list[Op] = []
     add, on, skip = direct.append, ir.WalkResult.ADVANCE, ir.WalkResult.SKIP
+    regions = owner.regions
+    if len(regions) == 1 and len(regions[0].blocks) == 1:
+
+        def visit_only(operation: Op) -> ir.WalkResult:
+            add(operation)
+            return skip if len(direct) > 1 else on
+
+        owner.walk(visit_only, ir.WalkOrder.PRE_ORDER)
+        return direct[1:]  # after the owner
 
     def visit(operation: Op) -> ir.WalkResult:
         if operation == owner or operation.block != block:

@@ -99,6 +99,8 @@ class Unit:
     assembler: Assembly | None = None
     #: Configurations of contractions whose libraries are linked with the kernel.
     gemm_forms: list[Form] = field(default_factory=list[Form])
+    #: Names of constant tables of the module, by their words.
+    tables: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
     #: Subkernels, by name.
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     llvm_ir: str = ""

@@ -287,7 +287,7 @@ def _best_order(nests: list[Nest], positions: Sequence[int], unstored: frozenset
         Axis(nests[0].axes[p].size, all(nest.axes[p].parallel for nest in nests), (p,)) for p in positions
     )
     accesses = [
-        replace(access, strides=tuple(access.strides[p] for p in positions))
+        access.with_strides(tuple([access.strides[p] for p in positions]))
         for nest in nests
         for access in nest.accesses
         if access.buffer not in unstored

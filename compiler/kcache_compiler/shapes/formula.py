@@ -69,12 +69,12 @@ def _order(formula: Formula) -> tuple[bool, str]:
 
 def add(a: Formula, b: Formula) -> Formula:
     """Return ``a + b``, folded."""
-    return apply("+", a, b)
+    return a + b if isinstance(a, int) and isinstance(b, int) else apply("+", a, b)
 
 
 def mul(a: Formula, b: Formula) -> Formula:
     """Return ``a * b``, folded."""
-    return apply("*", a, b)
+    return a * b if isinstance(a, int) and isinstance(b, int) else apply("*", a, b)
 
 
 def product(factors: Sequence[Formula]) -> Formula:

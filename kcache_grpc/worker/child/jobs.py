@@ -16,6 +16,7 @@ from kcache_grpc.worker import codec
 from kcache_grpc.worker.child.budget import limited
 from kcache_grpc.worker.child.graph_program import decode_graph
 from kcache_grpc.worker.child.hello import OnStage, hello
+from kcache_grpc.worker.child.rehearsal import compile_typical_program
 from kcache_grpc.worker.child.support import support as check_support
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.libraries import shared_libraries
@@ -64,6 +65,13 @@ def prepare(request: Frame, on_stage: OnStage) -> Frame:
     return Frame({"type": "result", "compiled": compiled})
 
 
+def rehearse(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.rehearse_job``."""
+    on_stage("rehearse")
+    compile_typical_program(request.header["target"], shared_libraries())
+    return Frame({"type": "result"})
+
+
 def compare(request: Frame, on_stage: OnStage) -> Frame:
     """A ``codec.compare_job``."""
     on_stage("compare")
@@ -83,6 +91,7 @@ JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "compile": compile_spec,
     "compare": compare,
     "prepare": prepare,
+    "rehearse": rehearse,
     "support": support,
 }
 #: These read what clients send, with parsers that do not survive all of it: each has a process of its own.

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 
-from torch_mlir.ir import Attribute, Block, OpView, Type, Value, _OperationBase
+from torch_mlir.ir import Attribute, Block, InsertionPoint, OpView, Type, Value, _OperationBase
 
 class GEPNoWrapFlags(IntFlag):
     none = 0
@@ -41,6 +41,19 @@ class CallIntrinsicOp(OpView):
         args: Sequence[Value],
         op_bundle_operands: Sequence[Value],
         op_bundle_sizes: Sequence[int],
+    ) -> None: ...
+
+class GlobalOp(OpView):
+    def __init__(
+        self,
+        global_type: Type,
+        sym_name: str,
+        linkage: Attribute,
+        *,
+        constant: bool | None = None,
+        value: Attribute | None = None,
+        alignment: int | None = None,
+        ip: InsertionPoint | None = None,
     ) -> None: ...
 
 def translate_module_to_llvmir(module: _OperationBase) -> str: ...

@@ -16,7 +16,7 @@ from kcache_compiler.frontends.torch.torch_op import TorchOp, float_text, intege
 from kcache_compiler.mlir import context as mlir
 
 if TYPE_CHECKING:
-    from kcache_compiler.mlir.types import Op, Value
+    from kcache_compiler.mlir.types import Op, Type, Value
 
 _DATA_MOVEMENT = re.compile(
     r"torch\.(aten|prims)\.(view|_unsafe_view|reshape|permute|transpose\.int|t|unsqueeze|squeeze|squeeze\.dim"
@@ -28,12 +28,14 @@ _STRUCTURAL = re.compile(
 )
 
 
-def reject_complex(operation: Op) -> None:
-    """Raise ``UnsupportedOp`` for an op on complex numbers that has no lowering."""
-    name = name_of(operation)
-    values = (*operation.operands, *operation.results)
-    if not any("complex<" in str(value.type) for value in values):
+def reject_complex(operation: Op, complex_types: dict[Type, bool]) -> None:
+    """Raise ``UnsupportedOp`` for an op on complex numbers that has no lowering.
+
+    ``complex_types`` remembers which types are of complex numbers: they are few, and their text takes long.
+    """
+    if not any(_is_complex(value.type, complex_types) for value in (*operation.operands, *operation.results)):
         return
+    name = name_of(operation)
     if (
         name not in (*COMPLEX, *CONVERSIONS)
         and not _DATA_MOVEMENT.match(name)
@@ -41,6 +43,13 @@ def reject_complex(operation: Op) -> None:
     ):
         reason = "it is not supported for complex numbers: compute with torch.view_as_real"
         raise UnsupportedOp(name, reason, mlir.describe_location(operation.location))
+
+
+def _is_complex(type: Type, known: dict[Type, bool]) -> bool:
+    is_complex = known.get(type)
+    if is_complex is None:
+        is_complex = known[type] = "complex<" in str(type)
+    return is_complex
 
 
 def _complex(op: TorchOp) -> Value | None:

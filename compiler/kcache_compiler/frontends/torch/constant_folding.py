@@ -110,12 +110,18 @@ _INTEGER_OPS: dict[str, Callable[..., int]] = {
 }
 
 
+#: Operations that have a value although their operands may have none.
+_OF_TYPES = frozenset({"chlo.constant_like", "tensor.dim"})
+
+
 class ConstantFolder:
     """Folds constants and records the values that are splats of a known number."""
 
     def __init__(self) -> None:
         self._values: dict[Value, Number] = {}
         self._lists: dict[Value, tuple[int, ...]] = {}
+        #: The element types of those types that were asked for.
+        self._elements: dict[Type, Type | None] = {}
 
     def scalar(self, value: Value) -> Number | None:
         """Return the value of all elements of ``value`` if it is known, otherwise None."""
@@ -148,9 +154,12 @@ class ConstantFolder:
 
     def _evaluate(self, operation: Op) -> Number | None:
         name = operation.name
+        known = self._values
+        if not (name in _CONSTANTS or name in _OF_TYPES or all(each in known for each in operation.operands)):
+            return None
         if len(operation.results) != 1 or operation.regions:
             return None
-        element = _element(operation.results[0].type)
+        element = self._element(operation.results[0].type)
         if element is None:
             return None
         if name in _CONSTANTS or name == "chlo.constant_like":
@@ -168,6 +177,11 @@ class ConstantFolder:
             return _convert(_compute(name, numbers, element), element)
         except (ArithmeticError, LookupError, ValueError):
             return None
+
+    def _element(self, type: Type) -> Type | None:
+        if type not in self._elements:
+            self._elements[type] = _element(type)
+        return self._elements[type]
 
 
 def _predicate(comparison: Op) -> str:

@@ -23,7 +23,7 @@ from kcache_compiler.mlir import lazy
 if TYPE_CHECKING:
     from torch_mlir.ir import MLIRError
 
-    from kcache_compiler.mlir.types import Location, Module, Op, Value
+    from kcache_compiler.mlir.types import Location, Module, Op, Type, Value
 
 #: Pipeline from a raw import to the backend contract: value semantics, composite ops decomposed. Variances
 #: stay, which torch-mlir would compute in f64.
@@ -34,10 +34,12 @@ _TO_CONTRACT = (
     + "})"
 )
 #: torch-mlir's own pipeline without passes that depend on sizes (canonicalization, CSE), and without the
-#: legalization of CHLO, which would expand ``erf`` and the like to polynomials.
-_TO_STABLEHLO = (
+#: legalization of CHLO, which would expand ``erf`` and the like to polynomials: the lowering of operations,
+#: and of what it leaves.
+_TO_STABLEHLO = "builtin.module(func.func(convert-torch-to-stablehlo))"
+_TO_BUILTIN_TYPES = (
     "builtin.module("
-    "func.func(convert-torch-to-stablehlo,convert-torch-to-arith,trivial-dce),"
+    "func.func(convert-torch-to-arith,trivial-dce),"
     "torch-func-backend-type-conversion-for-stablehlo,"
     "func.func(torch-finalizing-backend-type-conversion-for-stablehlo,trivial-dce))"
 )
@@ -105,6 +107,7 @@ def lower_torch_to_stablehlo(module: Module) -> None:
     decompose_variances(module)
     lower_ops(module, registered=True)
     _run_pipeline(module, _TO_STABLEHLO, locations, names)
+    _run_pipeline(module, _TO_BUILTIN_TYPES, locations, names, between=False)
     for operation in mlir.all_operations(module.operation):
         if operation.name.partition(".")[0] not in _TARGET_DIALECTS:
             raise _unsupported(operation, locations)
@@ -128,9 +131,11 @@ def _locations(module: Module) -> tuple[dict[str, str], dict[str, str]]:
     return locations, names
 
 
-def _run_pipeline(module: Module, pipeline: str, locations: dict[str, str], names: dict[str, str]) -> None:
+def _run_pipeline(
+    module: Module, pipeline: str, locations: dict[str, str], names: dict[str, str], between: bool = True
+) -> None:
     try:
-        mlir.run_passes(module, pipeline)
+        mlir.run_passes(module, pipeline, between)
     except mlir.mlir_error() as error:
         _raise_for_failure(module, error, locations, names)
 
@@ -140,11 +145,12 @@ def _reject_unsupported(module: Module) -> None:
 
     A kernel would draw the same random numbers in every call.
     """
+    complex_types: dict[Type, bool] = {}
     for operation in mlir.all_operations(module.operation):
         reason = _unsupported_reason(operation)
         if reason:
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
-        reject_complex(operation)
+        reject_complex(operation, complex_types)
 
 
 def _unsupported_reason(operation: Op) -> str:

@@ -89,11 +89,18 @@ def gather(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[Gathered]:
         if MARK in op.attributes:
             number, _, role = mlir.string_of(op.attributes[MARK]).partition(" ")
             marked.setdefault(number, []).append((role, op))
-    attentions = [_gathered(unit, pairs, shapes) for pairs in marked.values()]
+    statements: dict[mlir.Block, list[mlir.Op]] = {}
+    attentions = [_gathered(unit, pairs, shapes, statements) for pairs in marked.values()]
     return [attention for attention in attentions if attention is not None]
 
 
-def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> Gathered | None:
+def _gathered(
+    unit: Unit,
+    pairs: list[tuple[str, mlir.Op]],
+    shapes: Shapes,
+    statements: dict[mlir.Block, list[mlir.Op]],
+) -> Gathered | None:
+    """``statements``: the operations of blocks, in order, as far as they are known."""
     roles: dict[str, list[mlir.Op]] = {}
     for role, op in pairs:
         roles.setdefault(role, []).append(op)
@@ -114,11 +121,15 @@ def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> G
         return None
     if any(not stays(repeat, attention.members[-1]) for repeat, _ in attention.repeats.values()):
         return None
-    if not _together(attention):
+    block = attention.members[-1].operation.block
+    if block not in statements:
+        statements[block] = mlir.operations(block)
+    if not _together(attention, statements[block]):
         return None
     copies = list(dict.fromkeys(repeat.copy for repeat, _ in attention.repeats.values()))
     for copy in copies:  # keeps the copy's source and the queries live until the launch, at the first member
         copy.move_before(attention.members[0])
+        statements.pop(block, None)
     attention.members = copies + attention.members
     attention.spared += [mlir.definition(copy.operands[-1]) for copy in copies]
     attention.reach = _reach(attention)
@@ -321,8 +332,11 @@ def _named(op: mlir.Op, axes_by_buffer: dict[mlir.Value, list[int | None]]) -> d
     return named or None
 
 
-def _together(attention: Gathered) -> bool:
-    """Move members, and the fills of their results, next to the last one, if no dependence forbids it."""
+def _together(attention: Gathered, statements: list[mlir.Op]) -> bool:
+    """Move members, and the fills of their results, next to the last one, if no dependence forbids it.
+
+    ``statements`` are the operations of their block, in order, before and after.
+    """
     starts: list[mlir.Op] = []
     for role in ("scores", "top", "total", "all", "mixed"):
         for op in attention.roles.get(role, ()):
@@ -340,16 +354,20 @@ def _together(attention: Gathered) -> bool:
             return False
         if target == final and op not in (last, *starts):
             return False
-    if not _unnoticed(moved, last):
+    if not _unnoticed(moved, last, statements):
         return False
     attention.spared = [
         mlir.definition(member.operands[-1]) for member in attention.members if member.operands[-1] != final
     ]
     attention.spared = list(dict.fromkeys(attention.spared))
-    for op in moved:
-        if op != last:
-            op.move_before(last)
-    attention.members = [op for op in moved if op != last] + [last]
+    others = [op for op in moved if op != last]
+    for op in others:
+        op.move_before(last)
+    moving = set(others)
+    statements[:] = [op for op in statements if op not in moving]
+    place = statements.index(last)
+    statements[place:place] = others
+    attention.members = [*others, last]
     return True
 
 
@@ -368,11 +386,10 @@ def _local(buffer: mlir.Value, members: list[mlir.Op]) -> bool:
     return allocated and all(user in members for user, _ in mlir.uses(buffer))
 
 
-def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
+def _unnoticed(members: list[mlir.Op], last: mlir.Op, statements: list[mlir.Op]) -> bool:
     """Whether nothing between a member and the last one writes its operands or accesses the result."""
     read: set[mlir.Value] = set()
     own = set(members)
-    statements = mlir.operations(last.operation.block)
     for op in statements[: statements.index(last)]:
         if op in own:
             read |= {memory.root_of(operand) for operand in op.operands if mlir.is_memref(operand.type)}

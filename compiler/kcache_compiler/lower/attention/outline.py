@@ -13,7 +13,7 @@ from kcache_compiler.lower.attention.products import mix, scores
 from kcache_compiler.lower.attention.rows import write_rows
 from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile
 from kcache_compiler.lower.gemm.objects import library
-from kcache_compiler.lower.gemm.outline import stored_words, use_library
+from kcache_compiler.lower.gemm.outline import stored_words, table_of, use_library
 from kcache_compiler.lower.gemm.pack_b import pack_b
 from kcache_compiler.lower.gemm.packing import consecutive, pack_a, runs, table
 from kcache_compiler.lower.loops import memory
@@ -64,7 +64,7 @@ def outline_attention(unit: Unit, attention: Gathered, name: str, shapes: Shapes
     function, entry = slice_function(unit.module, outlined, {attention.members[-1].operands[-1]})
     weigh, finish = write_rows(unit.module, outlined, attention, form, shapes)
     with mlir.at_end(entry):
-        _write(attention, form, outlined, list(entry.arguments), (weigh, finish))
+        _write(unit, attention, form, outlined, list(entry.arguments), (weigh, finish))
     function.verify()
     use_library(unit, form, 8)
     return outlined
@@ -105,6 +105,7 @@ def taken_by(
 
 
 def _write(
+    unit: Unit,
     attention: Gathered,
     form: AttentionForm,
     outlined: Outlined,
@@ -113,7 +114,7 @@ def _write(
 ) -> None:
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}
-    table = stored_words([memory.emit_formula(fact, dims, cache) for fact in _facts(attention)])
+    table = table_of(unit, _facts(attention), dims, cache)
     pointers: list[mlir.Value] = []
     for name in ("q", "k", "v"):
         operand = attention.operands[name]

@@ -7,8 +7,8 @@ same elements of A, are unrolled and jammed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product as every
 
 from kcache_compiler.lower.gemm.match import GemmAxis, Groups, is_contraction
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -81,9 +81,11 @@ def read_window(generic: mlir.Op, shapes: Shapes, most: int = TAPS) -> Window | 
     sizes = [axis.size for axis in nest.axes]
     parallel_axes = [number for number, axis in enumerate(nest.axes) if axis.parallel and axis.size != 1]
     summed = [number for number, axis in enumerate(nest.axes) if not axis.parallel]
-    taps = _taps(nest, summed, most)
     contiguous_axis = next((number for number in parallel_axes if c.strides[number] == 1), None)
-    if taps is None or contiguous_axis is None or any(c.strides[number] == 0 for number in parallel_axes):
+    if contiguous_axis is None or any(c.strides[number] == 0 for number in parallel_axes):
+        return None
+    taps = _taps(nest, summed, most)
+    if taps is None:
         return None
     other_axes = [number for number in parallel_axes if number != contiguous_axis]
     jam = _jam(other_axes, a, b, sizes)
@@ -105,15 +107,16 @@ def _taps(nest: Nest, summed: list[int], most: int) -> tuple[tuple[Formula, Form
     count = product(list(static_sizes))
     if len(static_sizes) != len(sizes) or not isinstance(count, int) or not 0 < count <= most:
         return None
-    taps: list[tuple[Formula, Formula]] = []
-    for steps in every(*(range(size) for size in static_sizes)):
-        places: list[Formula] = [0, 0]
-        for side in (0, 1):
-            strides = nest.accesses[side].strides
-            for step, number in zip(steps, summed, strict=True):
-                places[side] = add(places[side], mul(step, strides[number]))
-        taps.append((places[0], places[1]))
-    return tuple(taps)
+    a, b = (_places(static_sizes, [access.strides[n] for n in summed]) for access in nest.accesses[:2])
+    return tuple(zip(a, b, strict=True))
+
+
+def _places(sizes: Sequence[int], strides: Sequence[Formula]) -> list[Formula]:
+    """The offsets of all points of axes with these sizes and strides; the last axis is the innermost."""
+    places: list[Formula] = [0]
+    for size, stride in zip(sizes, strides, strict=True):
+        places = [add(place, mul(step, stride)) for place in places for step in range(size)]
+    return places
 
 
 def _jam(axes: list[int], a: Access, b: Access, sizes: list[Formula]) -> int | None:

@@ -9,8 +9,10 @@ from kcache_compiler.llvm.bfloat16_bits import as_integers
 from kcache_compiler.llvm.compatibility import downgrade
 from kcache_compiler.llvm.cpus import tuning_for
 from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, emit_object, optimize
+from kcache_compiler.llvm.merge_functions import merge_functions
 from kcache_compiler.llvm.split_module import LEAST_TEXT, split_module
 from kcache_compiler.llvm.target import Target
+from kcache_compiler.lower.loops.tiled_transpose import TRANSPOSED
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
@@ -21,11 +23,19 @@ OPTIMIZATION = f"new pass manager at the level of the options, in two modules fr
 
 
 def set_function_attributes(unit: Unit) -> None:
-    """Mark launches ``noinline``, so that each is optimized separately with its ``noalias`` arguments."""
+    """Mark launches ``noinline``, so that each is optimized separately with its ``noalias`` arguments.
+
+    So are functions that transpose a tile: LLVM would inline, optimize and emit them once for each use.
+    """
     bits = parse_choices(unit.options.schedule).vector_bits
-    for function in mlir.named(unit.module, "llvm.func"):
+    for function in mlir.operations(unit.module.body):
+        if mlir.name_of(function) != "llvm.func":
+            continue
         function.attributes["no_unwind"] = mlir.unit_attr()
-        if mlir.symbol_of(function).removeprefix("launch_").replace("_", "").isdigit():
+        name = mlir.symbol_of(function)
+        if name.startswith(TRANSPOSED):
+            function.attributes["no_inline"] = mlir.unit_attr()
+        elif name.removeprefix("launch_").replace("_", "").isdigit():
             function.attributes["no_inline"] = mlir.unit_attr()
             if bits:
                 words = f'[["prefer-vector-width", "{bits}"]]'
@@ -45,6 +55,11 @@ def translate(unit: Unit) -> None:
 
 def downgrade_ir(unit: Unit) -> None:
     unit.llvm_ir = downgrade(unit.llvm_ir)
+
+
+def merge_ir(unit: Unit) -> None:
+    """Merge equal functions, which were not equal before constants were folded."""
+    unit.llvm_ir = merge_functions(unit.llvm_ir)
 
 
 def optimize_ir(unit: Unit) -> None:

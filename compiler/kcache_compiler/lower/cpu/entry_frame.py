@@ -97,7 +97,10 @@ class Frame:
 
     def bind_argument(self, buffer: mlir.Value, sizes: list[Formula]) -> None:
         with mlir.before(self.first):
-            base = self._base(self.old.index(buffer))
+            base = self._base(mlir.argument_number(buffer))
+            if self._has_address_only(buffer):
+                self.begins[buffer] = base
+                return
             bound = self._descriptor(base, buffer.type, sizes)
         self.begins[bound] = base
         buffer.replace_all_uses_with(bound)
@@ -122,13 +125,23 @@ class Frame:
         self.dead.append(alloc)
         with mlir.before(self.first):
             base = memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
-            if all(user in self.launched for user, _ in mlir.uses(buffer)):
+            if self._has_address_only(buffer):
                 self.begins[buffer] = base
                 return
             bound = self._descriptor(base, buffer.type, self.shapes.sizes(buffer))
         self.begins[bound] = base
         buffer.replace_all_uses_with(bound)
         self.shapes.rename(buffer, bound)
+
+    def _has_address_only(self, buffer: mlir.Value) -> bool:
+        """Whether nothing uses ``buffer`` but launches, and views whose offset in it is static: they need its
+        address, and no descriptor.
+        """
+        return all(
+            user in self.launched
+            or (_has_static_offset(user, self.shapes) and self._has_address_only(user.results[0]))
+            for user, _ in mlir.uses(buffer)
+        )
 
     def _size(self, formula: Formula) -> mlir.Value:
         with mlir.before(self.first):
@@ -226,6 +239,16 @@ class Frame:
             owner = mlir.defining(buffer)
             if owner is None:
                 return address_of(buffer)
+            root = memory.root_of(buffer)
+            if root in self.begins and _has_static_offset(owner, self.shapes):
+                offset = mlir.strides_of(buffer.type)[1] or 0
+                width = memory.element_bytes(mlir.element_type(buffer.type))
+                with mlir.before(self.first):
+                    moved = memory.advance(
+                        self.begins[root], mlir.type_of("i8"), mlir.constant(offset * width)
+                    )
+                self.begins[buffer] = moved
+                return self.begins[buffer]
             with mlir.after(owner):
                 self.begins[buffer] = address_of(buffer)
         return self.begins[buffer]
@@ -280,16 +303,32 @@ class Frame:
             func.return_([llvm.load(mlir.type_of("i32"), self.code)])
         returned.erase()
         for alloc in self.dead:
-            for user, _ in list(mlir.uses(alloc.results[0])):
-                if mlir.name_of(user) in memory.VIEWS and not list(user.results[0].uses):
-                    user.erase()
+            _erase_views(alloc.results[0])
             alloc.erase()
-        for _ in self.old:
+        for argument in self.old:
+            _erase_views(argument)
             self.body.erase_argument(0)
         kind = mlir.function_type([pointer_type()] * self.entry.count, [mlir.type_of("i32")])
         self.main.attributes["function_type"] = mlir.type_attr(kind)
         self.main.attributes["sym_name"] = mlir.string_attr(self.entry.name)
         self.main.attributes["sym_visibility"] = mlir.string_attr("public")
+
+
+def _has_static_offset(view: mlir.Op, shapes: Shapes) -> bool:
+    """Whether ``view`` is a view whose offset in the underlying buffer its type states."""
+    if shapes.codes or mlir.name_of(view) not in memory.VIEWS:
+        return False
+    kind = view.results[0].type
+    return None not in mlir.sizes_of(kind) and mlir.strides_of(kind)[1] is not None
+
+
+def _erase_views(buffer: mlir.Value) -> None:
+    """Erase the views of ``buffer`` that nothing else uses."""
+    for user, _ in list(mlir.uses(buffer)):
+        if mlir.name_of(user) in memory.VIEWS:
+            _erase_views(user.results[0])
+            if not list(user.results[0].uses):
+                user.erase()
 
 
 def _access(access: mlir.Op, pointer: memory.Pointer) -> None:

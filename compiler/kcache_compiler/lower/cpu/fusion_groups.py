@@ -245,7 +245,7 @@ class _Local:
 
 
 def _renumbered(subject: Subject, buffers: Mapping[int, int]) -> Subject:
-    accesses = [replace(access, buffer=buffers[access.buffer]) for access in subject.nest.accesses]
+    accesses = [access.of_buffer(buffers[access.buffer]) for access in subject.nest.accesses]
     return replace(subject, nest=replace(subject.nest, accesses=tuple(accesses)), opaque=frozenset())
 
 

@@ -67,7 +67,7 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     with mlir.at_end(entry):
         image = None if padding is None else padding.image
         ends = read_ends(contraction, generic, followers, shapes)
-        _write(contraction, generic, outlined, entry, bool(fills), epilogue, image, ends)
+        _write(unit, contraction, generic, outlined, entry, bool(fills), epilogue, image, ends)
     function.verify()
     use_library(unit, contraction.form, 7)
     return outlined
@@ -168,6 +168,7 @@ def declared(nest: Launched, kind: str, generic: mlir.Op, followers: list[mlir.O
 
 
 def _write(
+    unit: Unit,
     contraction: Contraction,
     generic: mlir.Op,
     outlined: Outlined,
@@ -180,11 +181,15 @@ def _write(
     arguments = list(entry.arguments)
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}
-    words = [memory.emit_formula(fact, dims, cache) for fact in _facts(contraction, cleared)]
+    facts = _facts(contraction, cleared)
+    words: list[mlir.Value] = []
     first = InPlaceDriver.words.index(ENDS[0][0])
-    if ends is not None:
+    if ends is None:
+        table = table_of(unit, facts, dims, cache)
+    else:
+        words = [memory.emit_formula(fact, dims, cache) for fact in facts]
         words[first : first + len(ENDS)] = _ends_words(ends, outlined, arguments)
-    table = stored_words(words)
+        table = stored_words(words)
     pointers: list[mlir.Value] = []
     for operand, offset in zip(contraction.operands, contraction.offsets, strict=True):
         buffer = generic.operands[operand]
@@ -219,6 +224,22 @@ def _ends_words(ends: Ends, outlined: Outlined, arguments: list[mlir.Value]) -> 
         is_zero = arith.cmpi(arith.CmpIPredicate.eq, least, mlir.constant(0, kind))
         bits = arith.select(is_zero, bits, mlir.constant(0))
     return [bits, pointer(BIAS), pointer(OTHER)]
+
+
+def table_of(
+    unit: Unit, facts: list[Formula], dims: mlir.Value, cache: dict[Formula, mlir.Value]
+) -> mlir.Value:
+    """The address of an array of ``facts``, eight bytes each: a constant of the module where all are static,
+    which takes LLVM no time, else on the stack.
+    """
+    static = tuple(fact for fact in facts if isinstance(fact, int))
+    if len(static) < len(facts):
+        return stored_words([memory.emit_formula(fact, dims, cache) for fact in facts])
+    name = unit.tables.get(static)
+    if name is None:
+        name = unit.tables[static] = f"table_{len(unit.tables)}"
+        mlir.constant_table(unit.module, name, static)
+    return mlir.address_of_symbol(name)
 
 
 def stored_words(words: list[mlir.Value]) -> mlir.Value:

@@ -21,6 +21,8 @@ from kcache_compiler.schedule.loops import Turn
 Bodies = Callable[[list[mlir.Value], dict[Access, mlir.Value]], None]
 Offset = Callable[[Access, list[mlir.Value]], mlir.Value]
 _Range = tuple[mlir.Value, mlir.Value]
+#: What the names of functions begin with that transpose a tile.
+TRANSPOSED = "transposed_"
 
 
 class Tiles:
@@ -153,7 +155,7 @@ def _turning(module: mlir.Module, element: mlir.Type, alignment: int, size: int)
     """The function that stores the transpose of a square of ``size`` rows, which begin at a pointer and are a
     number of elements apart, to memory that no other pointer is to. The module gets it once.
     """
-    name = f"transposed_{size}x{size}x{element}"
+    name = f"{TRANSPOSED}{size}x{size}x{element}"
     if any(mlir.symbol_of(op) == name for op in mlir.operations(module.body)):
         return name
     pointer, integer = mlir.type_of("!llvm.ptr"), mlir.type_of("i64")

@@ -95,6 +95,8 @@ def yield_in_place(module: mlir.Module) -> None:
     arguments, so that one buffer serves all iterations and swaps stay right; a carried tensor of which
     nothing but a slice is replaced is not copied. Runs on linalg.
     """
+    if not mlir.named(module, "scf.while", "scf.if", "scf.index_switch"):
+        return
     for loop in mlir.named(module, "scf.while"):
         for choice in mlir.named(loop, "arith.select"):
             if mlir.is_tensor(choice.results[0].type):

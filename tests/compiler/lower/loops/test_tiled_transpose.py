@@ -50,6 +50,11 @@ def test_transposes_of_all_shapes_share_the_function_that_turns_a_tile() -> None
     called = Counter(re.findall(r"call void @transposed_\d+x\d+x(\w+)\(", text))
     assert defined == {"f32": 1, "f64": 1}
     assert called == {"f32": len(_SHAPES), "f64": len(_SHAPES)}
+    # LLVM inlines it nowhere, so that it is optimized and emitted once.
+    assembly = kernel.compiled.artifacts["asm"].decode()
+    emitted = Counter(re.findall(r"^transposed_\d+x\d+x(\w+?)(?:\.\w+)?:", assembly, re.MULTILINE))
+    assert emitted == {"f32": 1, "f64": 1}
+    assert len(re.findall(r"call\w*\s+transposed_|bl\s+transposed_", assembly)) >= 2 * len(_SHAPES)
     random = np.random.default_rng(0)
     inputs = [
         random.standard_normal(shape).astype(dtype) for dtype in (np.float32, np.float64) for shape in _SHAPES
