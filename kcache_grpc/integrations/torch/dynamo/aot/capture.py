@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
+from kcache_grpc.integrations.torch.dynamo.aot.fake_tensors import detached
 from kcache_grpc.integrations.torch.dynamo.aot.single_trace import (
     Expected,
     NotFunctional,
@@ -52,6 +53,7 @@ _PRIVATE = {
     "torch.fx.experimental.proxy_tensor:get_proxy_mode": (),
     "torch.fx.experimental.proxy_tensor:get_proxy_slot": ("obj", "tracer", "default"),
     "torch.fx.experimental.proxy_tensor:set_proxy_slot": ("obj", "tracer", "proxy"),
+    "torch._subclasses.fake_tensor:in_kernel_invocation_manager": ("fake_mode",),
     "torch._dynamo.compiled_autograd:_disable": (),
     "torch._dynamo.config:caching_precompile": (),
 }
@@ -251,7 +253,7 @@ def _trace_once(
     state = state_of(expected.empty_outputs, contexts)
     config = state.aot_config
     # Operators of the trace that write metadata do so on copies.
-    state.flat_args = [value.detach().requires_grad_(value.requires_grad) for value in fake_args]
+    state.flat_args = list(map(detached, fake_args))
     state.aot_config = dataclasses.replace(config, disable_functionalization=not expected.updates)
     graph = _private(_GRAPH_CAPTURE)(state, checked(function, expected, state.flat_args))
     check_operators(graph.graph_module.graph, updates=expected.updates)
