@@ -52,6 +52,11 @@ def kcache(
     service, where it is installed, compiles instead, and the service is asked again within 30 seconds.
     Kernels that were compiled need no service. A graph that was left to PyTorch stays so until Dynamo
     compiles it again.
+
+    The backend returns when the service has begun to compile, and the first call of the function waits for
+    the kernels, if sizes are static, tensors are on the CPU, and nothing needs them before: ``fallback`` is
+    "eager", and PyTorch does not keep the graph. An error of a compile that has begun is raised by that call,
+    and by later ones, with ``strict``.
     """
     settings = settings_from(mode, options)
     if _is_ahead_of_time():
@@ -59,17 +64,21 @@ def kcache(
 
         return compile_ahead_of_time(graph_module, example_inputs, settings)
     eager = graph_module.forward
+
+    def left_to_pytorch(error: Exception) -> Callable[..., Any]:
+        _count("compile", error, "a graph was left to PyTorch")
+        decisions.record(Decision("graph", [], [], origin="eager"))
+        return eager
+
     try:
         with collector_paused():
-            return _Compilation(graph_module, example_inputs, settings).function()
+            return _Compilation(graph_module, example_inputs, settings, left_to_pytorch).function()
     except _restarts():
         raise
     except Exception as error:
         if settings.strict:
             raise
-        _count("compile", error, "a graph was left to PyTorch")
-        decisions.record(Decision("graph", [], [], origin="eager"))
-        return _fallback(graph_module, example_inputs, settings, eager)
+        return _fallback(graph_module, example_inputs, settings, left_to_pytorch(error))
 
 
 trace_recurrent_modules(kcache)
@@ -128,10 +137,18 @@ def _is_sampled(share: float) -> bool:
 class _Compilation:
     """The compilation of one graph of Dynamo."""
 
-    def __init__(self, graph_module: Any, example_inputs: Sequence[Any], settings: Settings) -> None:
+    def __init__(
+        self,
+        graph_module: Any,
+        example_inputs: Sequence[Any],
+        settings: Settings,
+        left_to_pytorch: Callable[[Exception], Callable[..., Any]],
+    ) -> None:
+        """``left_to_pytorch``: what runs after an error in the first call."""
         self._graph_module = graph_module
         self._inputs = example_inputs
         self._settings = settings
+        self._left_to_pytorch = left_to_pytorch
         self._source = KernelSource(settings)
 
     def function(self) -> Callable[..., Any]:
@@ -163,6 +180,11 @@ class _Compilation:
         """By tracing the graph; ``keep`` takes its record."""
         trace = self._trace()
         compiled = trace.function()
+        trace.when_compiled(lambda: self._record(trace, keep))
+        return compiled
+
+    def _record(self, trace: Trace, keep: Callable[[bytes], None] | None) -> None:
+        """Make the record of a trace, if something takes it. Raises nothing."""
         try:
             body = trace.record() if keep is not None or _caches_precompiled() else None
             if body is not None and keep is not None:
@@ -172,7 +194,6 @@ class _Compilation:
             body = None
         if body is not None:
             self._precompiled(body)
-        return compiled
 
     def _precompiled(self, body: bytes) -> None:
         """Hand a record to PyTorch, if it keeps what Dynamo did for later processes."""
@@ -189,7 +210,9 @@ class _Compilation:
         # Imports what a warm start does not need.
         from kcache_grpc.integrations.torch.dynamo.trace import Trace
 
-        return Trace(self._graph_module, self._inputs, self._settings)
+        waits = self._settings.fallback != "eager" or _caches_precompiled()
+        on_failure = None if waits else self._left_to_pytorch
+        return Trace(self._graph_module, self._inputs, self._settings, on_failure)
 
     def _keep(self, store: RecordStore, digest: bytes, body: bytes, compared: StoredRecord | None) -> None:
         """Keep a record; ``compared`` is that which it has to be equal to, if it is of the same toolchain."""

@@ -79,13 +79,14 @@ def compile_with_aot(
     decompositions: Mapping[Any, Callable[..., Any]],
     keep_inference_input_mutations: bool = False,
     report: Callable[[str], None] | None = None,
+    before_first: Callable[[], Compiled | None] | None = None,
 ) -> tuple[Compiled, Any | None]:
     """Compiles a Dynamo graph as ``aot_module_simplified`` does, and returns AOTAutograd's entry too.
 
     The backward is compiled at once, not at its first call. The callable takes the inputs of the graph as
     positional arguments. The entry, a ``GenericAOTAutogradResult``, is ``None`` where the compilation
     depends on facts that no record states (guards on aliased or duplicate inputs) or where this PyTorch has
-    other private functions; ``report`` is then called with the reason.
+    other private functions; ``report`` is then called with the reason. ``before_first``: see ``callable_of``.
     """
     compilers = {
         "fw_compiler": fw_compiler,
@@ -95,9 +96,10 @@ def compile_with_aot(
     }
     reason = _cannot_capture(example_inputs)
     if reason is None:
-        return _Capture(compilers, report or _ignore).run(
+        compiled, constants, entry = _Capture(compilers, report or _ignore).run(
             gm, example_inputs, dict(decompositions), keep_inference_input_mutations
         )
+        return callable_of(compiled, constants, before_first), entry
     if report is not None:
         report(reason)
     compile_plain = _private("torch._dynamo.backends.common:aot_autograd")(
@@ -105,7 +107,7 @@ def compile_with_aot(
         decompositions=dict(decompositions),
         keep_inference_input_mutations=keep_inference_input_mutations,
     )
-    return callable_of(_of_list(compile_plain(gm, example_inputs)), ()), None
+    return callable_of(_of_list(compile_plain(gm, example_inputs)), (), before_first), None
 
 
 class _Capture:
@@ -119,7 +121,8 @@ class _Capture:
 
     def run(
         self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
-    ) -> tuple[Compiled, Any | None]:
+    ) -> tuple[Compiled, list[Any], Any | None]:
+        """The boxed callable, the parameters and buffers that are its first arguments, and the entry."""
         counters = _private("torch._dynamo.utils:counters")
         guards = _alias_guards()
         counters["aot_autograd"]["total"] += 1
@@ -140,7 +143,7 @@ class _Capture:
         if entry is None or self._refusal is not None:
             self._report(self._refusal or "AOTAutograd kept no entry")
             entry = None
-        return callable_of(compiled, constants), entry
+        return compiled, constants, entry
 
     def _stages(
         self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
@@ -302,18 +305,37 @@ class _ShapeGuards:
         )
 
 
-def callable_of(compiled: Compiled, constants: Sequence[Any]) -> Compiled:
-    """A boxed callable as a function of positional arguments, after the module's parameters and buffers."""
+def callable_of(
+    compiled: Compiled, constants: Sequence[Any], before_first: Callable[[], Compiled | None] | None = None
+) -> Compiled:
+    """A boxed callable as a function of positional arguments, after the module's parameters and buffers.
+
+    ``before_first`` is called before the first call, and again after it raised. A function that it returns,
+    of positional arguments, takes the place of ``compiled``.
+    """
     run: Compiled | None = None
 
     def forward(*args: Any) -> Any:
         nonlocal run
         values = [*constants, *args]
         if run is None:  # later arguments have the types of the first ones: Dynamo guards them
-            run = _without_check(compiled) if any(map(_is_plain_subclass, values)) else compiled
+            other = None if before_first is None else before_first()
+            if other is not None:
+                run = _after(len(constants), other)
+            else:
+                run = _without_check(compiled) if any(map(_is_plain_subclass, values)) else compiled
         return run(values)
 
     return forward
+
+
+def _after(count: int, function: Compiled) -> Compiled:
+    """A function of a list of arguments, the first ``count`` of which ``function`` does not take."""
+
+    def run(values: list[Any]) -> Any:
+        return function(*values[count:])
+
+    return run
 
 
 def _of_list(compiled: Compiled) -> Compiled:
