@@ -44,7 +44,7 @@ def decomposition_and_import() -> Generator[Callable[[], float]]:
 
         return run
 
-    signs = {(Trace, "function"): 1, (Trace, "_wait"): 1, (Lowering, "_finish"): 1}
+    signs = {(Trace, "function"): 1, (Trace, "_finish"): 1, (Lowering, "_finish"): 1}
     signs[KernelSource, "compile"] = -1
     originals = {(owner, name): getattr(owner, name) for owner, name in signs}
     for (owner, name), sign in signs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -183,16 +184,24 @@ class _Compilation:
         trace.when_compiled(lambda: self._record(trace, keep))
         return compiled
 
-    def _record(self, trace: Trace, keep: Callable[[bytes], None] | None) -> None:
-        """Make the record of a trace, if something takes it. Raises nothing."""
+    def _record(self, trace: Trace, keep: Callable[[bytes], None] | None) -> Callable[[], None] | None:
+        """Make the record of a trace; returns what stores it, if something takes it. Neither raises."""
+        if keep is None and not _caches_precompiled():
+            return None
         try:
-            body = trace.record() if keep is not None or _caches_precompiled() else None
-            if body is not None and keep is not None:
-                keep(body)
+            body = trace.record()
         except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is compiled
             _count("record", error, "a graph has no record")
-            body = None
-        if body is not None:
+            return None
+        return None if body is None else functools.partial(self._store, body, keep)
+
+    def _store(self, body: bytes, keep: Callable[[bytes], None] | None) -> None:
+        try:
+            if keep is not None:
+                keep(body)
+        except Exception as error:  # noqa: BLE001 - as in ``_record``
+            _count("record", error, "a graph has no record")
+        else:
             self._precompiled(body)
 
     def _precompiled(self, body: bytes) -> None:
@@ -203,7 +212,7 @@ class _Compilation:
             from kcache_grpc.integrations.torch.dynamo.precompile import keep_precompiled
 
             keep_precompiled(self._graph_module, body, self._settings)
-        except Exception as error:  # noqa: BLE001 - as in ``_cold``
+        except Exception as error:  # noqa: BLE001 - as in ``_record``
             _count("precompile", error, "a graph will be traced by later processes")
 
     def _trace(self) -> Trace:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from kcache_grpc.errors import ResourceExhausted
 from kcache_grpc.integrations.torch.dynamo.aot.aot_record import constants_of
-from kcache_grpc.integrations.torch.dynamo.aot.capture import compile_with_aot
+from kcache_grpc.integrations.torch.dynamo.aot.capture import FirstCall, compile_with_aot
 from kcache_grpc.integrations.torch.dynamo.aot.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.collector import collect_if_due
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
@@ -91,7 +91,8 @@ class Trace:
         self._may_go_on = on_failure is not None
         #: Graphs whose compiles go on.
         self._pending: list[_Graph] = []
-        self._on_compiled: Callable[[], None] | None = None
+        self._on_compiled: Callable[[], Callable[[], None] | None] | None = None
+        self._storing: Background[None] | None = None
         self._replacement: Callable[..., Any] | None = None
         self._lock = threading.Lock()
         _LIVE.add(self)
@@ -110,19 +111,25 @@ class Trace:
                 partition_fn=partitioners.min_cut_rematerialization_partition,
                 decompositions=decompositions(),
                 keep_inference_input_mutations=True,
-                before_first=self._wait if self._may_go_on else None,
+                first_call=FirstCall(self._wait, self._end_first_call) if self._may_go_on else None,
             )
         finally:
             self._may_go_on = False  # AOTAutograd may compile a backward when it runs
         return compiled
 
-    def when_compiled(self, action: Callable[[], None]) -> None:
-        """Call ``action`` when all kernels are there: now or in the first call. It must not raise."""
+    def when_compiled(self, action: Callable[[], Callable[[], None] | None]) -> None:
+        """Call ``action`` when all kernels are there, now or in the first call, and then what it returns.
+
+        That runs in another thread while the graph is called, as it waits for files and the service. Neither
+        may raise.
+        """
         if self._pending:
             self._on_compiled = action
-        else:
-            action()
-            self._release()
+            return
+        store = action()
+        self._release()
+        if store is not None:
+            store()
 
     def _wait(self) -> Callable[..., Any] | None:
         """Wait for the kernels; returns what runs in place of the graph if there are none."""
@@ -143,8 +150,17 @@ class Trace:
         for graph in tuple(self._pending):
             self._finish(graph)
             self._pending.remove(graph)
-        if self._on_compiled is not None:
-            self._on_compiled()
+        # Before the call, which changes what the record is made of.
+        store = None if self._on_compiled is None else self._on_compiled()
+        if store is not None:
+            self._storing = Background(store, threading.Event())
+
+    def _end_first_call(self) -> None:
+        """Wait for what ``when_compiled`` runs beside the first call."""
+        with self._lock:
+            if self._storing is not None:
+                self._storing.result()
+                self._storing = None
 
     def _release(self) -> None:
         """Drop what only a compile needs: the first call, and so the graph, refers to this object."""
@@ -211,7 +227,10 @@ class Trace:
             return False
         graph.work = Background(graph.result, begun)
         graph.result = graph.work.result
-        return graph.work.has_begun()
+        if not graph.work.has_begun():
+            return False
+        graph.lowering.write_plan()
+        return True
 
     def _finish(self, graph: _Graph) -> None:
         """Take the plan and the kernels of a graph. Raises what ``_fail`` does."""

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from kcache_grpc.integrations.torch.dynamo.aot.fake_tensors import detached
 from kcache_grpc.integrations.torch.dynamo.aot.single_trace import (
@@ -31,6 +31,18 @@ log = logging.getLogger("kcache")
 #: Compiles an FX graph for example inputs; the result takes a list of arguments (boxed) or the arguments.
 GraphCompiler = Callable[[Any, Sequence[Any]], Callable[..., Any]]
 Compiled = Callable[..., Any]
+
+
+class FirstCall(NamedTuple):
+    """What the first call of a graph does, besides.
+
+    ``begin`` is called before it, and again where it raised. A function of positional arguments that it
+    returns takes the place of the graph. ``end`` is called after it, even if the graph raised.
+    """
+
+    begin: Callable[[], Compiled | None]
+    end: Callable[[], None]
+
 
 _GRAPH_CAPTURE = "torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture"
 #: The private functions of PyTorch that the capture calls, with the parameters that it passes by name.
@@ -79,14 +91,14 @@ def compile_with_aot(
     decompositions: Mapping[Any, Callable[..., Any]],
     keep_inference_input_mutations: bool = False,
     report: Callable[[str], None] | None = None,
-    before_first: Callable[[], Compiled | None] | None = None,
+    first_call: FirstCall | None = None,
 ) -> tuple[Compiled, Any | None]:
     """Compiles a Dynamo graph as ``aot_module_simplified`` does, and returns AOTAutograd's entry too.
 
     The backward is compiled at once, not at its first call. The callable takes the inputs of the graph as
     positional arguments. The entry, a ``GenericAOTAutogradResult``, is ``None`` where the compilation
     depends on facts that no record states (guards on aliased or duplicate inputs) or where this PyTorch has
-    other private functions; ``report`` is then called with the reason. ``before_first``: see ``callable_of``.
+    other private functions; ``report`` is then called with the reason. ``first_call``: see ``callable_of``.
     """
     compilers = {
         "fw_compiler": fw_compiler,
@@ -99,7 +111,7 @@ def compile_with_aot(
         compiled, constants, entry = _Capture(compilers, report or _ignore).run(
             gm, example_inputs, dict(decompositions), keep_inference_input_mutations
         )
-        return callable_of(compiled, constants, before_first), entry
+        return callable_of(compiled, constants, first_call), entry
     if report is not None:
         report(reason)
     compile_plain = _private("torch._dynamo.backends.common:aot_autograd")(
@@ -107,7 +119,7 @@ def compile_with_aot(
         decompositions=dict(decompositions),
         keep_inference_input_mutations=keep_inference_input_mutations,
     )
-    return callable_of(_of_list(compile_plain(gm, example_inputs)), (), before_first), None
+    return callable_of(_of_list(compile_plain(gm, example_inputs)), (), first_call), None
 
 
 class _Capture:
@@ -306,25 +318,28 @@ class _ShapeGuards:
 
 
 def callable_of(
-    compiled: Compiled, constants: Sequence[Any], before_first: Callable[[], Compiled | None] | None = None
+    compiled: Compiled, constants: Sequence[Any], first_call: FirstCall | None = None
 ) -> Compiled:
-    """A boxed callable as a function of positional arguments, after the module's parameters and buffers.
-
-    ``before_first`` is called before the first call, and again after it raised. A function that it returns,
-    of positional arguments, takes the place of ``compiled``.
-    """
+    """A boxed callable as a function of positional arguments, after the module's parameters and buffers."""
     run: Compiled | None = None
 
     def forward(*args: Any) -> Any:
-        nonlocal run
         values = [*constants, *args]
-        if run is None:  # later arguments have the types of the first ones: Dynamo guards them
-            other = None if before_first is None else before_first()
-            if other is not None:
-                run = _after(len(constants), other)
-            else:
-                run = _without_check(compiled) if any(map(_is_plain_subclass, values)) else compiled
-        return run(values)
+        return first(values) if run is None else run(values)
+
+    def first(values: list[Any]) -> Any:
+        nonlocal run
+        other = None if first_call is None else first_call.begin()
+        if other is not None:
+            function = _after(len(constants), other)
+        else:  # later arguments have the types of these: Dynamo guards them
+            function = _without_check(compiled) if any(map(_is_plain_subclass, values)) else compiled
+        run = function
+        try:
+            return function(values)
+        finally:
+            if first_call is not None:
+                first_call.end()
 
     return forward
 

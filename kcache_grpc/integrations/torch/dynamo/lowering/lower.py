@@ -104,14 +104,16 @@ class Lowered:
     decision: Decision
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Attempt:
     """A partition, the program of each island, and when each was there, in seconds of ``perf_counter``."""
 
     partition: Partition
-    programs: Sequence[Program]
+    programs: list[Program]
     partitioned: float
     written: float
+    #: The plan for these programs, and the decision without its times, once they are there.
+    outcome: tuple[Plan, Decision] | None = None
 
 
 @dataclass
@@ -134,6 +136,7 @@ class Lowering:
     #: Whether there are programs to compile, and another thread may have them compiled: sizes of a dynamic
     #: graph may get guards, which belong to the trace of this thread.
     is_movable: bool = field(default=False, init=False)
+    _first: _Attempt | None = field(default=None, init=False)
     samples: tuple[Sample, Sample] | None = None
     symbols: set[str] = field(default_factory=set[str])
 
@@ -161,9 +164,14 @@ class Lowering:
         select_single_elements(graph)
         prepare_graph(graph)
         self._choose_samples(graph)
-        attempt = self._attempt()
-        self.is_movable = bool(attempt.programs) and not self.symbols and self._is_on_cpu(graph)
-        return functools.partial(self._finish, attempt, begin)
+        self._first = self._attempt()
+        self.is_movable = bool(self._first.programs) and not self.symbols and self._is_on_cpu(graph)
+        return functools.partial(self._finish, self._first, begin)
+
+    def write_plan(self) -> None:
+        """Do now what follows the compile of the programs of ``start``, for which another thread waits."""
+        if self._first is not None:
+            self._first.outcome = self._outcome(self._first.partition, self._first.programs)
 
     def _is_on_cpu(self, graph: Any) -> bool:
         """Whether all tensors are on the CPU: each thread has a current GPU of its own."""
@@ -323,11 +331,19 @@ class Lowering:
         compiled = for_each(self._compiled, partition.islands, attempt.programs)
         programs, kernels = [program for program, _ in compiled], [kernel for _, kernel in compiled]
         end = time.perf_counter()
-        plan = _PlanWriter(self, partition, programs).plan()
-        written = attempt.written - attempt.partitioned
-        decision = self._decision(partition, {"partition": attempt.partitioned - begin, "write": written})
-        decision.seconds["compile"], decision.bound = end - attempt.written, plan.bound
+        outcome = attempt.outcome if programs == attempt.programs else None
+        plan, decision = outcome or self._outcome(partition, programs)
+        decision.seconds = {
+            "partition": attempt.partitioned - begin,
+            "write": attempt.written - attempt.partitioned,
+            "compile": end - attempt.written,
+        }
         return Lowered(plan, kernels, decision)
+
+    def _outcome(self, partition: Partition, programs: Sequence[Program]) -> tuple[Plan, Decision]:
+        plan, decision = _PlanWriter(self, partition, programs).plan(), self._decision(partition)
+        decision.bound = plan.bound
+        return plan, decision
 
     def _program(self, island: Island) -> Program:
         names = size_symbols([node.meta["val"] for node in island.inputs])
@@ -385,7 +401,7 @@ class Lowering:
         every_use = self._attempts >= _LOCATED_ATTEMPTS
         return rejected_nodes(rejections, island, owners, every_use=every_use)
 
-    def _decision(self, partition: Partition, seconds: dict[str, float]) -> Decision:
+    def _decision(self, partition: Partition) -> Decision:
         inside, outside = Cost(), Cost()
         left: list[LeftOut] = []
         for step in partition.steps:
@@ -396,7 +412,7 @@ class Lowering:
                 outside += cost_of(step, computed=True)
                 left.append(LeftOut(overload_name(step), partition.reasons[step], step.name))
         sizes = [len(island.nodes) for island in partition.islands]
-        return Decision(self.kind, sizes, left, inside, outside, seconds)
+        return Decision(self.kind, sizes, left, inside, outside)
 
 
 class _PlanWriter:
