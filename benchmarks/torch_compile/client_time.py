@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
+from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.trace import Trace
+
+
+class _Nesting(threading.local):
+    """How many timed functions a thread is in."""
+
+    depth = 0
 
 
 @contextmanager
 def decomposition_and_import() -> Generator[Callable[[], float]]:
     """Yields a function that returns the seconds so far, of cold starts.
 
-    They are the processor time of the thread that compiles: from the graph of Dynamo to the call of the
+    They are the processor time of the threads that compile: from the graph of Dynamo to the call of the
     client, and from its kernels to the callable. That is the decomposition table, AOTAutograd with all
     decompositions, the partition, the texts of the programs, and the plan. Imports of Python modules and
     what the client does for a kernel are not included.
     """
-    seconds = 0.0
+    seconds: list[float] = []
+    nesting = _Nesting()
 
     def timed(function: Callable[..., Any], sign: int) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            nonlocal seconds
-            begin = time.thread_time()
+            begin, outer = time.thread_time(), nesting.depth
+            nesting.depth += sign > 0
             try:
                 return function(*args)
             finally:
-                seconds += sign * (time.thread_time() - begin)
+                nesting.depth = outer
+                if sign < 0 or not outer:
+                    seconds.append(sign * (time.thread_time() - begin))
 
         return run
 
-    trace, compile_programs = Trace.function, KernelSource.compile
-    Trace.function = timed(trace, 1)  # type: ignore[method-assign]
-    KernelSource.compile = timed(compile_programs, -1)  # type: ignore[method-assign]
+    signs = {(Trace, "function"): 1, (Trace, "_finish"): 1, (Lowering, "_finish"): 1}
+    signs[KernelSource, "compile"] = -1
+    originals = {(owner, name): getattr(owner, name) for owner, name in signs}
+    for (owner, name), sign in signs.items():
+        setattr(owner, name, timed(originals[owner, name], sign))
     try:
-        yield lambda: seconds
+        yield lambda: sum(seconds)
     finally:
-        Trace.function, KernelSource.compile = trace, compile_programs  # type: ignore[method-assign]
+        for (owner, name), original in originals.items():
+            setattr(owner, name, original)

@@ -80,9 +80,15 @@ DLPACK: Mapping[tuple[int, int], str] = {
 
 
 @lru_cache(maxsize=1)
+def _own_dtypes() -> Mapping[str, np.dtype[Any]]:
+    """Those that NumPy has itself."""
+    return {name: np.dtype(theirs) for name, theirs in _NUMPY_NAMES.items()}
+
+
+@lru_cache(maxsize=1)
 def numpy_dtypes() -> Mapping[str, np.dtype[Any]]:
-    """Our name -> NumPy's dtype, in this machine's byte order."""
-    own = {name: np.dtype(theirs) for name, theirs in _NUMPY_NAMES.items()}
+    """Our name -> NumPy's dtype, in this machine's byte order; imports ``ml_dtypes``."""
+    own = dict(_own_dtypes())
     small = {name: _of_package(theirs, np.uint8) for name, theirs in _SMALL_NAMES.items()}
     return own | {"bf16": _of_package("bfloat16", np.uint16)} | small
 
@@ -91,7 +97,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """Raises ``IntegrityError`` for a name from a later version."""
     if name not in DTYPES:
         raise IntegrityError(f"unknown dtype {name!r} in a manifest")
-    return numpy_dtypes()[name]
+    return _own_dtypes().get(name) or numpy_dtypes()[name]
 
 
 def name_of_numpy(dtype: Any, expected: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,11 @@ def kcache(
     service, where it is installed, compiles instead, and the service is asked again within 30 seconds.
     Kernels that were compiled need no service. A graph that was left to PyTorch stays so until Dynamo
     compiles it again.
+
+    The backend returns when the service has begun to compile, and the first call of the function waits for
+    the kernels, if sizes are static, tensors are on the CPU, and nothing needs them before: ``fallback`` is
+    "eager", and PyTorch does not keep the graph. An error of a compile that has begun is raised by that call,
+    and by later ones, with ``strict``.
     """
     settings = settings_from(mode, options)
     if _is_ahead_of_time():
@@ -59,17 +65,21 @@ def kcache(
 
         return compile_ahead_of_time(graph_module, example_inputs, settings)
     eager = graph_module.forward
+
+    def left_to_pytorch(error: Exception) -> Callable[..., Any]:
+        _count("compile", error, "a graph was left to PyTorch")
+        decisions.record(Decision("graph", [], [], origin="eager"))
+        return eager
+
     try:
         with collector_paused():
-            return _Compilation(graph_module, example_inputs, settings).function()
+            return _Compilation(graph_module, example_inputs, settings, left_to_pytorch).function()
     except _restarts():
         raise
     except Exception as error:
         if settings.strict:
             raise
-        _count("compile", error, "a graph was left to PyTorch")
-        decisions.record(Decision("graph", [], [], origin="eager"))
-        return _fallback(graph_module, example_inputs, settings, eager)
+        return _fallback(graph_module, example_inputs, settings, left_to_pytorch(error))
 
 
 trace_recurrent_modules(kcache)
@@ -128,10 +138,18 @@ def _is_sampled(share: float) -> bool:
 class _Compilation:
     """The compilation of one graph of Dynamo."""
 
-    def __init__(self, graph_module: Any, example_inputs: Sequence[Any], settings: Settings) -> None:
+    def __init__(
+        self,
+        graph_module: Any,
+        example_inputs: Sequence[Any],
+        settings: Settings,
+        left_to_pytorch: Callable[[Exception], Callable[..., Any]],
+    ) -> None:
+        """``left_to_pytorch``: what runs after an error in the first call."""
         self._graph_module = graph_module
         self._inputs = example_inputs
         self._settings = settings
+        self._left_to_pytorch = left_to_pytorch
         self._source = KernelSource(settings)
 
     def function(self) -> Callable[..., Any]:
@@ -163,16 +181,28 @@ class _Compilation:
         """By tracing the graph; ``keep`` takes its record."""
         trace = self._trace()
         compiled = trace.function()
+        trace.when_compiled(lambda: self._record(trace, keep))
+        return compiled
+
+    def _record(self, trace: Trace, keep: Callable[[bytes], None] | None) -> Callable[[], None] | None:
+        """Make the record of a trace; returns what stores it, if something takes it. Neither raises."""
+        if keep is None and not _caches_precompiled():
+            return None
         try:
-            body = trace.record() if keep is not None or _caches_precompiled() else None
-            if body is not None and keep is not None:
-                keep(body)
+            body = trace.record()
         except Exception as error:  # noqa: BLE001 - a record only saves time: the graph is compiled
             _count("record", error, "a graph has no record")
-            body = None
-        if body is not None:
+            return None
+        return None if body is None else functools.partial(self._store, body, keep)
+
+    def _store(self, body: bytes, keep: Callable[[bytes], None] | None) -> None:
+        try:
+            if keep is not None:
+                keep(body)
+        except Exception as error:  # noqa: BLE001 - as in ``_record``
+            _count("record", error, "a graph has no record")
+        else:
             self._precompiled(body)
-        return compiled
 
     def _precompiled(self, body: bytes) -> None:
         """Hand a record to PyTorch, if it keeps what Dynamo did for later processes."""
@@ -182,14 +212,16 @@ class _Compilation:
             from kcache_grpc.integrations.torch.dynamo.precompile import keep_precompiled
 
             keep_precompiled(self._graph_module, body, self._settings)
-        except Exception as error:  # noqa: BLE001 - as in ``_cold``
+        except Exception as error:  # noqa: BLE001 - as in ``_record``
             _count("precompile", error, "a graph will be traced by later processes")
 
     def _trace(self) -> Trace:
         # Imports what a warm start does not need.
         from kcache_grpc.integrations.torch.dynamo.trace import Trace
 
-        return Trace(self._graph_module, self._inputs, self._settings)
+        waits = self._settings.fallback != "eager" or _caches_precompiled()
+        on_failure = None if waits else self._left_to_pytorch
+        return Trace(self._graph_module, self._inputs, self._settings, on_failure)
 
     def _keep(self, store: RecordStore, digest: bytes, body: bytes, compared: StoredRecord | None) -> None:
         """Keep a record; ``compared`` is that which it has to be equal to, if it is of the same toolchain."""

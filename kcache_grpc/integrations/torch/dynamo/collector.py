@@ -73,6 +73,16 @@ def collector_paused() -> Generator[None]:
             _PAUSES.end()
 
 
+def collect_if_due() -> None:
+    """Let an enabled collector do now what it would do in the next allocations.
+
+    A pause puts off collections that are due, and its end does not collect.
+    """
+    if gc.isenabled():
+        # Sets are allocated anew, where lists that were freed are used again and not counted.
+        _ = [set[int]() for _ in range(gc.get_threshold()[0] + 1)]
+
+
 def pause_collector_in_compiles(backend: Callable[..., Any]) -> None:
     """Patch Dynamo to pause the collector while it compiles a frame for ``backend``, guards included.
 

@@ -165,10 +165,16 @@ class IslandKernel:
 class KernelSource:
     """Compiles programs for one set of settings."""
 
-    def __init__(self, settings: Settings, client: Client | None = None) -> None:
-        """``client``: in place of that of the settings."""
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client | None = None,
+        on_progress: Callable[[str, float], None] | None = None,
+    ) -> None:
+        """``client``: in place of that of the settings. ``on_progress``: as that of ``Client.compile``."""
         self._settings = settings
         self._client = client
+        self._on_progress = on_progress
 
     @property
     def client(self) -> Client:
@@ -190,6 +196,7 @@ class KernelSource:
                 self._target(program),
                 dynamic=program.dynamic,
                 options=replace(settings.options, bound=program.bound),
+                on_progress=self._on_progress,
             )
             for program in programs
         ]

@@ -28,8 +28,19 @@ _PLAIN_COPIES = ("_to_copy", "lift_fresh_copy", "_conj_copy", "_neg_view_copy", 
 
 
 def like_eager(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition whose results have the strides and aliases that ``operator`` gives."""
-    return whole_where_it_fails(keep_strides(operator, keep_copies(operator, decomposition)))
+    """A decomposition whose results have the strides and aliases that ``operator`` gives.
+
+    What takes care of them is made in the first call: a graph has few of the operators of a table.
+    """
+    function: Callable[..., Any] | None = None
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal function
+        if function is None:
+            function = whole_where_it_fails(keep_strides(operator, keep_copies(operator, decomposition)))
+        return function(*args, **kwargs)
+
+    return decomposed
 
 
 def keep_strides(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -23,7 +24,11 @@ from kcache_grpc.programs.torch.decompositions import (
     sorting,
     window_extremes,
 )
-from kcache_grpc.programs.torch.decompositions.base import base_decompositions, core_decompositions
+from kcache_grpc.programs.torch.decompositions.base import (
+    autograd_decompositions,
+    base_decompositions,
+    core_decompositions,
+)
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
 _KEPT = ("linear.default", "matmul.default")
@@ -41,12 +46,22 @@ _ADDED = (
 @functools.cache
 def decompositions() -> dict[Any, Any]:
     """torch-mlir's table, with our own rows for what it takes apart badly."""
+    return _changed(core_decompositions())
+
+
+@functools.cache
+def decompositions_of_autograd() -> dict[Any, Any]:
+    """The same for a trace that begins with autograd, without the rows that it needs none of."""
+    return _changed(autograd_decompositions())
+
+
+def _changed(core: Mapping[Any, Any]) -> dict[Any, Any]:
     aten: Any = import_module("torch").ops.aten
     decomp: Any = import_module("torch._decomp")
     kept = {_overload(aten, name) for name in _KEPT}
-    table = {op: how for op, how in base_decompositions().items() if op not in kept}
+    table = {op: how for op, how in base_decompositions(core).items() if op not in kept}
     table.update(decomp.get_decompositions([getattr(aten, name) for name in _ADDED]))
-    table.update({op: how for op, how in core_decompositions().items() if _is_added(str(op))})
+    table.update({op: how for op, how in core.items() if _is_added(str(op))})
     table[aten.roll.default] = _roll
     table[aten.diagonal.default] = _diagonal
     table[aten.native_group_norm.default] = _group_norm
@@ -78,9 +93,8 @@ def decompositions() -> dict[Any, Any]:
     return table
 
 
-def checked_decompositions() -> dict[Any, Any]:
-    """``decompositions`` where PyTorch runs what no kernel computes: with its checks, which raise."""
-    table = decompositions()
+def checked(table: dict[Any, Any]) -> dict[Any, Any]:
+    """``table`` where PyTorch runs what no kernel computes: with its checks, which raise."""
     return table | linalg.checked_rows(table)
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 
 from kcache_grpc.integrations.torch.dynamo import backend
-from kcache_grpc.integrations.torch.dynamo.collector import collector_paused
+from kcache_grpc.integrations.torch.dynamo.collector import collect_if_due, collector_paused
 
 
 @pytest.fixture(autouse=True)
@@ -136,3 +136,24 @@ def test_a_fork_in_the_pause_of_a_thread_collects() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_a_collection_that_is_due_is_made() -> None:
+    generations: list[int] = []
+
+    def observe(phase: str, details: dict[str, int]) -> None:
+        if phase == "start":
+            generations.append(details["generation"])
+
+    gc.enable()
+    gc.collect()
+    gc.callbacks.append(observe)
+    try:
+        collect_if_due()
+        assert generations
+        generations.clear()
+        gc.disable()
+        collect_if_due()
+    finally:
+        gc.callbacks.remove(observe)
+    assert generations == []

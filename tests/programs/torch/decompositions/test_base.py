@@ -11,7 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kcache_grpc.programs.torch.decompositions.base import base_decompositions, core_decompositions
+from kcache_grpc.programs.torch.decompositions.base import (
+    base_decompositions,
+    composite_names,
+    core_decompositions,
+)
+from kcache_grpc.programs.torch.decompositions.table import decompositions, decompositions_of_autograd
 from scripts.generate_torch_decompositions import FILE, generated
 from scripts.generate_torch_operations import not_comparable
 
@@ -50,6 +55,23 @@ def test_the_table_is_that_of_torch_mlir() -> None:
         for table in (base_decompositions(), util.get_decomposition_table())
     )
     assert ours == theirs
+
+
+def test_a_trace_of_autograd_lacks_rows_of_composites_only() -> None:
+    """Those whose row is PyTorch's own, and that no device has a kernel of."""
+    torch = pytest.importorskip("torch")
+    utils = pytest.importorskip("torch._export.utils")
+    every, some = decompositions(), decompositions_of_autograd()
+    assert some.keys() < every.keys()
+    for operator in every.keys() - some.keys():
+        assert operator.name() in composite_names()
+        assert comparable(every[operator]) == comparable(utils._get_decomp_for_cia(operator))
+        keys = ("CPU", "CUDA")
+        assert not any(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
+    # Rows that combine several functions are made anew for each table, or one of them is of a composite.
+    whole = {op: row for op, row in every.items() if "<locals>" not in getattr(row, "__qualname__", "")}
+    alike = [op for op in whole if op in some and comparable(whole[op]) == comparable(some[op])]
+    assert len(alike) == len(whole.keys() & some.keys()) > 400
 
 
 _WITHOUT = """

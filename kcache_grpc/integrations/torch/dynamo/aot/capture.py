@@ -14,8 +14,9 @@ import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
+from kcache_grpc.integrations.torch.dynamo.aot.fake_tensors import detached
 from kcache_grpc.integrations.torch.dynamo.aot.single_trace import (
     Expected,
     NotFunctional,
@@ -30,6 +31,18 @@ log = logging.getLogger("kcache")
 #: Compiles an FX graph for example inputs; the result takes a list of arguments (boxed) or the arguments.
 GraphCompiler = Callable[[Any, Sequence[Any]], Callable[..., Any]]
 Compiled = Callable[..., Any]
+
+
+class FirstCall(NamedTuple):
+    """What the first call of a graph does, besides.
+
+    ``begin`` is called before it, and again where it raised. A function of positional arguments that it
+    returns takes the place of the graph. ``end`` is called after it, even if the graph raised.
+    """
+
+    begin: Callable[[], Compiled | None]
+    end: Callable[[], None]
+
 
 _GRAPH_CAPTURE = "torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture"
 #: The private functions of PyTorch that the capture calls, with the parameters that it passes by name.
@@ -52,6 +65,7 @@ _PRIVATE = {
     "torch.fx.experimental.proxy_tensor:get_proxy_mode": (),
     "torch.fx.experimental.proxy_tensor:get_proxy_slot": ("obj", "tracer", "default"),
     "torch.fx.experimental.proxy_tensor:set_proxy_slot": ("obj", "tracer", "proxy"),
+    "torch._subclasses.fake_tensor:in_kernel_invocation_manager": ("fake_mode",),
     "torch._dynamo.compiled_autograd:_disable": (),
     "torch._dynamo.config:caching_precompile": (),
 }
@@ -77,13 +91,14 @@ def compile_with_aot(
     decompositions: Mapping[Any, Callable[..., Any]],
     keep_inference_input_mutations: bool = False,
     report: Callable[[str], None] | None = None,
+    first_call: FirstCall | None = None,
 ) -> tuple[Compiled, Any | None]:
     """Compiles a Dynamo graph as ``aot_module_simplified`` does, and returns AOTAutograd's entry too.
 
     The backward is compiled at once, not at its first call. The callable takes the inputs of the graph as
     positional arguments. The entry, a ``GenericAOTAutogradResult``, is ``None`` where the compilation
     depends on facts that no record states (guards on aliased or duplicate inputs) or where this PyTorch has
-    other private functions; ``report`` is then called with the reason.
+    other private functions; ``report`` is then called with the reason. ``first_call``: see ``callable_of``.
     """
     compilers = {
         "fw_compiler": fw_compiler,
@@ -93,9 +108,10 @@ def compile_with_aot(
     }
     reason = _cannot_capture(example_inputs)
     if reason is None:
-        return _Capture(compilers, report or _ignore).run(
+        compiled, constants, entry = _Capture(compilers, report or _ignore).run(
             gm, example_inputs, dict(decompositions), keep_inference_input_mutations
         )
+        return callable_of(compiled, constants, first_call), entry
     if report is not None:
         report(reason)
     compile_plain = _private("torch._dynamo.backends.common:aot_autograd")(
@@ -103,7 +119,7 @@ def compile_with_aot(
         decompositions=dict(decompositions),
         keep_inference_input_mutations=keep_inference_input_mutations,
     )
-    return callable_of(_of_list(compile_plain(gm, example_inputs)), ()), None
+    return callable_of(_of_list(compile_plain(gm, example_inputs)), (), first_call), None
 
 
 class _Capture:
@@ -117,7 +133,8 @@ class _Capture:
 
     def run(
         self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
-    ) -> tuple[Compiled, Any | None]:
+    ) -> tuple[Compiled, list[Any], Any | None]:
+        """The boxed callable, the parameters and buffers that are its first arguments, and the entry."""
         counters = _private("torch._dynamo.utils:counters")
         guards = _alias_guards()
         counters["aot_autograd"]["total"] += 1
@@ -138,7 +155,7 @@ class _Capture:
         if entry is None or self._refusal is not None:
             self._report(self._refusal or "AOTAutograd kept no entry")
             entry = None
-        return callable_of(compiled, constants), entry
+        return compiled, constants, entry
 
     def _stages(
         self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
@@ -257,7 +274,7 @@ def _trace_once(
     state = state_of(expected.empty_outputs, contexts)
     config = state.aot_config
     # Operators of the trace that write metadata do so on copies.
-    state.flat_args = [value.detach().requires_grad_(value.requires_grad) for value in fake_args]
+    state.flat_args = list(map(detached, fake_args))
     state.aot_config = dataclasses.replace(config, disable_functionalization=not expected.updates)
     graph = _private(_GRAPH_CAPTURE)(state, checked(function, expected, state.flat_args))
     check_operators(graph.graph_module.graph, updates=expected.updates)
@@ -306,18 +323,40 @@ class _ShapeGuards:
         )
 
 
-def callable_of(compiled: Compiled, constants: Sequence[Any]) -> Compiled:
+def callable_of(
+    compiled: Compiled, constants: Sequence[Any], first_call: FirstCall | None = None
+) -> Compiled:
     """A boxed callable as a function of positional arguments, after the module's parameters and buffers."""
     run: Compiled | None = None
 
     def forward(*args: Any) -> Any:
-        nonlocal run
         values = [*constants, *args]
-        if run is None:  # later arguments have the types of the first ones: Dynamo guards them
-            run = _without_check(compiled) if any(map(_is_plain_subclass, values)) else compiled
-        return run(values)
+        return first(values) if run is None else run(values)
+
+    def first(values: list[Any]) -> Any:
+        nonlocal run
+        other = None if first_call is None else first_call.begin()
+        if other is not None:
+            function = _after(len(constants), other)
+        else:  # later arguments have the types of these: Dynamo guards them
+            function = _without_check(compiled) if any(map(_is_plain_subclass, values)) else compiled
+        run = function
+        try:
+            return function(values)
+        finally:
+            if first_call is not None:
+                first_call.end()
 
     return forward
+
+
+def _after(count: int, function: Compiled) -> Compiled:
+    """A function of a list of arguments, the first ``count`` of which ``function`` does not take."""
+
+    def run(values: list[Any]) -> Any:
+        return function(*values[count:])
+
+    return run
 
 
 def _of_list(compiled: Compiled) -> Compiled:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
+from kcache_grpc.integrations.torch.dynamo.aot.fake_tensors import new_empty, view_of
+
 torch: Any = import_module("torch")
 fake_tensor: Any = import_module("torch._subclasses.fake_tensor")
 proxy_tensor: Any = import_module("torch.fx.experimental.proxy_tensor")
@@ -70,8 +72,8 @@ class _Result:
     def tensor(self, operands: Sequence[Any]) -> Any:
         """A fake tensor like it."""
         if self.base is not None:
-            return torch.as_strided(operands[self.base], self.size, self.stride, self.offset)
-        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
+            return view_of(operands[self.base], self.size, self.stride, self.offset)
+        return new_empty(operands[0].fake_mode, self.size, self.stride, self.dtype, self.device)
 
 
 @dataclass(frozen=True)

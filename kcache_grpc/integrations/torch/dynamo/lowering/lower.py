@@ -105,6 +105,18 @@ class Lowered:
 
 
 @dataclass
+class _Attempt:
+    """A partition, the program of each island, and when each was there, in seconds of ``perf_counter``."""
+
+    partition: Partition
+    programs: list[Program]
+    partitioned: float
+    written: float
+    #: The plan for these programs, and the decision without its times, once they are there.
+    outcome: tuple[Plan, Decision] | None = None
+
+
+@dataclass
 class Lowering:
     """Lowers one graph. ``kind`` is "inference", "forward" or "backward"."""
 
@@ -121,11 +133,23 @@ class Lowering:
     temporary: list[Exception] = field(default_factory=list[Exception])
     #: Rejected partitions.
     _attempts: int = field(default=0, init=False)
+    #: Whether there are programs to compile, and another thread may have them compiled: sizes of a dynamic
+    #: graph may get guards, which belong to the trace of this thread.
+    is_movable: bool = field(default=False, init=False)
+    _first: _Attempt | None = field(default=None, init=False)
     samples: tuple[Sample, Sample] | None = None
     symbols: set[str] = field(default_factory=set[str])
 
     def lower(self) -> Lowered:
         """The plan with the fewest operators left out for which all kernels compile."""
+        return self.start()()
+
+    def start(self) -> Callable[[], Lowered]:
+        """Partition the graph, and return what compiles the kernels, and returns what ``lower`` does.
+
+        Another thread may call it if ``is_movable`` is true: it reads the graph, which nothing else may
+        change meanwhile.
+        """
         begin = time.perf_counter()
         graph = self.graph_module.graph
         self._give_values(graph)
@@ -140,16 +164,47 @@ class Lowering:
         select_single_elements(graph)
         prepare_graph(graph)
         self._choose_samples(graph)
+        self._first = self._attempt()
+        self.is_movable = bool(self._first.programs) and not self.symbols and self._is_on_cpu(graph)
+        return functools.partial(self._finish, self._first, begin)
+
+    def write_plan(self) -> None:
+        """Do now what follows the compile of the programs of ``start``, for which another thread waits."""
+        if self._first is not None:
+            self._first.outcome = self._outcome(self._first.partition, self._first.programs)
+
+    def _is_on_cpu(self, graph: Any) -> bool:
+        """Whether all tensors are on the CPU: each thread has a current GPU of its own."""
+        values = (tensor for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
+        return all(value.device.type == "cpu" for value in values)
+
+    def _attempt(self) -> _Attempt:
+        """A partition of the graph, and the programs of its islands."""
+        graph = self.graph_module.graph
         while True:  # each attempt leaves out more nodes, so the last one has no island
             partition = Partitioner(graph, self._unsupported, self.least_operators).partition()
             if self._demote_sizeless(partition) or self._demote_gapped(partition):
                 continue
+            partitioned = time.perf_counter()
             try:
-                return self._lowered(partition, begin)
+                programs = for_each(self._program, partition.islands)
             except PartitionRejected as rejection:
-                self._attempts += 1
-                for island in rejection.islands:
-                    self._learn(island)
+                self._learn_from(rejection)
+                continue
+            return _Attempt(partition, programs, partitioned, time.perf_counter())
+
+    def _finish(self, attempt: _Attempt, begin: float) -> Lowered:
+        while True:
+            try:
+                return self._lowered(attempt, begin)
+            except PartitionRejected as rejection:
+                self._learn_from(rejection)
+            attempt = self._attempt()
+
+    def _learn_from(self, rejection: PartitionRejected) -> None:
+        self._attempts += 1
+        for island in rejection.islands:
+            self._learn(island)
 
     def _give_values(self, graph: Any) -> None:
         """Constants of the graph have no fake value: their own has the same dtype and sizes."""
@@ -271,17 +326,24 @@ class Lowering:
 
     # Plans.
 
-    def _lowered(self, partition: Partition, begin: float) -> Lowered:
-        written = time.perf_counter()
-        programs = for_each(self._program, partition.islands)
-        compiling = time.perf_counter()
-        compiled = for_each(self._compiled, partition.islands, programs)
+    def _lowered(self, attempt: _Attempt, begin: float) -> Lowered:
+        partition = attempt.partition
+        compiled = for_each(self._compiled, partition.islands, attempt.programs)
         programs, kernels = [program for program, _ in compiled], [kernel for _, kernel in compiled]
         end = time.perf_counter()
-        plan = _PlanWriter(self, partition, programs).plan()
-        decision = self._decision(partition, {"partition": written - begin, "write": compiling - written})
-        decision.seconds["compile"], decision.bound = end - compiling, plan.bound
+        outcome = attempt.outcome if programs == attempt.programs else None
+        plan, decision = outcome or self._outcome(partition, programs)
+        decision.seconds = {
+            "partition": attempt.partitioned - begin,
+            "write": attempt.written - attempt.partitioned,
+            "compile": end - attempt.written,
+        }
         return Lowered(plan, kernels, decision)
+
+    def _outcome(self, partition: Partition, programs: Sequence[Program]) -> tuple[Plan, Decision]:
+        plan, decision = _PlanWriter(self, partition, programs).plan(), self._decision(partition)
+        decision.bound = plan.bound
+        return plan, decision
 
     def _program(self, island: Island) -> Program:
         names = size_symbols([node.meta["val"] for node in island.inputs])
@@ -339,7 +401,7 @@ class Lowering:
         every_use = self._attempts >= _LOCATED_ATTEMPTS
         return rejected_nodes(rejections, island, owners, every_use=every_use)
 
-    def _decision(self, partition: Partition, seconds: dict[str, float]) -> Decision:
+    def _decision(self, partition: Partition) -> Decision:
         inside, outside = Cost(), Cost()
         left: list[LeftOut] = []
         for step in partition.steps:
@@ -350,7 +412,7 @@ class Lowering:
                 outside += cost_of(step, computed=True)
                 left.append(LeftOut(overload_name(step), partition.reasons[step], step.name))
         sizes = [len(island.nodes) for island in partition.islands]
-        return Decision(self.kind, sizes, left, inside, outside, seconds)
+        return Decision(self.kind, sizes, left, inside, outside)
 
 
 class _PlanWriter:
