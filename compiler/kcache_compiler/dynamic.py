@@ -171,7 +171,7 @@ def _lower_units(units: list[Unit], sampling: Sampling, request: Request) -> dic
     seconds = lower_together(
         units, sampling, pipeline, request.on_stage, lambda: cut_open_parts(units, sampling, pipeline)
     )
-    translated = [stage.name for stage in pipeline].index("seam")
+    translated = [stage.name for stage in pipeline].index("downgrade")
     if request.binding is None:
         return seconds | run(pipeline[translated:], units[0], request.on_stage)
     seconds |= run(pipeline[translated:-1], units[0], request.on_stage)

@@ -1,4 +1,4 @@
-"""Health and reflection: the typed seam to packages that have no types."""
+"""Health and reflection: the typed wrapper of packages that have no types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seam between the two LLVMs, over the op suite: the toolchain's own engine gives the same bits."""
+"""Compatibility of the two LLVMs, over the op suite: the toolchain's own engine gives the same bits."""
 
 from __future__ import annotations
 

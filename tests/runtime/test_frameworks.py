@@ -1,4 +1,4 @@
-"""Arrays of other frameworks, in and out."""
+"""Arrays of other frameworks, in and out; element types of NumPy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcache_grpc.errors import ArgumentError
+from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.runtime.cpu import abi_source
-from kcache_grpc.runtime.dtypes import PLAIN
+from kcache_grpc.runtime.dtypes import DTYPES, PLAIN, numpy_dtype, numpy_dtypes
 from tests.runtime.c_kernels import ADD, copy_of, make
 
 SHAPE = (4, 8)
@@ -224,3 +224,26 @@ for _ in range(2):
 """
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", program], check=True, timeout=240, cwd=root)
+
+
+_TYPES_ALONE = """
+import sys
+from kcache_grpc.runtime.dtypes import numpy_dtype
+print(numpy_dtype("f32"), numpy_dtype("i1"), "ml_dtypes" in sys.modules)
+"""
+
+
+def test_types_of_numpy_import_nothing() -> None:
+    ran = subprocess.run([sys.executable, "-c", _TYPES_ALONE], capture_output=True, text=True, check=True)
+    assert ran.stdout == "float32 bool False\n"
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_each_type_has_a_dtype(name: str) -> None:
+    assert isinstance(numpy_dtype(name), np.dtype)
+    assert numpy_dtype(name) == numpy_dtypes()[name]
+
+
+def test_a_type_of_a_later_version() -> None:
+    with pytest.raises(IntegrityError, match="unknown dtype 'f7'"):
+        numpy_dtype("f7")

@@ -81,7 +81,7 @@ def _line(line: str) -> str:
             kind = token["type"]
         if token["literal"]:
             if kind is None:
-                raise CompileFailed("seam", f"float literal without a type: {line.strip()}")
+                raise CompileFailed("downgrade", f"float literal without a type: {line.strip()}")
             return _respelled(token["literal"], kind)
         return token[0]
 

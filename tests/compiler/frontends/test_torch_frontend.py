@@ -370,7 +370,7 @@ def test_constants_are_computed_as_pytorch_does(function: Any, plain: Any) -> No
 
 def test_the_element_type_is_restored_when_a_lowering_in_f32_raises() -> None:
     module = mlir.parse_module(SMALL.replace("f32", "f16"), mlir.new_context())
-    op = TorchOp(module.body.operations[0].regions[0].blocks[0].operations[0])
+    op = TorchOp(module.body.operations[0].regions[0].blocks[0].operations[0].operation)
     assert op.element == "f16"
 
     def lower_in_f32() -> None:

@@ -62,7 +62,7 @@ def test_every_pass_and_the_translation_get_what_was_verified() -> None:
 
 def test_the_last_stage_of_a_part_of_the_pipeline_is_verified() -> None:
     names = [stage.name for stage in cpu()]
-    assert "static-shapes" in verified_after(cpu()[: names.index("picks")])
+    assert "static-shapes" in verified_after(cpu()[: names.index("select-and-scatter")])
 
 
 def test_what_walks_do_not_look_for_in_bodies_is_refused_there() -> None:

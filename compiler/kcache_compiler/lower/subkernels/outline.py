@@ -120,7 +120,7 @@ def _compiled(unit: Unit, text: str, count: int, pipeline: tuple[Stage, ...]) ->
     if name in unit.parts:
         return unit.parts[name]
     inner = Unit(text, count, unit.target, unit.options, unit.libraries)
-    translated = [stage.name for stage in pipeline].index("seam")
+    translated = [stage.name for stage in pipeline].index("downgrade")
     try:
         run(pipeline[:translated], inner, lambda _: None)
         part = finished(inner, name, pipeline)
@@ -136,7 +136,7 @@ def _compiled(unit: Unit, text: str, count: int, pipeline: tuple[Stage, ...]) ->
 def finished(inner: Unit, name: str, pipeline: tuple[Stage, ...]) -> Part | None:
     """The subkernel of a unit of LLVM IR; None if it has no launches. Raises the errors of the stages."""
     stages = [stage.name for stage in pipeline]
-    translated, end = stages.index("seam"), stages.index("optimize")
+    translated, end = stages.index("downgrade"), stages.index("optimize")
     run(pipeline[translated:end], inner, lambda _: None)
     for entry in ("kcache_run", "kcache_abi"):
         inner.llvm_ir = inner.llvm_ir.replace(f"@{entry}(", f"@{name}{entry[6:].removeprefix('_run')}(")

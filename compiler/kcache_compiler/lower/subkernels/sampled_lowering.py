@@ -24,7 +24,7 @@ def lower_together(
     ``cut`` outlines subkernels, at the stage where static programs are cut. Returns seconds by stage.
     """
     names = [stage.name for stage in pipeline]
-    parts, read_back, proved = (names.index(name) for name in ("parts", "launches", "seam"))
+    parts, read_back, proved = (names.index(name) for name in ("subkernels", "launches", "downgrade"))
     seconds: dict[str, float] = {}
 
     def go(unit: Unit, first: int, last: int) -> None:

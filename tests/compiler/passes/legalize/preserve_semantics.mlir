@@ -1,4 +1,4 @@
-// RUN: cpu meaning
+// RUN: cpu preserve-semantics
 // Fix-ups before the upstream legalization, where its result would differ from the StableHLO specification.
 // Conversions of floats to integers saturate, and NaN becomes zero.
 

@@ -1,4 +1,4 @@
-// RUN: cpu own-destinations
+// RUN: cpu separate-destinations-late
 // After the destinations are known, each result has an empty tensor of its own: one that two results share would be
 // placed into the buffer of the first, and copied from there for the second.
 

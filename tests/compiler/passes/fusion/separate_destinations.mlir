@@ -1,4 +1,4 @@
-// RUN: cpu unshare
+// RUN: cpu separate-destinations
 // Two operations that write into one `tensor.empty` get one each: bufferization would copy what they share.
 
 #id = affine_map<(d0) -> (d0)>

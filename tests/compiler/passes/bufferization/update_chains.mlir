@@ -1,4 +1,4 @@
-// RUN: cpu links
+// RUN: cpu update-chains
 // Bufferization compares all pairs of operations that update one buffer. A chain of in-place updates is cut by a copy
 // after 128 of them.
 

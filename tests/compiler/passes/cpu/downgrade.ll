@@ -1,4 +1,4 @@
-; RUN: cpu seam
+; RUN: cpu downgrade
 ; MLIR's LLVM prints float literals that llvmlite's older LLVM does not read: they become hexadecimal literals of the same
 ; bits. Attributes of declared intrinsics are dropped.
 

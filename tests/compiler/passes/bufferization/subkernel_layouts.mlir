@@ -1,4 +1,4 @@
-// RUN: cpu part-layouts
+// RUN: cpu subkernel-layouts
 // The operands of a subkernel are contiguous, as its ABI requires: a transposed operand is copied to a buffer of its own
 // before the call.
 

@@ -1,4 +1,4 @@
-// RUN: cpu parse groups
+// RUN: cpu parse grouped-products
 // Keys of two heads are repeated for two queries each, as one token has them: the queries become rows of a product of
 // each head, and the keys are read once.
 

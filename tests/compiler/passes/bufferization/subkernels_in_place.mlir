@@ -1,4 +1,4 @@
-// RUN: cpu parts-in-place
+// RUN: cpu subkernels-in-place
 // Operands of a concatenation along the last axis are computed in the parts of the result. A buffer that is still read
 // after its part is written again keeps its own memory, and so do one whose part is touched before the copy and one
 // that is written again while its part is still read. A part of a buffer that has itself become a part is not one.

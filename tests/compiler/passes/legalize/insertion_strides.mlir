@@ -1,4 +1,4 @@
-// RUN: cpu spread
+// RUN: cpu insertion-strides
 // Elements that are inserted into a fill with a stride: the upstream canonicalization would fold the insertion of a
 // padded tensor into the fill and lose the stride. As a `linalg.generic` the fill is opaque to it. Programs without
 // padding are not changed.

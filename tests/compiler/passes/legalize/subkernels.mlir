@@ -1,4 +1,4 @@
-// RUN: cpu parts
+// RUN: cpu subkernels
 // Operations with a long expansion that are repeated often are compiled once, as a subkernel: each occurrence becomes
 // an unrealized cast with a note that names the subkernel. `shuffles` makes a launch of the note.
 

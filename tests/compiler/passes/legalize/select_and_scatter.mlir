@@ -1,4 +1,4 @@
-// RUN: cpu picks
+// RUN: cpu select-and-scatter
 // `select_and_scatter` becomes a window reduction that selects an index of each window, and a scatter of the
 // source to these indices.
 
