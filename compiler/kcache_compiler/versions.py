@@ -9,7 +9,7 @@ from importlib.metadata import version
 #: tests/compiler/lower/test_golden.py detects.
 CODE_VERSION = 24
 #: The same for changes of GPU kernels only, which tests/compiler/gpu/test_golden.py detects.
-GPU_CODE_VERSION = 11
+GPU_CODE_VERSION = 12
 
 
 @functools.cache

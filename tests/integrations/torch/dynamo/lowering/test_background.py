@@ -60,6 +60,9 @@ def test_a_process_without_room_for_a_thread(monkeypatch: pytest.MonkeyPatch) ->
     assert background.result() == threading.get_ident()
 
 
+# On Python 3.12 and later threads are reason enough to warn; JAX warns if another test imported it.
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_the_child_of_a_fork_works_anew() -> None:
     begun, gate = threading.Event(), threading.Event()
     parent = os.getpid()
