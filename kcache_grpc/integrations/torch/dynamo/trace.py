@@ -197,7 +197,9 @@ class Trace:
             except Exception as error:  # noqa: BLE001 - raised again unless the graph is a backward
                 self._fail(graph, error)
                 return graph.function()
-            if goes_on:
+            assert graph.lowering is not None
+            # After graphs whose compiles go on, so that decisions are in the order of the graphs.
+            if goes_on or (self._pending and not graph.lowering.symbols):
                 self._pending.append(graph)
             else:
                 self._finish(graph)

@@ -8,11 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
-from kcache_grpc.programs.torch.graph_text.support import unsupported_reason
+from kcache_grpc.programs.torch.graph_text.support import device_of, unsupported_reason
 from kcache_grpc.programs.torch.graph_text.writer import FunctionWriter
 from kcache_grpc.programs.torch.negative_indices import count_from_the_end, count_truths
 
-__all__ = ["Island", "line_owners", "prepare_graph", "unsupported_reason", "write_program"]
+__all__ = ["Island", "device_of", "line_owners", "prepare_graph", "unsupported_reason", "write_program"]
 
 torch: Any = import_module("torch")
 

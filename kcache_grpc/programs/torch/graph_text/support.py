@@ -64,13 +64,22 @@ def _values_reason(node: Any) -> str | None:
     if _raises(node.target._schema.name, operands):
         return "it raises an error"
     tensors = [tensor for tensor in (*results, *operands) if isinstance(tensor, torch.Tensor)]
-    if len({tensor.device for tensor in tensors}) > 1:
+    if len(set(map(device_of, tensors))) > 1:
         return "its tensors are on several devices"
     for tensor in (*results, *operands):
         reason = _tensor_reason(tensor) if isinstance(tensor, torch.Tensor) else None
         if reason is not None:
             return reason
     return None
+
+
+def device_of(tensor: Any) -> Any:
+    """The device of a tensor, which may be a fake one.
+
+    ``device`` of a fake tensor is "meta" while any thread runs an operator of its mode.
+    """
+    fake = getattr(tensor, "fake_device", None)
+    return tensor.device if fake is None else fake
 
 
 def _raises(operator: str, operands: Sequence[Any]) -> bool:
@@ -92,8 +101,9 @@ def _tensor_reason(tensor: Any) -> str | None:
         return f"a tensor has the layout {tensor.layout}"
     if tensor.dtype not in ELEMENT_TYPES:
         return f"a tensor has the dtype {tensor.dtype}"
-    if tensor.device.type not in ("cpu", "cuda"):
-        return f"a tensor is on the device {tensor.device}"
+    device = device_of(tensor)
+    if device.type not in ("cpu", "cuda"):
+        return f"a tensor is on the device {device}"
     if tensor.is_conj() or tensor.is_neg():
         return "a tensor is a lazy conjugate or negative"
     if tensor.is_quantized or tensor.is_nested:

@@ -65,8 +65,8 @@ class Background(Generic[T]):
             self._value = self._work()
         except caught as error:
             self._error = error
-        self._work = None
         self._ended.set()
+        self._work = None  # not before: a fork between the two lines may have to call it again
         self._begun.set()
 
     def after_fork(self) -> None:

@@ -69,6 +69,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.updates import (
 )
 from kcache_grpc.programs.torch.graph_text.program import Island as TextIsland
 from kcache_grpc.programs.torch.graph_text.program import (
+    device_of,
     line_owners,
     prepare_graph,
     unsupported_reason,
@@ -176,7 +177,7 @@ class Lowering:
     def _is_on_cpu(self, graph: Any) -> bool:
         """Whether all tensors are on the CPU: each thread has a current GPU of its own."""
         values = (tensor for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
-        return all(value.device.type == "cpu" for value in values)
+        return all(device_of(value).type == "cpu" for value in values)
 
     def _attempt(self) -> _Attempt:
         """A partition of the graph, and the programs of its islands."""
@@ -354,7 +355,7 @@ class Lowering:
             reason = f"{type(error).__name__}: {error}"
             nodes = {node: reason for node in island.nodes if node.name == error.metadata.get("node")}
             raise IslandRejected(island, error, nodes) from error
-        device = island.outputs[0].meta["val"].device.type
+        device = device_of(island.outputs[0].meta["val"]).type
         bound = [
             position
             for position, node in enumerate(island.inputs)

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import RECURRENT, is_slice
 from kcache_grpc.integrations.torch.dynamo.lowering.updates import UPDATES
+from kcache_grpc.programs.torch.graph_text.program import device_of
 
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
@@ -306,7 +307,7 @@ def _device(node: Node) -> str:
     """The device of a node that kernels support: all of its tensors are on one."""
     value = node.meta.get("val")
     values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
-    return next(str(each.device) for each in values if isinstance(each, torch.Tensor))
+    return next(str(device_of(each)) for each in values if isinstance(each, torch.Tensor))
 
 
 def _has_tensors(value: Any) -> bool:

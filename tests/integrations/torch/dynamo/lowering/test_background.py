@@ -82,3 +82,26 @@ def test_the_child_of_a_fork_works_anew() -> None:
     gate.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     assert background.result() == parent
+
+
+def test_a_fork_finds_the_value_or_the_work() -> None:
+    """Until the work has ended for ``after_fork``, the child may call it again."""
+    ready, gate = threading.Event(), threading.Event()
+    is_there: list[bool] = []
+
+    class Ended(threading.Event):
+        def set(self) -> None:
+            is_there.append(background._work is not None)
+            super().set()
+
+    def work() -> int:
+        ready.set()
+        assert gate.wait(60)
+        return 3
+
+    background = Background(work, ready)
+    assert background.has_begun()
+    background._ended = Ended()
+    gate.set()
+    assert background.result() == 3
+    assert is_there == [True]

@@ -17,11 +17,14 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._subclasses.fake_tensor import in_kernel_invocation_manager
 
 import kcache_grpc as kcache
 from kcache_grpc import embedded, errors
 from kcache_grpc.integrations.torch.dynamo import kernels
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
+from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
+from kcache_grpc.integrations.torch.dynamo.settings import settings_from
 from kcache_grpc.integrations.torch.dynamo.trace import Trace
 from kcache_grpc.torch import failures
 from tests.integrations.torch.dynamo.compiled import kernel_count, tensor
@@ -130,6 +133,48 @@ def test_a_program_that_is_rejected_late(grad: bool, address: str, gate: Gate) -
     assert first.kernels
     agree(call, grad)
     assert failures() == {}
+
+
+def test_a_rejection_while_the_mode_of_fake_tensors_runs_an_operator(
+    address: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fake tensors are on the device "meta" meanwhile, for all threads."""
+    gate.errors = [errors.UnsupportedOp("injected", op="torch.aten.tanh")]
+    write_plan = Lowering.write_plan
+
+    def write_inside(lowering: Lowering) -> None:
+        value = next(iter(lowering.graph_module.graph.nodes)).meta["val"]
+        with in_kernel_invocation_manager(value.fake_mode):
+            gate._open.set()
+            for thread in threading.enumerate():
+                if thread.name == "kcache-torch-compile":
+                    thread.join(240)
+        write_plan(lowering)
+
+    monkeypatch.setattr(Lowering, "write_plan", write_inside)
+    agree(compiled(address, strict=True), grad=False)
+    [decision] = decisions.decisions()
+    assert [each.operator for each in decision.left_out] == ["aten.tanh.default"]
+    assert decision.kernels
+
+
+@pytest.mark.parametrize("fast", ["kernels", "none"])
+def test_decisions_are_in_the_order_of_the_graphs(
+    fast: str, address: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the second graph is there before the first."""
+    start = Lowering.start
+
+    def start_fast(lowering: Lowering) -> Any:
+        if lowering.kind == "backward" and fast == "none":
+            lowering.least_operators = 1000
+        elif lowering.kind == "backward":
+            lowering.compile = kernels.KernelSource(settings_from(None, {"address": address})).compile
+        return start(lowering)
+
+    monkeypatch.setattr(Lowering, "start", start_fast)
+    agree(compiled(address, strict=True), grad=True)
+    assert [each.kind for each in decisions.decisions()] == ["forward", "backward"]
 
 
 @pytest.mark.parametrize("grad", [False, True])
