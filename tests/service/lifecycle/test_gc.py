@@ -143,18 +143,18 @@ class TestRoom:
     def test_an_insert_evicts_the_longest_unused(self, store, ns, time):
         store.set_quota(ns, "kernels", 6)
         room = QuotaEviction(store, min_age=0)
-        assert room.making(store.publish_kernel, ns, large(6)).inserted
+        assert room.insert_evicting(store.publish_kernel, ns, large(6)).inserted
         assert left(store, ns) == [1, 2, 3, 4, 5, 6]
 
     def test_bytes_make_room_too(self, store, ns):
         store.set_quota(ns, "artifact_bytes", store.stats(ns).artifact_bytes + 500)
-        QuotaEviction(store, min_age=0).making(store.publish_kernel, ns, large(6))
+        QuotaEviction(store, min_age=0).insert_evicting(store.publish_kernel, ns, large(6))
         assert 6 in left(store, ns)
         assert 0 not in left(store, ns)
 
     def test_mappings_make_room_too(self, store, ns):
         store.set_quota(ns, "mappings", 6)
-        QuotaEviction(store, min_age=0).making(store.put_graph, ns, graph(6))
+        QuotaEviction(store, min_age=0).insert_evicting(store.put_graph, ns, graph(6))
         assert store.find_mapping(ns, program(0), "default") is None
         assert store.find_mapping(ns, program(6), "default") is not None
 
@@ -162,7 +162,7 @@ class TestRoom:
         now = store.raise_epoch(ns)
         store.publish_kernel(now, large(7))
         store.set_quota(ns, "kernels", 7)
-        QuotaEviction(store, min_age=0).making(store.publish_kernel, now, large(8))
+        QuotaEviction(store, min_age=0).insert_evicting(store.publish_kernel, now, large(8))
         assert left(store, now) == [7, 8]
 
     @pytest.mark.parametrize(
@@ -173,13 +173,15 @@ class TestRoom:
         for number in range(6) if pinned else ():
             store.pin(ns, "kernel", kernel(number).kernel.kernel_digest)
         with pytest.raises(QuotaExceeded):
-            QuotaEviction(store, min_age, lambda: time.wall).making(store.publish_kernel, ns, large(6))
+            QuotaEviction(store, min_age, lambda: time.wall).insert_evicting(
+                store.publish_kernel, ns, large(6)
+            )
         assert left(store, ns) == [0, 1, 2, 3, 4, 5]
 
     def test_what_cannot_fit_evicts_nothing(self, store, ns):
         store.set_quota(ns, "artifact_bytes", 100)
         with pytest.raises(QuotaExceeded):
-            QuotaEviction(store, min_age=0).making(store.publish_kernel, ns, large(6))
+            QuotaEviction(store, min_age=0).insert_evicting(store.publish_kernel, ns, large(6))
         assert left(store, ns) == [0, 1, 2, 3, 4, 5]
 
     def test_a_refusal_comes_before_the_work(self, store, ns):
