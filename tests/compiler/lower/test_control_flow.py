@@ -192,3 +192,25 @@ def test_a_loop_replaces_slices_at_places_that_it_computes(place: str) -> None:
     for number, at in enumerate([0, 2, 4, 6] if place == "computed" else places):
         expected[at] = x[0] * 2 ** (number + 1)
     np.testing.assert_array_equal(kernel(places, x, y)[0], expected)
+
+
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_a_branch_that_is_a_slice(reshaped: bool) -> None:
+    kind = "tensor<9xf32>" if reshaped else "tensor<3x3xf32>"
+    kernel = kernel_of(f"""
+      func.func @main(%x: tensor<4x3xf32>, %y: {kind}, %i: tensor<i64>, %p: tensor<i1>) -> {kind} {{
+        %s = stablehlo.dynamic_slice %x, %i, %i, sizes = [3, 3] : (tensor<4x3xf32>, tensor<i64>, tensor<i64>) -> tensor<3x3xf32>
+        %t = stablehlo.reshape %s : (tensor<3x3xf32>) -> {kind}
+        %r = "stablehlo.if"(%p) ({{
+          stablehlo.return %y : {kind}
+        }}, {{
+          stablehlo.return %t : {kind}
+        }}) : (tensor<i1>) -> {kind}
+        return %r : {kind}
+      }}""")
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    y = -np.ones((9,) if reshaped else (3, 3), np.float32)
+    for place, row in ((-1, 0), (0, 0), (1, 1), (7, 1)):
+        for choice, expected in ((True, y), (False, x[row : row + 3].reshape(y.shape))):
+            (result,) = kernel(x, y, np.int64(place), np.bool_(choice))
+            np.testing.assert_array_equal(result, expected)

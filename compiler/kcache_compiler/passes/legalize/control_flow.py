@@ -95,6 +95,9 @@ def yield_in_place(module: mlir.Module) -> None:
     arguments, so that one buffer serves all iterations and swaps stay right; a carried tensor of which
     nothing but a slice is replaced is not copied. Runs on linalg.
     """
+    for choice in mlir.named(module, "arith.select"):
+        if any(map(_is_slice, list(choice.operands)[1:])):  # whose buffer has strides of its own
+            _choose_elements(choice)
     if not mlir.named(module, "scf.while", "scf.if", "scf.index_switch"):
         return
     for loop in mlir.named(module, "scf.while"):
@@ -115,8 +118,19 @@ def yield_in_place(module: mlir.Module) -> None:
                     yielded.operands[position] = _fresh_copy(value)
 
 
+def _is_slice(value: mlir.Value) -> bool:
+    """Whether a tensor is a slice of another one, perhaps reshaped."""
+    owner = mlir.defining(value)
+    while owner is not None and mlir.name_of(owner) in ("tensor.collapse_shape", "tensor.expand_shape"):
+        owner = mlir.defining(owner.operands[0])
+    return owner is not None and mlir.name_of(owner) == "tensor.extract_slice"
+
+
 def _choose_elements(choice: mlir.Op) -> None:
-    """Select elements instead of buffers: a carried buffer may change while the selected one is in use."""
+    """Select elements instead of buffers.
+
+    A carried buffer may change while the selected one is in use; a slice has other strides than a buffer.
+    """
     kind = choice.results[0].type
     rank = mlir.rank_of(kind)
     same = identity(rank)

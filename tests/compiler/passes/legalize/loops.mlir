@@ -124,3 +124,16 @@ func.func @main(%n: i1, %i: tensor<i64>, %x: tensor<4x8xf32>, %row: tensor<1x8xf
 // CHECK-NEXT: tensor.empty
 // CHECK-NEXT: %[[DOUBLED:.*]] = linalg.add
 // CHECK-NEXT: tensor.insert_slice %[[DOUBLED]] into %[[Y]][%[[PLACE]], 0]
+
+// -----
+// A slice and a whole tensor are in buffers of different strides, so elements are selected.
+
+func.func @main(%n: i1, %a: tensor<4x3xf32>, %b: tensor<2x3xf32>, %i: index) -> tensor<2x3xf32> {
+  %0 = tensor.extract_slice %a[%i, 0] [2, 3] [1, 1] : tensor<4x3xf32> to tensor<2x3xf32>
+  %1 = arith.select %n, %b, %0 : tensor<2x3xf32>
+  return %1 : tensor<2x3xf32>
+}
+
+// CHECK-LABEL: func.func @main
+// CHECK: linalg.generic
+// CHECK: arith.select %{{.*}} : f32
