@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import RECURRENT, is_slice
 from kcache_grpc.integrations.torch.dynamo.lowering.updates import UPDATES
-from kcache_grpc.programs.torch.graph_text.program import device_of
 
 torch: Any = import_module("torch")
 aten: Any = torch.ops.aten
@@ -305,6 +304,8 @@ class Partitioner:
 
 def _device(node: Node) -> str:
     """The device of a node that kernels support: all of its tensors are on one."""
+    from kcache_grpc.programs.torch.graph_text.program import device_of  # a warm start does not need it
+
     value = node.meta.get("val")
     values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
     return next(str(device_of(each)) for each in values if isinstance(each, torch.Tensor))
