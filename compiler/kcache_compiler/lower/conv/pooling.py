@@ -127,10 +127,10 @@ class _Rows:
         columns, result = pool.columns, self._result(number)
         with self._vectors(columns.results, pool.lanes) as column:
             start = code.at(source, code.mul(column, columns.stride), pool.kind)
-            halves: dict[int, tuple[Name, Name]] = {}
+            split: dict[int, tuple[Name, Name]] = {}
             total: Name = ""
             for tap in range(columns.taps):
-                values = self._strided(start, tap * columns.dilation, halves)
+                values = self._strided(start, tap * columns.dilation, split)
                 total = self._combined(values, total, pool.lanes) if total else values
             self._store(total, result, column, pool.lanes)
 
@@ -153,16 +153,19 @@ class _Rows:
             first = self._combined(values, first, lanes)
         return first
 
-    def _strided(self, start: Name, tap: int, halves: dict[int, tuple[Name, Name]]) -> Name:
-        """Every element, or every other one, from ``tap`` on; ``halves``: even and odd ones read before."""
+    def _strided(self, start: Name, tap: int, split: dict[int, tuple[Name, Name]]) -> Name:
+        """Every element, or every other one, from ``tap`` on.
+
+        ``split``: even and odd elements that were read before, by where they begin.
+        """
         if self.pool.columns.stride == 1:
             return self._load(start, tap, self.pool.lanes)
         first = tap // 2 * 2
-        if first not in halves:
+        if first not in split:
             lanes = self.pool.lanes
             low, high = (self._load(start, first + number * lanes, lanes) for number in range(2))
-            halves[first] = self._every_other(low, high, 0), self._every_other(low, high, 1)
-        return halves[first][tap % 2]
+            split[first] = self._every_other(low, high, 0), self._every_other(low, high, 1)
+        return split[first][tap % 2]
 
     def _every_other(self, low: Name, high: Name, first: int) -> Name:
         lanes = list(range(first, 2 * self.pool.lanes, 2))
