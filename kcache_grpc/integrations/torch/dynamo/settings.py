@@ -38,7 +38,7 @@ class Settings:
     ``warm_start``: use and write records of source graphs. ``rederive``: the share of warm starts, 0 to 1,
     chosen at random, that trace the graph all the same and compare the result with the record.
     ``least_operators``: a kernel with fewer operators that compute is left to PyTorch, as it has nothing to
-    fuse; 0 for all that can be kernels, for tests.
+    fuse, unless it has a recurrent layer; 0 for all that can be kernels, for tests.
     ``bound``: "weights" to bind parameters and buffers in inference graphs, and to prepare them again when
     they change; "frozen" to prepare them once, whatever becomes of them later; ``None`` to read them at each
     call.

@@ -262,8 +262,9 @@ class Partitioner:
         return False
 
     def _has_benefit(self, island: Island) -> bool:
+        """Whether the island has results and enough operators that compute; a recurrent layer is enough."""
         computing = sum(
-            LEAST_OPERATORS if _is_recurrent(node) else 1
+            self._least_operators if _is_recurrent(node) else 1
             for node in island.nodes
             if node in self._supported
             and node.target is not operator.getitem

@@ -23,6 +23,7 @@ from kcache_grpc.integrations.torch.dynamo.lowering.partition import (
     overload_name,
     packet_name,
 )
+from kcache_grpc.programs.torch import recurrent
 from kcache_grpc.programs.torch.graph_text.program import unsupported_reason
 from tests.integrations.torch.dynamo.graphs import Description, descriptions, lowered, module_of, run
 
@@ -55,6 +56,21 @@ def test_a_supported_graph_is_one_island() -> None:
     [island] = result.islands
     assert [node.op for node in island.inputs] == ["placeholder"]
     assert [packet_name(node) for node in island.outputs] == ["add", "exp"]
+
+
+@pytest.mark.parametrize("least_operators", [2, 3, 1000])
+def test_a_recurrent_layer_is_worth_a_kernel_by_itself(least_operators: int) -> None:
+    tensors = [torch.ones(size) for size in ((4, 2, 3), (2, 5), (15, 3), (15, 5))]
+    layer = recurrent.operators().gru_layer
+    graph = graph_of(lambda x, h, w, v: layer(x, h, w, v, None, None, False)[0], *tensors)
+    islands = Partitioner(graph, lambda _: None, least_operators).partition().islands
+    assert [island.nodes[0].target for island in islands] == [layer.default]
+
+
+@pytest.mark.parametrize(("least_operators", "count"), [(3, 1), (4, 0)])
+def test_islands_of_fewer_operators_are_left_to_pytorch(least_operators: int, count: int) -> None:
+    graph = graph_of(lambda x: torch.sin(x) * torch.exp(x), X)
+    assert len(Partitioner(graph, lambda _: None, least_operators).partition().islands) == count
 
 
 def test_levels_count_alternations() -> None:
