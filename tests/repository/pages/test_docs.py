@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import typer
 
 from kcache_compiler.frontends.limits import Limits as CompilerLimits
@@ -21,6 +22,10 @@ SETTINGS = (REFERENCE / "settings.md").read_text()
 EXIT_CODES = (REFERENCE / "exit-codes.md").read_text()
 ERRORS = (REFERENCE / "errors.md").read_text()
 WIRE_API = (REFERENCE / "wire-api.md").read_text()
+#: The protos that define services.
+SERVICES = [
+    path for path in sorted((ROOT / "protos/kcache/v1").glob("*.proto")) if "\nservice " in path.read_text()
+]
 
 
 def rows(page: str, head: str) -> list[list[str]]:
@@ -144,8 +149,13 @@ def test_the_reserved_error_code_and_version_of_the_abi_are_those_of_the_code():
     assert page.startswith(f"# C ABI of a CPU kernel, versions {' and '.join(map(str, library.ABIS))}")
 
 
-def test_the_wire_page_names_every_method():
-    proto = (ROOT / "protos" / "kcache" / "v1" / "kernel_cache.proto").read_text()
-    methods = set(re.findall(r"rpc (\w+)\(", proto))
-    assert methods
-    assert {method for method in methods if f"`{method}`" not in WIRE_API} == set()
+@pytest.mark.parametrize("proto", SERVICES, ids=lambda path: path.stem)
+def test_the_wire_page_names_every_method(proto):
+    """In the section of its service, except for those of ``KernelCache``, which come before it."""
+    for service, body in re.findall(r"^service (\w+) \{([\s\S]*?)^\}", proto.read_text(), re.MULTILINE):
+        methods = set(re.findall(r"rpc (\w+)\(", body))
+        assert methods
+        section, head = WIRE_API, f"### {service}\n"
+        if service != "KernelCache":
+            section = WIRE_API[WIRE_API.index(head) + len(head) :].split("\n##")[0]
+        assert {method for method in methods if f"`{method}`" not in section} == set()
