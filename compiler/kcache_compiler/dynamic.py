@@ -16,7 +16,7 @@ from typing import Protocol
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import REDUCE_WINDOW
 from kcache_compiler.llvm.target import target_named
-from kcache_compiler.lower.subkernels.dynamic import cut_open_parts
+from kcache_compiler.lower.subkernels.dynamic import cut_dynamic_subkernels
 from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
@@ -169,7 +169,7 @@ def _lower_units(units: list[Unit], sampling: Sampling, request: Request) -> dic
     """Lower all samples side by side, and the first one to the end; return seconds by stage."""
     pipeline = pipeline_for(units[0].target)
     seconds = lower_together(
-        units, sampling, pipeline, request.on_stage, lambda: cut_open_parts(units, sampling, pipeline)
+        units, sampling, pipeline, request.on_stage, lambda: cut_dynamic_subkernels(units, sampling, pipeline)
     )
     translated = [stage.name for stage in pipeline].index("downgrade")
     if request.binding is None:

@@ -23,8 +23,13 @@ from kcache_compiler.lower.gpu.passes.flatten_control import MAX_OPERATIONS, fla
 from kcache_compiler.lower.gpu.passes.split_reductions import split_reductions
 from kcache_compiler.lower.gpu.passes.split_rows import split_rows
 from kcache_compiler.lower.loops.wide_reductions import widen_reductions
-from kcache_compiler.lower.sort_scatter.legalize_scatter import carry_regions, mark_shuffles
-from kcache_compiler.lower.subkernels.outline import MANY, MORE, cut_parts, lay_out_parts
+from kcache_compiler.lower.sort_scatter.legalize_scatter import carry_regions, replace_stand_ins_by_markers
+from kcache_compiler.lower.subkernels.outline import (
+    MIN_EQUAL,
+    MIN_EQUAL_FUSED,
+    cut_subkernels,
+    lay_out_subkernels,
+)
 from kcache_compiler.passes.attention.mark import mark
 from kcache_compiler.passes.bufferization.forward_outputs import forward_results
 from kcache_compiler.passes.bufferization.signature import pass_destinations, read_signature
@@ -36,7 +41,7 @@ from kcache_compiler.passes.expand_math_calls import LATE_MATH, expand_late_math
 from kcache_compiler.passes.fast_math import relax
 from kcache_compiler.passes.fusion.elementwise import fuse, separate_destinations
 from kcache_compiler.passes.generic import copies_to_generics, hoist_sizes
-from kcache_compiler.passes.grouped_products import group_products
+from kcache_compiler.passes.grouped_query_products import group_query_products
 from kcache_compiler.passes.legalize.complex_functions import lower_complex_scalars, lower_complex_tensors
 from kcache_compiler.passes.legalize.control_flow import drop_dynamic_branch_layouts, to_scf, yield_in_place
 from kcache_compiler.passes.legalize.dynamic.operations import lower_dynamic
@@ -44,6 +49,7 @@ from kcache_compiler.passes.legalize.expansions.expand import expand_definitions
 from kcache_compiler.passes.legalize.expansions.select_and_scatter import expand_select_and_scatter
 from kcache_compiler.passes.legalize.float_functions import call_math_library
 from kcache_compiler.passes.legalize.loop_invariants import hoist_invariants
+from kcache_compiler.passes.legalize.reject_unlowered import reject_unlowered
 from kcache_compiler.passes.legalize.scalar_operands import keep_insertion_strides
 from kcache_compiler.passes.legalize.scans import raise_scans
 from kcache_compiler.passes.legalize.semantics.preserve_semantics import preserve_semantics
@@ -61,7 +67,7 @@ from kcache_compiler.passes.narrow_types.half_precision import (
     select_as_integers,
 )
 from kcache_compiler.passes.narrow_types.order_sensitive import mark_order_sensitive
-from kcache_compiler.passes.parse import parse, reject_unlowered
+from kcache_compiler.passes.parse import parse
 from kcache_compiler.passes.sink_transposes import sink_transposes
 from kcache_compiler.passes.software_fma import emulate_fma
 from kcache_compiler.passes.split_basic_blocks import BLOCK, split_basic_blocks
@@ -71,8 +77,8 @@ from kcache_compiler.schedule.choices import FuseLimits
 from kcache_compiler.types import CompiledKernel
 
 
-def _cut_parts(unit: Unit) -> None:
-    cut_parts(unit, cpu())
+def _cut_subkernels(unit: Unit) -> None:
+    cut_subkernels(unit, cpu())
 
 
 def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
@@ -80,9 +86,11 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
     return (
         Pass("parse", parse, output="module"),
         Pass("transposes", sink_transposes),
-        Pass("grouped-products", group_products),
+        Pass("grouped-products", group_query_products),
         Pass("small-elements", emulate_narrow_types, output="narrow_buffers"),
-        Pass("subkernels", _cut_parts, f"of {MANY} that are equal, {MORE} where they fuse"),
+        Pass(
+            "subkernels", _cut_subkernels, f"of {MIN_EQUAL} that are equal, {MIN_EQUAL_FUSED} where they fuse"
+        ),
         Pass("definitions", expand_definitions),
         UpstreamPasses("inline", "inline,symbol-dce"),
         Pass("static-shapes", fold_tuples_and_static_shapes),
@@ -97,7 +105,7 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
         control_flow,
         Pass("regions", carry_regions),
         UpstreamPasses("linalg", "stablehlo-legalize-to-linalg", rejects=True),
-        Pass("shuffles", mark_shuffles),
+        Pass("shuffles", replace_stand_ins_by_markers),
         Pass("reject", reject_unlowered),
         Pass("signless", erase_signedness),
         Pass("insertion-strides", keep_insertion_strides),
@@ -144,7 +152,7 @@ def _bufferize(*last: Stage) -> tuple[Stage, ...]:
         UpstreamPasses("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
         Pass("forward-results", forward_results),
         Pass("branch-layouts", drop_dynamic_branch_layouts),
-        Pass("subkernel-layouts", lay_out_parts),
+        Pass("subkernel-layouts", lay_out_subkernels),
         Pass("copies", copies_to_generics),
         UpstreamPasses("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
         Pass("hoist-sizes", hoist_sizes),

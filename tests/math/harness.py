@@ -16,7 +16,7 @@ from kcache_compiler.llvm.compatibility import downgrade
 from kcache_compiler.llvm.emission import emit_assembly, optimize
 from kcache_compiler.llvm.target import TARGETS, Target
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.expand_math import expand
+from kcache_compiler.passes.inline_math_functions import inline_math_functions
 
 DTYPES = {
     "f16": np.dtype(np.float16),
@@ -65,7 +65,7 @@ def lowered(text: str, scales: bool = False) -> ir.Module:
     context = mlir.new_context()
     with context, ir.Location.unknown():
         module = mlir.parse(text)
-        expand(module, scales)
+        inline_math_functions(module, scales)
         assert module.operation.verify()
         mlir.run_passes(module, PIPELINE)
         return module

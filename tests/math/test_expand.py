@@ -6,14 +6,14 @@ from torch_mlir import ir
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.expand_math import expand
+from kcache_compiler.passes.inline_math_functions import inline_math_functions
 from tests.math.harness import DTYPES, Compiled, compiled
 
 
 def expanded(text: str) -> ir.Module:
     with mlir.new_context(), ir.Location.unknown():
         module = mlir.parse(text)
-        expand(module)
+        inline_math_functions(module)
         assert module.operation.verify()
         return module
 
@@ -61,7 +61,7 @@ def test_a_module_without_math_is_left_alone() -> None:
     with mlir.new_context(), ir.Location.unknown():
         module = mlir.parse(text)
         before = str(module)
-        expand(module)
+        inline_math_functions(module)
         assert str(module) == before
 
 

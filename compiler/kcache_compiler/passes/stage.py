@@ -23,7 +23,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.gemm_tiles import Form
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.schedule.prepared import PreparedBuffer, PrepareTargets
-from kcache_compiler.schedule.subkernel import Part
+from kcache_compiler.schedule.subkernel import Subkernel
 from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.recovery import RecoveredSizes
 from kcache_compiler.types import CompileOptions, GpuLaunch, Launch, LibraryCache, Symbol, TensorType
@@ -102,7 +102,7 @@ class Unit:
     #: Names of constant tables of the module, by their words.
     tables: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
     #: Subkernels, by name.
-    parts: dict[str, Part] = field(default_factory=dict[str, Part])
+    subkernels: dict[str, Subkernel] = field(default_factory=dict[str, Subkernel])
     llvm_ir: str = ""
     bitcode: bytes = b""
     object_code: bytes = b""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcache_compiler.shapes.formula import Formula
-from kcache_compiler.shapes.guards import Check
+from kcache_compiler.shapes.size_relations import Check
 
 #: Scalar operations below which a slice is not worth a thread.
 SLICE_WORK = 32768

@@ -14,7 +14,7 @@ from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Axis, Check, 
 from kcache_compiler.schedule.loop_order import order_axes
 from kcache_compiler.schedule.split_reductions import CHUNK, Split
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
-from kcache_compiler.shapes.guards import proves
+from kcache_compiler.shapes.size_relations import proves
 
 #: Bytes of rows that one launch keeps on the stack, of the 64 KiB that a kernel may use.
 STACK = 32768

@@ -36,8 +36,8 @@ are stated or inferred.
 """
 
 from kcache_compiler.shapes.formula import Formula, UnresolvedSize
-from kcache_compiler.shapes.guards import Check, proves
 from kcache_compiler.shapes.recovery import Ambiguous, RecoveredSizes, Sampling
+from kcache_compiler.shapes.size_relations import Check, proves
 from kcache_compiler.shapes.system import ProgramSizes, SizeSystem, StatedSizes
 
 __all__ = [

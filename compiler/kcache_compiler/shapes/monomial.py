@@ -1,8 +1,12 @@
 """Sizes of a spec: integers, and where shapes are erased, monomials of symbols.
 
-A size is one int. Below ``SYMBOLIC`` it is the static size (or ``graph.DYNAMIC``); from ``SYMBOLIC`` on it
+A size is one int. Below ``SYMBOLIC`` it is the static size (or ``nodes.DYNAMIC``); from ``SYMBOLIC`` on it
 encodes ``c * s_i * s_j * ...`` by structure alone, so that equal sizes are equal ints in every process, are
-compared and hashed as ints, and fit into views (as ``~size``). A symbol stands for a size of at least 2.
+compared and hashed as ints, and fit into views (as ``~size``).
+
+A symbol that shape erasure made stands for a size of at least 2, as sizes 0 and 1 of static programs are not
+erased; ``constant_folding.py`` relies on that for extents. The symbol of a dimension that the program leaves
+dynamic stands for any size from 0, which is all that ``size_relations.proves`` assumes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module, lower_until
 from kcache_compiler.dynamic import Request, sample_unit
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.expand_math import PREFIX
+from kcache_compiler.passes.inline_math_functions import PREFIX
 from kcache_compiler.passes.stage import run
 from kcache_compiler.pipelines import cpu
 from kcache_compiler.shapes.recovery import RecoveredSizes

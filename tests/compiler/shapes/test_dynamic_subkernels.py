@@ -19,13 +19,13 @@ from tests.compiler.codegen_harness import Kernel, threaded_host
 Array = np.ndarray[Any, Any]
 SIZES = (0, 1, 2, 7, 64, 1009)
 LARGE = 5003
-#: As many equal operations become a kernel of their own here; ``outline.MORE`` in the first test, as in fact.
-MORE = 32
+#: As many equal operations become a kernel of their own here; ``outline.MIN_EQUAL_FUSED`` in the first test, as in fact.
+MIN_EQUAL_FUSED = 32
 
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "MORE", MORE)
+    monkeypatch.setattr(dynamic, "MIN_EQUAL_FUSED", MIN_EQUAL_FUSED)
 
 
 def _compiled(text: str) -> CompiledKernel:
@@ -64,9 +64,9 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(
     kind: str, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sorts are along both axes in turn: two parts."""
-    monkeypatch.setattr(dynamic, "MORE", outline.MORE)
+    monkeypatch.setattr(dynamic, "MIN_EQUAL_FUSED", outline.MIN_EQUAL_FUSED)
     random = np.random.default_rng(7)
-    count = each * outline.MORE
+    count = each * outline.MIN_EQUAL_FUSED
     short, long = (Kernel(_compiled(_chain(kind, number))) for number in (count // 2, count))
     assert [_calls(kernel) for kernel in (short, long)] == [0, count]
     others = _others(random)
@@ -84,8 +84,8 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(
 
 @pytest.mark.long
 def test_one_more_takes_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "MORE", outline.MORE)
-    more = outline.MORE
+    monkeypatch.setattr(dynamic, "MIN_EQUAL_FUSED", outline.MIN_EQUAL_FUSED)
+    more = outline.MIN_EQUAL_FUSED
     few, many = (_compiled(_chain("reduce_window ?", count)) for count in (more, 2 * more))
     assert len(many.interface.launches) - len(few.interface.launches) == more
     assert len(many.artifacts["so"]) - len(few.artifacts["so"]) <= more * 128 + 4096  # a page
@@ -130,7 +130,7 @@ def _numpy_turned(x: Array, count: int) -> Array:
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (1, 9), (7, 13), (13, 7), (64, 3), (331, 257)])
 def test_parts_of_two_symbols_between_neighbours(sizes: tuple[int, int]) -> None:
     """The axes change places, so one part has ``s0`` where the other has ``s1``."""
-    count = 2 * MORE
+    count = 2 * MIN_EQUAL_FUSED
     kernel = _turned(count)
     assert _calls(kernel) == count
     x = np.random.default_rng(8).normal(size=sizes).astype(np.float32)
@@ -167,8 +167,8 @@ def _windows(count: int) -> str:
 @pytest.mark.long
 def test_results_of_other_sizes_than_what_is_given() -> None:
     """Fewer rows than a window are refused as they are without parts."""
-    short, long = (Kernel(_compiled(_windows(count))) for count in (MORE // 2, MORE))
-    assert [_calls(kernel) for kernel in (short, long)] == [0, MORE]
+    short, long = (Kernel(_compiled(_windows(count))) for count in (MIN_EQUAL_FUSED // 2, MIN_EQUAL_FUSED))
+    assert [_calls(kernel) for kernel in (short, long)] == [0, MIN_EQUAL_FUSED]
     for size in (0, 1, 2, 3, 4, 31, 1009):
         x = np.random.default_rng(size).uniform(0, 1, (size, 8))
         expected = _bits(short, 2, x)
@@ -210,8 +210,8 @@ func.func private @run(%a: tensor<f64>, %b: tensor<f64>) -> tensor<f64> {{
 
 @pytest.mark.long
 def test_parts_whose_attributes_are_sizes() -> None:
-    short, long = (Kernel(_compiled(_running(count))) for count in (MORE // 2, MORE))
-    assert [_calls(kernel) for kernel in (short, long)] == [0, MORE]
+    short, long = (Kernel(_compiled(_running(count))) for count in (MIN_EQUAL_FUSED // 2, MIN_EQUAL_FUSED))
+    assert [_calls(kernel) for kernel in (short, long)] == [0, MIN_EQUAL_FUSED]
     for size in (0, 1, 2, 3, 50, 1009, 70001):
         x = np.random.default_rng(size).normal(size=size)
         expected = _bits(short, 2, x)
@@ -235,8 +235,10 @@ def _complex_windows(count: int) -> str:
 
 @pytest.mark.long
 def test_parts_of_complex_numbers() -> None:
-    short, long = (Kernel(_compiled(_complex_windows(count))) for count in (MORE // 2, MORE))
-    assert [_calls(kernel) for kernel in (short, long)] == [0, MORE]
+    short, long = (
+        Kernel(_compiled(_complex_windows(count))) for count in (MIN_EQUAL_FUSED // 2, MIN_EQUAL_FUSED)
+    )
+    assert [_calls(kernel) for kernel in (short, long)] == [0, MIN_EQUAL_FUSED]
     for size in (0, 1, 2, 3, 64, 1009):
         x = np.random.default_rng(size).normal(size=(size, 2)).view(np.complex128)[:, 0]
         expected = _bits(short, 2, x)
@@ -248,7 +250,7 @@ def test_parts_inside_of_a_loop() -> None:
     kind = "tensor<?x8xf32>"
     steps = "\n".join(
         f"{_sort(f's{n}', f'v{n}', kind, 0)}\n%v{n + 1} = stablehlo.negate %s{n} : {kind}"
-        for n in range(MORE + 1)
+        for n in range(MIN_EQUAL_FUSED + 1)
     )
     text = f"""func.func @main(%x: {kind}, %n: tensor<ui32>) -> ({kind}, tensor<ui32>) {{
   %zero = stablehlo.constant dense<0> : tensor<ui32>
@@ -260,17 +262,17 @@ def test_parts_inside_of_a_loop() -> None:
   }} do {{
     {steps}
     %j = stablehlo.add %i, %one : tensor<ui32>
-    stablehlo.return %j, %v{MORE + 1} : tensor<ui32>, {kind}
+    stablehlo.return %j, %v{MIN_EQUAL_FUSED + 1} : tensor<ui32>, {kind}
   }}
   return %r#1, %r#0 : {kind}, tensor<ui32>
 }}"""
     kernel = Kernel(_compiled(text))
-    assert _calls(kernel) == MORE + 1
+    assert _calls(kernel) == MIN_EQUAL_FUSED + 1
     for size in (0, 1, 5, 211):
         x = np.random.default_rng(9).normal(size=(size, 8)).astype(np.float32)
         for turns in (0, 1, 2):
             expected = x
-            for _ in range(turns * (MORE + 1)):
+            for _ in range(turns * (MIN_EQUAL_FUSED + 1)):
                 expected = -np.sort(expected, axis=0)
             result, counted = kernel(x, np.uint32(turns))
             assert result.tobytes() == expected.tobytes()
@@ -288,7 +290,7 @@ def test_what_counts_is_sorted_where_it_stands() -> None:
         f"stablehlo.return %c : tensor<i1>\n}}) : ({kind}, {places}) -> ({kind}, {places})\n"
         f"%f{n} = stablehlo.convert %s{n}#1 : ({places}) -> {kind}\n"
         f"%v{n + 1} = stablehlo.subtract %f{n}, %s{n}#0 : {kind}"
-        for n in range(MORE)
+        for n in range(MIN_EQUAL_FUSED)
     ]
     head = f"""func.func @main(%v0: {kind}) -> {kind} {{
   %d = stablehlo.get_dimension_size %v0, dim = 0 : ({kind}) -> tensor<i32>
@@ -296,17 +298,17 @@ def test_what_counts_is_sorted_where_it_stands() -> None:
   %g = stablehlo.constant dense<8> : tensor<1xi32>
   %h = stablehlo.concatenate %e, %g, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
   %i = stablehlo.dynamic_iota %h, dim = 1 : (tensor<2xi32>) -> {places}"""
-    kernel = Kernel(_compiled("\n".join([head, *lines, f"return %v{MORE} : {kind}\n}}"])))
+    kernel = Kernel(_compiled("\n".join([head, *lines, f"return %v{MIN_EQUAL_FUSED} : {kind}\n}}"])))
     assert _calls(kernel) == 0
     x = np.random.default_rng(4).normal(size=(5, 8)).astype(np.float32)
     expected = x
-    for _ in range(MORE):
+    for _ in range(MIN_EQUAL_FUSED):
         places_of = np.argsort(expected, axis=1, kind="stable")
         expected = places_of.astype(np.float32) - np.take_along_axis(expected, places_of, 1)
     assert kernel(x)[0].tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("count", [2, MORE])
+@pytest.mark.parametrize("count", [2, MIN_EQUAL_FUSED])
 def test_what_cannot_be_a_part_is_refused_where_it_stands(count: int) -> None:
     kind = "tensor<?x8xf32>"
     steps = [

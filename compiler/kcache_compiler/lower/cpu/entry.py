@@ -111,8 +111,8 @@ llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %
   %slices = llvm.mul %some, %most : i64
   %less = llvm.sub %slices, %one : i64
   %more = llvm.add %n, %less : i64
-  %part = llvm.sdiv %more, %slices : i64
-  %share = llvm.intr.smax(%part, %one) : (i64, i64) -> i64
+  %subkernel = llvm.sdiv %more, %slices : i64
+  %share = llvm.intr.smax(%subkernel, %one) : (i64, i64) -> i64
   %up = llvm.sub %share, %one : i64
   %rounded = llvm.add %n, %up : i64
   %parts = llvm.sdiv %rounded, %share : i64
@@ -160,7 +160,7 @@ def build_entry(unit: Unit) -> None:
         _most([launch.scratch for launch in outlines]),
         _most([launch.shared for launch in outlines]),
     )
-    if any(launch.part for launch in outlines):
+    if any(launch.subkernel for launch in outlines):
         shared = apply(
             "roundup", shared, ALIGNMENT
         )  # a subkernel's workspace ends where that of workers begins
@@ -169,7 +169,7 @@ def build_entry(unit: Unit) -> None:
     areas = Areas(workspace.size, shared_at, add(shared_at, shared), scratch)
     unit.scratch = scratch
     unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
-    tasks = {launch.code: launch for launch in outlines if launch.part is None}.values()
+    tasks = {launch.code: launch for launch in outlines if launch.subkernel is None}.values()
     alternate = alternating(launches, shapes)
     texts = [task_text(launch, launch.code in alternate) for launch in tasks]
     mlir.splice(unit.module, "\n".join(texts), *(launch.code for launch in tasks))
@@ -177,8 +177,10 @@ def build_entry(unit: Unit) -> None:
         mlir.splice(unit.module, _VERSION.replace("ABI", str(buffers.abi)))
     reports = parse_choices(unit.options.schedule).reports_launches
     mlir.splice(unit.module, _REPORTING if reports else _SUPPORT)
-    for part in {launch.part.name: launch.part for launch in outlines if launch.part is not None}.values():
-        mlir.splice(unit.module, part.declaration)
+    for subkernel in {
+        launch.subkernel.name: launch.subkernel for launch in outlines if launch.subkernel is not None
+    }.values():
+        mlir.splice(unit.module, subkernel.declaration)
     if alternate or any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
     reject_leftovers(main)
@@ -302,9 +304,9 @@ def cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
 def _record(unit: Unit, launch: Outlined, generics: list[mlir.Op], shapes: Shapes) -> None:
     choices = parse_choices(unit.options.schedule)
     for member in (launch, *launch.after):
-        nest, part = member.nest, member.part
-        if part is not None:
-            unit.launches.append(Launch(member.name, member.ops, part.extent, part.grain))
+        nest, subkernel = member.nest, member.subkernel
+        if subkernel is not None:
+            unit.launches.append(Launch(member.name, member.ops, subkernel.extent, subkernel.grain))
             continue
         grain = choices.slice_of(nest.grain)
         recorded = Launch(member.name, member.ops, text(nest.extent), text(grain))

@@ -18,7 +18,7 @@ from kcache_compiler.mlir.dialects import arith, builtin, func, llvm
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.schedule.subkernel import Part
+from kcache_compiler.schedule.subkernel import Subkernel
 from kcache_compiler.shapes.formula import Formula, apply
 
 #: The error code of a failed runtime check of sizes.
@@ -173,15 +173,15 @@ class Frame:
         for generic in generics:
             generic.erase()
 
-    def _enter(self, part: Part, buffers: list[mlir.Value]) -> None:
+    def _enter(self, subkernel: Subkernel, buffers: list[mlir.Value]) -> None:
         self._pass([self._address(self.shapes.current(buffer)) for buffer in buffers])
-        workspace = self._area(apply("-", self.areas.scratch_at, part.fixed))
+        workspace = self._area(apply("-", self.areas.scratch_at, subkernel.fixed))
         arguments = [self.host, self.code, self.closure, self.dims, workspace]
-        mlir.call_llvm(f"{part.name}_enter", arguments)
+        mlir.call_llvm(f"{subkernel.name}_enter", arguments)
 
     def _dispatch(self, launch: Outlined) -> None:
-        if launch.part is not None:
-            self._enter(launch.part, launch.buffers)
+        if launch.subkernel is not None:
+            self._enter(launch.subkernel, launch.buffers)
             return
         words = [self.dims]
         words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]

@@ -18,7 +18,7 @@ from kcache_compiler.lower.loops.launch import captured_by, read_nest
 from kcache_compiler.lower.loops.selections import Combining
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.expand_math import length_of
+from kcache_compiler.passes.inline_math_functions import operation_cost
 from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
 from kcache_compiler.schedule.groups import PHASE, Group, Subject, alone, partition, reduces_along
 from kcache_compiler.schedule.loop_nest import Nest
@@ -129,7 +129,7 @@ def _plan(
             value for value in captured_by(generic, accessed, inner[1:]) if mlir.is_memref(value.type)
         ]
         opaque = frozenset(number_of(value) for value in captured)
-        weight = sum(map(length_of, inner))
+        weight = sum(map(operation_cost, inner))
         contraction, unfusible = is_contraction(generic), is_marker(generic)
         chunkable = not contraction and not unfusible and needs_chunks(nest)
         op_combiners = combines(generic) if chunkable else {}

@@ -9,7 +9,7 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.expand_math import length_of
+from kcache_compiler.passes.inline_math_functions import operation_cost
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, product, text
 from kcache_compiler.types import Launch
@@ -55,7 +55,7 @@ def _flops_of(op: mlir.Op) -> int:
     if name in _FREE or not any(re.match(r"b?f\d", str(result.type)) for result in op.results):
         return 0
     if name == "func.call":
-        return length_of(op)
+        return operation_cost(op)
     computes = (
         name.startswith(("arith.", "math.", "llvm.intr.")) and "ext" not in name and "trunc" not in name
     )

@@ -22,11 +22,14 @@ def link_objects(unit: Unit) -> None:
     units = [unit, *unit.linked]
     objects = [code for each in units for code in (each.object_code, *each.further_objects)]
     exports = elf.EXPORTED | elf.PREPARE_EXPORTED if unit.linked else elf.EXPORTED
-    parts = list({name: part for each in units for name, part in each.parts.items()}.values())
-    forms = dict.fromkeys(
-        [form for each in units for form in each.gemm_forms] + [form for part in parts for form in part.forms]
+    subkernels = list(
+        {name: subkernel for each in units for name, subkernel in each.subkernels.items()}.values()
     )
-    linked = [*(compiled_library(form, unit.target, unit.libraries) for form in forms), *parts]
+    forms = dict.fromkeys(
+        [form for each in units for form in each.gemm_forms]
+        + [form for subkernel in subkernels for form in subkernel.forms]
+    )
+    linked = [*(compiled_library(form, unit.target, unit.libraries) for form in forms), *subkernels]
     objects += [library.object_code for library in linked]
     unit.assembly = "\n".join([each.assembly for each in units] + [library.assembly for library in linked])
     if may_use_threads([launch for each in units for launch in each.launches]):

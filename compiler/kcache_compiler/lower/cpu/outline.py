@@ -27,7 +27,7 @@ from kcache_compiler.lower.loops.launch import Outlined, outline
 from kcache_compiler.lower.loops.masked_remainder import ended
 from kcache_compiler.lower.loops.streaming_stores import Results, streamed
 from kcache_compiler.lower.sort_scatter.outline import outline_marker
-from kcache_compiler.lower.subkernels.outline import outline_part
+from kcache_compiler.lower.subkernels.outline import outline_subkernel
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.mark import MARK
 from kcache_compiler.passes.stage import Unit
@@ -74,7 +74,7 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes, res
             return Written([(planned.generics, window)], window.spared)
     for part in planned.parts or [planned]:
         name = f"launch_{number + len(written.launches)}"
-        marker = outline_part(unit, part.generics[0], name)
+        marker = outline_subkernel(unit, part.generics[0], name)
         marker = marker or outline_marker(unit, part.generics[0], name, shapes)
         if marker is not None:
             written.launches.append((part.generics, marker))

@@ -41,7 +41,7 @@ def alternating(launches: Iterable[tuple[list[mlir.Op], Outlined]], shapes: Shap
 def _alternates(generic: mlir.Op, launch: Outlined, shapes: Shapes) -> bool:
     loop = _loop_of(generic)
     extent = launch.nest.extent
-    if loop is None or launch.part is not None or launch.scratch or launch.shared or launch.slices:
+    if loop is None or launch.subkernel is not None or launch.scratch or launch.shared or launch.slices:
         return False
     if isinstance(launch.nest, Fused) and launch.nest.whole:
         return False

@@ -41,7 +41,7 @@ from kcache_compiler.lower.gpu.loops.while_loop import (
     write_while_loop,
 )
 from kcache_compiler.lower.gpu.matmul.blocking import Tiles, default_split, plan_tiles, takes_tiles
-from kcache_compiler.lower.gpu.matmul.kernel import SplitK, write_parts, write_tiles
+from kcache_compiler.lower.gpu.matmul.kernel import SplitK, write_split_k_reduction, write_tiles
 from kcache_compiler.lower.gpu.operands import offsets_of, operands_of, read_by, root_in, written_by
 from kcache_compiler.lower.gpu.tile_sizes import sizes_for
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -354,7 +354,7 @@ def _loops(
         writer = LaneWriter(*common) if rows is None else RowWriter(*common, rows, roots)
     with kernel.body():
         if parts is not None and ends:
-            return replace(write_parts(writer, parts), name="points")
+            return replace(write_split_k_reduction(writer, parts), name="points")
         if tiles is not None:
             return replace(write_tiles(writer, tiles, parts), name="contraction")
         if isinstance(writer, RowWriter):

@@ -23,7 +23,7 @@ from kcache_compiler.mlir.dialects import func
 from kcache_compiler.schedule.loop_nest import Access, Axis, Check, Nest
 from kcache_compiler.schedule.loops import Fused
 from kcache_compiler.schedule.prepared import PackedOperand
-from kcache_compiler.schedule.subkernel import Part
+from kcache_compiler.schedule.subkernel import Subkernel
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
 
 
@@ -63,7 +63,7 @@ class Outlined:
     #: The function's name if it is shared with an equal earlier launch; "": the launch's own name.
     function: str = ""
     #: The subkernel that is called instead of a function.
-    part: Part | None = None
+    subkernel: Subkernel | None = None
     #: The buffer, by number, that it reads as packed panels, and how they are packed.
     packed: tuple[int, PackedOperand] | None = None
 

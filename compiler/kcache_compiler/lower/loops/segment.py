@@ -17,8 +17,8 @@ from kcache_compiler.lower.loops.elements import Elements, Registers, forget, mi
 from kcache_compiler.lower.loops.selections import chooses
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, scf
-from kcache_compiler.passes.expand_math import length_of
 from kcache_compiler.passes.fast_math import free_results, free_sums
+from kcache_compiler.passes.inline_math_functions import operation_cost
 from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.schedule.loops import Statement
 from kcache_compiler.shapes.formula import Formula, mul
@@ -432,7 +432,7 @@ class Loops:
     def _operations(self) -> int:
         """Operations of one innermost iteration."""
         codes = (self.writer.codes[statement.number] for statement in self.segment)
-        return sum(length_of(op) for code in codes for op in mlir.operations(code.body))
+        return sum(operation_cost(op) for code in codes for op in mlir.operations(code.body))
 
     def _sums(self, values: Container[Slot]) -> set[Slot]:
         """The slots of ``values`` that are sums which may be reassociated."""

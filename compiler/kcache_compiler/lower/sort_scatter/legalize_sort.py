@@ -15,7 +15,13 @@ from kcache_compiler.lower.sort_scatter.marker import build_marker, zero_constan
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.legalize.comparators import Key, in_total_order, place_nan, yield_key
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
-from kcache_compiler.passes.legalize.passthrough import carrier, noted, plain, region, replace
+from kcache_compiler.passes.legalize.stand_ins import (
+    inline_region,
+    region_carrier,
+    replace,
+    signless,
+    stand_in,
+)
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,9 @@ def carry_sort(op: mlir.Op, keyed: bool = True) -> None:
     with mlir.before(op):
         moved = [rows.matrix(value) for value in operands]
         kinds = [value.type for value in moved]
-        region_carrier = carrier([*kinds, mlir.type_of("tensor<1xi1>")])
-        _move_comparator(op, region_carrier, mlir.type_of("tensor<i1>"))
-        cast = noted(op, [*moved, *region_carrier.results], kinds, {"kind": "sort", "count": len(kinds)})
+        reduction = region_carrier([*kinds, mlir.type_of("tensor<1xi1>")])
+        _move_comparator(op, reduction, mlir.type_of("tensor<i1>"))
+        cast = stand_in([*moved, *reduction.results], kinds, {"kind": "sort", "count": len(kinds)})
         results = [rows.back(value) for value in cast.results]
     replace(op, results)
 
@@ -93,14 +99,14 @@ def _carry_keyed(op: mlir.Op, rows: _Rows, used: set[int], key: Key) -> None:
         "results": [-1 if number in counts else inputs.index(number) for number in read],
     }
     with mlir.before(op):
-        region_carrier = carrier(
+        reduction = region_carrier(
             [*(value.type for value in operands), mlir.type_of(f"tensor<1xi{key.bits}>")]
         )
-        _move_comparator(op, region_carrier, mlir.type_of(f"tensor<i{key.bits}>"))
+        _move_comparator(op, reduction, mlir.type_of(f"tensor<i{key.bits}>"))
         moved = [rows.matrix(operands[number]) for number in inputs]
         count = mlir.sizes_of(moved[0].type)[0] or 0
         kinds = [_shaped(operands[number].type, [count, first]) for number in read]
-        cast = noted(op, [*moved, *region_carrier.results], kinds, note)
+        cast = stand_in([*moved, *reduction.results], kinds, note)
         results = dict(zip(read, (rows.back(value) for value in cast.results), strict=True))
     replace(op, [results.get(number, value) for number, value in enumerate(operands)])
 
@@ -169,12 +175,12 @@ def _reshaped(value: mlir.Value, sizes: list[int]) -> mlir.Value:
     return mlir.value("stablehlo.reshape", [value], _shaped(value.type, sizes))
 
 
-def _move_comparator(op: mlir.Op, region_carrier: mlir.Op, result_type: mlir.Type) -> None:
+def _move_comparator(op: mlir.Op, reduction: mlir.Op, result_type: mlir.Type) -> None:
     """Move the comparator of a sort into a reduction, whose last result is the comparator's."""
     source = mlir.block_of(op)
     pairs = list(source.arguments)
     kinds = [pairs[number].type for number in range(0, len(pairs), 2)]
-    target = mlir.new_block(region_carrier, 0, [*kinds, result_type, *kinds, result_type])
+    target = mlir.new_block(reduction, 0, [*kinds, result_type, *kinds, result_type])
     arguments = list(target.arguments)
     firsts, seconds = arguments[: len(kinds)], arguments[len(kinds) + 1 : -1]
     for old, new in zip(pairs[::2], firsts, strict=True):
@@ -196,14 +202,14 @@ def mark_sort(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     the result of the comparison.
     """
     count = note.pop("count")
-    rows = [plain(value) for value in list(cast.operands)[:count]]
+    rows = [signless(value) for value in list(cast.operands)[:count]]
     flag = mlir.empty_tensor(mlir.type_of("tensor<1xi1>"))
     empty = [mlir.empty_tensor(value.type) for value in rows * 2]
 
     def ask(scalars: list[mlir.Value]) -> list[mlir.Value]:
         firsts, seconds = scalars[:count], scalars[count : 2 * count]
         false = mlir.constant(0, "i1")
-        *_, first = region(cast, [*firsts, false], [*seconds, false])
+        *_, first = inline_region(cast, [*firsts, false], [*seconds, false])
         return [*firsts, *seconds, first]
 
     return list(build_marker("sort", note, [*rows, *rows], [*empty, flag], ask).results)[:count]
@@ -213,7 +219,7 @@ def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     """The marker of a keyed sort: the rows to sort; the results that are read, and the key of an element."""
     places: list[int] = note.pop("operands")
     results: list[int] = note["results"]
-    rows = [plain(value) for value in list(cast.operands)[: len(places)]]
+    rows = [signless(value) for value in list(cast.operands)[: len(places)]]
     element_types = [_element(value.type) for value in list(cast.operands)[len(places) :]]
     outputs = [signless_tensor(result.type) for result in cast.results]
     empty = [mlir.empty_tensor(kind) for kind in [*outputs, mlir.type_of(f"tensor<1x{element_types[-1]}>")]]
@@ -223,7 +229,7 @@ def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
             scalars[places.index(number)] if number in places else zero_constant(kind)
             for number, kind in enumerate(element_types)
         ]
-        *_, key = region(cast, side, side)
+        *_, key = inline_region(cast, side, side)
         # Yields the gathered elements unchanged: bufferization elides operands that the region does not use.
         fetched = [
             zero_constant(_element(kind)) if source < 0 else scalars[source]

@@ -8,14 +8,14 @@ from collections.abc import Hashable
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.legalize.expansions import rng as drawn
 from kcache_compiler.passes.legalize.expansions.function_text import Lines, Tensor
-from kcache_compiler.passes.legalize.passthrough import replace
+from kcache_compiler.passes.legalize.stand_ins import replace
 from kcache_compiler.types import DTYPE_BYTES
 
 _DRAW = re.compile(r"kcache\.draw = (\d+) : i64")
 _COMPLEX = ("complex<f32>", "complex<f64>")
 
 
-def piece_of(op: mlir.Op) -> Candidate:
+def candidate_of(op: mlir.Op) -> Candidate:
     return Draw(op) if mlir.name_of(op) == "stablehlo.rng" else Candidate(op)
 
 
@@ -53,7 +53,7 @@ class Candidate:
         values = (mlir.local_text(owner).partition("value = ")[2] for owner in owners)
         return tuple(value.partition(" : tensor<")[0] for value in values)
 
-    def may_be_a_part(self) -> bool:
+    def may_be_subkernel(self) -> bool:
         """Whether all inputs and results are tensors of static size."""
         inputs, results = self.given(), list(self.op.results)
         if mlir.name_of(self.op) == "stablehlo.sort" and not _is_whole(self.op):

@@ -12,17 +12,17 @@ from kcache_compiler.errors import CompilerError
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.subkernels.candidates import Candidate
 from kcache_compiler.lower.subkernels.outline import (
-    MORE,
+    MIN_EQUAL_FUSED,
     finished,
-    name_of_part,
     outermost,
-    put_note,
+    replace_by_stand_in,
     reports_launches,
+    subkernel_name,
 )
 from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Stage, Unit
-from kcache_compiler.schedule.subkernel import Part
+from kcache_compiler.schedule.subkernel import Subkernel
 from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.recovery import RecoveredSizes, Sampling, integers_in
 
@@ -31,12 +31,12 @@ from kcache_compiler.shapes.recovery import RecoveredSizes, Sampling, integers_i
 _NAMES = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.sort")
 
 
-def cut_open_parts(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[Stage, ...]) -> None:
-    """Replace each operation that is a subkernel at all samples by a note, and compile the subkernels."""
+def cut_dynamic_subkernels(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[Stage, ...]) -> None:
+    """Replace each operation that is a subkernel at all samples by a stand-in, and compile the subkernels."""
     mains = [mlir.main_function(unit.module) for unit in units]
     if isinstance(units[0].target, Device) or reports_launches(units[0]):
         return
-    if len(mlir.named(mains[0], *_NAMES)) < MORE:
+    if len(mlir.named(mains[0], *_NAMES)) < MIN_EQUAL_FUSED:
         return
     candidates = [[Candidate(op) for op in outermost(main, *_NAMES)] for main in mains]
     if len({len(pieces) for pieces in candidates}) != 1:
@@ -45,21 +45,23 @@ def cut_open_parts(units: Sequence[Unit], sampling: Sampling, pipeline: tuple[St
     for pieces in zip(*candidates, strict=True):
         by_key.setdefault(tuple(piece.key for piece in pieces), []).append(pieces)
     for group in by_key.values():
-        part = _part_of(units, group[0], sampling, pipeline) if len(group) >= MORE else None
-        if part is None:
+        subkernel = (
+            _subkernel_of(units, group[0], sampling, pipeline) if len(group) >= MIN_EQUAL_FUSED else None
+        )
+        if subkernel is None:
             continue
         for unit in units:
-            unit.parts[part.name] = part
+            unit.subkernels[subkernel.name] = subkernel
         for pieces in group:
             for piece in pieces:
-                put_note(piece, part)
+                replace_by_stand_in(piece, subkernel)
 
 
-def _part_of(
+def _subkernel_of(
     units: Sequence[Unit], pieces: Sequence[Candidate], sampling: Sampling, pipeline: tuple[Stage, ...]
-) -> Part | None:
+) -> Subkernel | None:
     """The subkernel of one operation at all samples; None if it cannot be compiled by itself."""
-    if not all(piece.may_be_a_part() for piece in pieces) or len({_said(piece) for piece in pieces}) != 1:
+    if not all(piece.may_be_subkernel() for piece in pieces) or len({_said(piece) for piece in pieces}) != 1:
         return None
     texts = [piece.text() for piece in pieces]
     outer, first = units[0], pieces[0]
@@ -70,7 +72,7 @@ def _part_of(
         for unit in inner:
             unit.given = input_sizes
         lower_together(inner, sampling, pipeline, lambda _: None)
-        return finished(inner[0], name_of_part(*texts), pipeline)
+        return finished(inner[0], subkernel_name(*texts), pipeline)
     except CompilerError:
         return None  # compiling the operation in place reports the error
 

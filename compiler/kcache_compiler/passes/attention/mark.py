@@ -25,7 +25,7 @@ COUNT = "kcache.members"
 #: On what prepares an operand of the scores: the number that it is multiplied by.
 SCALE = "kcache.scale"
 
-#: On the same: row axis, shift, limit of a causal mask, and whether it is added (``reach.py``).
+#: On the same: row axis, shift, limit of a causal mask, and whether it is added (``causal_mask.py``).
 REACH = "kcache.reach"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.expand_math import length_of
+from kcache_compiler.passes.inline_math_functions import operation_cost
 from kcache_compiler.schedule.choices import FuseLimits
 
 #: Operations cheap enough to be computed again for each read.
@@ -123,7 +123,7 @@ def _form_of(op: mlir.Op) -> Form:
         and mlir.is_tensor(op.results[0].type)
     )
     names = [mlir.name_of(inner) for inner in mlir.walk(op)[1:]]
-    return Form(inputs, maps, parallel, names, len(statements), sum(map(length_of, statements)), makes)
+    return Form(inputs, maps, parallel, names, len(statements), sum(map(operation_cost, statements)), makes)
 
 
 def fused_maps(consumer: Form, number: int, producer: Form) -> list[mlir.AffineMap]:

@@ -1,6 +1,6 @@
 """Float functions: StableHLO and CHLO operations become calls of the math library's functions.
 
-The bodies are put in place by ``kcache_compiler.passes.expand_math`` afterwards.
+The bodies are put in place by ``kcache_compiler.passes.inline_math_functions`` afterwards.
 """
 
 from __future__ import annotations

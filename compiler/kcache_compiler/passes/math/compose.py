@@ -6,7 +6,7 @@ import math
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.mark import MARK
-from kcache_compiler.passes.expand_math import PREFIX
+from kcache_compiler.passes.inline_math_functions import PREFIX
 
 _EXP, _ERFC = f"@{PREFIX}exp_f32", f"@{PREFIX}erfc_f32"
 _ROOT_HALF = math.sqrt(0.5)

@@ -60,16 +60,16 @@ def digamma(x: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """sin and cos of pi times the distance of x from the nearest integer, signed, and whether it is 0."""
+class SinCosPi:
+    """Sine and cosine of pi times the signed distance of x from the nearest integer; whether x is one."""
 
     sine: Pair
     cosine: Pair
     integer: Expr
 
 
-def turn(x: Expr, full: bool) -> Turn:
-    """Of non-negative ``x``; both are right up to one common sign."""
+def sincospi(x: Expr, full: bool) -> SinCosPi:
+    """Sine and cosine of pi x for ``x`` at least 0, up to one sign that both share."""
     d = x - nearest(x)
     a = absolute(d)
     outer = a > 0.25
@@ -81,10 +81,10 @@ def turn(x: Expr, full: bool) -> Turn:
     # The sign of d is put on the sine; adding it to both parts keeps the sum.
     minus = d < 0.0
     s = Pair(select(minus, -s.high, s.high), select(minus, -s.low, s.low))
-    return Turn(s, co, d.eq(0.0))
+    return SinCosPi(s, co, d.eq(0.0))
 
 
-def lgamma_sum(a: Expr, negative: Expr | None, p: Precision) -> Pair:
+def lgamma_double_word(a: Expr, negative: Expr | None, p: Precision) -> Pair:
     """log gamma(a) of positive ``a``; where ``negative``, log gamma(1 + a) for a < 1."""
     low, below_two, three = a < 1.0, a < 2.0, a >= 3.0
     middle = a - 1.0
@@ -113,8 +113,8 @@ def _lgamma(x: Expr, p: Precision) -> Expr:
     a = absolute(x)
     # The tiniest negative numbers are as the positive ones: -log|x|.
     negative = x < -1e-290
-    positive = lgamma_sum(a, negative, p)
-    angle = turn(a, p.full)
+    positive = lgamma_double_word(a, negative, p)
+    angle = sincospi(a, p.full)
     sine = Pair(absolute(angle.sine.high), copysign(angle.sine.low, angle.sine.low * angle.sine.high))
     # gamma(x) gamma(1 - x) = pi / sin(pi x), and gamma(1 + a) = a gamma(a) from 1 on.
     grown = multiply_float(sine, select(a < 1.0, a.like(1.0), a))
@@ -153,7 +153,7 @@ def _digamma(x: Expr, p: Precision) -> Expr:
     start = select(three, log.high, near)
     rest = select(three, log.low + far, shift)
     value = two_sum(start, rest)
-    angle = turn(a, p.full)
+    angle = sincospi(a, p.full)
     bottom = Pair(select(angle.integer, a.like(1.0), angle.sine.high), angle.sine.low)
     cot = divide(angle.cosine, bottom)
     reflected = add(multiply(cot, literal(PI, x)) if p.full else Pair(cot.high * PI[0], a.like(0.0)), value)

@@ -32,7 +32,7 @@ from kcache_compiler.passes.math.builder import (
 )
 from kcache_compiler.passes.math.double_word import Pair, add, divide, multiply, multiply_float, two_sum
 from kcache_compiler.passes.math.exponential import absolute, exp_pair
-from kcache_compiler.passes.math.gamma import FULL, MIXED, Precision, digamma, lgamma_sum
+from kcache_compiler.passes.math.gamma import FULL, MIXED, Precision, digamma, lgamma_double_word
 
 INF = float("inf")
 NAN = float("nan")
@@ -162,7 +162,7 @@ def polygamma(n: Expr, x: Expr) -> Expr:
 def _polygamma(n: Expr, x: Expr, zeroth: Expr, p: Precision) -> Expr:
     natural = (n > 0.0) & _integer(n)
     order = select(natural, n, 1.0)
-    scale = lgamma_sum(order + 1.0, None, p)
+    scale = lgamma_double_word(order + 1.0, None, p)
     value = _zeta(order + 1.0, x, scale, p)
     value = select(_even(order), -value, value)
     return select(n.eq(0.0), zeroth, select(natural, value, value.like(NAN)))

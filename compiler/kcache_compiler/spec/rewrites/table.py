@@ -27,15 +27,15 @@ from kcache_compiler.spec.rewrites.elementary import ELEMENTARY
 from kcache_compiler.spec.rewrites.error_functions import EXPANSIONS
 from kcache_compiler.spec.rewrites.identities import BASIC
 from kcache_compiler.spec.rewrites.merged_axes import merge_of, split_reduced_dims
-from kcache_compiler.spec.rewrites.normalization import ROOTS
 from kcache_compiler.spec.rewrites.reductions import merge_reductions
 from kcache_compiler.spec.rewrites.signs import SIGNS
 from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite, Rules, build_simplified
+from kcache_compiler.spec.rewrites.sqrt_quotients import SQRT_REWRITES
 from kcache_compiler.spec.rewrites.variance import MOMENTS
 
 EXACT: tuple[GraphRewrite, ...] = (*FOLDING, *BASIC, *SIGNS, *ELEMENTARY)
 
-_APPROXIMATE: tuple[GraphRewrite, ...] = (*EXPANSIONS, *OPTIMIZERS, *MOMENTS, *ACTIVATIONS, *ROOTS)
+_APPROXIMATE: tuple[GraphRewrite, ...] = (*EXPANSIONS, *OPTIMIZERS, *MOMENTS, *ACTIVATIONS, *SQRT_REWRITES)
 
 #: Rewrites that change values within the tolerance of a numerics class, which are tried after ``EXACT``.
 VALUE_CHANGING: dict[str, tuple[GraphRewrite, ...]] = {

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from kcache_compiler.shapes.arithmetic import Arithmetic, Elements
 from kcache_compiler.shapes.formula import UnresolvedSize
-from kcache_compiler.shapes.guards import Check
 from kcache_compiler.shapes.inferred_sizes import InferredSizes
 from kcache_compiler.shapes.monomial import evaluate
 from kcache_compiler.shapes.requirements import Facts, Requirements
+from kcache_compiler.shapes.size_relations import Check
 from kcache_compiler.shapes.symbols import SymbolTable
 from kcache_compiler.spec.dynamic_graph import DynamicGraph, SizedGraph
 from kcache_compiler.spec.graph.nodes import (

@@ -8,12 +8,12 @@ import pytest
 from benchmarks.chains.programs import chain
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.subkernels.outline import MANY, MORE
+from kcache_compiler.lower.subkernels.outline import MIN_EQUAL, MIN_EQUAL_FUSED
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, threaded_host
 
-HALF = MANY // 2
+HALF = MIN_EQUAL // 2
 KINDS = ("case", "chlo.zeta", "cholesky", "fft", "rng_bit_generator", "triangular_solve", "while")
 _V = "tensor<8x8xf32>"
 
@@ -66,8 +66,11 @@ def test_what_fuses_is_a_part_where_there_are_very_many(kind: str) -> None:
     x, w = (random.uniform(-1, 1, (8, 8)).astype(np.float32) for _ in range(2))
     others = [w, np.zeros((3, 8, 8), np.float32), np.arange(8, dtype=np.int32), np.int32(0), np.int32(1)]
     others += [random.uniform(-1, 1, (4, 4)).astype(np.float32)] * (kind == "select_and_scatter")
-    short, long = (Kernel(_compiled(chain(kind, count), 1 + len(others))) for count in (MORE // 2, MORE))
-    assert [_calls(kernel.compiled) for kernel in (short, long)] == [0, MORE]
+    short, long = (
+        Kernel(_compiled(chain(kind, count), 1 + len(others)))
+        for count in (MIN_EQUAL_FUSED // 2, MIN_EQUAL_FUSED)
+    )
+    assert [_calls(kernel.compiled) for kernel in (short, long)] == [0, MIN_EQUAL_FUSED]
     expected = short(short(x, *others)[0], *others)[0]
     result = long(x, *others)[0]
     assert np.isfinite(result).all()
@@ -76,10 +79,10 @@ def test_what_fuses_is_a_part_where_there_are_very_many(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cholesky", "while"])
 def test_one_more_takes_a_call(kind: str) -> None:
-    few, many = (_compiled(chain(kind, count), 6) for count in (MANY, 2 * MANY))
-    assert len(many.interface.launches) - len(few.interface.launches) == MANY
+    few, many = (_compiled(chain(kind, count), 6) for count in (MIN_EQUAL, 2 * MIN_EQUAL))
+    assert len(many.interface.launches) - len(few.interface.launches) == MIN_EQUAL
     grown = len(many.artifacts["so"]) - len(few.artifacts["so"])
-    assert grown <= MANY * 128 + 4096  # a page
+    assert grown <= MIN_EQUAL * 128 + 4096  # a page
 
 
 def _draws(numbers: range, element: str, distribution: str) -> str:
@@ -126,7 +129,7 @@ def test_draws_of_many_are_those_of_few(element: str, distribution: str) -> None
 
 def test_parts_of_slices_on_threads() -> None:
     """What parts are given may lie anywhere, and their launches are shared among threads like others."""
-    count, rows, length = MANY, 96, 256
+    count, rows, length = MIN_EQUAL, 96, 256
     whole = f"tensor<{rows}x{count + length}xcomplex<f32>>"
     kind, real_kind = f"tensor<{rows}x{length}xcomplex<f32>>", f"tensor<{rows}x{length}xf32>"
     lines = ["%s0 = stablehlo.constant dense<0.0> : " + real_kind]
@@ -158,7 +161,8 @@ def test_parts_of_slices_on_threads() -> None:
 
 def test_parts_inside_of_a_loop() -> None:
     steps = "\n".join(
-        f'%f{n + 1} = "stablehlo.cholesky"(%f{n}) <{{lower = true}}> : ({_V}) -> {_V}' for n in range(MANY)
+        f'%f{n + 1} = "stablehlo.cholesky"(%f{n}) <{{lower = true}}> : ({_V}) -> {_V}'
+        for n in range(MIN_EQUAL)
     )
     text = f"""func.func @main(%x: {_V}, %n: tensor<ui32>) -> ({_V}, tensor<ui32>) {{
   %zero = stablehlo.constant dense<0> : tensor<ui32>
@@ -170,16 +174,16 @@ def test_parts_inside_of_a_loop() -> None:
   }} do {{
     {steps}
     %j = stablehlo.add %i, %one : tensor<ui32>
-    stablehlo.return %j, %f{MANY} : tensor<ui32>, {_V}
+    stablehlo.return %j, %f{MIN_EQUAL} : tensor<ui32>, {_V}
   }}
   return %r#1, %r#0 : {_V}, tensor<ui32>
 }}"""
     kernel = Kernel(_compiled(text, 2))
-    assert _calls(kernel.compiled) == MANY
+    assert _calls(kernel.compiled) == MIN_EQUAL
     x = (np.random.default_rng(2).uniform(0.001, 0.002, (8, 8)) + 3 * np.eye(8)).astype(np.float32)
     result, turns = kernel(x, np.uint32(2))
     expected = np.tril(x.astype(np.float64))
-    for _ in range(2 * MANY):
+    for _ in range(2 * MIN_EQUAL):
         expected = np.linalg.cholesky(expected + np.tril(expected, -1).T)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     assert turns == 2
@@ -189,8 +193,8 @@ def test_what_cannot_be_a_part_is_refused_where_it_stands() -> None:
     kind = "tensor<1x8191xcomplex<f32>>"
     steps = "\n".join(
         f"%v{n + 1} = stablehlo.fft %v{n}, type = FFT, length = [8191] : ({kind}) -> {kind}"
-        for n in range(MANY)
+        for n in range(MIN_EQUAL)
     )
     with pytest.raises(UnsupportedOp, match="prime factor") as refused:
-        _compiled(f"func.func @main(%v0: {kind}) -> {kind} {{\n{steps}\nreturn %v{MANY} : {kind}\n}}", 1)
+        _compiled(f"func.func @main(%v0: {kind}) -> {kind} {{\n{steps}\nreturn %v{MIN_EQUAL} : {kind}\n}}", 1)
     assert refused.value.op == "stablehlo.fft"

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from kcache_compiler.lower.gpu.intrinsics import barrier, special, warp_barrier
 from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, split
 from kcache_compiler.lower.gpu.loops.barriers import BarrierPlacement, ElementKey, RowRegisters, SharedAccess
-from kcache_compiler.lower.gpu.loops.combine_partials import Combiner, across_lanes, combiners_of
+from kcache_compiler.lower.gpu.loops.thread_combiners import Combiner, across_lanes, combiners_of
 from kcache_compiler.lower.gpu.loops.vectorized_accesses import Lanes, LaneWriter
 from kcache_compiler.lower.gpu.shared_memory import ALIGNMENT, shared_memory
 from kcache_compiler.lower.loops import memory

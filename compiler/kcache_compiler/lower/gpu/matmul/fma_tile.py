@@ -82,7 +82,7 @@ class PlainCore:
         """The initial sums."""
         return [mlir.float_constant(0, self.wide) for _ in range(self.tile.own**2)]
 
-    def keep(
+    def store_tiles(
         self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
     ) -> None:
         """Store chunks of an operand in one of the two stages."""
@@ -170,7 +170,7 @@ class PlainCore:
         offset = index((row, self.tile.n * self.width), (column, self.width))
         return self._row_of(number, row), column, offset
 
-    def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
+    def store_sums(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
         """Store the sums of a pass in shared memory."""
         side, line = self.tile.own, self.tile.n * self.width
         first = shared.at(index((self.row, _GROUP * line), (self.column, _GROUP * self.width)))

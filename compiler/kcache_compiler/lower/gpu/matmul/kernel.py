@@ -70,7 +70,7 @@ class SplitK:
         return Pointer(kernel.workspace(self.offset, written), mlir.type_of(self.tiles.wide), [])
 
 
-def write_parts(writer: PointWriter, parts: SplitK) -> LaunchGeometry:
+def write_split_k_reduction(writer: PointWriter, parts: SplitK) -> LaunchGeometry:
     """Write the body of the kernel that adds the parts and runs the epilogue: one thread per element of C."""
     kernel, tiles = writer.kernel, parts.tiles
     value, threads, points = kernel.value, kernel.sizes.choices.threads, product(parts.sizes)
@@ -157,10 +157,14 @@ class _Product:
         return total
 
     def write(self) -> None:
-        sums = self._ahead(self.core) if isinstance(self.core, MatrixCore) and self._copies else self._sum()
+        sums = (
+            self._pipelined_async(self.core)
+            if isinstance(self.core, MatrixCore) and self._copies
+            else self._pipelined_registers()
+        )
         for number in range(self.core.passes):
             self.core.wait(number, left=False)
-            self.core.leave(self.shared, number, sums)
+            self.core.store_sums(self.shared, number, sums)
             self.core.wait(number, left=True)
             self._finish(number)
 
@@ -168,7 +172,7 @@ class _Product:
     def _copies(self) -> bool:
         return self.tiles.tile.stages > 2
 
-    def _ahead(self, core: MatrixCore) -> list[mlir.Value]:
+    def _pipelined_async(self, core: MatrixCore) -> list[mlir.Value]:
         """The sums of all products, with asynchronous copies several steps ahead."""
         stages, depth = self.tiles.tile.stages, self.tiles.tile.k
         for number in range(stages - 1):
@@ -177,9 +181,9 @@ class _Product:
         def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
             wait_for_copies(stages - 2)
             barrier()
-            free = _turned(stage, 0, stages - 1, -1)
+            free = _next_stage(stage, 0, stages - 1, -1)
             self._copy(core, memory.plus(k, mlir.constant((stages - 1) * depth)), free)
-            return _turned(stage, stages - 1, 0, 1), core.step(self.shared, stage, sums)
+            return _next_stage(stage, stages - 1, 0, 1), core.step(self.shared, stage, sums)
 
         sums = self._steps(step)
         wait_for_copies(0)
@@ -194,26 +198,26 @@ class _Product:
             loader.copy(base, k, core.places(self.shared, side, stage, loader))
         commit_copies()
 
-    def _sum(self) -> list[mlir.Value]:
+    def _pipelined_registers(self) -> list[mlir.Value]:
         """The sums of all products, with the next tiles in registers."""
         depth = self.tiles.tile.k
 
         def fetch(k: mlir.Value) -> list[list[mlir.Value]]:
             return [loader.load(base, k) for loader, base in zip(self.loaders, self.bases, strict=True)]
 
-        def keep(chunks: list[list[mlir.Value]], stage: mlir.Value) -> None:
+        def store_tiles(chunks: list[list[mlir.Value]], stage: mlir.Value) -> None:
             for side, loader in enumerate(self.loaders):
-                self.core.keep(self.shared, side, stage, loader, chunks[side])
+                self.core.store_tiles(self.shared, side, stage, loader, chunks[side])
             barrier()
 
         def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
             chunks = fetch(memory.plus(k, mlir.constant(depth)))
             sums = self.core.step(self.shared, stage, sums)
             next_stage = arith.xori(stage, mlir.constant(1))
-            keep(chunks, next_stage)
+            store_tiles(chunks, next_stage)
             return next_stage, sums
 
-        keep(fetch(self._from_first(0)), mlir.constant(0))
+        store_tiles(fetch(self._from_first(0)), mlir.constant(0))
         return self._steps(step)
 
     def _steps(self, step: LoopBody) -> list[mlir.Value]:
@@ -293,8 +297,8 @@ def write_element(
         writer.write_back(access, counters, registers, _added(old_value, total))
 
 
-def _turned(stage: mlir.Value, last: int, first: int, step: int) -> mlir.Value:
-    """The next or previous stage, which wraps from ``last`` to ``first``."""
+def _next_stage(stage: mlir.Value, last: int, first: int, step: int) -> mlir.Value:
+    """``stage`` plus ``step``, or ``first`` where it is ``last``."""
     moved = memory.plus(stage, mlir.constant(step))
     at_end = compare("eq", stage, mlir.constant(last))
     return arith.select(at_end, mlir.constant(first), moved)

@@ -132,7 +132,7 @@ class MatrixCore:
 
         return loader.lines(place, self.pitches[side])
 
-    def keep(
+    def store_tiles(
         self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
     ) -> None:
         """Store chunks of an operand in a stage."""
@@ -172,7 +172,7 @@ class MatrixCore:
         elif self.tile.stages > 2:
             barrier()
 
-    def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
+    def store_sums(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
         """Store the sums of a pass in shared memory: 16 rows of the warp."""
         lane = index((self.warp, self._own), (over(self.lane, 4), self._pitch), (rest(self.lane, 4), 8))
         first = shared.at(lane)

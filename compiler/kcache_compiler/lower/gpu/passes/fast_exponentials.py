@@ -15,7 +15,7 @@ from kcache_compiler.lower.gpu.intrinsics import intrinsic
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.attention.mark import members_by_role
-from kcache_compiler.passes.expand_math import PREFIX
+from kcache_compiler.passes.inline_math_functions import PREFIX
 from kcache_compiler.passes.stage import Unit
 
 _EXP = f"{PREFIX}exp_f32"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kcache_compiler.lower.gemm.match import is_contraction
-from kcache_compiler.lower.gpu.loops.combine_partials import INTEGERS, Combiner
+from kcache_compiler.lower.gpu.loops.thread_combiners import INTEGERS, Combiner
 from kcache_compiler.lower.gpu.matmul.blocking import NARROW, few_rows_pay
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from kcache_compiler.llvm.target import Device
-from kcache_compiler.lower.gpu.loops.combine_partials import Combiner
+from kcache_compiler.lower.gpu.loops.thread_combiners import Combiner
 from kcache_compiler.lower.gpu.passes.split_reductions import (
     combiner_of,
     dims_of,

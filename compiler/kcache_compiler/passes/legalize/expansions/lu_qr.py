@@ -96,7 +96,7 @@ def qr(lines: Lines, matrix: Tensor) -> list[Tensor]:
         packed, taus = carried
         vector, beta, tau = _reflection(inner, inner.row(packed, 2, position), position)
         known = inner.dot(inner.conjugate(vector), packed, 1, (1, 1), (batch, columns))
-        moved = _less(inner, packed, inner.conjugate(tau), vector, known)
+        moved = _subtract_outer(inner, packed, inner.conjugate(tau), vector, known)
         result = inner.choose(at(inner, packed, 2, position, "GT"), moved, packed)
         here = at(inner, packed, 2, position, "EQ")
         on = inner.each("and", here, at(inner, packed, 1, position, "EQ"))
@@ -123,9 +123,9 @@ def hessenberg(lines: Lines, matrix: Tensor) -> list[Tensor]:
         after = at(inner, packed, 2, position, "GT")
         moved = inner.choose(after, packed, inner.zeros(packed.element, packed.shape))
         known = inner.dot(moved, vector, 1, (2, 1), (batch, size))
-        moved = _less(inner, moved, tau, known, inner.conjugate(vector))
+        moved = _subtract_outer(inner, moved, tau, known, inner.conjugate(vector))
         known = inner.dot(inner.conjugate(vector), moved, 1, (1, 1), (batch, size))
-        moved = _less(inner, moved, inner.conjugate(tau), vector, known)
+        moved = _subtract_outer(inner, moved, inner.conjugate(tau), vector, known)
         result = inner.choose(after, moved, packed)
         here = at(inner, packed, 2, position, "EQ")
         on = inner.each("and", here, at(inner, packed, 1, start, "EQ"))
@@ -170,7 +170,7 @@ def _reflection(inner: Lines, column: Tensor, position: Tensor) -> tuple[Tensor,
     return vector, scaled(inner, "multiply", beta, scale, [0]), tau
 
 
-def _less(inner: Lines, matrix: Tensor, tau: Tensor, vector: Tensor, row: Tensor) -> Tensor:
+def _subtract_outer(inner: Lines, matrix: Tensor, tau: Tensor, vector: Tensor, row: Tensor) -> Tensor:
     """``matrix - tau * vector * row``."""
     scaled = inner.each("multiply", inner.broadcast(tau, vector.shape, [0]), vector)
     left = inner.broadcast(scaled, matrix.shape, [0, 1])
@@ -192,7 +192,7 @@ def orthogonal(lines: Lines, packed: Tensor, taus: Tensor, columns: int) -> Tens
         vector = inner.choose(below, column, inner.zeros(column.element, column.shape))
         vector = inner.choose(here, unit(inner, column.element, column.shape), vector)
         known = inner.dot(inner.conjugate(vector), result, 1, (1, 1), (batch, columns))
-        return [_less(inner, result, inner.row(taus, 1, position), vector, known)]
+        return [_subtract_outer(inner, result, inner.row(taus, 1, position), vector, known)]
 
     return lines.turns(count, [identity(lines, packed.element, (batch, rows, columns))], apply)[0]
 

@@ -13,17 +13,18 @@ from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.legalize.semantics.index_ranges import Ranges
 from kcache_compiler.passes.stage import Sizes
 
-#: What is looked up or put, by the number of the operand that is the tensor; indices or offsets follow.
+#: The number of the operand that is the tensor accessed; indices or offsets follow it.
 _TENSOR = {"tensor.extract": 0, "tensor.insert": 1}
 _SLICED = {"tensor.extract_slice": 0, "tensor.insert_slice": 1}
-_GIVEN = -(1 << 63)
+#: ``kDynamic`` of MLIR: in a static list of offsets, sizes or strides, an entry that is an operand.
+_DYNAMIC = -(1 << 63)
 
 
 def clamp_indices(module: mlir.Module, source: str, argument_sizes: Sizes) -> None:
     """Clamp, in place, every index and offset that is not known to be inside.
 
-    A slice that is larger than its tensor is rejected.
-    What the lowering of StableHLO makes is inside but for what is computed from elements.
+    A slice that is larger than its tensor is rejected. If ``source`` is StableHLO, its lowering made the
+    accesses: they are inside unless their index is computed from elements.
     """
     own = "stablehlo." not in source and "chlo." not in source
     ranges = Ranges(known=not argument_sizes, trusted=not own)
@@ -34,7 +35,7 @@ def clamp_indices(module: mlir.Module, source: str, argument_sizes: Sizes) -> No
         for axis, index in enumerate(list(op.operands)[number + 1 :]):
             if not ranges.inside(index, mlir.sizes_of(op.operands[number].type)[axis]):
                 with mlir.before(op):
-                    last = _less(_size(op.operands[number], axis), mlir.constant(1, "index"))
+                    last = _difference(_size(op.operands[number], axis), mlir.constant(1, "index"))
                     op.operands[number + 1 + axis] = _clamped(index, last)
     for op in mlir.named(module, *_SLICED):
         if own:
@@ -45,10 +46,13 @@ def clamp_indices(module: mlir.Module, source: str, argument_sizes: Sizes) -> No
 
 
 def _require_part(op: mlir.Op, number: int, unknown: bool) -> None:
-    """Sizes and strides are stated, and fit a tensor, whose sizes may be ``unknown`` here."""
+    """Raise ``UnsupportedOp`` unless sizes and strides are static and the slice fits the tensor.
+
+    ``unknown``: the tensor may have dynamic sizes here.
+    """
     whole = mlir.sizes_of(op.operands[number].type)
     sizes, strides = (mlir.integers(op.attributes[f"static_{kind}"]) for kind in ("sizes", "strides"))
-    if (None in whole and not unknown) or _GIVEN in sizes or _GIVEN in strides:
+    if (None in whole and not unknown) or _DYNAMIC in sizes or _DYNAMIC in strides:
         reason = "a size that is computed: state the sizes of slices, and of what they are of"
         raise UnsupportedOp(mlir.name_of(op), reason, mlir.location_of(op))
     for axis, (size, part, stride) in enumerate(zip(whole, sizes, strides, strict=True)):
@@ -58,22 +62,25 @@ def _require_part(op: mlir.Op, number: int, unknown: bool) -> None:
 
 
 def _require_pads(op: mlir.Op) -> None:
-    """Paddings are stated, and not below 0."""
+    """Raise ``UnsupportedOp`` unless paddings are static and at least 0."""
     dynamic = [mlir.constant_int(operand) for operand in list(op.operands)[1:]]
     stated = [number for kind in ("low", "high") for number in mlir.integers(op.attributes[f"static_{kind}"])]
-    numbers = [*dynamic, *(number for number in stated if number != _GIVEN)]
+    numbers = [*dynamic, *(number for number in stated if number != _DYNAMIC)]
     if any(number is None or number < 0 for number in numbers):
         reason = "a padding that is computed or below 0: state it, and cut by tensor.extract_slice"
         raise UnsupportedOp("tensor.pad", reason, mlir.location_of(op))
 
 
 def _clamp_slice(op: mlir.Op, number: int, ranges: Ranges) -> None:
-    """Offsets that are given stand behind the tensor, sizes behind them, strides behind these."""
+    """Clamp the offsets of a slice of operand ``number``.
+
+    Operands are the tensor, then dynamic offsets, dynamic sizes and dynamic strides.
+    """
     dynamic = iter(range(number + 1, len(op.operands)))
     offsets, sizes, strides = (
         [
-            (next(dynamic) if number == _GIVEN else None, number)
-            for number in mlir.integers(op.attributes[f"static_{kind}"])
+            (next(dynamic) if entry == _DYNAMIC else None, entry)
+            for entry in mlir.integers(op.attributes[f"static_{kind}"])
         ]
         for kind in ("offsets", "sizes", "strides")
     )
@@ -86,8 +93,8 @@ def _clamp_slice(op: mlir.Op, number: int, ranges: Ranges) -> None:
                 mlir.constant(number, "index") if position is None else op.operands[position]
                 for position, number in (sizes[axis], strides[axis])
             )
-            reach = arith.muli(_less(size, one), stride)
-            last = _less(_less(_size(op.operands[number], axis), one), reach)
+            reach = arith.muli(_difference(size, one), stride)
+            last = _difference(_difference(_size(op.operands[number], axis), one), reach)
             op.operands[offset] = _clamped(op.operands[offset], last)
 
 
@@ -98,7 +105,7 @@ def _size(tensor: mlir.Value, axis: int) -> mlir.Value:
     return mlir.tensor_size(tensor, axis)
 
 
-def _less(left: mlir.Value, right: mlir.Value) -> mlir.Value:
+def _difference(left: mlir.Value, right: mlir.Value) -> mlir.Value:
     return arith.subi(left, right)
 
 

@@ -51,7 +51,9 @@ def text_of(call: Call) -> str:
     return function(call.name, call.dtype, call.integer, call.scales, call.fast).text(call.symbol, call.shape)
 
 
-def expand(module: mlir.Module, scales: bool = False, fast: bool = False, least: int = 0) -> None:
+def inline_math_functions(
+    module: mlir.Module, scales: bool = False, fast: bool = False, least: int = 0
+) -> None:
     """Replace, in place, every float operation of `math`, `arith.remf`, and every call of
     ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library. ``scales``: the target
     multiplies f32 by powers of two in one instruction; results have the same bits. ``fast``: numerics are.
@@ -63,7 +65,7 @@ def expand(module: mlir.Module, scales: bool = False, fast: bool = False, least:
     """
     results = [(op, call) for op in mlir.walk(module) if (call := _call_of(op)) is not None]
     uses = [(op, replace(call, scales=scales, fast=fast)) for op, call in results]
-    if least and sum(_length(call) for _, call in uses) > least:
+    if least and sum(_cost(call) for _, call in uses) > least:
         uses = [(op, call) for op, call in uses if not _may_stay(op, call)]
     if not uses:
         return
@@ -75,22 +77,22 @@ def expand(module: mlir.Module, scales: bool = False, fast: bool = False, least:
 
 
 def calls_library(module: mlir.Module) -> bool:
-    """Whether ``expand`` left calls of the math library in a module."""
+    """Whether ``inline_math_functions`` left calls of the math library in a module."""
     declared = any(_is_declaration(op) for op in mlir.operations(module.body))
     calls = mlir.named(module, "func.call") if declared else []
     return any(str(call.attributes["callee"]).startswith(f"@{PREFIX}") for call in calls)
 
 
-def length_of(op: mlir.Op) -> int:
+def operation_cost(op: mlir.Op) -> int:
     """How many operations ``op`` stands for: many where it calls a function of the library."""
     if mlir.name_of(op) != "func.call":
         return 1
     call = _call_of(op)
-    return 1 if call is None else _length(call)
+    return 1 if call is None else _cost(call)
 
 
 @functools.cache
-def _length(call: Call) -> int:
+def _cost(call: Call) -> int:
     return text_of(call).count("\n") - 2
 
 

@@ -62,7 +62,7 @@ def _rank(site: RewriteSite, ref: Ref) -> tuple[int, bytes, bytes]:
     return used, site.builder.digests[ref.node], site.builder.ties[ref.node]
 
 
-ROOTS: tuple[GraphRewrite, ...] = (
+SQRT_REWRITES: tuple[GraphRewrite, ...] = (
     GraphRewrite(
         "quotient_by_root",
         ("divide",),

@@ -30,7 +30,7 @@ class _Repeated:
     times: int
 
 
-def group_products(module: mlir.Module, target: Target, options: CompileOptions) -> None:
+def group_query_products(module: mlir.Module, target: Target, options: CompileOptions) -> None:
     """Rewrite products of ``main`` with static sizes, for CPUs. Not under ``strict``."""
     if options.numerics == "strict" or isinstance(target, Device):
         return

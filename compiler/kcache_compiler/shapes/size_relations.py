@@ -25,7 +25,10 @@ def proves(left: Formula, right: Formula, equal: bool) -> bool:
 
 @dataclass(frozen=True)
 class Check:
-    """The guard ``left == right`` (``equal``) or ``left <= right``, evaluated when the kernel is called."""
+    """The runtime check ``left == right`` (``equal``) or ``left <= right``: made before the kernel runs.
+
+    Not a guard, which chooses among variants.
+    """
 
     left: Formula
     right: Formula
