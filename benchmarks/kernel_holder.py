@@ -20,7 +20,7 @@ import torch
 import kcache_grpc as kcache
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, interleave
-from kcache_grpc.integrations.torch.table import Table
+from kcache_grpc.integrations.torch.eager_kernel_table import EagerKernelTable
 from kcache_grpc.torch import KernelHolder, register
 
 ENTRIES = 20_000
@@ -67,13 +67,13 @@ def loading(rounds: int) -> dict[str, float]:
         path = Path(folder) / "table.jsonl"
         toolchain = "0" * 16
         metadata = [{"name": "self", "kind": "tensor", "sizes": [8, 16], "strides": [16, 1]}] * 3
-        Table(path, toolchain).add("0" * 32, {"metadata": metadata, "program": "0" * 64})
+        EagerKernelTable(path, toolchain).add("0" * 32, {"metadata": metadata, "program": "0" * 64})
         rest = path.read_bytes()[len('{"check":"') + 8 : -1]
         keyed = [rest.replace(b'"key":"' + b"0" * 32, b'"key":"%032x' % n, 1) for n in range(ENTRIES)]
         path.write_bytes(b"".join(b'{"check":"%08x%b\n' % (zlib.crc32(line), line) for line in keyed))
         seconds: list[float] = []
         for _ in range(rounds):
-            table = Table(path, toolchain)
+            table = EagerKernelTable(path, toolchain)
             started = time.perf_counter()
             table.refresh()
             seconds.append(time.perf_counter() - started)

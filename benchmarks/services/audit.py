@@ -69,24 +69,24 @@ def _event(number: int) -> AuditEvent:
 
 
 async def _noting(store: Store, namespace: Namespace) -> float:
-    """One look-up of one kernel: what the ledger does of it in the event loop."""
+    """One look-up of one kernel: what the recorder does of it in the event loop."""
     graph = KnownGraph(_digest("p"), 1, _digest("s"), "f32[4]", Signed(b"", b"", b""))
     results: list[Found | Missing] = [Found(graph, KnownKernel(_digest("k"), Signed(b"", b"", b""), (), 1))]
     threads = StoreThreads(1)
-    ledger = AuditRecorder(store, threads, Toolchains(Toolchain(), Toolchain()))
+    recorder = AuditRecorder(store, threads, Toolchains(Toolchain(), Toolchain()))
     target, caller, digests = CpuTarget("x86-64-v3"), Caller(started=time.perf_counter()), [_digest("p")]
 
     def calls() -> None:
         for _ in range(_CALLS):
-            ledger.looked_up(namespace, caller, target, digests, results)
+            recorder.looked_up(namespace, caller, target, digests, results)
 
     times: list[float] = []
     for _ in range(_ROUNDS):
         began = time.thread_time()
         calls()
         times.append((time.thread_time() - began) / _CALLS * 1e6)
-        await ledger.flush()
-    await ledger.close()
+        await recorder.flush()
+    await recorder.close()
     threads.close()
     return round(statistics.median(times), 2)
 

@@ -29,7 +29,7 @@ from benchmarks.services.filling import (
 )
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.audit.filter import parse_filter
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.records import (
     ArtifactDraft,
     AuditEvent,
@@ -265,20 +265,20 @@ def _iso(seconds: float) -> str:
 def _collections(store: Store, ns: Namespace) -> dict[str, Question]:
     """Steps of each kind: counting as many rows as ``kcache gc`` does, and removing a few."""
     kinds = {
-        What.DISOWNED_KERNELS: 2,
-        What.IDLE_KERNELS: 4,
-        What.IDLE_MAPPINGS: 10,
-        What.BLOBS: 100,
-        What.CONSTANTS: 100,
-        What.PROGRAMS: 100,
-        What.EPOCH_KERNELS: 10,
-        What.EPOCH_MAPPINGS: 10,
-        What.FAILURES: 10,
-        What.LEASES: 10,
-        What.QUARANTINED: 1,
+        RowKind.DISOWNED_KERNELS: 2,
+        RowKind.IDLE_KERNELS: 4,
+        RowKind.IDLE_MAPPINGS: 10,
+        RowKind.BLOBS: 100,
+        RowKind.CONSTANTS: 100,
+        RowKind.PROGRAMS: 100,
+        RowKind.EPOCH_KERNELS: 10,
+        RowKind.EPOCH_MAPPINGS: 10,
+        RowKind.FAILURES: 10,
+        RowKind.LEASES: 10,
+        RowKind.QUARANTINED: 1,
     }
 
-    def step(what: What, limit: int, *, dry_run: bool = False) -> Question:
+    def step(what: RowKind, limit: int, *, dry_run: bool = False) -> Question:
         step = Step(what, limit, _EVER, dry_run=dry_run)
         return Question(lambda _: store.collect(ns, step), not dry_run)
 

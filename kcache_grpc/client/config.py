@@ -1,19 +1,19 @@
 """The configuration of a client: one frozen object, and the one place that reads the environment.
 
-============== =========================================================================
-KCACHE_ADDR         ``host:port`` or ``unix:/path`` of the service; unset: the embedded one
-KCACHE_NAMESPACE    key space, ``default``
-KCACHE_TOKEN        bearer token
-KCACHE_TLS          ``system``, or a PEM file with the authorities to trust
-KCACHE_CACHE_DIR    folder of the local tiers, ``$XDG_CACHE_HOME/kcache``
-KCACHE_SERVER_ID    the server's identity, instead of the one pinned at first contact
-KCACHE_TIMEOUT      seconds that one call may take, 600
-KCACHE_ACTOR        who asks, for the service's audit log; the name of the user
-KCACHE_JOB          what for, such as the id of a training job
+=========================  ==================================================================================
+KCACHE_ADDR                ``host:port`` or ``unix:/path`` of the service; unset: the embedded one
+KCACHE_NAMESPACE           key space, ``default``
+KCACHE_TOKEN               bearer token
+KCACHE_TLS                 ``system``, or a PEM file with the authorities to trust
+KCACHE_CACHE_DIR           folder of the local tiers, ``$XDG_CACHE_HOME/kcache``
+KCACHE_SERVER_ID           the server's identity, instead of the one pinned at first contact
+KCACHE_TIMEOUT             seconds that one call may take, 600
+KCACHE_ACTOR               who asks, for the service's audit log; the name of the user
+KCACHE_JOB                 what for, such as the id of a training job
 KCACHE_COMPATIBLE_TARGETS  whether kernels for lower targets will do: yes or no; unset: as the namespace says
-KCACHE_PRELOAD      bundles, or folders of them, separated by ``:``
-KCACHE_TRUST        identities whose bundles are trusted, separated by commas
-============== =========================================================================
+KCACHE_PRELOAD             bundles, or folders of them, separated by ``:``
+KCACHE_TRUST               identities whose bundles are trusted, separated by commas
+=========================  ==================================================================================
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import EMBEDDED, RemoteLocation, ServiceLocation
 from kcache_grpc.client.transport.interface import Io
-from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.tuning.recorded_schedules import REFUSALS, RecordedSchedules, plain
 from kcache_grpc.errors import ArgumentError, KcacheError
@@ -89,7 +89,7 @@ class Core:
     ) -> Kernel | None:
         """The kernel in memory of a text or bytes; ``None`` for a miss. Never waits, hashes nothing."""
         entry = None if self._closed else self._table.by_program(program, format, target, options, shapes)
-        if entry is None or entry.is_due or not self._is_valid(entry.generation):
+        if entry is None or entry.is_due or not self._is_valid(entry.provenance):
             return None
         kernel = entry.again()
         self._counters.add_kernel("memory", kernel.seconds_saved)
@@ -249,15 +249,15 @@ class Core:
 
     def _from_memory(self, key: RequestKey) -> Kernel | None:
         entry = self._table.by_digest(key)
-        if entry is None or entry.is_due or not self._is_valid(entry.generation):
+        if entry is None or entry.is_due or not self._is_valid(entry.provenance):
             return None
         kernel = entry.again()
         self._counters.add_kernel("memory", kernel.seconds_saved)
         return kernel
 
-    def _is_valid(self, generation: Generation) -> bool:
-        """Whether a kernel in memory of this generation may still be used."""
-        return self._services.holds(generation) or self._bundled.holds(generation)
+    def _is_valid(self, provenance: Provenance) -> bool:
+        """Whether a kernel in memory of this provenance may still be used."""
+        return self._services.holds(provenance) or self._bundled.holds(provenance)
 
     async def _from_bundles(self, requests: dict[RequestKey, KernelRequest]) -> dict[RequestKey, Kernel]:
         """The kernels that preloaded or imported bundles have; no service is asked."""
@@ -269,7 +269,7 @@ class Core:
             kernel = kernels[key] = bundled.kernel(self._require_open)
             if request.shapes.mode == AUTO:
                 self._pin(kernel, witness_of(kernel.binding, None))
-            self._table.keep(key, bundled.generation, kernel)
+            self._table.keep(key, bundled.provenance, kernel)
             self._used.add(request, kernel)
             self._counters.add(f"{kernel.origin}_kernels")
         return kernels
@@ -338,8 +338,8 @@ class Core:
             if request.shapes.mode == AUTO:
                 await self._record_witnesses(source.connection, request, deadline)
                 self._pin(kernel, witness_of(kernel.binding, None))
-            generation = state.generation_of(kernel.manifest)
-            self._table.keep(request_key(request), generation, kernel, location.freshness)
+            provenance = state.provenance_of(kernel.manifest)
+            self._table.keep(request_key(request), provenance, kernel, location.freshness)
             self._used.add(request, kernel)
             self._counters.add_kernel(kernel.origin, kernel.seconds_saved)
         self._totals.offer(self._counters.snapshot())
@@ -497,7 +497,7 @@ class Core:
         source = await self._io.blocking(lambda: read_source(program, format))
         request = await self._recorded.applied(_request(source, machine, chosen, shapes), deadline)
         entry = self._table.by_digest(request_key(request))
-        if entry is not None and self._services.holds(entry.generation):
+        if entry is not None and self._services.holds(entry.provenance):
             return 0.0
         if await self._services.on_disk(request, deadline):
             return 0.0

@@ -85,15 +85,17 @@ class KernelFetcher:
     async def _fetch(
         self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[FetchedKernel]:
-        judge = await self.connection.judge(deadline)
-        from_disk = await self._io.blocking(lambda: [self._from_disk(request, judge) for request in requests])
+        verifier = await self.connection.verifier(deadline)
+        from_disk = await self._io.blocking(
+            lambda: [self._from_disk(request, verifier) for request in requests]
+        )
         missing = [index for index, entry in enumerate(from_disk) if entry is None]
         remaining = [await with_witnesses(self.connection, requests[index], deadline) for index in missing]
         try:
             answers = await self._look_up(remaining, deadline)
         except Unavailable:
             late = await self._io.blocking(
-                lambda: [self._lower_from_disk(request, judge, _EVER) for request in remaining]
+                lambda: [self._lower_from_disk(request, verifier, _EVER) for request in remaining]
             )
             if not remaining or None in late:
                 raise
@@ -118,27 +120,29 @@ class KernelFetcher:
         by_index = dict(zip(missing, await self._io.gather(works), strict=True))
         return [entry or by_index[index] for index, entry in enumerate(from_disk)]
 
-    def _from_disk(self, request: KernelRequest, judge: KernelVerifier) -> FetchedKernel | None:
+    def _from_disk(self, request: KernelRequest, verifier: KernelVerifier) -> FetchedKernel | None:
         if self._disk is None:
             return None
-        stored = self._disk.load(entry_name(judge.state, self.connection.namespace, request), judge, request)
+        stored = self._disk.load(
+            entry_name(verifier.state, self.connection.namespace, request), verifier, request
+        )
         if stored is not None:
             return FetchedKernel(stored, "disk", stored.manifest.compile_seconds)
-        return self._lower_from_disk(request, judge, self.connection.location.freshness)
+        return self._lower_from_disk(request, verifier, self.connection.location.freshness)
 
     async def holds(self, request: KernelRequest, deadline: Deadline) -> bool:
         """Whether the kernel is on disk. Asks the server for nothing but what it is."""
-        judge = await self.connection.judge(deadline)
-        return await self._io.blocking(lambda: self._from_disk(request, judge)) is not None
+        verifier = await self.connection.verifier(deadline)
+        return await self._io.blocking(lambda: self._from_disk(request, verifier)) is not None
 
     def _lower_from_disk(
-        self, request: KernelRequest, judge: KernelVerifier, max_age: float
+        self, request: KernelRequest, verifier: KernelVerifier, max_age: float
     ) -> FetchedKernel | None:
         """A kernel for a lower target, where that will do, saved less than ``max_age`` seconds ago."""
-        if self._disk is None or not judge.allows_lower(request):
+        if self._disk is None or not verifier.allows_lower(request):
             return None
-        name = entry_name(judge.state, self.connection.namespace, request, lower=True)
-        stored = self._disk.load(name, judge, request, max_age)
+        name = entry_name(verifier.state, self.connection.namespace, request, lower=True)
+        stored = self._disk.load(name, verifier, request, max_age)
         return None if stored is None else FetchedKernel(stored, "disk", stored.manifest.compile_seconds)
 
     async def _look_up(self, requests: Sequence[KernelRequest], deadline: Deadline) -> list[pb.KernelResult]:
@@ -268,7 +272,7 @@ class KernelFetcher:
         self, request: KernelRequest, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
     ) -> StoredKernel:
         """Verifies an answer, then brings the bytes that did not come along."""
-        binding, manifest = (await self.connection.judge(deadline)).kernel(answer, request)
+        binding, manifest = (await self.connection.verifier(deadline)).kernel(answer, request)
         blobs: dict[bytes, bytes] = {}
         for sha256, size in needed_blobs(binding, manifest):
             blobs[sha256] = await self.bytes_of(sha256, size, deadline, sent.get(sha256, b""))

@@ -18,7 +18,7 @@ from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import EmbeddedLocation, RemoteLocation, ServiceLocation
 from kcache_grpc.client.transport.interface import Io
-from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import IntegrityError, KcacheError
 from kcache_grpc.local_files import KcacheWarning, own_directory
@@ -67,7 +67,7 @@ class Services:
         """Whether the embedded service stands in for that service."""
         return self._fallback is not None
 
-    def start_beside(self) -> bool:
+    def start_in_background(self) -> bool:
         """Begins to start the embedded service in a thread, if the client uses it and it does not run.
 
         Returns whether it does: a request would wait for its start. Never waits, raises nothing.
@@ -130,16 +130,16 @@ class Services:
         """Whether a kernel of the service that the client was told to use is on disk."""
         return await self._with(self._main, lambda fetcher: fetcher.holds(request, deadline))
 
-    def holds(self, generation: Generation) -> bool:
+    def holds(self, provenance: Provenance) -> bool:
         """Whether one of the services still is what it was when a kernel came from it.
 
         Never waits: a stale answer is refreshed beside, so that a raised epoch takes effect afterwards.
         """
         for fetcher in (self._main, self._fallback):
             state = None if fetcher is None else fetcher.connection.last_state
-            if fetcher is not None and state is not None and generation in state.generations:
+            if fetcher is not None and state is not None and provenance in state.provenances:
                 if fetcher.connection.is_stale(state):
-                    fetcher.connection.refresh_beside()
+                    fetcher.connection.refresh_in_background()
                 return True
         return False
 
@@ -157,18 +157,18 @@ class Services:
             if fetcher is not None:
                 fetcher.connection.remember()
 
-    def disowned(self, generation: Generation) -> bool:
+    def disowned(self, provenance: Provenance) -> bool:
         """Whether the service that signed a kernel of a bundle is known to have another epoch or toolchain.
 
         Never waits, and asks no service that was not asked before; a stale answer is refreshed beside.
         """
         for fetcher in (self._main, self._fallback):
             state = None if fetcher is None else fetcher.connection.last_state
-            if fetcher is None or state is None or state.server_id != generation[0]:
+            if fetcher is None or state is None or state.server_id != provenance[0]:
                 continue
             if fetcher.connection.is_stale(state):
-                fetcher.connection.refresh_beside()
-            return generation not in state.generations
+                fetcher.connection.refresh_in_background()
+            return provenance not in state.provenances
         return False
 
     def read(self, location: ServiceLocation, ref: ArtifactRef) -> bytes:

@@ -34,7 +34,7 @@ class ServiceRequests:
 
     def start_service(self) -> bool:
         """See ``Client.start_service``."""
-        return self._services.start_beside()
+        return self._services.start_in_background()
 
     async def normalize(self, program: ProgramLike, format: str | None, numerics: str) -> CanonicalGraph:
         """See ``Client.normalize``."""
@@ -92,7 +92,7 @@ class ServiceRequests:
     async def audit_page(
         self, question: Question, received: int, token: str
     ) -> tuple[Sequence[AuditEvent], str]:
-        """Some events of ``Client.audit``, after those ``given``, and the token of the next ones."""
+        """A page of events of ``Client.audit`` after ``received`` events, and the token of the next page."""
         size = question.page_size(received)
         if size < 1:
             return (), ""

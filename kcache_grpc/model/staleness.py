@@ -15,7 +15,7 @@ Where the rules are applied:
 - ``TOOLCHAIN``: the toolchain is part of the kernel digest (``kcache_grpc/model/identity.py``) and of the
   condition in ``hits.py``, so that a kernel of another toolchain is not found.
 - What a client holds in memory or in bundles is stale by any of the three if its (server, epoch, toolchain)
-  is not in ``ServerState.generations`` (``kcache_grpc/client/trust/server_state.py``).
+  is not in ``ServerState.provenances`` (``kcache_grpc/client/trust/server_state.py``).
 - Background verification and the export of bundles leave stale kernels out, by ``staleness``.
 - Collection removes kernels of earlier epochs and of disowned toolchains: candidates are selected in SQL
   (``kcache_grpc/storage/sql/gc/candidates.py``) or by ``staleness``

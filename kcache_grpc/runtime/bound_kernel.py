@@ -172,7 +172,11 @@ def _bytes(array: Any) -> Any:
 
 
 class BoundKernel(Kernel):
-    """A kernel that is called with the arguments that are not bound. Shares all else with ``kernel``."""
+    """A kernel with the weights of its program as arguments, which it supplies on every call.
+
+    Callers pass the other arguments. All else is shared with ``kernel``. See also ``PreparedKernel``, whose
+    values are prepared once.
+    """
 
     def __init__(self, kernel: Kernel, arguments: BoundArguments) -> None:
         # Loaded before it is shared, so that it is loaded once. A kernel for another machine cannot be, and

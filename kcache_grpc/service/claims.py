@@ -18,13 +18,13 @@ from kcache_grpc.storage.errors import StorageError
 
 logger = logging.getLogger("kcache.service")
 
-#: Seconds between two looks at what another one does: the delay of a lost notification or a dead claimer.
-_LOOK = 0.5
+#: Seconds between two polls of another server's work: the delay after a lost notification or a dead holder.
+_POLL_SECONDS = 0.5
 #: Seconds after which a claim counts for nothing: its holder may be frozen.
 _PATIENCE = 2.0
 
 
-class Turn:
+class WorkClaim:
     """One piece of work. Made by ``Claims.turn``."""
 
     def __init__(self, claims: Claims, name: bytes, subscription: Subscription) -> None:
@@ -36,8 +36,8 @@ class Turn:
         #: Whether another one did the work, or does it.
         self.waited = False
 
-    async def ours(self) -> bool:
-        """Whether it is to be done here: nobody else does it, or somebody has for too long."""
+    async def should_run(self) -> bool:
+        """Whether to do the work here: nobody else does it, or another server has for too long."""
         if self._claim is None:
             self._subscription.clear()
             self._claim = await self._claims.take(self._name)
@@ -47,7 +47,7 @@ class Turn:
 
     async def wait(self) -> None:
         """Until another one has done it, or for a while."""
-        await self._subscription.wait_for(_LOOK)
+        await self._subscription.wait_for(_POLL_SECONDS)
 
     async def end(self) -> None:
         """Gives the claim back, if it was given."""
@@ -66,10 +66,10 @@ class Claims:
         self._change_notifications = change_notifications
 
     @asynccontextmanager
-    async def turn(self, name: bytes) -> AsyncGenerator[Turn]:
+    async def turn(self, name: bytes) -> AsyncGenerator[WorkClaim]:
         """A piece of work by its name, 32 bytes, which is done or failed at the end."""
         with self._change_notifications.subscribe_claim(name) as subscription:
-            turn = Turn(self, name, subscription)
+            turn = WorkClaim(self, name, subscription)
             try:
                 yield turn
             finally:

@@ -12,7 +12,7 @@ import pytest
 
 from kcache_grpc.storage import migrate, open_store
 from kcache_grpc.storage.backup import back_up, check_copy, restore
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import (
     CorruptStore,
     ForeignDatabase,
@@ -179,4 +179,4 @@ def test_a_dump_of_postgres_is_the_store(postgres_server: PostgresServer, tmp_pa
             assert again.read_artifact(ns, sha256(b"weights")) == b"weights"
             assert again.put_spec(ns, spec(1)).key == 2
             # The role that alone may delete owns its function in the copy too.
-            assert again.collect(ns, Step(What.IDLE_KERNELS, before=2**62)).rows == 1
+            assert again.collect(ns, Step(RowKind.IDLE_KERNELS, before=2**62)).rows == 1

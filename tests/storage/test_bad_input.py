@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.storage import open_store
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import CorruptStore, StorageError, StoreUnavailable
 from kcache_grpc.storage.records import AuditEvent, Failure, SpecDraft, UsageDelta
 from kcache_grpc.storage.schema import specs
@@ -71,7 +71,7 @@ def test_every_string_is_a_value(store, text):
     assert store.list_pins(ns)[0].reason == text
     store.disown_toolchain(ns, sha256("t"), text)
     assert store.list_disowned(ns)[0].reason == text
-    store.collect(ns, Step(What.IDLE_KERNELS, before=2**62, reason=text))
+    store.collect(ns, Step(RowKind.IDLE_KERNELS, before=2**62, reason=text))
     assert store.count_specs(ns) == 2
 
 
@@ -83,7 +83,7 @@ def test_what_no_database_keeps_is_refused_before_anything_is_touched(store, ns,
         lambda: store.append_audit(ns, [AuditEvent(text)]),
         lambda: store.pin(ns, "kernel", sha256("p"), text),
         lambda: store.disown_toolchain(ns, sha256("t"), text),
-        lambda: store.collect(ns, Step(What.BLOBS, reason=text)),
+        lambda: store.collect(ns, Step(RowKind.BLOBS, reason=text)),
         lambda: store.remove_quota(ns, text),
         lambda: store.quarantine_artifact(ns, sha256(b"x"), text),
     ]
@@ -159,7 +159,7 @@ def test_a_read_only_store_is_read_and_writes_are_refused(sqlite):
     calls = [
         lambda: sqlite.put_spec(ns, spec(1)),
         lambda: sqlite.publish_kernel(ns, kernel(1)),
-        lambda: sqlite.collect(ns, Step(What.IDLE_KERNELS, before=2**62)),
+        lambda: sqlite.collect(ns, Step(RowKind.IDLE_KERNELS, before=2**62)),
         lambda: sqlite.set_quota(ns, "kernels", 1),
         lambda: sqlite.disown_toolchain(ns, bytes(32)),
     ]
@@ -175,7 +175,7 @@ import resource, signal, sys
 sys.path.insert(0, sys.argv[1])
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import Step, RowKind
 from tests.storage.drafts import kernel
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with open_store("sqlite:///" + sys.argv[2]) as store:
@@ -197,7 +197,7 @@ with open_store("sqlite:///" + sys.argv[2]) as store:
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     # Space again: it goes on by itself.
     assert store.publish_kernel(ns, kernel(99)).inserted
-    assert store.collect(ns, Step(What.IDLE_KERNELS, before=2**62)).rows == published + 2
+    assert store.collect(ns, Step(RowKind.IDLE_KERNELS, before=2**62)).rows == published + 2
 """
 
 

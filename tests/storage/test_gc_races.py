@@ -11,7 +11,7 @@ import pytest
 
 from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector
 from kcache_grpc.storage import open_store
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.records import Namespace
 from tests.postgres import PostgresServer
@@ -56,7 +56,7 @@ def test_publishers_and_collectors_of_the_same_bytes(url):
                 while clock.monotonic() < end:
                     # A moment ago: what is used now is left alone, everything else goes.
                     before = clock.time_ns() // 1000 - 20_000
-                    mine.collect(ns, Step(draw.choice(list(What)), draw.randint(1, 5), before))
+                    mine.collect(ns, Step(draw.choice(list(RowKind)), draw.randint(1, 5), before))
 
         def guarded(work, seed):
             try:
@@ -121,8 +121,8 @@ def test_quotas_stay_right_while_all_write(url):
                     mine.publish_kernel(ns, kernel(1000 * seed + number))
                     mine.put_graph(ns, graph(1000 * seed + number, [str((seed, number)).encode()]))
                     if number % 5 == 4:
-                        mine.collect(ns, Step(What.IDLE_KERNELS, 3, 2**62))
-                        mine.collect(ns, Step(What.IDLE_MAPPINGS, 3, 2**62))
+                        mine.collect(ns, Step(RowKind.IDLE_KERNELS, 3, 2**62))
+                        mine.collect(ns, Step(RowKind.IDLE_MAPPINGS, 3, 2**62))
 
         threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2, 3)]
         for thread in threads:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.contract.lifecycle import PINNABLE, RESOURCES, Collected, Step, What
+from kcache_grpc.storage.contract.lifecycle import PINNABLE, RESOURCES, Collected, RowKind, Step
 from kcache_grpc.storage.errors import StorageError
 from kcache_grpc.storage.records import AuditEvent, Failure, Lease, Namespace, UsageDelta, Wanted
 from tests.storage.drafts import Time, blob, graph, kernel, mapping, program, sha256, spec
@@ -173,12 +173,12 @@ class Stores(RuleBasedStateMachine):
 
     @rule(
         which=few,
-        what=st.sampled_from(What),
+        what=st.sampled_from(RowKind),
         limit=st.integers(1, 5),
         age=st.sampled_from([-100, 0, 3, 10]),
         dry_run=st.booleans(),
     )
-    def collect(self, which: int, what: What, limit: int, age: int, dry_run: bool) -> None:
+    def collect(self, which: int, what: RowKind, limit: int, age: int, dry_run: bool) -> None:
         """To the end of a kind: nothing that anything refers to is gone afterwards (``assert_sound``)."""
         before, after = max(0, self.time.wall - age * 1_000_000), None
         while True:

@@ -285,7 +285,7 @@ def _move(source: str | None, target: str | None, json: bool, *, dry_run: bool) 
 def _inline(db: str | None, json: bool, *, dry_run: bool) -> None:
     """No row points into the object store when it is done."""
     from kcache_grpc.cli.operate import stores
-    from kcache_grpc.storage.contract.lifecycle import Step, What
+    from kcache_grpc.storage.contract.lifecycle import RowKind, Step
     from kcache_grpc.storage.records import Inlined
 
     total = Inlined()
@@ -296,7 +296,7 @@ def _inline(db: str | None, json: bool, *, dry_run: bool) -> None:
             total += store.inline_objects(namespace, dry_run=dry_run)
             if dry_run:
                 continue
-            step = Step(What.QUARANTINED, before=2**62, reason="objects into rows")
+            step = Step(RowKind.QUARANTINED, before=2**62, reason="objects into rows")
             while (after := store.collect(namespace, step).after) is not None:
                 step = replace(step, after=after)
     blobs = f"{output.count(total.blobs, 'blob')} of {output.count(total.blob_bytes, 'byte')}"

@@ -27,17 +27,17 @@ from kcache_grpc.model.wire import target_to_proto
 EXPORT_BUNDLE = Method("ExportBundle", pb.ExportBundleRequest, pb.ExportBundleResponse, "Bundles")
 IMPORT_BUNDLE = Method("ImportBundle", pb.ImportBundleRequest, pb.ImportBundleResponse, "Bundles")
 
-#: Bytes of one message of an upload.
+#: OnBytes of one message of an upload.
 _PART_BYTES = 256 << 10
 
-#: Hears how many bytes went over the wire so far.
-Bytes = Callable[[int], None]
+#: Called with the number of bytes that were sent or received so far.
+OnBytes = Callable[[int], None]
 When = datetime | str | None
 
 
 @dataclass(frozen=True)
 class BundleChoice:
-    """What a caller of ``export_bundle`` names. Raises ``ArgumentError``."""
+    """What a caller of ``export_bundle`` names: its arguments, which ``selection`` checks."""
 
     keys: Sequence[int] | None = None
     job: str | None = None
@@ -48,10 +48,10 @@ class BundleChoice:
     programs: Sequence[bytes | str] | None = None
     everything: bool = False
     blobs: bool = False
-    on_progress: Bytes | None = field(default=None, repr=False)
+    on_progress: OnBytes | None = field(default=None, repr=False)
 
     def selection(self, used: Used) -> pb.BundleSelection:
-        """To the wire; what was ``used`` where nothing is named."""
+        """The message: of what was ``used`` if nothing is named. Raises ``ArgumentError``."""
         selection = pb.BundleSelection(
             all=self.everything,
             keys=map(_key, self.keys or ()),
@@ -78,7 +78,7 @@ async def export_bundle(
     io: Io,
     path: Path,
     selection: pb.BundleSelection,
-    on_progress: Bytes | None,
+    on_progress: OnBytes | None,
     deadline: Deadline,
 ) -> ExportReport:
     """Receives a bundle into a temporary file beside ``path``, verifies its index and signature, renames it.
@@ -96,7 +96,7 @@ async def export_bundle(
         try:
             with _created(temporary) as file:
                 summary = await _received(wire, request, file, io, on_progress, deadline)
-                await io.blocking(lambda: _settle(file))
+                await io.blocking(lambda: _sync(file))
             await io.blocking(lambda: _verified(temporary, summary, state.server_id))
             await io.blocking(lambda: _place(temporary, path))
         except OSError as error:
@@ -118,7 +118,7 @@ async def upload_bundle(
     path: Path,
     trust: Trust,
     targets: Sequence[str] | None,
-    on_progress: Bytes | None,
+    on_progress: OnBytes | None,
     deadline: Deadline,
 ) -> UploadReport:
     """Sends a bundle to the service, which imports it. Raises what the service and ``open_bundle`` raise."""
@@ -176,7 +176,7 @@ async def _received(
     request: pb.ExportBundleRequest,
     file: BinaryIO,
     io: Io,
-    on_progress: Bytes | None,
+    on_progress: OnBytes | None,
     deadline: Deadline,
 ) -> pb.BundleSummary:
     replies, received = wire.stream(EXPORT_BUNDLE, request, deadline.left()), 0
@@ -200,7 +200,7 @@ async def _received(
 def _sent(
     first: pb.ImportBundleRequest,
     bundle: Bundle,
-    on_progress: Bytes | None,
+    on_progress: OnBytes | None,
     failures: list[KcacheError],
 ) -> Iterator[pb.ImportBundleRequest]:
     """The messages of an upload. An error of the file ends them, and is added to ``failures``."""
@@ -232,7 +232,7 @@ def _created(path: Path) -> BinaryIO:
         raise NotFound(f"there is no folder {path.parent}", path=str(path.parent)) from error
 
 
-def _settle(file: BinaryIO) -> None:
+def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
 

@@ -31,7 +31,7 @@ from kcache_grpc.client.bundles.reports import ImportReport, Tally
 from kcache_grpc.client.bundles.signers import TrustedSigners
 from kcache_grpc.client.cache.disk import DiskTier
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied, ResourceExhausted
 from kcache_grpc.local_files import read_regular, write_whole
@@ -143,7 +143,7 @@ class ImportedKernels:
         path = self._mapping_file(mapping)
         return not path.exists() and write_whole(path, mapping.entry.content(), replace=False)
 
-    def find(self, request: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
+    def find(self, request: KernelRequest, disowned: Callable[[Provenance], bool]) -> BundledKernel | None:
         """The most special kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
         if not self._mapping_folder(request.program.digest, request.options.numerics).is_dir():
             return None
@@ -160,7 +160,7 @@ class ImportedKernels:
             return next((each.binding for each in mappings(digest)), None)
 
         for match in matches(request, mappings(request.program.digest), kernels, binding_of):
-            if disowned(match.generation):
+            if disowned(match.provenance):
                 self._counters.add("import_disowned")
                 continue
             kernel = match.with_bytes(self.read, "disk")

@@ -11,7 +11,7 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.bundle.entries import signed_to_proto
 from kcache_grpc.client.bundles.contents import OfferedKernel, OfferedMapping
 from kcache_grpc.client.cache.disk import StoredKernel, needed_blobs
-from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest, require_agreement
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.model.evidence import Witness, witness
@@ -40,7 +40,7 @@ class BundledKernel:
     origin: str
 
     @property
-    def generation(self) -> Generation:
+    def provenance(self) -> Provenance:
         """Signer, epoch and toolchain."""
         manifest = self.stored.manifest
         return (self.signer, manifest.epoch, manifest.toolchain_digest)
@@ -77,8 +77,8 @@ class Match:
     kernel: OfferedKernel
 
     @property
-    def generation(self) -> Generation:
-        """See ``BundledKernel.generation``."""
+    def provenance(self) -> Provenance:
+        """See ``BundledKernel.provenance``."""
         manifest = self.kernel.manifest
         return (self.kernel.signer, manifest.epoch, manifest.toolchain_digest)
 

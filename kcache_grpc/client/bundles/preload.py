@@ -13,7 +13,7 @@ from kcache_grpc.client.bundles.contents import Contents, read_contents
 from kcache_grpc.client.bundles.index import BundledKernel, KernelIndex, Match
 from kcache_grpc.client.bundles.reports import PreloadReport, Tally
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, KcacheError, NotFound
 from kcache_grpc.local_files import KcacheWarning
@@ -50,12 +50,12 @@ class Preloads:
                 self._open_or_report(file, trusted, target, tally)
         return tally.preloaded()
 
-    def find(self, request: KernelRequest, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
+    def find(self, request: KernelRequest, disowned: Callable[[Provenance], bool]) -> BundledKernel | None:
         """The most special kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
         if self._waiting:
             self._load_waiting()
         for match in self._index.find(request):
-            if disowned(match.generation):
+            if disowned(match.provenance):
                 self._counters.add("preload_disowned")
                 continue
             kernel = self._whole(match)

@@ -11,7 +11,7 @@ from kcache_grpc.client.bundles.signers import TrustedSigners, read_identities
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.service_choice import Services
-from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import PermissionDenied
 from kcache_grpc.model.target import parse_target
@@ -43,7 +43,7 @@ class BundledKernels:
         self._lock = threading.Lock()
         self._preloads: Preloads | None = None
         #: Of the kernels that were handed out.
-        self._generations: set[Generation] = set()
+        self._provenances: set[Provenance] = set()
 
     def trusted(self) -> frozenset[str]:
         """Signers that are trusted without being named in a call. Reads files."""
@@ -74,7 +74,7 @@ class BundledKernels:
             imported = self._imported()
             kernel = None if imported is None else imported.find(request, self._disowned)
         if kernel is not None:
-            self._generations.add(kernel.generation)
+            self._provenances.add(kernel.provenance)
         return kernel
 
     def _opened(self) -> Preloads:
@@ -103,14 +103,14 @@ class BundledKernels:
         directory = self._services.directory
         return None if directory is None else TrustedSigners(directory / "signers")
 
-    def holds(self, generation: Generation) -> bool:
-        """Whether a kernel of a bundle, which has this generation, may be used on. Never waits."""
-        return generation in self._generations and not self._services.disowned(generation)
+    def holds(self, provenance: Provenance) -> bool:
+        """Whether a kernel of a bundle, which has this provenance, may be used on. Never waits."""
+        return provenance in self._provenances and not self._services.disowned(provenance)
 
-    def _disowned(self, generation: Generation) -> bool:
+    def _disowned(self, provenance: Provenance) -> bool:
         """See ``Services.disowned``; also by what earlier processes heard."""
         self._services.remember()
-        return self._services.disowned(generation)
+        return self._services.disowned(provenance)
 
     def close(self) -> None:
         """Closes the bundles."""

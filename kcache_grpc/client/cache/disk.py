@@ -96,7 +96,7 @@ class DiskTier:
         return self._writable
 
     def load(
-        self, name: str, judge: KernelVerifier, request: KernelRequest, max_age: float | None = None
+        self, name: str, verifier: KernelVerifier, request: KernelRequest, max_age: float | None = None
     ) -> StoredKernel | None:
         """A kernel for ``request`` with all its blobs, verified; ``None`` for a miss.
 
@@ -111,7 +111,7 @@ class DiskTier:
             return None
         try:
             reply = pb.KernelResult.FromString(data)
-            binding, manifest = judge.kernel(reply, request)
+            binding, manifest = verifier.kernel(reply, request)
         except (DecodeError, IntegrityError):
             self._drop(path)
             return None

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from kcache_grpc.client.cache.memory import Lru
-from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.options import Options
@@ -28,13 +28,13 @@ def request_key(request: KernelRequest) -> RequestKey:
 
 
 class CachedKernel:
-    """A kernel, and the generation of the server that sent it.
+    """A kernel, and the provenance of the server that sent it.
 
     ``until``: when a better kernel is requested again, on the clock of ``time.monotonic``.
     """
 
-    def __init__(self, generation: Generation, kernel: Kernel, until: float = _EVER) -> None:
-        self.generation = generation
+    def __init__(self, provenance: Provenance, kernel: Kernel, until: float = _EVER) -> None:
+        self.provenance = provenance
         self.kernel = kernel
         self.until = until
         self._again: Kernel | None = None
@@ -61,7 +61,7 @@ class BoundEntry:
     """A cached kernel with the bound arguments of one program text."""
 
     def __init__(self, entry: CachedKernel, arguments: BoundArguments | None) -> None:
-        self.generation = entry.generation
+        self.provenance = entry.provenance
         self._entry, self._arguments = entry, arguments
 
     @property
@@ -102,11 +102,11 @@ class KernelTable:
         except TypeError:  # an argument of a wrong, unhashable type: refused where it is read
             return None
 
-    def keep(self, key: RequestKey, generation: Generation, kernel: Kernel, window: float = _EVER) -> None:
+    def keep(self, key: RequestKey, provenance: Provenance, kernel: Kernel, window: float = _EVER) -> None:
         """Keeps a kernel; one for a lower target than that of ``key`` for ``window`` seconds."""
         lower = str(kernel.manifest.target) != key[1]
         until = time.monotonic() + window if lower else _EVER
-        self._by_digest.put(key, CachedKernel(generation, kernel, until))
+        self._by_digest.put(key, CachedKernel(provenance, kernel, until))
 
     def name_program(
         self,

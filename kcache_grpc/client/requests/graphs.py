@@ -83,7 +83,7 @@ async def bind(connection: Connection, program: Program, numerics: str, deadline
 
     async def checked() -> Binding:
         reply = await with_program(connection, program, deadline, call)
-        binding = (await connection.judge(deadline)).binding(reply.binding, program, numerics)
+        binding = (await connection.verifier(deadline)).binding(reply.binding, program, numerics)
         if binding.key != reply.key or binding.spec_digest != reply.spec_digest:
             raise IntegrityError(f"the server answered key {reply.key}, and signed key {binding.key}")
         return binding

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class AsyncReplies(Generic[Reply]):
-    """See ``wire.Replies``."""
+    """See ``interface.Replies``."""
 
     def __init__(self, call: Any, target: str) -> None:
         self._call = call
@@ -38,7 +38,7 @@ class AsyncReplies(Generic[Reply]):
 
 
 class AsyncWire:
-    """See ``wire.Wire``. Bound to the event loop that it was made in."""
+    """See ``interface.Wire``. Bound to the event loop that it was made in."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         options = channel_options(endpoint)
@@ -81,7 +81,7 @@ class AsyncWire:
 
 
 class AsyncIo:
-    """See ``wire.Io``."""
+    """See ``interface.Io``."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

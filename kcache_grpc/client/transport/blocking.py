@@ -1,4 +1,4 @@
-"""The world of the synchronous client: every wait blocks the caller's thread."""
+"""I/O implementation of the synchronous client: every wait blocks the caller's thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARALLEL = 8
 
 
 def run(work: Awaitable[T]) -> T:
-    """The result of a coroutine over this module's world, which never suspends."""
+    """The result of a coroutine over ``BlockingIo``, which never suspends."""
     coroutine = cast("Coroutine[Any, Any, T]", work)
     try:
         coroutine.send(None)
@@ -32,7 +32,7 @@ def run(work: Awaitable[T]) -> T:
 
 
 class BlockingIo:
-    """See ``wire.Io``."""
+    """See ``interface.Io``."""
 
     home: object = None
 
@@ -43,7 +43,7 @@ class BlockingIo:
         return BlockingWire(endpoint)
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251  (this world has no event loop)
+        time.sleep(seconds)  # noqa: ASYNC251  (no event loop runs)
 
     async def blocking(self, work: Callable[[], T]) -> T:
         return work()

@@ -14,7 +14,7 @@ from kcache_grpc.errors import ArgumentError
 
 
 class BlockingReplies(Generic[Reply]):
-    """See ``wire.Replies``."""
+    """See ``interface.Replies``."""
 
     def __init__(self, call: Any, target: str) -> None:
         self._call = call
@@ -31,7 +31,7 @@ class BlockingReplies(Generic[Reply]):
 
 
 class BlockingWire:
-    """See ``wire.Wire``."""
+    """See ``interface.Wire``."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         options = channel_options(endpoint)

@@ -1,4 +1,4 @@
-"""One server: its line, its pinned identity, and what it said of itself."""
+"""One server: its channel, its pinned identity, and the state that it reported."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ class Connection:
         await self._io.blocking(lambda: self._accept(endpoint, state))
         return state
 
-    def refresh_beside(self) -> None:
+    def refresh_in_background(self) -> None:
         """Refreshes while the caller goes on with what is known; failures are counted."""
         if not self._refreshing:
             self._refreshing = True
             self._io.spawn(self._refresh_quietly)
 
-    async def judge(self, deadline: Deadline) -> KernelVerifier:
-        """Checks replies against what the server is."""
+    async def verifier(self, deadline: Deadline) -> KernelVerifier:
+        """A verifier of replies against the state of the server. Raises as ``state`` does."""
         return KernelVerifier(
             await self.state(deadline), self._config.namespace, self._pins.advice(self.location.name)
         )

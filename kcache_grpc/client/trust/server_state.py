@@ -30,7 +30,7 @@ _INLINE_PROGRAM = 2 << 20
 _MAX_QUERIES = 256
 
 #: Server, epoch and toolchain.
-Generation = tuple[str, int, bytes]
+Provenance = tuple[str, int, bytes]
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class ServerState:
         """Digest of what compiles for a target."""
         return self.gpu_toolchain_digest if isinstance(target, GpuTarget) else self.toolchain_digest
 
-    def generation_of(self, manifest: Manifest) -> Generation:
-        """What a kernel in memory is kept with: one that is not among ``generations`` disowns it.
+    def provenance_of(self, manifest: Manifest) -> Provenance:
+        """What a kernel in memory is kept with: one that is not among ``provenances`` disowns it.
 
         As it says itself: the server may have a new epoch or toolchain since it was asked for the kernel.
         """
         return (self.server_id, manifest.epoch, manifest.toolchain_digest)
 
     @cached_property
-    def generations(self) -> frozenset[Generation]:
+    def provenances(self) -> frozenset[Provenance]:
         """Of all targets. A kernel of another one is stale (``kcache_grpc/model/staleness.py``)."""
         digests = (self.toolchain_digest, self.gpu_toolchain_digest)
         return frozenset((self.server_id, self.epoch, digest) for digest in digests)
@@ -100,7 +100,7 @@ def read_state(reply: pb.GetCapabilitiesResponse, fetched: float) -> ServerState
 
 
 def _read_toolchain(items: Iterable[Ingredient], digest: bytes, *, disowned: bool) -> bytes:
-    """The digest; empty where it is disowned: what is held of it is of no generation that is served."""
+    """The digest; empty where it is disowned: what is held of it is of no provenance that is served."""
     if toolchain_digest(tuple((item.name, item.value) for item in items)) != digest:
         raise IntegrityError("the server's toolchain digest does not match its toolchain")
     return b"" if disowned else digest

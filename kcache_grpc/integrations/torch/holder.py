@@ -17,10 +17,10 @@ from kcache_grpc.client.client import Client
 from kcache_grpc.client.version import package_version
 from kcache_grpc.errors import ArgumentError, CompileFailed, KcacheError, Unavailable, UnsupportedOp
 from kcache_grpc.integrations.torch.build import NotSupported, in_clean_thread
+from kcache_grpc.integrations.torch.eager_kernel_table import TableDirectory
 from kcache_grpc.integrations.torch.lookup import Lookup
 from kcache_grpc.integrations.torch.metadata import NotKeyed, call_key, tensors_of
 from kcache_grpc.integrations.torch.operators import may_divide_by_zero, overload_of, refusal
-from kcache_grpc.integrations.torch.table import Folder
 from kcache_grpc.local_files import KcacheWarning
 
 torch: Any = import_module("torch")
@@ -261,7 +261,7 @@ class KernelHolder:
             self._client = Client()
         toolchain = hashlib.sha256(f"{_FORMAT} {torch.__version__} {package_version()}".encode())
         try:
-            folder: Folder | None = Folder(self._client.cache_dir)
+            folder: TableDirectory | None = TableDirectory(self._client.cache_dir)
         except OSError as error:
             self._warn("table", f"the table of {self.op._name} cannot be kept: {error}")
             folder = None

@@ -14,8 +14,8 @@ from kcache_grpc.integrations.torch.build import (
     require_equal,
     require_replaceable,
 )
+from kcache_grpc.integrations.torch.eager_kernel_table import EagerKernelTable, TableDirectory
 from kcache_grpc.integrations.torch.metadata import describe, digest, parameters, tensors_of
-from kcache_grpc.integrations.torch.table import Folder, Table
 
 torch: Any = import_module("torch")
 
@@ -26,7 +26,13 @@ class Lookup:
     """See the module. Not thread-safe: its holder calls it under a lock, without gradients or modes."""
 
     def __init__(
-        self, op: Any, client: Client, folder: Folder | None, toolchain: str, dynamic: bool, warn: Warn
+        self,
+        op: Any,
+        client: Client,
+        folder: TableDirectory | None,
+        toolchain: str,
+        dynamic: bool,
+        warn: Warn,
     ) -> None:
         """``warn(reason, text)`` is told once for each reason. Without a folder nothing is kept on disk."""
         self._op = op
@@ -34,7 +40,9 @@ class Lookup:
         self._folder = folder
         self._dynamic = dynamic
         self._warn = warn
-        self._table: Table | None = None if folder is None else folder.table(op._name, "cpu", toolchain)
+        self._table: EagerKernelTable | None = (
+            None if folder is None else folder.table(op._name, "cpu", toolchain)
+        )
         self._kernels: dict[str, Any] = {}
         self._accepted: dict[str, list[tuple[AcceptedSizes, Any]]] = {}
         self._loaded = self._built = 0

@@ -36,12 +36,12 @@ KernelT = TypeVar("KernelT", bound=Bindable)
 
 
 class PreparedKernel(Generic[KernelT]):
-    """A kernel that is called with the arguments that are not bound; from ``Kernel.bind``.
+    """A kernel whose bound arguments were prepared once, by ``kcache_prepare``; from ``Kernel.bind``.
 
-    Calls read what ``kcache_prepare`` computed of the bound values: a bound array that changes in place
-    changes no result before ``rebind``. Calls and ``rebind`` are safe from many threads at once; a call reads
-    the values of one binding. ``kernel`` is the one that the arguments were bound to. Without ``keep`` no
-    reference to the values is held.
+    Callers pass the other arguments. Calls read what ``kcache_prepare`` computed of the bound values: a bound
+    array that changes in place changes no result before ``rebind``. Calls and ``rebind`` are safe from many
+    threads at once; a call reads the values of one binding. ``kernel`` is the one that the arguments were
+    bound to. Without ``keep`` no reference to the values is held.
     """
 
     def __init__(

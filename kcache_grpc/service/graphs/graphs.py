@@ -12,7 +12,7 @@ from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import BINDING_DOMAIN, Signer
 from kcache_grpc.service import manifests
 from kcache_grpc.service.audit.events import client_detail
-from kcache_grpc.service.claims import Claims, Turn
+from kcache_grpc.service.claims import Claims, WorkClaim
 from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
 from kcache_grpc.service.lifecycle.quotas import QuotaEviction
@@ -191,7 +191,7 @@ class Graphs:
         program: Program,
         numerics: str,
         caller: Caller,
-        turn: Turn,
+        turn: WorkClaim,
         retry_failed: bool,
     ) -> Canonical | KnownGraph:
         """The mapping where another server stores it before it is our turn and there is a worker."""
@@ -205,7 +205,7 @@ class Graphs:
                 # Who was waited for may have created the namespace.
                 space = namespace if namespace.is_stored else await self._namespaces.get(namespace.name)
                 known = await self._find_one(space, program.digest, numerics)
-            if known is not None or not await turn.ours():
+            if known is not None or not await turn.should_run():
                 return False
             if not retry_failed:
                 failure = await self._failures.find_one(namespace, name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from kcache_grpc.storage.contract.assertions import ASSERTION_BYTES
 from kcache_grpc.storage.contract.blob_cache import CACHE_BYTES
-from kcache_grpc.storage.contract.lifecycle import Collected, Cursor, Quota, Step, What
+from kcache_grpc.storage.contract.lifecycle import Collected, Cursor, Quota, RowKind, Step
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import Namespace
 
@@ -31,15 +31,15 @@ _ROWS, _WINDOW = 100, 1000
 _FOR_BYTES = 20
 
 _STALE = (
-    What.EPOCH_KERNELS,
-    What.EPOCH_MAPPINGS,
-    What.DISOWNED_KERNELS,
-    What.FAILURES,
-    What.LEASES,
-    What.QUARANTINED,
+    RowKind.EPOCH_KERNELS,
+    RowKind.EPOCH_MAPPINGS,
+    RowKind.DISOWNED_KERNELS,
+    RowKind.FAILURES,
+    RowKind.LEASES,
+    RowKind.QUARANTINED,
 )
-_UNUSED = (What.CONSTANTS, What.PROGRAMS, What.BLOBS)
-_IDLE = {"kernels": What.IDLE_KERNELS, "mappings": What.IDLE_MAPPINGS}
+_UNUSED = (RowKind.CONSTANTS, RowKind.PROGRAMS, RowKind.BLOBS)
+_IDLE = {"kernels": RowKind.IDLE_KERNELS, "mappings": RowKind.IDLE_MAPPINGS}
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,11 @@ class Collector:
         options = CollectionOptions(min_age=min_age)
         report = Report(namespace.name, dry_run=False)
         run = _Run(self._store, namespace, options, report, self._now())
-        stale = What.EPOCH_MAPPINGS if resource == "mappings" else What.EPOCH_KERNELS
+        stale = RowKind.EPOCH_MAPPINGS if resource == "mappings" else RowKind.EPOCH_KERNELS
         sources = [run.all(stale, amount, resource)]
         if resource != "mappings":
-            sources.append(run.all(What.DISOWNED_KERNELS, amount, resource))
-        sources.append(run.some(_IDLE.get(resource, What.IDLE_KERNELS), amount, resource))
+            sources.append(run.all(RowKind.DISOWNED_KERNELS, amount, resource))
+        sources.append(run.some(_IDLE.get(resource, RowKind.IDLE_KERNELS), amount, resource))
         if resource == "artifact_bytes":
             sources += [run.all(kind, amount, resource) for kind in _UNUSED]
         for source in sources:
@@ -214,7 +214,7 @@ class _Run:
         self._report = report
         self._now = now
         #: Where the longest unused that are left begin: a dry run removes nothing.
-        self._places: dict[What, Cursor | None] = {}
+        self._places: dict[RowKind, Cursor | None] = {}
         #: In a dry run: references to a blob that would be gone.
         self._gone: Counter[bytes] = Counter()
 
@@ -222,12 +222,12 @@ class _Run:
         """How much of a resource went."""
         if resource == "artifact_bytes":
             return self._report.blob_bytes
-        kinds = [kind.value for kind in What if kind.value.endswith(resource)]
+        kinds = [kind.value for kind in RowKind if kind.value.endswith(resource)]
         return sum(self._report.rows.get(kind, 0) for kind in kinds)
 
-    def all(self, kind: What, amount: int | None = None, resource: str = "") -> Iterator[Report]:
+    def all(self, kind: RowKind, amount: int | None = None, resource: str = "") -> Iterator[Report]:
         """Everything of a kind, or until ``amount`` of a resource went."""
-        age = KEEP_KEYS if kind is What.EPOCH_MAPPINGS else self._wish.min_age
+        age = KEEP_KEYS if kind is RowKind.EPOCH_MAPPINGS else self._wish.min_age
         limit = _WINDOW if kind in _UNUSED else _ROWS
         after: Cursor | None = None
         while amount is None or self.freed(resource) < amount:
@@ -237,14 +237,14 @@ class _Run:
             if after is None:
                 return
 
-    def idle(self, kind: What, age: float) -> Iterator[Report]:
+    def idle(self, kind: RowKind, age: float) -> Iterator[Report]:
         """What was not used for so long."""
         more = True
         while more:
             more = self._step_idle(kind, _ROWS, max(age, self._wish.min_age)).after is not None
             yield self._report
 
-    def some(self, kind: What, amount: int, resource: str) -> Iterator[Report]:
+    def some(self, kind: RowKind, amount: int, resource: str) -> Iterator[Report]:
         """The longest unused, until ``amount`` of a resource went."""
         goal = self.freed(resource) + amount
         while (left := goal - self.freed(resource)) > 0:
@@ -271,11 +271,11 @@ class _Run:
         for name, limit in limits:
             over = 0 if limit is None else self._report.bytes_before - self._report.blob_bytes - limit
             if over > 0:
-                yield from self.some(What.IDLE_KERNELS, over, "artifact_bytes")
+                yield from self.some(RowKind.IDLE_KERNELS, over, "artifact_bytes")
                 if limit is not None and self._report.bytes_before - self._report.blob_bytes > limit:
                     self._report.unmet.append(name)
 
-    def _step_idle(self, kind: What, limit: int, age: float) -> Collected:
+    def _step_idle(self, kind: RowKind, limit: int, age: float) -> Collected:
         place = self._places.get(kind)
         done = self._step(Step(kind, limit, self._before(age), place))
         self._places[kind] = done.last
@@ -284,8 +284,8 @@ class _Run:
     def _step(self, step: Step) -> Collected:
         done = self._store.collect(self._namespace, replace(step, dry_run=self._wish.dry_run))
         rows = self._report.rows
-        if step.what is not What.BLOBS:
-            rows[step.what.value] = rows.get(step.what.value, 0) + done.rows
+        if step.kind is not RowKind.BLOBS:
+            rows[step.kind.value] = rows.get(step.kind.value, 0) + done.rows
         self._report.blobs += done.blobs
         self._report.blob_bytes += done.blob_bytes
         for use in done.uses:

@@ -67,7 +67,7 @@ class QuarantinedRow:
     created_at: int
 
 
-class What(enum.Enum):
+class RowKind(enum.Enum):
     """Kinds of rows that a collection removes, in the order in which it does."""
 
     #: Kernels and mappings of epochs before the present one. Mappings that still tell which key a program had
@@ -100,7 +100,7 @@ Cursor = tuple[int | bytes, ...]
 class Step:
     """One step of a collection: at most ``limit`` rows of one kind, after those that were seen before."""
 
-    what: What
+    kind: RowKind
     limit: int = 100
     before: int = 0
     after: Cursor | None = None

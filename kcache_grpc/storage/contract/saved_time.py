@@ -28,7 +28,7 @@ class SavingRecord:
 
 
 def caller_usage(actor: str, job: str, hits: int, saved_us: int, at: int) -> UsageDelta:
-    """Uses by a caller, to be added with ``LedgerStore.add_usage``."""
+    """Uses by a caller, to be added with ``UsageAuditStore.add_usage``."""
     subject = CALLER + json.dumps([actor, job], ensure_ascii=False)
     return UsageDelta(subject, hashlib.sha256(subject.encode()).digest(), hits, saved_us, at)
 

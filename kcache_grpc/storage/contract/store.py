@@ -386,7 +386,7 @@ class LeaseStore(NotifyingStore):
         """Remembered failures that have not expired, by kernel digest."""
 
 
-class LedgerStore(ABC):
+class UsageAuditStore(ABC):
     """What was done: usage, audit, counts."""
 
     @abstractmethod
@@ -432,7 +432,7 @@ class Store(
     KernelStore,
     HitStore,
     LeaseStore,
-    LedgerStore,
+    UsageAuditStore,
     AuditStore,
     AutotuneStore,
     BlobCacheStore,

@@ -11,8 +11,8 @@ from kcache_grpc.storage.audit.contract import BEFORE_ALL, SPAN, AuditStore, Eve
 from kcache_grpc.storage.audit.filter import Filter, matches
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer, event_leaf
 from kcache_grpc.storage.errors import Conflict
-from kcache_grpc.storage.memory.ledger import hold_event
 from kcache_grpc.storage.memory.state import MemoryPart, State
+from kcache_grpc.storage.memory.usage_audit import hold_event
 from kcache_grpc.storage.records import AuditEvent, AuditRecord, Namespace
 
 

@@ -18,9 +18,9 @@ from kcache_grpc.storage.contract.blob_cache import (
     ValueTotals,
 )
 from kcache_grpc.storage.errors import DigestMismatch, QuotaExceeded
-from kcache_grpc.storage.memory.ledger import hold_events
 from kcache_grpc.storage.memory.limits import invalidate_caches, used
 from kcache_grpc.storage.memory.state import HeldValue, MemoryPart, State
+from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
 

@@ -15,29 +15,29 @@ from kcache_grpc.storage.contract.lifecycle import (
     Collected,
     Cursor,
     QuarantinedRow,
+    RowKind,
     Step,
-    What,
 )
 from kcache_grpc.storage.memory.kernels import stored_kernel
-from kcache_grpc.storage.memory.ledger import hold_events
 from kcache_grpc.storage.memory.limits import MemoryLimits, invalidate_caches, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, HeldRow, Name, State
+from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel, UsageRecord
 
 #: As on SQL: a lease that nobody has held for so long is forgotten, in microseconds.
-LEASE_REST = 3_600_000_000
+LEASE_RETENTION = 3_600_000_000
 REMOVED_SUBJECT = bytes(32)
-_KERNELS = (What.EPOCH_KERNELS, What.DISOWNED_KERNELS, What.IDLE_KERNELS)
-_MAPPINGS = (What.EPOCH_MAPPINGS, What.IDLE_MAPPINGS)
+_KERNELS = (RowKind.EPOCH_KERNELS, RowKind.DISOWNED_KERNELS, RowKind.IDLE_KERNELS)
+_MAPPINGS = (RowKind.EPOCH_MAPPINGS, RowKind.IDLE_MAPPINGS)
 
 
 @dataclass(frozen=True)
 class _Victim:
-    """``place`` in the order of its kind; ``goes`` is false for what a step only looks at."""
+    """``place`` in the order of its kind; ``is_removed``: false for a row that the step only examines."""
 
     place: Cursor
     name: Any
-    goes: bool = True
+    is_removed: bool = True
 
 
 class MemoryLifecycle(MemoryLimits):
@@ -48,13 +48,13 @@ class MemoryLifecycle(MemoryLimits):
         with self._state as state:
             candidates = sorted(_candidates(state, namespace, step), key=lambda victim: victim.place)
             behind = [each for each in candidates if step.after is None or each.place > step.after]
-            chosen, after, last = _cut(step, behind)
-            victims = [each for each in chosen if each.goes]
+            chosen, after, last = _page(step, behind)
+            victims = [each for each in chosen if each.is_removed]
             if step.dry_run:
                 return replace(_count(state, namespace, step, victims), after=after, last=last)
-            removing = _Removing(state, namespace, step.reason or step.what.value)
-            removing.remove(step.what, [each.name for each in victims])
-            if step.what is What.QUARANTINED:
+            removing = _Removing(state, namespace, step.reason or step.kind.value)
+            removing.remove(step.kind, [each.name for each in victims])
+            if step.kind is RowKind.QUARANTINED:
                 _forget_old(state, namespace)
             return Collected(removing.rows, removing.blobs, removing.blob_bytes, after, last)
 
@@ -80,9 +80,9 @@ class MemoryLifecycle(MemoryLimits):
             mapped: list[Name] = [(*here, *mapping) for mapping in mappings]
             mapped = [name for name in mapped if name in state.mappings]
             for name in (*sorted(names, key=lambda name: state.kernels[name].id), *mapped):
-                _keep_row(state, name, event.detail)
-            removing.remove(What.IDLE_KERNELS, names)
-            removing.remove(What.IDLE_MAPPINGS, mapped)
+                _quarantine_row(state, name, event.detail)
+            removing.remove(RowKind.IDLE_KERNELS, names)
+            removing.remove(RowKind.IDLE_MAPPINGS, mapped)
             if removing.rows:
                 hold_events(state, namespace, [event])
             return removing.rows
@@ -130,37 +130,37 @@ class _Removing:
         self._reason = reason
         self.rows = self.blobs = self.blob_bytes = 0
 
-    def remove(self, kind: What, names: Sequence[Any]) -> None:
+    def remove(self, kind: RowKind, names: Sequence[Any]) -> None:
         if not names:
             return
         blobs: set[bytes] = set()
         state, space = self._state, self._namespace.id
         for name in names:
             match kind:
-                case What.EPOCH_MAPPINGS | What.IDLE_MAPPINGS:
+                case RowKind.EPOCH_MAPPINGS | RowKind.IDLE_MAPPINGS:
                     del state.mappings[name]
                     state.mapping_constants.pop(name, None)
-                    self._fold("mapping", name[2], state.mappings)
-                case What.EPOCH_KERNELS | What.DISOWNED_KERNELS | What.IDLE_KERNELS:
+                    self._add_to_removed_total("mapping", name[2], state.mappings)
+                case RowKind.EPOCH_KERNELS | RowKind.DISOWNED_KERNELS | RowKind.IDLE_KERNELS:
                     blobs.update(digest for _, digest in state.kernels.pop(name).artifacts)
                     state.removed_kernels[space] += 1
-                    self._fold("kernel", name[2], state.kernels)
-                case What.CONSTANTS:
+                    self._add_to_removed_total("kernel", name[2], state.kernels)
+                case RowKind.CONSTANTS:
                     state.constants.pop((space, name))
                     blobs.add(name)
-                case What.PROGRAMS:
+                case RowKind.PROGRAMS:
                     blobs.add(state.programs.pop((space, name))[1])
-                case What.BLOBS:
+                case RowKind.BLOBS:
                     blobs.add(name)
-                case What.QUARANTINED:
+                case RowKind.QUARANTINED:
                     state.blobs[space, name].bad_since = None
-                case What.FAILURES:
+                case RowKind.FAILURES:
                     del state.failures[name]
-                case What.LEASES:
+                case RowKind.LEASES:
                     del state.leases[name]
         freed = 0 if self._keep_blobs else self._unused(blobs)
-        self.rows += freed if kind is What.BLOBS else len(names)
-        if kind in (What.FAILURES, What.LEASES):
+        self.rows += freed if kind is RowKind.BLOBS else len(names)
+        if kind in (RowKind.FAILURES, RowKind.LEASES):
             return
         invalidate_caches(state, space)
         detail = json.dumps({"reason": self._reason, "rows": len(names)})
@@ -173,7 +173,7 @@ class _Removing:
         self.blobs += len(unused)
         return len(unused)
 
-    def _fold(self, subject: str, digest: bytes, rows: dict[Name, Any]) -> None:
+    def _add_to_removed_total(self, subject: str, digest: bytes, rows: dict[Name, Any]) -> None:
         space = self._namespace
         if any(name[:3] == (space.id, space.epoch, digest) for name in rows):
             return
@@ -188,7 +188,7 @@ class _Removing:
         )
 
 
-def _keep_row(state: State, name: Name, problem: str) -> None:
+def _quarantine_row(state: State, name: Name, problem: str) -> None:
     kernel, mapping = state.kernels.get(name), state.mappings.get(name)
     state.last_quarantined += 1
     number, now = state.last_quarantined, state.clock.wall()
@@ -250,45 +250,47 @@ def references(state: State, namespace: Namespace, digest: bytes) -> int:
 
 
 def _count(state: State, namespace: Namespace, step: Step, victims: Sequence[_Victim]) -> Collected:
-    if step.what is What.BLOBS:
+    if step.kind is RowKind.BLOBS:
         size = sum(state.blobs[namespace.id, victim.name].size for victim in victims)
         return Collected(len(victims), len(victims), size)
     uses: list[BlobUse] = []
-    for victim in victims if step.what in _KERNELS else ():
+    for victim in victims if step.kind in _KERNELS else ():
         for _, digest in state.kernels[victim.name].artifacts:
             size = state.blobs[namespace.id, digest].size
             uses.append(BlobUse(digest, size, references(state, namespace, digest)))
     return Collected(len(victims), uses=tuple(uses))
 
 
-def _cut(step: Step, candidates: Sequence[_Victim]) -> tuple[Sequence[_Victim], Cursor | None, Cursor | None]:
+def _page(
+    step: Step, candidates: Sequence[_Victim]
+) -> tuple[Sequence[_Victim], Cursor | None, Cursor | None]:
     if not candidates:
         return candidates, None, step.after
     end = min(step.limit, len(candidates))
     last = candidates[end - 1].place
     while end < len(candidates) and candidates[end].place == last:
         end += 1
-    more = end < len(candidates) or len(candidates) >= step.limit + (2 if step.what in _MAPPINGS else 0)
+    more = end < len(candidates) or len(candidates) >= step.limit + (2 if step.kind in _MAPPINGS else 0)
     # Behind the last kernel of one toolchain may be those of the next: SQL looks at one at a time.
-    more = more or step.what is What.DISOWNED_KERNELS
+    more = more or step.kind is RowKind.DISOWNED_KERNELS
     return candidates[:end], last if more else None, last
 
 
 def _candidates(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
-    find: dict[What, Callable[[State, Namespace, Step], list[_Victim]]] = {
-        What.EPOCH_KERNELS: _epoch_kernels,
-        What.DISOWNED_KERNELS: _disowned_kernels,
-        What.IDLE_KERNELS: _idle_kernels,
-        What.EPOCH_MAPPINGS: _epoch_mappings,
-        What.IDLE_MAPPINGS: _idle_mappings,
-        What.FAILURES: _failures,
-        What.LEASES: _leases,
-        What.CONSTANTS: _constants,
-        What.PROGRAMS: _programs,
-        What.BLOBS: _blobs,
-        What.QUARANTINED: _quarantined,
+    find: dict[RowKind, Callable[[State, Namespace, Step], list[_Victim]]] = {
+        RowKind.EPOCH_KERNELS: _epoch_kernels,
+        RowKind.DISOWNED_KERNELS: _disowned_kernels,
+        RowKind.IDLE_KERNELS: _idle_kernels,
+        RowKind.EPOCH_MAPPINGS: _epoch_mappings,
+        RowKind.IDLE_MAPPINGS: _idle_mappings,
+        RowKind.FAILURES: _failures,
+        RowKind.LEASES: _leases,
+        RowKind.CONSTANTS: _constants,
+        RowKind.PROGRAMS: _programs,
+        RowKind.BLOBS: _blobs,
+        RowKind.QUARANTINED: _quarantined,
     }
-    return find[step.what](state, namespace, step)
+    return find[step.kind](state, namespace, step)
 
 
 def _kernels_of(
@@ -375,8 +377,8 @@ def _failures(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
 
 
 def _leases(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
-    before = state.clock.wall() - LEASE_REST
-    expired_before = state.clock.steady() - LEASE_REST
+    before = state.clock.wall() - LEASE_RETENTION
+    expired_before = state.clock.steady() - LEASE_RETENTION
     return [
         _Victim((epoch, digest), name)
         for name, lease in state.leases.items()

@@ -15,9 +15,9 @@ from kcache_grpc.storage.errors import (
     TooManyNamespaces,
 )
 from kcache_grpc.storage.memory.blobs import hold_constant, whole_blob
-from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
 from kcache_grpc.storage.memory.limits import require_room, touch
 from kcache_grpc.storage.memory.state import MemoryPart, State
+from kcache_grpc.storage.memory.usage_audit import hold_conflict, hold_events
 from kcache_grpc.storage.records import (
     AuditEvent,
     GraphDraft,

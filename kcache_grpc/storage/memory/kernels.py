@@ -12,9 +12,9 @@ from kcache_grpc.storage.errors import Conflict
 from kcache_grpc.storage.memory.blobs import hold_blob, whole_blob
 from kcache_grpc.storage.memory.graphs import require_key
 from kcache_grpc.storage.memory.leases import own, release
-from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
 from kcache_grpc.storage.memory.limits import require_owned, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, Name, State
+from kcache_grpc.storage.memory.usage_audit import hold_conflict, hold_events
 from kcache_grpc.storage.records import (
     ArtifactRef,
     AuditEvent,

@@ -14,9 +14,9 @@ from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
 from kcache_grpc.storage.memory.hits import MemoryHits
 from kcache_grpc.storage.memory.kernels import MemoryKernels
 from kcache_grpc.storage.memory.leases import MemoryLeases
-from kcache_grpc.storage.memory.ledger import MemoryLedger
 from kcache_grpc.storage.memory.nearby import MemoryNearby
 from kcache_grpc.storage.memory.state import State
+from kcache_grpc.storage.memory.usage_audit import MemoryUsageAudit
 
 
 class MemoryStore(
@@ -26,7 +26,7 @@ class MemoryStore(
     MemoryBlobs,
     MemoryKernels,
     MemoryLeases,
-    MemoryLedger,
+    MemoryUsageAudit,
     MemoryAudit,
     MemoryAutotune,
     MemoryBlobCache,

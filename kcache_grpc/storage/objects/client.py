@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from kcache_grpc.storage.errors import StorageError, StoreUnavailable
-from kcache_grpc.storage.objects.patience import Patience
+from kcache_grpc.storage.objects.circuit_breaker import CircuitBreaker
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
@@ -68,7 +68,7 @@ class ObjectStore:
         self._folder = folder
         self._process = os.getpid()
         self._owner: Owner | None = None
-        self._patience = Patience(url)
+        self._breaker = CircuitBreaker(url)
 
     def put(self, name: str, content: bytes) -> None:
         """Store an object whole, durably. Its name was never used before."""
@@ -104,7 +104,7 @@ class ObjectStore:
                     "read", name, lambda: bytes(obstore.get_range(self._backend, name, start=start, end=end))
                 )
             except StoreUnavailable:
-                if not self._patience.silent:
+                if not self._breaker.silent:
                     with suppress(StoreUnavailable):
                         self.require(name, size)  # refused because it is shorter?
                 raise
@@ -244,7 +244,7 @@ class ObjectStore:
             raise StoreUnavailable(
                 f"{self.url} cannot be used in a forked process: its connections are the parent's"
             )
-        with self._patience.call():
+        with self._breaker.call():
             try:
                 return call()
             except FileNotFoundError:

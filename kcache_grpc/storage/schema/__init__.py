@@ -37,7 +37,16 @@ from kcache_grpc.storage.schema.kernels import (
     kernels,
     leases,
 )
-from kcache_grpc.storage.schema.ledger import (
+from kcache_grpc.storage.schema.namespaces import (
+    disowned_toolchains,
+    key_counters,
+    namespaces,
+    pins,
+    quotas,
+    store_meta,
+)
+from kcache_grpc.storage.schema.quarantined import quarantined_blobs, quarantined_rows
+from kcache_grpc.storage.schema.usage_audit import (
     audit_checkpoints,
     audit_days,
     audit_events,
@@ -49,15 +58,6 @@ from kcache_grpc.storage.schema.ledger import (
     transfers,
     usage,
 )
-from kcache_grpc.storage.schema.namespaces import (
-    disowned_toolchains,
-    key_counters,
-    namespaces,
-    pins,
-    quotas,
-    store_meta,
-)
-from kcache_grpc.storage.schema.quarantined import quarantined_blobs, quarantined_rows
 
 #: The Alembic revision that this version reads and writes.
 SCHEMA_REVISION = "0007"

@@ -16,7 +16,7 @@ from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
 from kcache_grpc.storage.sql.assertions import SqlAssertions
 from kcache_grpc.storage.sql.audit.audit import SqlAudit
-from kcache_grpc.storage.sql.audit.usage import SqlLedger
+from kcache_grpc.storage.sql.audit.usage_audit import SqlUsageAudit
 from kcache_grpc.storage.sql.blobs.blob_cache import SqlBlobCache
 from kcache_grpc.storage.sql.blobs.inlining import SqlInlining
 from kcache_grpc.storage.sql.blobs.object_store import attach
@@ -40,7 +40,7 @@ class SqlStore(
     SqlKernels,
     SqlHits,
     SqlLeases,
-    SqlLedger,
+    SqlUsageAudit,
     SqlAudit,
     SqlAutotune,
     SqlBlobCache,

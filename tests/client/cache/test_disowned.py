@@ -1,4 +1,4 @@
-"""A toolchain that the namespace has disowned: what a client holds of it is of no generation any more."""
+"""A toolchain that the namespace has disowned: what a client holds of it is of no provenance any more."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CPU, GPU = CpuTarget("x86-64-v3"), GpuTarget("sm_90")
 def test_memory_and_disk_are_of_another_generation(tmp_path):
     key = Signer.generate().public_key
     before, after = read_state(reply(False, key), 0.0), read_state(reply(True, key), 0.0)
-    assert before.generations.isdisjoint(after.generations)
+    assert before.provenances.isdisjoint(after.provenances)
     assert after.toolchain_of(CPU) != before.toolchain_of(CPU)
     snapshots = Snapshots(tmp_path)
     snapshots.save("server", after)
     loaded = snapshots.load("server")
     assert loaded is not None
-    assert loaded.generations == after.generations
-    assert read_state(reply(False, key), 0.0).generations == before.generations
+    assert loaded.provenances == after.provenances
+    assert read_state(reply(False, key), 0.0).provenances == before.provenances
 
 
 def test_a_server_without_a_toolchain_for_gpus_has_one_for_both():
@@ -54,5 +54,5 @@ def test_another_assembler_for_gpus_disowns_no_kernel_of_a_cpu():
     before, after = states
     assert before.toolchain_of(CPU) == after.toolchain_of(CPU)
     assert before.toolchain_of(GPU) != after.toolchain_of(GPU)
-    (common,) = before.generations & after.generations
+    (common,) = before.provenances & after.provenances
     assert common[2] == before.toolchain_of(CPU)

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kcache_grpc.integrations.torch.table import Folder, Table
+from kcache_grpc.integrations.torch.eager_kernel_table import EagerKernelTable, TableDirectory
 
 pytestmark = pytest.mark.issue(number=20, point=5)
 
@@ -24,8 +24,8 @@ def key(number: int) -> str:
     return f"{number:032x}"
 
 
-def table(path: Path, toolchain: str = TOOLCHAIN) -> Table:
-    opened = Table(path, toolchain)
+def table(path: Path, toolchain: str = TOOLCHAIN) -> EagerKernelTable:
+    opened = EagerKernelTable(path, toolchain)
     opened.refresh()
     return opened
 
@@ -92,8 +92,8 @@ def test_a_truncated_line_hides_nothing_that_is_written_later(tmp_path: Path) ->
 _WRITER = """
 import sys
 from pathlib import Path
-from kcache_grpc.integrations.torch.table import Table
-table = Table(Path(sys.argv[1]), "0123456789abcdef")
+from kcache_grpc.integrations.torch.eager_kernel_table import EagerKernelTable
+table = EagerKernelTable(Path(sys.argv[1]), "0123456789abcdef")
 for number in range(100):
     table.add(f"{int(sys.argv[2]) * 1000 + number:032x}", {"program": sys.argv[2]})
     table.add(f"f{number:031x}", {"program": "shared"})
@@ -131,7 +131,7 @@ def test_20_000_entries_load_without_loss(tmp_path: Path) -> None:
 
 
 def test_programs_are_named_by_their_bytes(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "cache")
+    folder = TableDirectory(tmp_path / "cache")
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     name = folder.save_program(b"text")
     assert folder.program(name) == b"text"
@@ -144,4 +144,4 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o755)
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(PermissionError, match="open to other users"):
-        Folder(tmp_path / "cache")
+        TableDirectory(tmp_path / "cache")

@@ -10,7 +10,7 @@ import pytest
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.service import claims
-from kcache_grpc.service.claims import Turn
+from kcache_grpc.service.claims import WorkClaim
 from tests.server.harness import gated_jobs
 from tests.server.harness.programs import add, compile_request, header, inline, result_of
 from tests.server.harness.running import config_in, running
@@ -34,18 +34,18 @@ def parses(gate: Path) -> int:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[WorkClaim]:
     """Who waited for another's parse; who waits does so for an hour unless it is told."""
-    monkeypatch.setattr(claims, "_LOOK", 3600.0)
+    monkeypatch.setattr(claims, "_POLL_SECONDS", 3600.0)
     monkeypatch.setattr(claims, "_PATIENCE", 3600.0)
-    waited: list[Turn] = []
-    wait = Turn.wait
+    waited: list[WorkClaim] = []
+    wait = WorkClaim.wait
 
-    async def noted(turn: Turn) -> None:
+    async def noted(turn: WorkClaim) -> None:
         waited.append(turn)
         await wait(turn)
 
-    monkeypatch.setattr(Turn, "wait", noted)
+    monkeypatch.setattr(WorkClaim, "wait", noted)
     return waited
 
 

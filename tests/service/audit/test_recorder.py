@@ -96,13 +96,13 @@ GRAPH = KnownGraph(name("program"), 1, name("spec"), "f32[4]", Signed(b"", b"", 
 
 def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = AuditRecorder(store, threads, TOOLCHAINS)
+        recorder = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for _ in range(3):
             caller = Caller(request_id="r", client="c", actor="ada", job="j")
-            ledger.served(namespace, caller, GRAPH, kernel("k"), "stored")
+            recorder.served(namespace, caller, GRAPH, kernel("k"), "stored")
         assert not store.find_usage(namespace, "kernel", [name("k")])
-        await ledger.close()
+        await recorder.close()
         usage = store.find_usage(namespace, "kernel", [name("k")])[name("k")]
         assert (usage.hits, usage.saved_us) == (3, 3000)
         events = [record.event for record in store.list_audit(namespace)]
@@ -115,12 +115,12 @@ def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads:
 
 def test_events_name_the_toolchain_of_their_target(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = AuditRecorder(store, threads, TOOLCHAINS)
+        recorder = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for target in (CpuTarget("x86-64-v3"), GpuTarget("sm_90")):
-            ledger.looked_up(namespace, Caller(), target, [GRAPH.program_digest], [Missing(None)])
-            ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored", target)
-        await ledger.close()
+            recorder.looked_up(namespace, Caller(), target, [GRAPH.program_digest], [Missing(None)])
+            recorder.served(namespace, Caller(), GRAPH, kernel("k"), "stored", target)
+        await recorder.close()
         events = [record.event for record in store.list_audit(namespace)]
         digests = [TOOLCHAINS.cpu.digest] * 2 + [TOOLCHAINS.gpu.digest] * 2
         assert [event.toolchain for event in events] == digests
@@ -130,17 +130,17 @@ def test_events_name_the_toolchain_of_their_target(store: Store, threads: StoreT
 
 def test_busy_moments_have_one_event_for_equal_requests(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = AuditRecorder(store, threads, TOOLCHAINS)
+        recorder = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         target = CpuTarget("x86-64-v3")
         missing = name("missing")
         for turn in range(150):
             caller = Caller(request_id=f"r{turn}", client="c", actor="ada" if turn % 3 else "bob")
             results = [Found(GRAPH, kernel("k")), Missing(None)]
-            ledger.looked_up(namespace, caller, target, [GRAPH.program_digest, missing], results)
-        assert ledger.waiting == 300
-        await ledger.flush()
-        assert ledger.waiting == 0
+            recorder.looked_up(namespace, caller, target, [GRAPH.program_digest, missing], results)
+        assert recorder.waiting == 300
+        await recorder.flush()
+        assert recorder.waiting == 0
         events = [record.event for record in store.list_audit(namespace)]
         counted = {(event.kind, event.outcome, event.actor): event.request_count for event in events}
         assert counted == {
@@ -162,16 +162,16 @@ def test_what_a_full_queue_drops_is_counted_and_written_down(
 ) -> None:
     async def body() -> None:
         monkeypatch.setattr("kcache_grpc.service.audit.recorder.MOST_WAITING", 3)
-        ledger = AuditRecorder(store, threads, TOOLCHAINS)
+        recorder = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for _ in range(5):
-            ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
-        assert (ledger.dropped, ledger.waiting) == (2, 3)
-        await ledger.flush()
+            recorder.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        assert (recorder.dropped, recorder.waiting) == (2, 3)
+        await recorder.flush()
         events = [record.event for record in store.list_audit(namespace)]
         assert [(event.kind, event.request_count) for event in events] == [("serve", 1)] * 3 + [("drop", 2)]
-        ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
-        assert (ledger.dropped, ledger.waiting) == (2, 1)
+        recorder.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        assert (recorder.dropped, recorder.waiting) == (2, 1)
         assert "2 requests are not written" in caplog.text
 
     run(body())
@@ -179,13 +179,13 @@ def test_what_a_full_queue_drops_is_counted_and_written_down(
 
 def test_the_task_writes_by_itself(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = AuditRecorder(store, threads, TOOLCHAINS)
-        ledger.start()
+        recorder = AuditRecorder(store, threads, TOOLCHAINS)
+        recorder.start()
         namespace = store.get_or_create_namespace("default")
-        ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        recorder.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
         while not store.find_usage(namespace, "kernel", [name("k")]):  # noqa: ASYNC110 - another thread writes
             await asyncio.sleep(0.01)
-        await ledger.close()
+        await recorder.close()
 
     run(body())
 
@@ -195,13 +195,13 @@ def test_what_cannot_be_written_waits(store: Store, threads: StoreThreads, tmp_p
         namespace = store.get_or_create_namespace("default")
         broken = open_store(f"sqlite:///{tmp_path}/store.sqlite")
         broken.close()
-        ledger = AuditRecorder(broken, threads, TOOLCHAINS)
-        ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
-        await ledger.flush()
-        assert ledger.waiting == 1
-        ledger._store = store  # pyright: ignore[reportPrivateUsage]
-        await ledger.flush()
-        assert ledger.waiting == 0
+        recorder = AuditRecorder(broken, threads, TOOLCHAINS)
+        recorder.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        await recorder.flush()
+        assert recorder.waiting == 1
+        recorder._store = store  # pyright: ignore[reportPrivateUsage]
+        await recorder.flush()
+        assert recorder.waiting == 0
         assert store.find_usage(namespace, "kernel", [name("k")])[name("k")].hits == 1
 
     run(body())
@@ -246,15 +246,15 @@ def test_names_that_are_none(store: Store, threads: StoreThreads, text: str) -> 
 @pytest.mark.issue(number=20, point=6)
 def test_what_hits_saved_is_summed_by_caller(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = AuditRecorder(store, threads, TOOLCHAINS)
+        recorder = AuditRecorder(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         outcomes = [Found(GRAPH, kernel("k")), Missing(None), Found(GRAPH, kernel("l"))]
         ada = Caller(actor="ada", job="j")
-        ledger.looked_up(namespace, ada, CpuTarget("x86-64-v3"), [GRAPH.program_digest] * 3, outcomes)
-        ledger.looked_up(namespace, Caller(), CpuTarget("x86-64-v3"), [name("p")], [Missing(None)])
-        ledger.served(namespace, ada, GRAPH, kernel("k"), "stored")
-        ledger.served(namespace, Caller(actor="bob"), GRAPH, kernel("k"), "joined")
-        await ledger.close()
+        recorder.looked_up(namespace, ada, CpuTarget("x86-64-v3"), [GRAPH.program_digest] * 3, outcomes)
+        recorder.looked_up(namespace, Caller(), CpuTarget("x86-64-v3"), [name("p")], [Missing(None)])
+        recorder.served(namespace, ada, GRAPH, kernel("k"), "stored")
+        recorder.served(namespace, Caller(actor="bob"), GRAPH, kernel("k"), "joined")
+        await recorder.close()
         savings = store.list_savings(namespace, 10)
         assert [(each.actor, each.job, each.hits, each.saved_us) for each in savings] == [
             ("ada", "j", 3, 3000),

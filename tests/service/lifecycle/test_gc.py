@@ -9,7 +9,7 @@ import pytest
 from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector
 from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.contract.lifecycle import What
+from kcache_grpc.storage.contract.lifecycle import RowKind
 from kcache_grpc.storage.errors import QuotaExceeded
 from kcache_grpc.storage.records import KernelDraft, Namespace
 from tests.storage.drafts import Time, graph, kernel, program
@@ -196,5 +196,5 @@ class TestRoom:
 
 
 def test_kinds_are_collected_in_the_order_in_which_they_free_each_other():
-    order = list(What)
-    assert order.index(What.IDLE_MAPPINGS) < order.index(What.CONSTANTS) < order.index(What.BLOBS)
+    order = list(RowKind)
+    assert order.index(RowKind.IDLE_MAPPINGS) < order.index(RowKind.CONSTANTS) < order.index(RowKind.BLOBS)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kcache_grpc.errors import PermissionDenied, ResourceExhausted
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import InvalidValue, MissingReference, QuotaExceeded, ToolchainDisowned
 from kcache_grpc.storage.records import AuditEvent, Failure, SpecDraft, UsageDelta
 from tests.storage.drafts import SECOND, blob, graph, kernel, mapping, program, sha256, spec
 
 HOUR = 3600
-IDLE = (What.IDLE_KERNELS, What.IDLE_MAPPINGS)
+IDLE = (RowKind.IDLE_KERNELS, RowKind.IDLE_MAPPINGS)
 
 
 def digest(number):
@@ -23,7 +23,7 @@ def digest(number):
 def everything(store, ns, before=2**62, **options):
     """One collection of all kinds, to its end: what went, by kind."""
     gone = {}
-    for what in What:
+    for what in RowKind:
         after, rows = None, 0
         while True:
             done = store.collect(ns, Step(what, before=before, after=after, **options))
@@ -114,7 +114,7 @@ class TestQuotas:
 class TestIdle:
     def test_the_longest_unused_go_first(self, store, filled, time):
         store.add_usage(filled, [UsageDelta("kernel", digest(0), 1, 100, time.wall)])
-        step = Step(What.IDLE_KERNELS, limit=1, before=time.wall + 1)
+        step = Step(RowKind.IDLE_KERNELS, limit=1, before=time.wall + 1)
         assert store.collect(filled, step).rows == 1
         assert set(store.find_kernels(filled, [digest(n) for n in range(3)])) == {digest(0), digest(2)}
         assert store.collect(filled, replace(step, limit=2)).rows == 2
@@ -125,39 +125,39 @@ class TestIdle:
         assert [each.rows for each in done] == [1, 1]
         assert all(each.after is not None for each in done)
         # Both mappings of the program that was just mapped once more are one place in the order.
-        step = Step(What.IDLE_MAPPINGS, limit=1, before=time.wall + 1)
+        step = Step(RowKind.IDLE_MAPPINGS, limit=1, before=time.wall + 1)
         assert [store.collect(filled, step).rows for _ in range(3)] == [1, 2, 0]
 
     def test_what_was_used_lately_stays(self, store, filled, time):
-        assert store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall - 2 * SECOND)).rows == 1
+        assert store.collect(filled, Step(RowKind.IDLE_KERNELS, before=time.wall - 2 * SECOND)).rows == 1
         assert store.find_kernel(filled, digest(0)) is None
 
     @pytest.mark.issue(number=19, point=25)
     def test_compiles_of_removed_kernels_stay_counted(self, store, filled, time):
         assert store.stats(filled).compiles == 3
-        store.collect(filled, Step(What.IDLE_KERNELS, limit=2, before=time.wall + 1))
+        store.collect(filled, Step(RowKind.IDLE_KERNELS, limit=2, before=time.wall + 1))
         assert (store.stats(filled).kernels, store.stats(filled).compiles) == (1, 3)
-        store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall + 1))
+        store.collect(filled, Step(RowKind.IDLE_KERNELS, before=time.wall + 1))
         assert (store.stats(filled).kernels, store.stats(filled).compiles) == (0, 3)
 
     def test_a_second_publish_is_a_use(self, store, filled, time):
         store.publish_kernel(filled, kernel(0, key=1))
-        store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall))
+        store.collect(filled, Step(RowKind.IDLE_KERNELS, before=time.wall))
         assert set(store.find_kernels(filled, [digest(n) for n in range(3)])) == {digest(0)}
 
     def test_pins_keep(self, store, filled, time):
         assert store.pin(filled, "kernel", digest(0), "golden")
         assert not store.pin(filled, "kernel", digest(0), "again")
-        assert store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall)).rows == 2
+        assert store.collect(filled, Step(RowKind.IDLE_KERNELS, before=time.wall)).rows == 2
         assert store.list_pins(filled)[0].reason == "golden"
         assert store.unpin(filled, "kernel", digest(0))
-        assert store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall)).rows == 1
+        assert store.collect(filled, Step(RowKind.IDLE_KERNELS, before=time.wall)).rows == 1
 
     def test_a_pinned_spec_keeps_its_kernels_and_mappings(self, store, filled, time):
         store.pin(filled, "spec", spec(0).spec_digest)
         store.pin(filled, "mapping", program(2))
-        assert store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall)).rows == 0
-        assert store.collect(filled, Step(What.IDLE_MAPPINGS, before=time.wall)).rows == 1
+        assert store.collect(filled, Step(RowKind.IDLE_KERNELS, before=time.wall)).rows == 0
+        assert store.collect(filled, Step(RowKind.IDLE_MAPPINGS, before=time.wall)).rows == 1
         assert store.find_mapping(filled, program(1), "default") is None
 
     def test_totals_of_what_went_stay(self, store, filled, time):
@@ -171,43 +171,43 @@ class TestIdle:
     def test_cursors_pass_what_stays(self, store, filled, time):
         for number in range(2):
             store.pin(filled, "kernel", digest(number))
-        step = Step(What.IDLE_KERNELS, limit=1, before=time.wall)
+        step = Step(RowKind.IDLE_KERNELS, limit=1, before=time.wall)
         assert store.collect(filled, step).rows == 1
         assert store.find_kernel(filled, digest(2)) is None
 
 
 class TestBlobs:
     def test_blobs_go_with_the_last_kernel_that_has_them(self, store, filled, time):
-        first = store.collect(filled, Step(What.IDLE_KERNELS, limit=1, before=time.wall))
+        first = store.collect(filled, Step(RowKind.IDLE_KERNELS, limit=1, before=time.wall))
         assert (first.rows, first.blobs, first.blob_bytes) == (1, 1, len(b"object 0"))
         assert store.artifact_size(filled, sha256(b"shared IR")) is not None
-        rest = store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall))
+        rest = store.collect(filled, Step(RowKind.IDLE_KERNELS, before=time.wall))
         assert (rest.rows, rest.blobs) == (2, 3)
         assert store.artifact_size(filled, sha256(b"shared IR")) is None
 
     def test_a_constant_that_is_lifted_stays(self, store, filled):
         store.put_constants(filled, [blob(b"nobody's")])
         gone = everything(store, filled, before=2**62, limit=1)
-        assert gone[What.IDLE_MAPPINGS] == 3
+        assert gone[RowKind.IDLE_MAPPINGS] == 3
         # Mappings go before constants: theirs follow in the same run.
-        assert gone[What.CONSTANTS] == 2
+        assert gone[RowKind.CONSTANTS] == 2
         assert store.artifact_size(filled, sha256(b"weights")) is None
 
     def test_constants_of_present_mappings_stay(self, store, filled, time):
         store.put_constants(filled, [blob(b"nobody's")])
-        for what in (What.CONSTANTS, What.BLOBS):
+        for what in (RowKind.CONSTANTS, RowKind.BLOBS):
             store.collect(filled, Step(what, before=time.wall + 1))
         assert store.read_artifact(filled, sha256(b"weights")) == b"weights"
         assert store.artifact_size(filled, sha256(b"nobody's")) is None
 
     def test_what_is_younger_stays(self, store, filled, time):
         store.put_constants(filled, [blob(b"nobody's")])
-        assert store.collect(filled, Step(What.CONSTANTS, before=time.wall)).rows == 0
+        assert store.collect(filled, Step(RowKind.CONSTANTS, before=time.wall)).rows == 0
 
     def test_programs_without_a_mapping_go(self, store, filled, time):
         store.put_program(filled, program(0), "linalg", b"body")
         store.put_program(filled, program(7), "linalg", b"other")
-        assert store.collect(filled, Step(What.PROGRAMS, before=time.wall + 1)).rows == 1
+        assert store.collect(filled, Step(RowKind.PROGRAMS, before=time.wall + 1)).rows == 1
         assert store.get_program(filled, program(0)) == ("linalg", b"body")
         assert store.get_program(filled, program(7)) is None
 
@@ -218,7 +218,7 @@ class TestBlobs:
         assert store.read_artifact(filled, sha256(b"weights")) == b"weights"
 
     def test_quarantined_bytes_go_when_they_are_old_enough_and_never_come_back(self, store, filled, time):
-        object_0, step = sha256(b"object 0"), Step(What.QUARANTINED, before=time.wall + 5 * SECOND)
+        object_0, step = sha256(b"object 0"), Step(RowKind.QUARANTINED, before=time.wall + 5 * SECOND)
         for _ in range(2):
             store.quarantine_artifact(filled, object_0, "test")
             store.publish_kernel(filled, kernel(0, key=1))
@@ -249,7 +249,7 @@ class TestEpochs:
         now = store.raise_epoch(filled)
         store.publish_kernel(now, kernel(0, key=1))
         gone = everything(store, now, before=0)
-        assert gone == {What.EPOCH_KERNELS: 3, What.EPOCH_MAPPINGS: 3}
+        assert gone == {RowKind.EPOCH_KERNELS: 3, RowKind.EPOCH_MAPPINGS: 3}
         assert store.find_kernel(now, digest(0)) is not None
         assert store.find_kernel(filled, digest(1)) is None
 
@@ -270,9 +270,9 @@ class TestEpochs:
         key = store.put_spec(now, newer).key
         store.put_mapping(now, mapping(1, key))
         before = time.wall - HOUR * SECOND
-        assert store.collect(now, Step(What.EPOCH_MAPPINGS, before=before)).rows == 1
+        assert store.collect(now, Step(RowKind.EPOCH_MAPPINGS, before=before)).rows == 1
         assert store.find_mapping(ns, program(0), "default") is not None
-        assert store.collect(now, Step(What.EPOCH_MAPPINGS, before=time.wall + 1)).rows == 1
+        assert store.collect(now, Step(RowKind.EPOCH_MAPPINGS, before=time.wall + 1)).rows == 1
 
 
 class TestToolchains:
@@ -283,7 +283,7 @@ class TestToolchains:
         with pytest.raises(ToolchainDisowned) as caught:
             store.publish_kernel(filled, kernel(5))
         assert isinstance(caught.value, PermissionDenied)
-        assert everything(store, filled, before=0) == {What.DISOWNED_KERNELS: 3}
+        assert everything(store, filled, before=0) == {RowKind.DISOWNED_KERNELS: 3}
         assert [each.reason for each in store.list_disowned(filled)] == ["miscompiles"]
 
     def test_several_toolchains_are_collected_in_steps_of_any_size(self, store, filled):
@@ -297,8 +297,8 @@ class TestToolchains:
             store.disown_toolchain(filled, toolchain)
         for limit in (100, 2):
             counts = everything(store, filled, before=0, limit=limit, dry_run=True)
-            assert counts == {What.DISOWNED_KERNELS: 9}
-        assert everything(store, filled, before=0, limit=2) == {What.DISOWNED_KERNELS: 9}
+            assert counts == {RowKind.DISOWNED_KERNELS: 9}
+        assert everything(store, filled, before=0, limit=2) == {RowKind.DISOWNED_KERNELS: 9}
         assert store.stats(filled).kernels == 6
 
     def test_it_can_be_taken_back(self, store, filled):
@@ -318,14 +318,14 @@ class TestLeasesAndFailures:
         store.record_failure(ns, digest(1), Failure("COMPILE_FAILED", "lower", "no"), 10)
         store.record_failure(ns, digest(2), Failure("COMPILE_FAILED", "lower", "no"), 100)
         time.advance(20)
-        assert store.collect(ns, Step(What.FAILURES)).rows == 1
+        assert store.collect(ns, Step(RowKind.FAILURES)).rows == 1
         assert set(store.find_failures(ns, [digest(1), digest(2)])) == {digest(2)}
 
     def test_leases_that_rest_for_hours_go(self, store, ns, time):
         store.acquire_lease(ns, digest(1), "dead", 10)
         time.advance(3 * HOUR)
         store.acquire_lease(ns, digest(2), "alive", 10)
-        assert store.collect(ns, Step(What.LEASES)).rows == 1
+        assert store.collect(ns, Step(RowKind.LEASES)).rows == 1
         assert set(store.find_leases(ns, [digest(1), digest(2)])) == {digest(2)}
 
 
@@ -337,16 +337,16 @@ class TestSteps:
         expected = everything(store, filled, dry_run=True)
         assert store.stats(filled) == before
         # Mappings are still there when a dry run looks at their constants.
-        assert expected == {What.IDLE_KERNELS: 3, What.IDLE_MAPPINGS: 3, What.CONSTANTS: 1}
-        dry = store.collect(filled, Step(What.IDLE_KERNELS, before=2**62, dry_run=True))
+        assert expected == {RowKind.IDLE_KERNELS: 3, RowKind.IDLE_MAPPINGS: 3, RowKind.CONSTANTS: 1}
+        dry = store.collect(filled, Step(RowKind.IDLE_KERNELS, before=2**62, dry_run=True))
         uses = [(use.digest, use.references) for use in dry.uses]
         assert sorted(uses) == sorted(
             [(sha256(b"shared IR"), 3)] * 3 + [(sha256(f"object {n}"), 1) for n in range(3)]
         )
-        assert everything(store, filled) == {**expected, What.CONSTANTS: 2}
+        assert everything(store, filled) == {**expected, RowKind.CONSTANTS: 2}
 
     def test_every_step_writes_an_audit_event_and_tells_memories(self, store, filled):
-        store.collect(filled, Step(What.IDLE_KERNELS, before=2**62, reason="for a test"))
+        store.collect(filled, Step(RowKind.IDLE_KERNELS, before=2**62, reason="for a test"))
         events = [record.event for record in store.list_audit(filled, limit=100)]
         assert any("for a test" in event.detail for event in events if event.kind == "collect")
         assert store.find_namespace("default").removals > filled.removals
@@ -407,7 +407,7 @@ class TestQuarantinedRows:
             ("mapping", program(0), "why"),
         ]
         time.advance(3600)
-        for what in (What.CONSTANTS, What.BLOBS, What.QUARANTINED):
+        for what in (RowKind.CONSTANTS, RowKind.BLOBS, RowKind.QUARANTINED):
             store.collect(filled, Step(what, limit=1000, before=2**62))
         back = store.restore_quarantined(filled, [row.id for row in kept])
         assert [row.subject for row in back] == ["kernel", "mapping"]
@@ -429,8 +429,8 @@ class TestQuarantinedRows:
         before = len(store.list_quarantined(filled))
         store.discard(filled, [digest(0)], [], self.EVENT)
         time.advance(29 * 86_400)
-        store.collect(filled, Step(What.QUARANTINED, before=2**62))
+        store.collect(filled, Step(RowKind.QUARANTINED, before=2**62))
         assert len(store.list_quarantined(filled)) == before + 1
         time.advance(2 * 86_400)
-        store.collect(filled, Step(What.QUARANTINED, before=2**62))
+        store.collect(filled, Step(RowKind.QUARANTINED, before=2**62))
         assert store.list_quarantined(filled) == ()

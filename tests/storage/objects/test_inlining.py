@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import ObjectStoreMismatch
 from kcache_grpc.storage.records import Inlined
 from tests.storage.conftest import OBJECT_STORES
@@ -36,7 +36,7 @@ def without_objects(store: Store) -> Iterator[Store]:
 
 def collect(store: Store, ns) -> None:
     """As ``kcache gc --min-age 0s`` does."""
-    store.collect(ns, Step(What.QUARANTINED, before=2**62))
+    store.collect(ns, Step(RowKind.QUARANTINED, before=2**62))
 
 
 def assert_whole(store: Store, ns) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kcache_grpc.storage import Store
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import InvalidValue, LeaseLost, StoreUnavailable
 from kcache_grpc.storage.objects import ObjectStore
 from kcache_grpc.storage.objects.placing import PUBLISH_WITHIN
@@ -52,8 +52,8 @@ def sweep(store: Store, hours: float, grace: float = GRACE, dry_run: bool = Fals
 
 def forget(store: Store, ns, kernels: int = 1) -> None:
     """Collect all kernels, of which there are so many, and blobs that nothing refers to."""
-    assert store.collect(ns, Step(What.IDLE_KERNELS, before=2**62)).rows == kernels
-    store.collect(ns, Step(What.BLOBS, before=2**62))
+    assert store.collect(ns, Step(RowKind.IDLE_KERNELS, before=2**62)).rows == kernels
+    store.collect(ns, Step(RowKind.BLOBS, before=2**62))
 
 
 def test_what_rows_name_stays_for_ever(store, ns):
@@ -138,7 +138,7 @@ def test_the_object_of_a_quarantined_generation_goes_alone(store, ns, time):
         store.quarantine_artifact(ns, sha256(BIG), "for a test")
     store.publish_kernel(ns, kernel(1, so=BIG))
     assert len(names(store)) == 4
-    assert store.collect(ns, Step(What.QUARANTINED, before=time.wall + 1)).rows == 1
+    assert store.collect(ns, Step(RowKind.QUARANTINED, before=time.wall + 1)).rows == 1
     time.advance(GRACE + 1)
     assert sweep(store, 1000).objects == 2
     assert store.read_artifact(ns, sha256(BIG)) == BIG

@@ -25,7 +25,7 @@ from sqlalchemy.dialects import postgresql
 
 from kcache_grpc.storage import migrate, migration, open_store
 from kcache_grpc.storage.contract.blob_cache import ValueDraft
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import (
     CorruptStore,
     ForeignDatabase,
@@ -341,7 +341,7 @@ class TestImmutability:
 
             event.listen(store._db._engine, "after_cursor_execute", append)
             before = store.last_event_id()
-            store.collect(ns, Step(What.IDLE_MAPPINGS, 5, 2**62))
+            store.collect(ns, Step(RowKind.IDLE_MAPPINGS, 5, 2**62))
             assert meanwhile.is_set()
             written = store.list_event_ids(store.audit_writer, before, 100)
             assert [number for number, _ in store.unsealed(100)] == written

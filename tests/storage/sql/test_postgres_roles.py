@@ -11,7 +11,7 @@ from alembic import command
 from psycopg.errors import InsufficientPrivilege
 
 from kcache_grpc.storage import migrate, open_store
-from kcache_grpc.storage.contract.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import RowKind, Step
 from kcache_grpc.storage.errors import InvalidValue, StorageError
 from kcache_grpc.storage.examination import examine
 from tests.postgres import PostgresServer
@@ -20,7 +20,7 @@ from tests.storage.sql.test_postgres import _run
 
 pytestmark = pytest.mark.issue(number=19, point=7)
 
-#: What the server's role could do before: become the role that deletes.
+#: RowKind the server's role could do before: become the role that deletes.
 ATTACK = "SET LOCAL ROLE kcache_collector; DELETE FROM kernel_ingredients; DELETE FROM kernel_artifacts"
 
 
@@ -60,7 +60,7 @@ def collect(url: str) -> int:
     """Idle kernels, in a step of a collection."""
     with open_store(url) as store:
         (ns,) = store.list_namespaces()
-        return store.collect(ns, Step(What.IDLE_KERNELS, before=2**62)).rows
+        return store.collect(ns, Step(RowKind.IDLE_KERNELS, before=2**62)).rows
 
 
 def assert_guarded(url: str) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     select,
 )
 
-from kcache_grpc.storage.contract.lifecycle import Cursor, What
+from kcache_grpc.storage.contract.lifecycle import Cursor, RowKind
 from kcache_grpc.storage.schema import (
     artifacts,
     constants,
@@ -44,7 +44,7 @@ _EPOCH: BindParameter[int] = bindparam("epoch")
 _BEFORE: BindParameter[int] = bindparam("before")
 _MOST: BindParameter[int] = bindparam("most")
 
-#: What a victim is, beside the columns that its cursor is made of.
+#: RowKind a victim is, beside the columns that its cursor is made of.
 _KERNEL = (kernels.c.id, kernels.c.kernel_digest, kernels.c.epoch)
 _MAPPING = (
     graph_mappings.c.id,
@@ -307,37 +307,37 @@ _QUARANTINED = (
 )
 
 #: Rows of a kind: with ``id``, or ``epoch`` and ``kernel_digest``, or ``artifact_id`` and ``unused``.
-SELECT: dict[What, Any] = {
-    What.EPOCH_KERNELS: _EPOCH_KERNELS,
-    What.DISOWNED_KERNELS: _DISOWNED_KERNELS,
-    What.IDLE_KERNELS: _IDLE_KERNELS,
-    What.EPOCH_MAPPINGS: _EPOCH_MAPPINGS,
-    What.IDLE_MAPPINGS: _IDLE_MAPPINGS,
-    What.FAILURES: _FAILURES,
-    What.LEASES: _LEASES,
-    What.CONSTANTS: _CONSTANTS,
-    What.PROGRAMS: _PROGRAMS,
-    What.BLOBS: _BLOBS,
-    What.QUARANTINED: _QUARANTINED,
+SELECT: dict[RowKind, Any] = {
+    RowKind.EPOCH_KERNELS: _EPOCH_KERNELS,
+    RowKind.DISOWNED_KERNELS: _DISOWNED_KERNELS,
+    RowKind.IDLE_KERNELS: _IDLE_KERNELS,
+    RowKind.EPOCH_MAPPINGS: _EPOCH_MAPPINGS,
+    RowKind.IDLE_MAPPINGS: _IDLE_MAPPINGS,
+    RowKind.FAILURES: _FAILURES,
+    RowKind.LEASES: _LEASES,
+    RowKind.CONSTANTS: _CONSTANTS,
+    RowKind.PROGRAMS: _PROGRAMS,
+    RowKind.BLOBS: _BLOBS,
+    RowKind.QUARANTINED: _QUARANTINED,
 }
 #: The same, with the rows locked that no publisher has locked. Windows are locked when it is known what goes.
-LOCK: dict[What, Any] = SELECT | {
+LOCK: dict[RowKind, Any] = SELECT | {
     kind: SELECT[kind].with_for_update(of=table, skip_locked=True)
     for kind, table in {
-        What.EPOCH_KERNELS: kernels,
-        What.DISOWNED_KERNELS: kernels,
-        What.IDLE_KERNELS: kernels,
-        What.EPOCH_MAPPINGS: graph_mappings,
-        What.IDLE_MAPPINGS: graph_mappings,
+        RowKind.EPOCH_KERNELS: kernels,
+        RowKind.DISOWNED_KERNELS: kernels,
+        RowKind.IDLE_KERNELS: kernels,
+        RowKind.EPOCH_MAPPINGS: graph_mappings,
+        RowKind.IDLE_MAPPINGS: graph_mappings,
     }.items()
 }
 #: Before the first row. Numbers come first where a cursor has two parts.
-_START: dict[What, Cursor] = {
-    What.DISOWNED_KERNELS: (b"", 0),
-    What.CONSTANTS: (b"",),
-    What.PROGRAMS: (b"",),
-    What.BLOBS: (b"",),
-    What.QUARANTINED: (0,),
+_START: dict[RowKind, Cursor] = {
+    RowKind.DISOWNED_KERNELS: (b"", 0),
+    RowKind.CONSTANTS: (b"",),
+    RowKind.PROGRAMS: (b"",),
+    RowKind.BLOBS: (b"",),
+    RowKind.QUARANTINED: (0,),
 }
 
 _LINKS = kernel_artifacts.alias("links")
@@ -368,16 +368,16 @@ USES_OF_KERNELS = (
 )
 
 
-def place(kind: What, after: Cursor | None) -> dict[str, Any]:
+def place(kind: RowKind, after: Cursor | None) -> dict[str, Any]:
     """A cursor as parameters."""
     values = after or _START.get(kind, (-1, b""))
     return {f"c{3 - len(values) + index}": value for index, value in enumerate(values)}
 
 
-def cursor(kind: What, row: Any) -> Cursor:
+def cursor(kind: RowKind, row: Any) -> Cursor:
     """Where a row is."""
-    if kind in (What.CONSTANTS, What.PROGRAMS, What.BLOBS):
+    if kind in (RowKind.CONSTANTS, RowKind.PROGRAMS, RowKind.BLOBS):
         return (row.digest,)
-    if kind is What.QUARANTINED:
+    if kind is RowKind.QUARANTINED:
         return (row.artifact_id,)
     return (row.p1, row.p2)

@@ -14,8 +14,8 @@ from kcache_grpc.storage.contract.lifecycle import (
     Collected,
     Cursor,
     QuarantinedRow,
+    RowKind,
     Step,
-    What,
 )
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel
 from kcache_grpc.storage.schema import (
@@ -28,7 +28,7 @@ from kcache_grpc.storage.schema import (
     specs,
     usage,
 )
-from kcache_grpc.storage.sql.audit.usage import insert_events
+from kcache_grpc.storage.sql.audit.usage_audit import insert_events
 from kcache_grpc.storage.sql.engine.database import Removal, Row
 from kcache_grpc.storage.sql.gc import candidates
 from kcache_grpc.storage.sql.gc.removal import RemovalTransaction
@@ -38,13 +38,13 @@ from kcache_grpc.storage.sql.kernels.kernels import PAGE, stored_kernels
 from kcache_grpc.storage.sql.limits import SqlLimits
 
 #: A lease that nobody has held for so long is forgotten, in microseconds: its holder is gone.
-LEASE_REST = 3_600_000_000
+LEASE_RETENTION = 3_600_000_000
 #: Numerics classes under which a program may be mapped beyond the first: rows of one place in the order.
 _TIES = 2
 
-_KERNELS = (What.EPOCH_KERNELS, What.DISOWNED_KERNELS, What.IDLE_KERNELS)
-_MAPPINGS = (What.EPOCH_MAPPINGS, What.IDLE_MAPPINGS)
-_WINDOWS = (What.CONSTANTS, What.PROGRAMS, What.BLOBS)
+_KERNELS = (RowKind.EPOCH_KERNELS, RowKind.DISOWNED_KERNELS, RowKind.IDLE_KERNELS)
+_MAPPINGS = (RowKind.EPOCH_MAPPINGS, RowKind.IDLE_MAPPINGS)
+_WINDOWS = (RowKind.CONSTANTS, RowKind.PROGRAMS, RowKind.BLOBS)
 
 _NS: BindParameter[int] = bindparam("ns")
 _EPOCH: BindParameter[int] = bindparam("epoch")
@@ -59,13 +59,13 @@ _LAST_CANONICALIZER = (
     select(specs.c.canonicalizer).where(specs.c.namespace_id == _NS).order_by(specs.c.key.desc()).limit(1)
 )
 _FORGET = {
-    What.FAILURES: delete(failures).where(
+    RowKind.FAILURES: delete(failures).where(
         failures.c.namespace_id == _NS,
         failures.c.epoch == bindparam("of_epoch"),
         failures.c.kernel_digest == bindparam("of_digest"),
         or_(failures.c.expires_at <= bindparam("now"), failures.c.epoch < _EPOCH),
     ),
-    What.LEASES: delete(leases).where(
+    RowKind.LEASES: delete(leases).where(
         leases.c.namespace_id == _NS,
         leases.c.epoch == bindparam("of_epoch"),
         leases.c.kernel_digest == bindparam("of_digest"),
@@ -123,59 +123,59 @@ class SqlLifecycle(SqlLimits):
 
     def _count(self, namespace: Namespace, step: Step) -> Collected:
         values = self._values(None, namespace, step)
-        rows, after, last = _cut(step, self._victims(None, step, candidates.SELECT[step.what], values))
-        if step.what in _WINDOWS:
+        rows, after, last = _cut(step, self._victims(None, step, candidates.SELECT[step.kind], values))
+        if step.kind in _WINDOWS:
             rows = [row for row in rows if row.unused]
-        if step.what is What.BLOBS:
+        if step.kind is RowKind.BLOBS:
             return Collected(len(rows), len(rows), sum(row.size for row in rows), after, last)
         uses: tuple[BlobUse, ...] = ()
-        if step.what in _KERNELS and rows:
+        if step.kind in _KERNELS and rows:
             linked = self._db.fetch(candidates.USES_OF_KERNELS, {"ids": [row.id for row in rows]})
             uses = tuple(BlobUse(row.digest, row.size, row.total) for row in linked)
         return Collected(len(rows), after=after, last=last, uses=uses)
 
     def _collect(self, connection: Connection, namespace: Namespace, step: Step) -> Collected:
         values = self._values(connection, namespace, step)
-        rows, after, last = _cut(step, self._victims(connection, step, candidates.LOCK[step.what], values))
-        transaction = self._transaction(connection, namespace, step.reason or step.what.value)
-        match step.what:
-            case What.IDLE_KERNELS:
+        rows, after, last = _cut(step, self._victims(connection, step, candidates.LOCK[step.kind], values))
+        transaction = self._transaction(connection, namespace, step.reason or step.kind.value)
+        match step.kind:
+            case RowKind.IDLE_KERNELS:
                 transaction.kernels(_still_idle(connection, namespace, step, "kernel", rows))
-            case What.EPOCH_KERNELS | What.DISOWNED_KERNELS:
+            case RowKind.EPOCH_KERNELS | RowKind.DISOWNED_KERNELS:
                 transaction.kernels(rows)
-            case What.IDLE_MAPPINGS:
+            case RowKind.IDLE_MAPPINGS:
                 transaction.mappings(_still_idle(connection, namespace, step, "mapping", rows))
-            case What.EPOCH_MAPPINGS:
+            case RowKind.EPOCH_MAPPINGS:
                 transaction.mappings(rows)
-            case What.CONSTANTS:
+            case RowKind.CONSTANTS:
                 transaction.constants([row.artifact_id for row in rows if row.unused])
-            case What.PROGRAMS:
+            case RowKind.PROGRAMS:
                 transaction.programs([row.artifact_id for row in rows if row.unused])
-            case What.BLOBS:
+            case RowKind.BLOBS:
                 transaction.unused_blobs([row.artifact_id for row in rows if row.unused])
-            case What.QUARANTINED:
+            case RowKind.QUARANTINED:
                 transaction.quarantined([row.artifact_id for row in rows])
                 quarantine.forget_old(connection, namespace, self._clock.wall() - QUARANTINE_REST)
-            case What.FAILURES | What.LEASES:
+            case RowKind.FAILURES | RowKind.LEASES:
                 named = [values | {"of_epoch": row.epoch, "of_digest": row.kernel_digest} for row in rows]
-                removed = sum(connection.execute(_FORGET[step.what], each).rowcount for each in named)
+                removed = sum(connection.execute(_FORGET[step.kind], each).rowcount for each in named)
                 return Collected(removed, after=after, last=last)
         transaction.finalize()
         return Collected(transaction.rows, transaction.blobs, transaction.blob_bytes, after, last)
 
     def _values(self, connection: Connection | None, namespace: Namespace, step: Step) -> dict[str, Any]:
         """All that the statements of a kind ask for."""
-        most = step.limit + (_TIES if step.what in _MAPPINGS else 0)
+        most = step.limit + (_TIES if step.kind in _MAPPINGS else 0)
         here = {"ns": namespace.id, "epoch": namespace.epoch, "before": step.before, "most": most}
-        values: dict[str, Any] = here | candidates.place(step.what, step.after)
+        values: dict[str, Any] = here | candidates.place(step.kind, step.after)
         now = self._clock.wall()
-        if step.what is What.FAILURES:
+        if step.kind is RowKind.FAILURES:
             values["now"] = now
-        elif step.what is What.LEASES:
+        elif step.kind is RowKind.LEASES:
             boot, steady = self._db.lease_time(connection)
-            values |= {"boot": boot, "expired_before": steady - LEASE_REST}
-            values["acquired_before"] = now - LEASE_REST
-        elif step.what is What.EPOCH_MAPPINGS:
+            values |= {"boot": boot, "expired_before": steady - LEASE_RETENTION}
+            values["acquired_before"] = now - LEASE_RETENTION
+        elif step.kind is RowKind.EPOCH_MAPPINGS:
             of = {"ns": namespace.id}
             last = self._ask(connection, _LAST_CANONICALIZER, of)
             values["canonicalizer"] = last[0].canonicalizer if last else 0
@@ -184,7 +184,7 @@ class SqlLifecycle(SqlLimits):
     def _victims(
         self, connection: Connection | None, step: Step, statement: Any, values: dict[str, Any]
     ) -> Sequence[Row]:
-        if step.what is not What.DISOWNED_KERNELS:
+        if step.kind is not RowKind.DISOWNED_KERNELS:
             return self._ask(connection, statement, values)
         for (toolchain,) in self._ask(connection, candidates.DISOWNED, values):
             after = values["c2"] if toolchain == values["c1"] else 0
@@ -285,10 +285,10 @@ def _cut(step: Step, rows: Sequence[Row]) -> tuple[Sequence[Row], Cursor | None,
     if not rows:
         return rows, None, step.after
     end = min(step.limit, len(rows))
-    last = candidates.cursor(step.what, rows[end - 1])
-    while end < len(rows) and candidates.cursor(step.what, rows[end]) == last:
+    last = candidates.cursor(step.kind, rows[end - 1])
+    while end < len(rows) and candidates.cursor(step.kind, rows[end]) == last:
         end += 1
-    more = end < len(rows) or len(rows) >= step.limit + (_TIES if step.what in _MAPPINGS else 0)
+    more = end < len(rows) or len(rows) >= step.limit + (_TIES if step.kind in _MAPPINGS else 0)
     # Behind the last kernel of one toolchain come those of the next.
-    more = more or step.what is What.DISOWNED_KERNELS
+    more = more or step.kind is RowKind.DISOWNED_KERNELS
     return rows[:end], last if more else None, last

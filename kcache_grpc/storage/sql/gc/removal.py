@@ -24,7 +24,7 @@ from kcache_grpc.storage.schema import (
     quarantine,
     usage,
 )
-from kcache_grpc.storage.sql.audit.usage import ADD_USAGE, REMOVED_KERNELS, insert_events
+from kcache_grpc.storage.sql.audit.usage_audit import ADD_USAGE, REMOVED_KERNELS, insert_events
 from kcache_grpc.storage.sql.blobs.blobs import tombstone_objects
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE
 from kcache_grpc.storage.sql.engine.component import batches

@@ -28,7 +28,7 @@ from kcache_grpc.storage.schema import (
     key_counters,
     specs,
 )
-from kcache_grpc.storage.sql.audit.usage import insert_conflict
+from kcache_grpc.storage.sql.audit.usage_audit import insert_conflict
 from kcache_grpc.storage.sql.blobs.generations import SqlGenerations, lost_constants
 from kcache_grpc.storage.sql.engine.bulk import Probe
 from kcache_grpc.storage.sql.engine.component import insert_once

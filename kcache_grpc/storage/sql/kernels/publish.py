@@ -11,7 +11,7 @@ from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import AuditEvent, Blob, KernelDraft, Lease, Namespace
 from kcache_grpc.storage.schema import artifacts, kernel_artifacts, kernel_ingredients, kernels
-from kcache_grpc.storage.sql.audit.usage import insert_conflict, insert_events
+from kcache_grpc.storage.sql.audit.usage_audit import insert_conflict, insert_events
 from kcache_grpc.storage.sql.blobs.blobs import TRIES, store_blob, store_blobs
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert
 from kcache_grpc.storage.sql.engine.component import insert_once

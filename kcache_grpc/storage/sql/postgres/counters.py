@@ -1,8 +1,8 @@
-"""``sql.counters`` in one statement, which Postgres has.
+"""``engine/counters.py`` in one statement, which uses a data-modifying CTE of Postgres.
 
-The lock does not last for ways to the database and back. Who had to wait for it sees the counter as it is
-then; specs that the statement does not see yet are conflicts. One of several that is a conflict would leave a
-gap: then all of it is undone and done in steps.
+The lock of the counter is not held across round trips. A transaction that waited for it reads the current
+counter; specs that the statement does not see yet are conflicts. A conflict of one among several specs would
+leave a gap: the statement is then rolled back, and ``add_together`` runs instead.
 """
 
 from __future__ import annotations

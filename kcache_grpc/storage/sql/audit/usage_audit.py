@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, case
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.saved_time import CALLER, SavingRecord, caller_of
-from kcache_grpc.storage.contract.store import LedgerStore
+from kcache_grpc.storage.contract.store import UsageAuditStore
 from kcache_grpc.storage.records import (
     AuditEvent,
     AuditRecord,
@@ -161,8 +161,8 @@ _USAGE_STATS = select(
 ).where(usage.c.namespace_id == _NS, usage.c.subject == "kernel")
 
 
-class SqlLedger(SqlPart, LedgerStore):
-    """``LedgerStore`` on SQL."""
+class SqlUsageAudit(SqlPart, UsageAuditStore):
+    """``UsageAuditStore`` on SQL."""
 
     def add_usage(self, namespace: Namespace, batch: Sequence[UsageDelta]) -> None:
         deltas = sum_usage(batch, self._clock.wall())

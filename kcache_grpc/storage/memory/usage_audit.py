@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.saved_time import CALLER, SavingRecord, caller_of
-from kcache_grpc.storage.contract.store import LedgerStore
+from kcache_grpc.storage.contract.store import UsageAuditStore
 from kcache_grpc.storage.memory.state import MemoryPart, State
 from kcache_grpc.storage.records import (
     AuditEvent,
@@ -20,8 +20,8 @@ from kcache_grpc.storage.records import (
 )
 
 
-class MemoryLedger(MemoryPart, LedgerStore):
-    """``LedgerStore`` in memory."""
+class MemoryUsageAudit(MemoryPart, UsageAuditStore):
+    """``UsageAuditStore`` in memory."""
 
     def add_usage(self, namespace: Namespace, batch: Sequence[UsageDelta]) -> None:
         for delta in batch:

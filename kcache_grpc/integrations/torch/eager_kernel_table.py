@@ -27,7 +27,7 @@ _LINE = re.compile(
 )
 
 
-class Table:
+class EagerKernelTable:
     """Entries by key; several entries of one key are kept in the order of the file. Not thread-safe."""
 
     def __init__(self, path: Path, toolchain: str) -> None:
@@ -102,7 +102,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-class Folder:
+class TableDirectory:
     """The folder of eager kernels in a cache directory: tables by operator and device, and programs."""
 
     def __init__(self, cache_dir: Path) -> None:
@@ -113,9 +113,9 @@ class Folder:
             if refusal:
                 raise PermissionError(refusal)
 
-    def table(self, op: str, device: str, toolchain: str) -> Table:
+    def table(self, op: str, device: str, toolchain: str) -> EagerKernelTable:
         """The table of an operator such as ``aten::add.Tensor``; nothing is read yet."""
-        return Table(self.path / f"{op.replace('::', '.')}.{device}.jsonl", toolchain)
+        return EagerKernelTable(self.path / f"{op.replace('::', '.')}.{device}.jsonl", toolchain)
 
     def save_program(self, text: bytes) -> str:
         """Store a program; its SHA-256 in hex. Raises ``OSError``."""

@@ -13,7 +13,7 @@ from kcache_grpc.storage.errors import StoreUnavailable
 _LONG = 5.0
 
 
-class Patience:
+class CircuitBreaker:
     """After a call that took long to fail, one call at a time tries again; others fail at once meanwhile."""
 
     def __init__(self, url: str) -> None:
