@@ -131,7 +131,7 @@ def symbol_of(operation: Op) -> str:
 
 
 def map_of(dims: int, results: Sequence[AffineExpr]) -> AffineMap:
-    """The map from so many loops to ``results``."""
+    """The map from this many loops to ``results``."""
     return ir.AffineMap.get(dims, 0, list(results))
 
 

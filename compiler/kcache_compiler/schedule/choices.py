@@ -80,7 +80,7 @@ class GroupLimits:
 @dataclass(frozen=True)
 class Blocks:
     """Of contractions and attention: the register tile (None: the target's own), steps of K in a block, the
-    width of a block of packed B in parts of the usual, panels of rows up to which B is read where it lies.
+    width of a block of packed B in parts of the usual, panels of rows up to which B is read unpacked.
     """
 
     tile: tuple[int, int] | None = None

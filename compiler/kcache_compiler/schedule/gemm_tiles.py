@@ -26,7 +26,7 @@ WIDEST = 1024
 #: Columns of which more are two blocks at least, one for each of two threads.
 LONE_COLUMNS = 256
 #: Cells of a block of prepacked columns up to which there are two blocks of at least so many columns, so that
-#: two threads get equal shares. Rows of one tile whose B is read where it lies have two such blocks too.
+#: two threads get equal shares. Rows of one tile whose B is read unpacked have two such blocks too.
 FEW_CELLS, FEW_COLUMNS = 8, 128
 #: Rows at most that are summed in scratch at a time, where C is narrower than its sums.
 SUMMED_ROWS = 192
@@ -54,9 +54,9 @@ class Form:
     two along K for an instruction that multiplies and adds pairs. Sums are ``wide``; ``c`` is what is stored.
     ``fused`` multiplies and adds in one rounding; ``masked`` says that loads and stores of part of a vector
     are instructions. ``width`` columns of B are packed at a time, ``steps`` elements along K; B is read
-    where it lies for up to ``few`` panels of rows. ``matrix``: products are computed in tile registers
+    unpacked for up to ``few`` panels of rows. ``matrix``: products are computed in tile registers
     (``lower/gemm/amx.py``). ``prepacked``: B is the packed panels of a bound operand
-    (``lower/gemm/prepack.py``). ``in_place``: rows of A are read where they lie (``lower/gemm/in_place``).
+    (``lower/gemm/prepack.py``). ``in_place``: rows of A are read unpacked (``lower/gemm/in_place``).
     ``unroll``: steps of K in an iteration of a tile. A panel of B is multiplied by ``together`` panels of A,
     one after another, before the next one is read.
     """
@@ -93,7 +93,7 @@ class Form:
 
     @property
     def direct(self) -> bool:
-        """Products of few rows may read B where it lies."""
+        """Products of few rows may read B unpacked."""
         return not self.pairs and not self.summed and self.b == self.wide and not self.prepacked
 
     @property

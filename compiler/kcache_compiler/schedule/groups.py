@@ -20,13 +20,13 @@ from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.shapes.formula import product
 from kcache_compiler.shapes.size_relations import proves
 
-#: The attribute of a structured operation that names its phase.
+#: The attribute of a structured operation that names its phase: operations of different phases never fuse.
 PHASE = "kcache.phase"
-#: How many earlier groups a nest is offered to.
-REACH = 12
-#: How many earlier groups are searched for those that share memory with results of a program, or that a
-#: scalar may come before.
-FAR = 1024
+#: How many of the latest groups a nest may join.
+MAX_OFFERS = 12
+#: How many earlier groups are searched for one that accesses the same buffers of the caller, or that a
+#: scalar can be placed before.
+MAX_SEARCHED = 1024
 #: If a nest gives up as many independent iterations as ``MANY_GIVEN_UP``, its group must share
 #: ``MIN_SHARED`` iterations, so that there is work for several threads.
 MIN_SHARED, MANY_GIVEN_UP = 8, 4096
@@ -100,11 +100,11 @@ class Partition:
     """The groups of a run of nests while they are found."""
 
     subjects: Sequence[Subject]
-    #: Buffers that overlap have one root.
+    #: The allocation or argument behind each buffer: buffers that may overlap have one root.
     roots: Sequence[int]
     limits: GroupLimits = USUAL_GROUPS
-    #: Roots of the buffers of the caller.
-    lasting: frozenset[int] = frozenset()
+    #: Roots of the buffers of the caller, which outlive the launch.
+    caller_roots: frozenset[int] = frozenset()
     groups: list[Group] = field(default_factory=list[Group])
     _touched: dict[int, _Touched] = field(default_factory=dict[int, "_Touched"])
 
@@ -116,7 +116,7 @@ class Partition:
         if self.subjects[number].unfusible:
             self.groups += [alone(single, self.subjects[single]) for single in (*initializers, number)]
             return
-        for position in range(len(self.groups) - 1, max(-1, len(self.groups) - 1 - REACH), -1):
+        for position in range(len(self.groups) - 1, max(-1, len(self.groups) - 1 - MAX_OFFERS), -1):
             members = self.groups[position].members
             if any(
                 self.conflicts(member.number, initializer)
@@ -124,7 +124,7 @@ class Partition:
                 for initializer in initializers
             ):
                 break
-            joined = self._join(self.groups[position], number)
+            joined = self._try_join(self.groups[position], number)
             if joined is not None and self._initializes_before_chunks(joined, number):
                 before = [alone(single, self.subjects[single]) for single in initializers]
                 self.groups[position : position + 1] = [*before, joined]
@@ -136,7 +136,7 @@ class Partition:
             if any(self.conflicts(member.number, number) for member in members):
                 break
         else:
-            if not initializers and self._placed_far(number):
+            if not initializers and self._join_earlier_group(number):
                 return
         own = alone(number, self.subjects[number])
         initialized = (
@@ -148,8 +148,10 @@ class Partition:
             self.groups += [alone(initializer, self.subjects[initializer]) for initializer in initializers]
         self.groups.append(initialized or own)
 
-    def _placed_far(self, number: int) -> bool:
-        """Put a nest that conflicts with none of the latest groups into an earlier one, or among these.
+    def _join_earlier_group(self, number: int) -> bool:
+        """Put a nest that conflicts with none of the latest groups into an earlier group, or before one.
+
+        Returns whether it was placed.
 
         Programs that update a state list results of one kind after another, such as all first moments and
         then all weights of an optimizer: a nest that writes results alone joins a group that reads or writes
@@ -160,16 +162,20 @@ class Partition:
         scalar = not subject.nest.axes
         if subject.opaque or subject.contraction or subject.chunked:
             return False
-        if not scalar and not self._touches(number).wrote <= self.lasting:
+        if not scalar and not self._touches(number).wrote <= self.caller_roots:
             return False
         rows = frozenset(self.roots[access.buffer] for access in subject.nest.accesses if any(access.strides))
-        offers = REACH
+        offers = MAX_OFFERS
         count = first = len(self.groups)
-        for position in range(count - 1, max(-1, count - 1 - FAR), -1):
+        for position in range(count - 1, max(-1, count - 1 - MAX_SEARCHED), -1):
             group = self.groups[position]
             touched = [self._touches(member.number) for member in group.members]
-            if rows and count - position > REACH and any(rows & (one.read | one.wrote) for one in touched):
-                joined = None if group.contraction else self._join(group, number)
+            if (
+                rows
+                and count - position > MAX_OFFERS
+                and any(rows & (one.read | one.wrote) for one in touched)
+            ):
+                joined = None if group.contraction else self._try_join(group, number)
                 if joined is not None and not self._has_chunked(joined):
                     self.groups[position] = joined
                     return True
@@ -211,7 +217,7 @@ class Partition:
             writes, _ = self._related(number, initializer)
             shared: list[int] = []
             for dim in member.shared:
-                along = {_along(a, b, dim) for a, b in writes}
+                along = {_aligned_dim(a, b, dim) for a, b in writes}
                 if len(along) != 1 or (partner := along.pop()) is None:
                     return None
                 shared.append(partner)
@@ -252,7 +258,12 @@ class Partition:
                         return True
         return False
 
-    def _join(self, group: Group, number: int) -> Group | None:
+    def _try_join(self, group: Group, number: int) -> Group | None:
+        """The group with nest ``number`` in it; None if fusing them is not valid or does not pay.
+
+        ``along``: members reduce along the shared axes, in chunks of shared iterations. Totals are the
+        results of such reductions, which are complete only after the last chunk.
+        """
         subject = self.subjects[number]
         first = self.subjects[group.members[0].number]
         if subject.contraction or first.unfusible or subject.phase != first.phase:
@@ -261,7 +272,7 @@ class Partition:
         if all(buffers.isdisjoint(self._touches(member.number).buffers) for member in group.members):
             return None  # loops are shared by accesses to one buffer
         if group.contraction:
-            return self._follow(group, number)
+            return self._append_epilogue(group, number)
         if not self._fits(group, subject) or any(
             self.conflicts_indirectly(m.number, number) for m in group.members
         ):
@@ -274,10 +285,10 @@ class Partition:
         pairs = self._shared_pairs(group, number, subject.chunked)
         if not pairs or (along and len(pairs) < group.shared):
             return None
-        joined = self._beside(group, number, pairs)
+        joined = self._with_segment(group, number, pairs)
         return joined if joined is not None and self._pays(joined) else None
 
-    def _beside(self, group: Group, number: int, pairs: list[tuple[int, int]]) -> Group | None:
+    def _with_segment(self, group: Group, number: int, pairs: list[tuple[int, int]]) -> Group | None:
         """The group, narrowed to the shared axes of ``pairs``, with nest ``number`` in a segment of it."""
         merged, own, segments = self._merged(group, number, pairs)
         if merged is not None:
@@ -318,7 +329,7 @@ class Partition:
         pairs = self._shared_pairs(group, number, reduced=True)
         if all(subject.nest.axes[dim].parallel for _, dim in pairs):
             return None
-        joined = self._beside(group, number, pairs)
+        joined = self._with_segment(group, number, pairs)
         if joined is None or len(joined.segments) < 2 or not any(member.inner for member in joined.members):
             return None
         return joined if self._pays(joined) else None
@@ -336,6 +347,7 @@ class Partition:
         return any(self.roots[buffer] in touched for buffer in totals)
 
     def _fits(self, group: Group, subject: Subject) -> bool:
+        """Whether the group with ``subject`` is within the limits on operations and buffers."""
         taken = [self.subjects[member.number] for member in group.members]
         weight = subject.weight + sum(member.weight for member in taken)
         buffers = {access.buffer for member in (*taken, subject) for access in member.nest.accesses}
@@ -348,20 +360,25 @@ class Partition:
         """
         results: list[tuple[int, int]] = []
         for position in range(group.shared):
-            dim = self._partner(group, position, number, reduced)
+            dim = self._matching_dim(group, position, number, reduced)
             if dim is not None and dim not in {taken for _, taken in results}:
                 results.append((position, dim))
         return results
 
-    def _partner(self, group: Group, position: int, number: int, reduced: bool) -> int | None:
+    def _matching_dim(self, group: Group, position: int, number: int, reduced: bool) -> int | None:
+        """The dimension of nest ``number`` that iterates as the shared axis at ``position`` does.
+
+        It accesses each common buffer through the same axis, and is equally long; None if there is none, or
+        if accesses disagree. ``reduced``: it may be a dimension that the nest reduces.
+        """
         from_writes: set[int | None] = set()
         from_reads: set[int | None] = set()
         nest = self.subjects[number].nest
         for member in group.members:
             dim = member.shared[position]
             writes, reads = self._related(member.number, number)
-            from_writes |= {_along(a, b, dim) for a, b in writes}
-            from_reads |= {_along(a, b, dim) for a, b in reads}
+            from_writes |= {_aligned_dim(a, b, dim) for a, b in writes}
+            from_reads |= {_aligned_dim(a, b, dim) for a, b in reads}
         result = from_writes or (from_reads - {None})
         if len(result) != 1 or (partner := result.pop()) is None:
             return None
@@ -397,7 +414,7 @@ class Partition:
             hints: set[int | None] = set()
             for member in segment:
                 for pairs in self._related(member.number, number):
-                    hints |= {_along(a, b, member.inner[position]) for a, b in pairs}
+                    hints |= {_aligned_dim(a, b, member.inner[position]) for a, b in pairs}
             known = hints - {None}
             if len(known) != 1:
                 return None
@@ -456,8 +473,11 @@ class Partition:
                 return False
         return True
 
-    def _follow(self, group: Group, number: int) -> Group | None:
-        """The group of a contraction with an elementwise consumer of it, or of what consumers make of it."""
+    def _append_epilogue(self, group: Group, number: int) -> Group | None:
+        """The group of a contraction with nest ``number`` as the end of its epilogue; None if it is none.
+
+        An epilogue is elementwise over all axes of the contraction's result.
+        """
         subject = self.subjects[number]
         writes = any(self._related(member.number, number)[0] for member in group.members)
         parallel = all(axis.parallel for axis in subject.nest.axes)
@@ -489,7 +509,7 @@ def _narrowed(member: Member, kept: list[int]) -> Member:
     return Member(member.number, shared, dropped + member.inner)
 
 
-def _along(a: Access, b: Access, dim: int) -> int | None:
+def _aligned_dim(a: Access, b: Access, dim: int) -> int | None:
     """The dimension through which ``b`` walks where ``a`` walks through ``dim``, over one buffer."""
     if len(a.dims) != len(b.dims) or dim not in a.dims:
         return None
@@ -521,10 +541,10 @@ def apart(
     subjects: Sequence[Subject],
     roots: Sequence[int],
     limits: GroupLimits = USUAL_GROUPS,
-    lasting: frozenset[int] = frozenset(),
+    caller_roots: frozenset[int] = frozenset(),
 ) -> list[Group]:
     """Every nest in a group of its own, in program order."""
-    del roots, limits, lasting
+    del roots, limits, caller_roots
     return [alone(number, subject) for number, subject in enumerate(subjects)]
 
 
@@ -532,16 +552,16 @@ def partition(
     subjects: Sequence[Subject],
     roots: Sequence[int],
     limits: GroupLimits = USUAL_GROUPS,
-    lasting: frozenset[int] = frozenset(),
+    caller_roots: frozenset[int] = frozenset(),
 ) -> list[Group]:
-    """Groups in execution order; ``roots`` gives the root of each buffer, ``lasting`` those of the caller.
+    """Groups in execution order; ``roots``: the root of each buffer, ``caller_roots``: those of the caller.
 
     A nest that reads nothing waits for the first that touches what it writes, and shares iterations with it
     unless that one reads other elements through a view.
     """
     if not limits.joins:
         return apart(subjects, roots)
-    result = Partition(subjects, roots, limits, lasting)
+    result = Partition(subjects, roots, limits, caller_roots)
     waiting: list[int] = []
     for number, subject in enumerate(subjects):
         if not subject.opaque and all(not access.reads for access in subject.nest.accesses):

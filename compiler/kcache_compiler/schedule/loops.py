@@ -59,7 +59,7 @@ class Turn:
 class Fused:
     """The loops of one launch. All nests begin with the ``shared`` axes; those of a segment are alike.
 
-    Buffers in ``unstored`` live in registers, those in ``rows`` on the stack with so many bytes, those in
+    Buffers in ``unstored`` live in registers, those in ``rows`` on the stack with this many bytes, those in
     ``instead`` in the place of another buffer.
     """
 

@@ -243,25 +243,27 @@ def optimizer(count: int) -> tuple[list[Subject], frozenset[int]]:
 
 def test_results_join_the_launch_whose_results_they_read_however_far_it_is() -> None:
     for count in (3, 40):
-        subjects, lasting = optimizer(count)
-        groups = partition(subjects, range(5 * count + 2), lasting=lasting)
+        subjects, caller_roots = optimizer(count)
+        groups = partition(subjects, range(5 * count + 2), caller_roots=caller_roots)
         assert numbers(groups) == [[[count]], *([[i, count + 1 + i]] for i in range(count))]
 
 
 def test_a_temporary_joins_no_launch_that_is_far() -> None:
-    subjects, lasting = optimizer(40)
-    moved = lasting - {5 * 0 + 3}
-    groups = numbers(partition(subjects, range(202), lasting=moved))
+    subjects, caller_roots = optimizer(40)
+    moved = caller_roots - {5 * 0 + 3}
+    groups = numbers(partition(subjects, range(202), caller_roots=moved))
     assert [[0]] in groups
     assert [[1, 42]] in groups
 
 
 def test_a_scalar_that_reads_what_a_launch_writes_stays_behind_it() -> None:
-    subjects, lasting = optimizer(3)
+    subjects, caller_roots = optimizer(3)
     reads_a_moment = Access((), 0, False, 1, (None,))
     subjects[3] = nest("", (), reads_a_moment, touch(15, (), (), 0, "w"))
     order = [
-        members for group in numbers(partition(subjects, range(17), lasting=lasting)) for members in group
+        members
+        for group in numbers(partition(subjects, range(17), caller_roots=caller_roots))
+        for members in group
     ]
     positions = {number: place for place, members in enumerate(order) for number in members}
     assert positions[0] < positions[3] < min(positions[number] for number in (4, 5, 6))

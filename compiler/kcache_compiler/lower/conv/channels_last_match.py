@@ -253,7 +253,7 @@ def _layer(generic: mlir.Op, window: Window, image: _Image, vector_bytes: int) -
 
 
 def _are_adjacent(window: Window, group: int, sizes: Sequence[Formula]) -> bool:
-    """Whether the channels of groups of so many outputs and inputs, which are few, follow one another."""
+    """Whether the channels of groups of this many outputs and inputs, which are few, follow one another."""
     outputs, inputs = sizes
     steps = [access.strides[group] for access in window.nest.accesses]
     return steps == [inputs, outputs, outputs] and isinstance(outputs, int) and outputs <= GROUPED

@@ -17,7 +17,7 @@ from kcache_compiler.mlir import operations as mlir
 
 @dataclass(frozen=True)
 class Padding:
-    """``image``, copied by ``copy`` into ``padded`` behind so many zeros ``before`` it on each axis."""
+    """``image``, copied by ``copy`` into ``padded`` behind this many zeros ``before`` it on each axis."""
 
     fill: mlir.Op
     copy: mlir.Op

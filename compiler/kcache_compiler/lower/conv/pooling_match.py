@@ -141,6 +141,11 @@ def _pool(
     shapes: Shapes,
     vector_bytes: int,
 ) -> Pool | None:
+    """``generic`` as a pooling of static sizes, contiguous along the last axis; None for another.
+
+    At most two axes have windows of several elements: the last one, and one before it. ``padded``: the copy
+    into a padded image that the launch includes.
+    """
     source, window, result = generic.operands
     image = source if padded is None else padded.image
     kind = str(mlir.element_type(image.type))
@@ -179,7 +184,7 @@ def _pool(
 
 
 def _lanes(most: int, size: int) -> int:
-    """Elements of the longest vector in a row of so many elements."""
+    """Elements of the longest vector in a row of this many elements."""
     while most > size:
         most //= 2
     return most

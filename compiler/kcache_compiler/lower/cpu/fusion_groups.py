@@ -108,6 +108,12 @@ def _plan(
     combines: Combines,
     limits: GroupLimits,
 ) -> Iterator[Planned]:
+    """Partition a run of operations into fusion groups; yields their planned launches in execution order.
+
+    Reads the loop nest of each operation, partitions the nests, and moves the operations of ``run`` into the
+    order of the launches. If a launch that reduces along rows cannot be split into chunks, partitions again
+    without such reductions.
+    """
     values: list[mlir.Value] = []
     numbers: dict[mlir.Value, int] = {}
 
@@ -140,12 +146,12 @@ def _plan(
         subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan, phase))
     roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
-    lasting = frozenset(number for root, number in roots.items() if memory.is_argument(root))
+    caller_roots = frozenset(number for root, number in roots.items() if memory.is_argument(root))
     order: list[Planned] = []
 
     def plans(limits: GroupLimits) -> list[tuple[_Local, Planned]]:
         groups: list[tuple[_Local, Planned]] = []
-        for group in partition(subjects, root_of, limits, lasting):
+        for group in partition(subjects, root_of, limits, caller_roots):
             local = _Local(group, subjects, codes, values)
             planned = _planned(local.group, local, shapes, arranged)
             if any(subject.chunked for subject in local.subjects):

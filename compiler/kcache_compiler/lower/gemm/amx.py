@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kcache_compiler.lower.gemm.micro_kernel import AHEAD, tile_name
 from kcache_compiler.lower.gemm.packing import lanes_below
-from kcache_compiler.lower.gemm.strip import bring_near, copy_block
+from kcache_compiler.lower.gemm.strip import copy_block, prefetch_next_panel
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
@@ -80,7 +80,7 @@ def matrix_tile(form: Form, rows: int) -> str:
 
 
 def _multiply(code: Code, form: Form, rows: int, a: tuple[Name, int], b: Name) -> None:
-    """Add the products of 16 steps of K; rows of A are so many packed elements apart."""
+    """Add the products of 16 steps of K; rows of A are this many packed elements apart."""
     start, step = a
     width = BYTES[form.packed]
     for half in range(2):
@@ -136,7 +136,7 @@ def matrix_strip(form: Form) -> str:
         depth = "%k" if form.prepacked else form.steps
         panel = code.at("%b", code.mul(loop.counter, depth), form.packed)
         target = (code.at("%c", loop.counter, form.wide), "%ldc")
-        bring_near(code, form, loop.counter)
+        prefetch_next_panel(code, form, loop.counter)
         ahead = _ahead(code, form, loop.counter)
         if form.summed:
             _tile_of(code, form, panel, target, ahead)

@@ -178,6 +178,11 @@ def _write(
     image: mlir.Value | None,
     ends: Ends | None,
 ) -> None:
+    """Write the body of the slice function: a call of ``FORM_run`` of the library of the contraction.
+
+    Its arguments: the slice, a table of sizes and strides (``facts``), the addresses of A, B and C, scratch,
+    and the function of the epilogue with its closure, or null.
+    """
     arguments = list(entry.arguments)
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}

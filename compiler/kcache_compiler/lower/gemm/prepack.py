@@ -27,8 +27,8 @@ MOST_PADDING, SMALL = 2, 1 << 14
 
 
 def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, PackedOperand] | None:
-    """``contraction`` with a packed B of so many ``elements``, and how it is packed; None if B is better read
-    as it is.
+    """``contraction`` with a packed B, which has ``elements`` before packing, and how it is packed; None if B
+    is better read as it is.
     """
     form, groups = contraction.form, contraction.groups
     sizes = [groups.sizes(name) for name in ("batch", "n", "k")]
@@ -45,7 +45,7 @@ def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, Pac
         return None
     form = replace(form, prepacked=True)
     each = -(-n // form.columns) * form.columns * -(-k // form.group)
-    operand = PackedOperand(form, _facts(batch, groups, n, k), each * _count(batch))
+    operand = PackedOperand(form, _descriptor(batch, groups, n, k), each * _count(batch))
     if operand.elements * form.group > max(SMALL, MOST_PADDING * elements):
         return None
     strides: list[GemmAxis] = []
@@ -57,7 +57,7 @@ def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, Pac
 
 
 def is_contiguous(groups: Groups) -> bool:
-    """Whether the rows of B are contiguous: products of few rows then read B where it lies."""
+    """Whether the rows of B are contiguous: products of few rows then read B unpacked."""
     return len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
 
 
@@ -65,7 +65,8 @@ def _count(axes: Sequence[GemmAxis]) -> int:
     return int(str(product([axis.size for axis in axes])))
 
 
-def _facts(batch: Sequence[GemmAxis], groups: Groups, n: int, k: int) -> tuple[int, ...]:
+def _descriptor(batch: Sequence[GemmAxis], groups: Groups, n: int, k: int) -> tuple[int, ...]:
+    """The words of ``facts``, the table that describes B to ``FORM_prepack``: ``HEADER``, then the axes."""
     words = [_count(batch), n, k, len(batch), len(groups.n), len(groups.k)]
     for axis in (*batch, *groups.n, *groups.k):
         words += [int(str(axis.size)), int(str(axis.b))]
@@ -93,14 +94,14 @@ def prepack(form: Form) -> str:
             *((number, "i64") for number in numbers),
         )
 
-    pieces, piece_depth = pieces_of(code, form, facts["k"])
+    blocks, block_depth = k_blocks(code, form, facts["k"])
     padded = code.roundup(facts["n"], form.columns)
     each = code.mul(padded, code.ceildiv(facts["k"], form.group))
-    with code.loop(0, facts["batches"]) as batch, code.loop(0, pieces) as piece:
+    with code.loop(0, facts["batches"]) as batch, code.loop(0, blocks) as block:
         table(base, batch.counter, code.const(1), "batch")
         source = code.at("%from", code.load(base), stored_name(form.b))
-        first = code.mul(piece.counter, piece_depth)
-        depth = code.min(code.sub(facts["k"], first), piece_depth)
+        first = code.mul(block.counter, block_depth)
+        depth = code.min(code.sub(facts["k"], first), block_depth)
         table(steps, first, depth, "k")
         run = code.op(f"llvm.call @{form.name}_consecutive({steps}, {depth}) : (!llvm.ptr, i64) -> i1")
         offset = code.add(code.mul(batch.counter, each), code.mul(code.div(first, form.group), padded))
@@ -135,8 +136,8 @@ def _store_finite(code: Code, form: Form, count: Name) -> None:
     code.store(lane.results[0], place, form.wide, width)
 
 
-def pieces_of(code: Code, form: Form, k: Name) -> tuple[Name, Name]:
+def k_blocks(code: Code, form: Form, k: Name) -> tuple[Name, Name]:
     """The number of blocks of K, and the steps of each but the last."""
-    pieces = code.max(code.ceildiv(k, form.depth), 1)
-    depth = code.ceildiv(k, pieces)
-    return pieces, code.roundup(depth, form.group) if form.pairs else depth
+    blocks = code.max(code.ceildiv(k, form.depth), 1)
+    depth = code.ceildiv(k, blocks)
+    return blocks, code.roundup(depth, form.group) if form.pairs else depth

@@ -33,7 +33,7 @@ def strip(form: Form) -> str:
         if form.together > 1:
             _panels(code, form, loop.counter, (panel, target), width, spare)
         else:
-            bring_near(code, form, loop.counter)
+            prefetch_next_panel(code, form, loop.counter)
             ahead: list[tuple[Name, str]] = []
             if form.prepacked:
                 steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
@@ -55,7 +55,7 @@ def _panels(
     if form.prepacked:
         following = next_panel(code, form, column, panel, "%n")
     with code.loop(0, "%rows", form.rows) as row:
-        bring_near(code, form, column, first=row.counter)
+        prefetch_next_panel(code, form, column, first=row.counter)
         count = code.min(code.sub("%rows", row.counter), form.rows)
         a = code.at("%a", code.mul(row.counter, form.row_step), form.packed)
         c = code.at(target, code.mul(row.counter, "%ldc"), form.wide)
@@ -100,7 +100,7 @@ def _panel(
         copy_block(code, form, beside, (target, "%ldc"), (rows, width))
 
 
-def bring_near(code: Code, form: Form, column: Name, step: Name = "%step", first: Name = "") -> None:
+def prefetch_next_panel(code: Code, form: Form, column: Name, step: Name = "%step", first: Name = "") -> None:
     """Prefetch a cache line of each row of the next panel, the next line with each tile of columns.
 
     Rows are ``step`` bytes apart; that of ``first``, if it is not empty, is the first row of the panel.

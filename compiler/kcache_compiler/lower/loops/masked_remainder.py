@@ -79,7 +79,7 @@ def _has(generic: mlir.Op, *names: str) -> bool:
 
 
 def interleave_count(vectors: int) -> int:
-    """The interleave count for so many whole vectors: of few, none is left for the masked loop."""
+    """The interleave count for this many whole vectors: of few, none is left for the masked loop."""
     count = UNROLLED
     while count > 1 and vectors < 8 * UNROLLED and vectors % count:
         count //= 2

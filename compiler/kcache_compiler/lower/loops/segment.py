@@ -36,7 +36,7 @@ ROW_OPERATIONS = 8
 #: Rows that one pass over sums in memory takes in: they are added up before they join a sum, so that its
 #: error grows with a sixteenth of their number.
 SUMMED_ROWS = 16
-#: Rows that are a multiple of so many bytes apart share sets.
+#: Rows that are a multiple of this many bytes apart share sets.
 PAGE = 4096
 
 #: Elements of a block that is first tested for an element that changes a total.
@@ -160,6 +160,11 @@ class Loops:
         registers: Registers,
         values: dict[Slot, mlir.Value],
     ) -> dict[Slot, mlir.Value]:
+        """Write the loop over axis ``position`` in the form that fits it; returns the sums after it.
+
+        Forms: unrolled, in blocks of independent sums, with a run-time choice between two, jammed with an
+        outer loop, several rows together, with streaming stores, or one iteration after another.
+        """
         forget(registers, {self.access(slot).buffer for slot in self.slots})
         nest = self.segment[0].nest
         size = nest.axes[position].size

@@ -63,7 +63,7 @@ class _Network:
         self._merges(size, (middle, levels), _VECTORS)
 
     def _merges(self, size: Name, levels: tuple[Name | int, Name], vectors: int) -> None:
-        """Emit merges of runs of 2**level elements, finished in blocks of so many ``vectors``."""
+        """Emit merges of runs of 2**level elements, finished in blocks of this many ``vectors``."""
         code, block = self.code, vectors * self.lanes
         with code.loop(*levels) as level:
             self._compare_reversed(size, self._power(level.counter))

@@ -37,7 +37,10 @@ def forward_results(module: mlir.Module, signature: Signature, size_arguments: t
 
 
 def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> bool:
-    """Whether what stood before a copy went away with it: the end may be longer then."""
+    """Compute ``source`` of ``copy`` in ``output`` and erase the copy, if that is valid.
+
+    Returns whether operations before the copy were erased too, so that more copies may end ``main``.
+    """
     source, target = copy.operands
     views: list[mlir.Op] = []
     root, owner = source, mlir.defining(source)
@@ -67,12 +70,12 @@ _RESHAPES = ("memref.expand_shape", "memref.collapse_shape")
 
 
 def _plain(kind: mlir.Type) -> bool:
-    """Of known sizes, row by row."""
+    """Whether a type has static sizes and a row-major layout."""
     return None not in mlir.sizes_of(kind) and "strided" not in str(kind)
 
 
 def _reversed(view: mlir.Op, shaped: mlir.Value) -> mlir.Value:
-    """``shaped``, which is as the result of ``view``, as its operand is."""
+    """``shaped``, which has the type of the result of ``view``, reshaped to the type of its operand."""
     expected, reassociation = view.operands[0].type, view.attributes["reassociation"]
     if mlir.name_of(view) == "memref.expand_shape":
         return memref.collapse_shape(expected, shaped, reassociation)
@@ -81,6 +84,6 @@ def _reversed(view: mlir.Op, shaped: mlir.Value) -> mlir.Value:
 
 
 def _ending(body: mlir.Block) -> set[mlir.Op]:
-    """The operations after which nothing happens but copies, frees and the return."""
+    """The operations at the end of ``main``: copies, deallocations, sizes and the return."""
     quiet = ("memref.copy", "memref.dealloc", "memref.dim", "func.return")
     return set(itertools.takewhile(lambda op: mlir.name_of(op) in quiet, reversed(mlir.operations(body))))

@@ -107,7 +107,7 @@ def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool, ordered: bo
     """Fuse each of ``ops``, which are in program order, with those before it.
 
     In a ``long`` program code that would be written again is copied, which changes none of it. Where
-    ``ordered``, operands that may be turned around are in one order, as they are anyway in long chains.
+    ``ordered``, operands of commutative operations are in one order, as they are anyway in long chains.
     """
     if ordered:
         order_operands(ops, longer=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kcache_compiler.mlir import operations as mlir
 
-#: Operations that give the same with their operands turned around, up to which NaN it is.
+#: Commutative operations, up to the bits of a NaN.
 _TURNS = frozenset(
     {
         *(f"arith.{name}" for name in ("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf")),

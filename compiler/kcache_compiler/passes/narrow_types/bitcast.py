@@ -90,7 +90,7 @@ def _packed(units: mlir.Value, bits: int, count: int) -> mlir.Value:
 
 
 def _parts(units: mlir.Value, bits: int, count: int) -> mlir.Value:
-    """Each byte as so many on a new last axis, the lowest bits first."""
+    """Each byte as this many on a new last axis, the lowest bits first."""
     sizes = [*mlir.sizes_of(units.type), 1]
     parts = [
         _reshaped(apply(codec.moved_down, [units], "ui8", bits, position * bits), sizes)

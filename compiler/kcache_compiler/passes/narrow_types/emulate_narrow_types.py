@@ -102,7 +102,7 @@ class _Rewriting:
         self.buffers = NarrowBuffers()
         self.values = Values()
         self.dead: list[mlir.Op] = []
-        #: Blocks whose first arguments, so many, have others behind them.
+        #: Blocks whose first arguments, this many, have others behind them.
         self.blocks: list[tuple[mlir.Block, int]] = []
 
     def function(self, main: mlir.Op) -> NarrowBuffers:
@@ -341,7 +341,7 @@ def _keeps(name: str, elements: set[str]) -> bool:
 
 
 def _asserts(op: mlir.Op) -> bool:
-    """A value where something holds of sizes."""
+    """Whether ``op`` is an assertion: a value, and a condition on sizes under which it is defined."""
     return (
         mlir.name_of(op) == "stablehlo.custom_call"
         and mlir.string_of(op.attributes["call_target_name"]) == ASSERTED

@@ -9,7 +9,7 @@ from kcache_compiler.mlir.dialects import arith
 
 Binary = Callable[[mlir.Value, mlir.Value], mlir.Value]
 
-#: The importer's name of a value where something holds of sizes.
+#: The importer's name of an assertion: a value, and a condition on sizes under which it is defined.
 ASSERTED = "kcache.asserted"
 #: Move elements and look at none: they move bytes.
 MOVES = frozenset(

@@ -28,7 +28,7 @@ def _constant(site: RewriteSite) -> Ref | None:
 
 
 def _factors(site: RewriteSite) -> Iterator[tuple[Ref, Ref, Ref]]:
-    """Yield the factors ``a, b, c`` of ``a * (b * c)``, each of them first once."""
+    """Yield the factors ``a, b, c`` of ``a * (b * c)`` or ``(b * c) * a``, with each of them first once."""
     for left, right in (site.operands, site.operands[::-1]):
         parts = site.operands_of(right, "multiply")
         if parts is not None:
@@ -39,14 +39,14 @@ def _factors(site: RewriteSite) -> Iterator[tuple[Ref, Ref, Ref]]:
 
 
 def _is_norm(site: RewriteSite, ref: Ref) -> bool:
-    """Whether a value is ``rsqrt(x + epsilon)``: for a variance no more than ``1 / sqrt(epsilon)``."""
+    """Whether a value is ``rsqrt(x + epsilon)`` with a positive constant ``epsilon``."""
     inner = site.operand_of(ref, "rsqrt")
     parts = None if inner is None else site.operands_of(inner, "add")
     return parts is not None and any((site.scalar(part) or 0) > 0 for part in parts)
 
 
 def _normalized(site: RewriteSite) -> Ref | None:
-    """Multiply the normalized value, which has more axes, first, then the scale."""
+    """Reorder ``a * b * rsqrt(x + epsilon)``: the factor with more axes is multiplied first."""
     if not is_float(site.type.element):
         return None
     ways = [way for way in _factors(site) if [_is_norm(site, ref) for ref in way] == [True, False, False]]

@@ -1,1 +1,1 @@
-"""Products whose rows of A are read where they lie."""
+"""Products whose rows of A are read unpacked."""

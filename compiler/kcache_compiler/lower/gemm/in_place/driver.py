@@ -1,4 +1,4 @@
-"""The loops around tiles that read rows of A where they lie.
+"""The loops around tiles that read rows of A unpacked.
 
 Rows are computed in chunks. The offsets of a chunk's rows are found once for all blocks of K. Of a padded
 image, the rows of pixels that a chunk reads are copied with their zeros to scratch, where rows of A lie then.
@@ -64,7 +64,7 @@ _Emit = Callable[[Name, Name, tuple[Name, Name], Name, tuple[Name, Name, Name]],
 @dataclass(frozen=True)
 class _Panel:
     """Rows of a panel: the rows of the chunk before them, their number, the words and the addresses of their
-    halves, and whether they are read where they lie.
+    halves, and whether they are read unpacked.
     """
 
     before: Name
@@ -292,7 +292,7 @@ class InPlaceDriver(Driver):
     def _each_part(
         self, base: Name, panel: _Panel, depth: Name, runs: Name, load: Name, packed: Name, emit: _Emit
     ) -> None:
-        """``emit`` the parts of a panel, which is packed at ``packed`` if it is not read where it lies."""
+        """``emit`` the parts of a panel, which is packed at ``packed`` unless it is read unpacked."""
         code, form, facts = self.code, self.form, self.facts
         with code.when(panel.in_place):
             reaches = code.either(

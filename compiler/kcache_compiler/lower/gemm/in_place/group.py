@@ -9,7 +9,7 @@ from __future__ import annotations
 from kcache_compiler.lower.gemm.in_place.results import ENDS
 from kcache_compiler.lower.gemm.in_place.tile import ROWS, emit_tiles, plain_kinds
 from kcache_compiler.lower.gemm.micro_kernel import AHEAD
-from kcache_compiler.lower.gemm.strip import bring_near, next_panel, shares
+from kcache_compiler.lower.gemm.strip import next_panel, prefetch_next_panel, shares
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
@@ -17,7 +17,7 @@ _POINTER = "!llvm.ptr"
 #: The types of the words of a part of a group: the rows of the group before it, its rows, and ``ROWS``.
 GROUP_WORDS = ("i64", "i64", *(kind for _, kind in plain_kinds(ROWS)))
 #: Steps of K and bytes of a block of B up to which its panels are read for each panel of rows.
-SHALLOW, NEAR = 128, 1 << 16
+MAX_K_STEPS, MAX_B_BYTES = 128, 1 << 16
 _RESULT = (("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1"))
 
 
@@ -41,7 +41,7 @@ def group_strip(form: Form) -> str:
     following = [("next", _POINTER), ("next_step", "i64")]
     code = Code(f"{form.name}_group_strip", [*numbers, *_RESULT, *following, *AHEAD, *ENDS])
     size = code.mul(code.mul("%columns", "%k"), BYTES[form.packed])
-    small = code.both(code.compare("sle", "%k", SHALLOW), code.compare("sle", size, NEAR))
+    small = code.both(code.compare("sle", "%k", MAX_K_STEPS), code.compare("sle", size, MAX_B_BYTES))
     rows, columns = (0, "%count", 1), (0, "%columns", form.columns)
     with code.when(small), code.loop(*rows) as part, code.loop(*columns) as column:
         _part(code, form, part.counter, column.counter)
@@ -54,7 +54,7 @@ def _part(code: Code, form: Form, part: Name, column: Name) -> None:
     """Emit the products of a part and the panel of B at ``column``."""
     entry = code.at("%parts", code.mul(part, len(GROUP_WORDS)), "i64")
     begin, rows, *words = (code.load(code.at(entry, at, "i64"), kind) for at, kind in enumerate(GROUP_WORDS))
-    bring_near(code, form, column, "%next_step", begin)
+    prefetch_next_panel(code, form, column, "%next_step", begin)
     panel = code.at("%b", code.mul(column, "%k"), form.packed)
     width = code.min(code.sub("%columns", column), form.columns)
     after = next_panel(code, form, column, panel, "%columns")

@@ -1,4 +1,4 @@
-"""Which products read rows of A where they lie, and where those of padded images are."""
+"""Which products read rows of A unpacked, and where the rows of padded images begin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Image:
 
 
 def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) -> Contraction | None:
-    """``contraction``, whose B is prepacked, with rows of A that are read where they lie, or copied with
+    """``contraction``, whose B is prepacked, with rows of A that are read unpacked, or copied with
     ``padding``; None if they are better packed.
     """
     form, groups = contraction.form, contraction.groups
@@ -198,7 +198,7 @@ def chunk_of(form: Form, groups: Groups, pitch: int) -> tuple[int, int] | None:
 
 
 def span_of(groups: Groups, rows: int) -> int:
-    """The distance of the first and the last of so many rows of A, at most.
+    """The distance of the first and the last of this many rows of A, at most.
 
     A step along the innermost axis adds its stride; a carry to the next axis also what that stride is more
     than the extent of the axis.

@@ -124,7 +124,7 @@ def read_ends(
 
 
 def _contiguous_loop(op: mlir.Op, result: mlir.Value, size: object, shapes: Shapes) -> int | None:
-    """The loop of ``op`` along the axis of adjacent results, of so many columns."""
+    """The loop of ``op`` along the axis of adjacent results, of this many columns."""
     maps, operands = mlir.indexing_maps(op), list(op.operands)
     if not mlir.is_permutation(maps[-1]) or maps[operands.index(result)] != maps[-1]:
         return None

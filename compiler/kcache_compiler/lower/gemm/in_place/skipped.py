@@ -30,8 +30,8 @@ LEAST_SUMS = 8
 
 
 def halves(form: Form) -> str:
-    """``(offsets, count, panel, step, PADDING, to)``: ``HALF_WORDS`` of both halves of each panel of so many
-    rows; those of a half without rows are of no use.
+    """``(offsets, count, panel, step, PADDING, to)``: ``HALF_WORDS`` of both halves of each panel of
+    ``panel`` rows; those of a half without rows are of no use.
     """
     numbers = [(name, "i64") for name in ("count", "panel", "step", *PADDING)]
     code = Code(f"{form.name}_halves", [("offsets", _POINTER), *numbers, ("to", _POINTER)])

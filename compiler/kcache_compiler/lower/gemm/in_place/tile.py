@@ -1,4 +1,4 @@
-"""The micro-kernel of rows of A that are read where they lie, and strips of its tiles.
+"""The micro-kernel of rows of A that are read unpacked, and strips of its tiles.
 
 The rows of a tile are in two halves. Rows of a half are ``step`` elements apart, as are pixels of a row of
 an image; the halves may be anywhere. K is in runs of contiguous elements, as are the pixels and channels that
@@ -18,7 +18,7 @@ from kcache_compiler.lower.gemm.micro_kernel import (
     multiply_add,
     spread,
 )
-from kcache_compiler.lower.gemm.strip import bring_near
+from kcache_compiler.lower.gemm.strip import prefetch_next_panel
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
@@ -153,7 +153,7 @@ class _Sums:
         return sums
 
     def _steps(self, counter: Name, steps: int, places: list[Name], sums: list[Name]) -> list[Name]:
-        """``places`` of A after so many steps of K from ``counter`` on, and ``sums`` with their products."""
+        """``places`` of A, ``steps`` steps of K after ``counter``, and ``sums`` with the products of these."""
         code, form = self.code, self.form
         places = [
             code.op(f'llvm.inline_asm "", "=r,0" {each} : ({_POINTER}) -> {_POINTER}') for each in places
@@ -198,7 +198,7 @@ def strip(form: Form) -> str:
         panel = code.at("%b", code.mul(loop.counter, "%k"), form.packed)
         target = code.at("%c", loop.counter, form.wide)
         width = code.min(code.sub("%columns", loop.counter), form.columns)
-        bring_near(code, form, loop.counter, "%next_step")
+        prefetch_next_panel(code, form, loop.counter, "%next_step")
         steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
         ahead = code.at("%ahead", code.mul(steps_before, "%stride"), "i8")
         bias, other = (code.at(each, loop.counter, form.wide) for each in ("%bias", "%other"))
@@ -301,7 +301,7 @@ class _Calls:
             self.of_vectors(rows, before, first)
 
     def of_vectors(self, rows: int, before: Name, first: Name, vectors: int = 0) -> None:
-        """Call the tile of so many rows, of which ``before`` precede in C, and vectors; 0 is a full one."""
+        """Call the tile of this many rows, of which ``before`` precede in C, and vectors; 0 is a full one."""
         code, form = self.code, self.form
         panel, target, bias, other = self.places
         offset = code.mul(before, "%ldc")

@@ -74,7 +74,7 @@ def _split(op: mlir.Op) -> tuple[mlir.Value, mlir.Value]:
 
 
 def _padded(value: mlir.Value, low: Sequence[int], high: Sequence[int]) -> mlir.Value:
-    """``value`` with so many zeros before and after each axis."""
+    """``value`` with this many zeros before and after each axis."""
     element = mlir.element_type(value.type)
     sizes = [sum(each) for each in zip(build.static_sizes(value), low, high, strict=True)]
     zero = build.splat(0, build.tensor_type([], element))

@@ -21,7 +21,8 @@ from kcache_compiler.passes.stage import SizeChecks
 
 #: Elements of a tensor that can be a shape.
 SHAPE_LIMIT = 16
-#: The importer's name (``kcache_compiler.spec.graph.operations``) of a value where something holds of sizes.
+#: The importer's name (``kcache_compiler.spec.graph.operations``) of an assertion: a value, and a condition
+#: on sizes under which it is defined.
 ASSERTED = "kcache.asserted"
 _BINARY: dict[str, Callable[[mlir.Value, mlir.Value], mlir.Value]] = {
     "stablehlo.add": arith.addi,
@@ -196,7 +197,7 @@ def _give_sizes(op: mlir.Op, known: Known) -> None:
 
 
 def _assert(op: mlir.Op, known: Known, requirements: Requirements) -> None:
-    """A value where something holds of sizes: the value, and what is required."""
+    """Replace an assertion by its value, and require its condition."""
     if mlir.string_of(op.attributes["call_target_name"]) != ASSERTED:
         return
     _require(op, op.operands[1], known, requirements)

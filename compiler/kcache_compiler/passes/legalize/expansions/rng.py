@@ -82,7 +82,7 @@ def _uniform_floats(lines: Lines, low: Tensor, high: Tensor, shape: Shape, state
 
 
 def _digits(lines: Lines, digits: int, width: int, element: str, shape: Shape, state: State) -> Tensor:
-    """Random whole numbers of so many bits, as floats."""
+    """Random whole numbers of this many bits, as floats."""
     bits = _bits(lines, width, shape, state)
     shift = lines.number(str(width - digits), bits.element, shape)
     return lines.convert(lines.each("shift_right_logical", bits, shift), element)

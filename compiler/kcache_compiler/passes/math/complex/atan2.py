@@ -99,7 +99,7 @@ def _sign(z: Number, a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
         return a * b + c * d
     (a, i), (b, j), (c, k), (d, m) = (_mantissa(part) for part in (a, b, c, d))
     lead = i + j - k - m
-    # Beyond so many places the smaller product does not count.
+    # Beyond this many places the smaller product does not count.
     lead = select(lead > 200, lead.like(200), select(lead < -200, lead.like(-200), lead))
     a = a * from_bits((lead + 1023) << 52, a.fmt)
     first, second = a * b, c * d

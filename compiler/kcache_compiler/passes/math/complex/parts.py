@@ -82,7 +82,7 @@ class Length:
         return self.scaled * self.power(600)
 
     def log(self, doublings: float = 0.0) -> Expr:
-        """log |z|, plus so many times log 2; of infinite numbers too."""
+        """log |z|, plus this many times log 2; of infinite numbers too."""
         double = self.square.high.like(2.0 * doublings)
         if self.step is not None:
             double = fma(self.step, 1200.0, double)
@@ -90,7 +90,7 @@ class Length:
 
 
 def log_of_pair(x: Pair, doublings: Expr | None = None) -> Expr:
-    """log of a sum, plus so many times log 2; far from 1 the second part does not count."""
+    """log of a sum, plus this many times log 2; far from 1 the second part does not count."""
     return log_of_sum(x.high, select(x.high < 2.0**60, x.low, 0.0), doublings)
 
 
