@@ -194,7 +194,7 @@ class Client:
         symbols: Symbols = None,
         dynamic: Dynamic = False,
     ) -> Tuning:
-        """See ``kcache_grpc.Client.autotune``. Kernels are timed in a thread beside the event loop."""
+        """See ``kcache_grpc.Client.autotune``. Kernels are timed in a thread, not in the event loop."""
         from kcache_grpc.client.tuning.tuner import Plan
 
         plan = Plan(choices, sizes, inputs, budget, on_progress)

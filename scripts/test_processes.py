@@ -17,7 +17,7 @@ MOST = 16
 
 
 def processes(root: Path, processors: int) -> int:
-    """For a machine of so many processors whose ``/proc`` and ``/sys`` are below ``root``."""
+    """For a machine of this many processors whose ``/proc`` and ``/sys`` are below ``root``."""
     wanted = math.ceil(min(processors, _granted(root / "sys" / "fs" / "cgroup"))) + 2
     return max(1, min(wanted, MOST, _memory(root) // PROCESS_BYTES))
 

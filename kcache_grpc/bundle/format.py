@@ -89,7 +89,7 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """An entry as the index has it: what it is, where it lies, and the digests of its bytes."""
+    """An entry as the index has it: its kind and name, its offset, and the digests of its bytes."""
 
     kind: EntryKind
     name: str
@@ -126,7 +126,7 @@ class Footer:
 
 
 def read_footer(data: bytes, file_size: int) -> Footer:
-    """The footer of a file of so many bytes. Raises ``IntegrityError`` where it does not fit the file."""
+    """The footer of a file of this many bytes. Raises ``IntegrityError`` where it does not fit the file."""
     if len(data) != FOOTER.size:
         raise IntegrityError("the bundle is truncated: it has no footer", finding="truncated")
     offset, size, public_key, signature, magic = FOOTER.unpack(data)

@@ -40,7 +40,7 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, Permissi
 from kcache_grpc.model.signing import Signed, Verifier, key_id_of, server_id
 
 _STEP = 1 << 20
-#: Entries of at most so many stored bytes are read in one piece; larger ones are read twice, in steps.
+#: Entries of at most this many stored bytes are read in one piece; larger ones are read twice, in steps.
 _WHOLE = 8 << 20
 #: So many bytes at an offset of the file.
 _Read = Callable[[int, int], bytes]
@@ -212,7 +212,7 @@ class Bundle:
 
 
 class _Blocks:
-    """The blocks of one entry, decompressed, by a function that reads so many bytes at an offset of the
+    """The blocks of one entry, decompressed, by a function that reads this many bytes at an offset of the
     file.
     """
 

@@ -33,7 +33,7 @@ class WritableStream(Protocol):
     """A file, a pipe, or anything else that takes bytes in order."""
 
     def write(self, data: memoryview, /) -> object:
-        """Takes ``data``, or so many of its bytes as it returns."""
+        """Takes ``data``, or this many of its bytes as it returns."""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class Client:
 
         ``dynamic``: ``False`` for a kernel for exactly the program's sizes (axes that it leaves open stay
         open); ``True`` for one for all sizes of the symbols with evidence: sizes that the program leaves
-        dynamic, or that differ between the programs of a list; ``"auto"`` for the most special one that the
+        dynamic, or that differ between the programs of a list; ``"auto"`` for the most specific one that the
         service has for the program's sizes, else one that is dynamic in the sizes that differ between the
         programs that the service has seen; ``"assume"`` for all symbols without evidence, with a warning:
         constants that the program computed from its sizes stay those of its own sizes

@@ -63,7 +63,7 @@ class ClientConfig:
     preload: tuple[str, ...] = ()
     #: Identities whose bundles are trusted beside those of the services.
     trust: tuple[str, ...] = ()
-    #: Kernels kept in memory, and bytes of program texts kept as their names.
+    #: Kernels kept in memory; bytes of program texts in memory by which kernels are found without a digest.
     memory_kernels: int = 1024
     memory_program_bytes: int = 64 << 20
     #: Bytes of the disk tier, all servers together.

@@ -85,6 +85,11 @@ class KernelFetcher:
     async def _fetch(
         self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress
     ) -> list[FetchedKernel]:
+        """One kernel for each request, in order: from disk, else looked up by digest, else compiled.
+
+        Each reply is verified and kept on disk. If the service is unavailable, kernels for lower targets on
+        disk answer where every request has one; otherwise raises ``Unavailable``.
+        """
         verifier = await self.connection.verifier(deadline)
         from_disk = await self._io.blocking(
             lambda: [self._from_disk(request, verifier) for request in requests]

@@ -1,4 +1,4 @@
-"""Which kernels of a spec take which sizes, and which of them is the most special.
+"""Which kernels of a spec take which sizes, and which of them is the most specific.
 
 A *shape* is what tells the kernels of one spec, target, options and toolchain apart: arg spec and guard.
 Server and client work it out with the same functions, from a binding and the requirements of a request.
@@ -191,7 +191,7 @@ def variant(spec: SpecSizes, shape: Shape) -> Variant | None:
     return Variant(fixed, free, guard)
 
 
-def most_special(spec: SpecSizes, stored: Iterable[tuple[int, Shape, K]]) -> K | None:
+def most_specific(spec: SpecSizes, stored: Iterable[tuple[int, Shape, K]]) -> K | None:
     """Of stored kernels, each with its age (smaller is older), the first in the order of variants.
 
     Of those that take the sizes of ``spec``, the one that takes the fewest tuples of sizes; among equals the

@@ -19,7 +19,7 @@ from kcache_grpc.programs.onnx.weights import LIFT_BYTES
 from kcache_grpc.runtime.bound_kernel import BoundArguments
 from kcache_grpc.runtime.dtypes import numpy_dtypes
 
-#: Constants of at most so many bytes are part of a spec by value.
+#: Constants of at most this many bytes are part of a spec by value.
 _INLINE_BYTES = 1024
 
 _NAME = rb'(?:[A-Za-z_$][\w$.-]*|"[^"\n]*")'

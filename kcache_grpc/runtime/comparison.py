@@ -24,7 +24,7 @@ _SAMPLE = 5e-4
 _LEAST, _MOST = 5, 400
 #: Calls of one sample at most.
 _MOST_CALLS = 5000
-#: Seconds of a call, of so many one after the other.
+#: Seconds of a call, of this many one after the other.
 Timer: TypeAlias = Callable[[int], float]
 #: dtype -> how far results may lie apart, of an element or of the root mean square of its array.
 _APART = {"f64": 1e-9, "c128": 1e-9, "f32": 1e-3, "c64": 1e-3, "f16": 2e-2, "bf16": 1e-1}

@@ -306,6 +306,7 @@ class Kernel:
             raise self._wrong(index, spec, str(refused)) from refused
 
     def _check(self, buffers: Sequence[Buffer | DeviceBuffer]) -> None:
+        """Raise ``ArgumentError`` unless dtypes, ranks and sizes of the arguments match the arg spec."""
         inputs = self.manifest.inputs
         for index, (buffer, spec) in enumerate(zip(buffers, inputs, strict=True)):
             if buffer.dtype != spec.dtype:
@@ -319,6 +320,7 @@ class Kernel:
                     raise self._wrong(index, spec, self._wrong_size(buffer, axis, dim, symbols))
 
     def _check_guard(self, buffers: Sequence[Buffer | DeviceBuffer]) -> None:
+        """Raise ``ArgumentError`` for sizes that the guard excludes, or that no evidence supports."""
         symbols = {symbol.name: buffers[symbol.arg].shape[symbol.axis] for symbol in self.manifest.symbols}
         broken = parse_guard(self.manifest.guard).broken(symbols)
         if broken is not None:

@@ -54,7 +54,7 @@ class CallTimes:
 
 
 def measure_launches(kernel: Kernel, arrays: Sequence[Any], calls: int) -> CallTimes:
-    """Call ``kernel`` so many times; the half of the calls nearest to the median counts.
+    """Call ``kernel`` this many times; the half of the calls nearest to the median counts.
 
     ``arrays`` are NumPy arrays or tensors on the CPU. Raises ``ArgumentError`` for a kernel that does not
     report its launches.

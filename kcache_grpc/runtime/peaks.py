@@ -29,7 +29,7 @@ class Peaks:
 
 
 def measure_peaks(threads: int) -> Peaks:
-    """Run loops of multiply-adds and of loads on so many threads; the best of some repetitions counts.
+    """Run loops of multiply-adds and of loads on this many threads; the best of some repetitions counts.
 
     Takes about a second. Raises ``KcacheError`` without the extension module.
     """

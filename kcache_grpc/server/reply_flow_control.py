@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kcache_grpc.errors import ResourceExhausted
 
-#: The last part of a reply is not counted if it has at most so many bytes: gRPC buffers as much of a stream.
+#: The last part of a reply is not counted if it has at most this many bytes: gRPC buffers as much.
 SMALL = 64 << 10
 #: Seconds that a reply waits for others of its connection or caller to be read.
 PATIENCE = 30.0
@@ -48,7 +48,7 @@ class ReplyFlowControl:
         self.size = 0
 
     def try_acquire(self, reader: Reader, size: int) -> bool:
-        """Whether so many bytes may be produced at once; then they are taken."""
+        """Whether this many bytes may be produced at once; then they are taken."""
         if self._waiting and self._waiting.get(reader):
             return False
         if size and reader.connection not in self._connections:  # always served, as ``_fits`` has it
@@ -62,7 +62,7 @@ class ReplyFlowControl:
         return True
 
     async def acquire(self, reader: Reader, size: int) -> None:
-        """Returns when so many bytes may be produced. Raises ``ResourceExhausted`` after ``patience``."""
+        """Returns when this many bytes may be produced. Raises ``ResourceExhausted`` after ``patience``."""
         if self.try_acquire(reader, size):
             return
         waiting = self._waiting.get(reader)

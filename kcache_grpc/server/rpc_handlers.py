@@ -310,7 +310,7 @@ class Call:
             self._acquired += size
 
     def try_acquire(self, size: int) -> bool:
-        """Whether so many bytes of the reply may be produced at once, as after ``acquire``."""
+        """Whether this many bytes of the reply may be produced at once, as after ``acquire``."""
         if not self._handlers.replies.try_acquire(self._reader(), size):
             return False
         self._acquired += size

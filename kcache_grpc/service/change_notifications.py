@@ -28,7 +28,7 @@ class Subscription(asyncio.Event):
     published = False
 
     async def wait_for(self, seconds: float) -> None:
-        """Until it is set, or so many seconds; clears it."""
+        """Until it is set, or this many seconds; clears it."""
         with suppress(asyncio.TimeoutError):  # the builtin one from Python 3.11 on
             await asyncio.wait_for(self.wait(), seconds)
         self.clear()

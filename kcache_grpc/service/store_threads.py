@@ -71,7 +71,7 @@ class StoreThreads:
         return await self(call, *args, **kwargs)
 
     def _waited(self, seconds: float) -> bool:
-        """Whether a call of the event loop, of so many seconds, waited for the disk or for too long."""
+        """Whether a call of the event loop, of this many seconds, waited for the disk or for too long."""
         before, self._seen_reads = self._seen_reads, self._reads()
         return self._seen_reads != before or seconds > _VERY_SLOW
 

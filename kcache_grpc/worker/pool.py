@@ -304,7 +304,7 @@ class WorkerPool:
         return seconds * _SHARED if self._holding[caller] > 1 else seconds
 
     async def _until_arrival(self, running: asyncio.Task[Frame], seconds: float) -> None:
-        """Returns when a job begins to wait for a worker, ``running`` ends, or so many seconds passed."""
+        """Returns when a job begins to wait for a worker, ``running`` ends, or this many seconds passed."""
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals.add(arrival)
         try:

@@ -1,4 +1,4 @@
-"""Variants: which sizes a shape takes, what is required, and the order from the most special on."""
+"""Variants: which sizes a shape takes, what is required, and the order from the most specific on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kcache_grpc.model.variants import (
     SpecSizes,
     Variant,
     exact_shape,
-    most_special,
+    most_specific,
     parse_arg_spec,
     requested_shape,
     substitute,
@@ -106,20 +106,20 @@ stored = st.lists(shapes.filter(lambda shape: shape is not None), max_size=8)
 
 @given(stored, points, st.randoms(use_true_random=False))
 @settings(max_examples=300)
-def test_the_most_special_is_a_total_order(listed: list[Shape], at: tuple[int, ...], random: Random) -> None:
+def test_the_most_specific_is_a_total_order(listed: list[Shape], at: tuple[int, ...], random: Random) -> None:
     """Whatever the order in which kernels are listed, the same one is chosen; of equals the oldest."""
     spec = program(*at)
     aged = list(enumerate(listed))
     taken = [(age, shape) for age, shape in aged if one_of(spec, shape).takes(spec)]
-    first = most_special(spec, [(age, shape, age) for age, shape in aged])
+    first = most_specific(spec, [(age, shape, age) for age, shape in aged])
     for _ in range(3):
         random.shuffle(aged)
-        assert most_special(spec, [(age, shape, age) for age, shape in aged]) == first
+        assert most_specific(spec, [(age, shape, age) for age, shape in aged]) == first
     assert (first is None) == (not taken)
     rest = dict(taken)
     ranks: list[tuple[int, int]] = []
     while rest:  # what is left without the first has a first of its own: one chain through all
-        chosen = most_special(spec, [(age, shape, age) for age, shape in rest.items()])
+        chosen = most_specific(spec, [(age, shape, age) for age, shape in rest.items()])
         assert chosen is not None
         ranks.append((one_of(spec, rest.pop(chosen)).count, chosen))
     assert ranks == sorted(ranks)
@@ -135,8 +135,8 @@ def test_of_two_that_differ_in_size_one_is_more_special(
     spec = program(*at)
     if first is None or two is None or not all(one_of(spec, each).takes(spec) for each in (first, two)):
         return
-    older_one = most_special(spec, [(1, first, first), (2, two, two)])
-    older_two = most_special(spec, [(2, first, first), (1, two, two)])
+    older_one = most_specific(spec, [(1, first, first), (2, two, two)])
+    older_two = most_specific(spec, [(2, first, first), (1, two, two)])
     if one_of(spec, first).count != one_of(spec, two).count:
         assert older_one == older_two
     else:
@@ -165,7 +165,7 @@ def test_what_takes_less_than_another_is_more_special(
     grid = [program(*point) for point in itertools.product(SIZES, repeat=3)]
     inside, around = ([one_of(each, shape).takes(each) for each in grid] for shape in (inner, outer))
     if inside != around and all(out or not into for into, out in zip(inside, around, strict=True)):
-        assert most_special(spec, [(2, inner, "inner"), (1, outer, "outer")]) == "inner"
+        assert most_specific(spec, [(2, inner, "inner"), (1, outer, "outer")]) == "inner"
 
 
 def one_of(spec: SpecSizes, shape: Shape) -> Variant:

@@ -190,7 +190,7 @@ def threads() -> Iterator[StoreThreads]:
 
 @settings(max_examples=150, deadline=None)
 @given(kernels, st.sampled_from(LEVELS), st.booleans())
-def test_exact_targets_then_higher_levels_then_the_most_special_then_the_oldest(
+def test_exact_targets_then_higher_levels_then_the_most_specific_then_the_oldest(
     threads: StoreThreads, stored: list[Stored], asked: str, compatible: bool
 ) -> None:
     with open_store("memory:") as store:

@@ -211,7 +211,7 @@ class Stages:
         self._latest, self._told = "send", 0.0
 
     def report(self, stage: str, at: float) -> None:
-        """A stage began, as a message says that came after so many seconds."""
+        """A stage began, as a message says that came after this many seconds."""
         self.expected = getattr(stage, "expected_seconds", self.expected)
         if stage == self._latest:
             return

@@ -60,7 +60,7 @@ def _launch(launch: LaunchTime, times: CallTimes, peaks: Peaks, lines: Sequence[
 
 
 def _rates(seconds: float, flops: float, moved: float, total: float, peaks: Peaks) -> dict[str, Any]:
-    """Rates of so many operations and bytes, and what of the peaks they are; 0 for what never ran."""
+    """Rates of this many operations and bytes, and what of the peaks they are; 0 for what never ran."""
     per_second = 1 / seconds if seconds > 0 else 0.0
     compute, memory = flops * per_second / peaks.flops, moved * per_second / peaks.bandwidth
     return {

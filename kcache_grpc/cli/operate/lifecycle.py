@@ -25,7 +25,7 @@ def gc(
     namespace: stores.Namespaces = None,
     max_bytes: Annotated[
         str | None,
-        typer.Option(help="Evict the longest unused kernels of each namespace down to so many bytes: 20G."),
+        typer.Option(help="Evict the longest unused kernels of each namespace down to this many bytes: 20G."),
     ] = None,
     older_than: Annotated[
         str | None, typer.Option(help="Remove what was not used for so long: 30d, 12h.")

@@ -37,7 +37,7 @@ def serve(
     db: Db = None,
     objects: Objects = None,
     objects_inline_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Artifacts of at most so many bytes stay in --db, 65536.")
+        int | None, typer.Option(min=0, help="Artifacts of at most this many bytes stay in --db, 65536.")
     ] = None,
     listen: Listen = None,
     socket: Annotated[

@@ -144,7 +144,7 @@ class ImportedKernels:
         return not path.exists() and write_whole(path, mapping.entry.content(), replace=False)
 
     def find(self, request: KernelRequest, disowned: Callable[[Provenance], bool]) -> BundledKernel | None:
-        """The most special kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
+        """The most specific kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
         if not self._mapping_folder(request.program.digest, request.options.numerics).is_dir():
             return None
         reader = _Reader(self._signers.keys(), self._counters)

@@ -105,7 +105,7 @@ def matches(
     kernels: Callable[[OfferedMapping], Iterable[OfferedKernel]],
     binding_of: Callable[[bytes], Binding | None],
 ) -> list[Match]:
-    """The pairs that answer ``request``, the most special kernel first.
+    """The pairs that answer ``request``, the most specific kernel first.
 
     ``kernels``: candidates for a mapping. ``binding_of``: of a program that is evidence, by digest.
     """

@@ -51,7 +51,7 @@ class Preloads:
         return tally.preloaded()
 
     def find(self, request: KernelRequest, disowned: Callable[[Provenance], bool]) -> BundledKernel | None:
-        """The most special kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
+        """The most specific kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
         if self._waiting:
             self._load_waiting()
         for match in self._index.find(request):

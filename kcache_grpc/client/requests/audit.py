@@ -46,7 +46,7 @@ class AuditEvent:
     #: Address of the caller as the server saw it.
     peer: str
     request_id: str
-    #: Above 1: stands for so many requests, equal but for their ids.
+    #: Above 1: stands for this many requests, equal but for their ids.
     request_count: int
     program_digest: str
     spec_digest: str
@@ -103,7 +103,7 @@ class Question:
             raise ArgumentError(f"limit is {self.limit!r}; use None or an int from 0")
 
     def page_size(self, received: int) -> int:
-        """How many events to ask for when so many were given; 0: no more."""
+        """How many events to ask for when this many were given; 0: no more."""
         return _PAGE if self.limit is None else min(_PAGE, self.limit - received)
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 INLINE_BUDGET = 8 << 20
 #: Programs of one stream: few, so that those of a model are spread over the replicas.
 _GROUP = 8
-#: Bytes of a program that shares a message with others: so many are below the transport's limit.
+#: Bytes of a program that shares a message with others: this many are below the transport's limit.
 _MOST_SHARED = 256 << 10
 #: What a server says of a miss that a compile repairs, and whether it has the program.
 _MISSES: Mapping[int, bool] = {

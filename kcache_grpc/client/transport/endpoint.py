@@ -110,7 +110,7 @@ class EmbeddedLocation:
             self.reach()
 
     def replace_damaged(self, server_id: str) -> None:
-        """Sets the store of the service with that identity aside, which is damaged. Blocks."""
+        """Sets the store of the service with that identity aside, which is damaged. Blocking."""
         from kcache_grpc import embedded
 
         embedded.replace_damaged(self.cache_dir, server_id, _warn)

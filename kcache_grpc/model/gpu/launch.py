@@ -82,7 +82,7 @@ class TooLarge(Exception):
 
 def require_valid(launches: tuple[GpuLaunchSpec, ...], symbols: Collection[str], buffers: int) -> None:
     """Raises ``IntegrityError`` unless each launch can be evaluated whatever the sizes are, with these
-    symbols and so many buffers.
+    symbols and this many buffers.
     """
     if len(launches) > MAX_LAUNCHES:
         raise IntegrityError(f"a kernel of {len(launches)} launches has more than {MAX_LAUNCHES}")

@@ -59,7 +59,7 @@ class OpenMpThreads:
         return _LEAST_SLICES
 
     def host(self, workers: int) -> CData:
-        """A ``kcache_host *`` for so many workers, valid as long as this object."""
+        """A ``kcache_host *`` for this many workers, valid as long as this object."""
         workers = max(1, min(workers, self._workers))
         known = self._hosts.get(workers)
         if known is None:

@@ -43,7 +43,7 @@ class NativeThreads:
         return _LEAST_SLICES
 
     def host(self, workers: int) -> CData:
-        """A ``kcache_host *`` for so many workers."""
+        """A ``kcache_host *`` for this many workers."""
         workers = max(1, min(workers, self._workers))
         known = self._hosts.get(workers)
         if known is None:

@@ -44,7 +44,7 @@ class HostThreads(Protocol):
         ...
 
     def host(self, workers: int) -> CData:
-        """A ``kcache_host *`` for so many workers, valid as long as this object."""
+        """A ``kcache_host *`` for this many workers, valid as long as this object."""
         ...
 
     def failure(self) -> BaseException | None:
@@ -70,7 +70,7 @@ class LimitedThreads:
         return self._threads.least_slices
 
     def host(self, workers: int) -> CData:
-        """A ``kcache_host *`` for so many workers, valid as long as ``threads``."""
+        """A ``kcache_host *`` for this many workers, valid as long as ``threads``."""
         return self._threads.host(min(workers, self.workers))
 
     def failure(self) -> BaseException | None:
@@ -184,7 +184,7 @@ class ThreadPool:
         return _LEAST_SLICES
 
     def host(self, workers: int) -> CData:
-        """A ``kcache_host *`` for so many workers."""
+        """A ``kcache_host *`` for this many workers."""
         workers = max(1, min(workers, self._workers))
         known = self._hosts.get(workers)
         if known is not None:

@@ -55,7 +55,7 @@ class TimedThreads:
         return self._threads.least_slices
 
     def host(self, workers: int) -> CData:
-        """A ``kcache_host *`` for so many workers, valid as long as this object."""
+        """A ``kcache_host *`` for this many workers, valid as long as this object."""
         inner = self._threads.host(workers) if workers > 1 else ffi.NULL
         sums = [ffi.from_buffer(array) for array in (self.nanoseconds, self.calls)]
         launches = ffi.cast(_POINTER, len(self.nanoseconds))

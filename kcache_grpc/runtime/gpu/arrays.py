@@ -15,7 +15,7 @@ from kcache_grpc.runtime.arrays import Refused, is_torch, row_major, torch_addre
 from kcache_grpc.runtime.cpu._abi import ffi
 from kcache_grpc.runtime.dtypes import names_of_torch
 
-#: Of inputs and constants, in bytes: kernels load so many at once (docs/reference/gpu-abi.md).
+#: Of inputs and constants, in bytes: kernels load this many at once (docs/reference/gpu-abi.md).
 INPUT_ALIGNMENT = 16
 _ADDRESS = ffi.typeof("uintptr_t")
 

@@ -130,7 +130,7 @@ class Driver:
         return int(self._call("cuFuncGetAttribute", which, function))
 
     def allow_dynamic_shared(self, function: Function, size: int) -> None:
-        """Lets launches take so many bytes: needed above 48 KiB."""
+        """Lets launches take this many bytes: needed above 48 KiB."""
         which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._call("cuFuncSetAttribute", function, which, size)
 

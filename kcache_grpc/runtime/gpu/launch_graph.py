@@ -36,7 +36,7 @@ class Prepared:
             self._stream = device.driver.stream()
 
     def sample(self, calls: int) -> float:
-        """Seconds of a call, of so many one after the other."""
+        """Seconds of a call, of this many one after the other."""
         driver = self._device.driver
         with driver.within(self._device.context):
             if calls != self._calls:

@@ -16,7 +16,7 @@ _NOTHING, _WORKSPACE, _BUFFERS = 0, 1, 2
 
 
 class _Frame(NamedTuple):
-    """Memory for the parameters of one call at a time: the driver reads them while the launch is put down."""
+    """Memory for the parameters of one call at a time: the driver reads them while the launch is enqueued."""
 
     values: Any
     pointers: Any
@@ -42,7 +42,7 @@ class Packed:
         self._frames: list[_Frame] = []
 
     def run(self, driver: Driver, stream: Handle, workspace: Handle, buffers: Sequence[Handle]) -> None:
-        """Puts the launches on ``stream``."""
+        """Enqueue the launches on ``stream``."""
         if not self._launches:
             return
         try:

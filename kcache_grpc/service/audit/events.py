@@ -15,7 +15,7 @@ from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, M
 from kcache_grpc.storage.contract.saved_time import caller_usage
 from kcache_grpc.storage.records import AuditEvent, Namespace, UsageDelta
 
-#: Up to so many events in one batch are written one by one: 500 a second.
+#: Up to this many events in one batch are written one by one: 500 a second.
 SINGLE_EVENTS = 100
 #: Requests that one event stands for, at most.
 MOST_JOINED = 1000

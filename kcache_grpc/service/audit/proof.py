@@ -1,4 +1,7 @@
-"""Proves the audit log: every event hashed again, every seal recomputed, every chain followed. Blocks."""
+"""Proves the audit log: every event hashed again, every seal recomputed, every chain followed.
+
+Blocking: call from a thread.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class AuditRecorder:
         target: Target | None = None,
         size: int = 0,
     ) -> None:
-        """A kernel was handed out that this request did not compile, with so many bytes."""
+        """A kernel was handed out that this request did not compile, with this many bytes."""
         self._note(
             Use(namespace, caller, time.time_ns(), _since(caller), graph, kernel, origin, target, size)
         )

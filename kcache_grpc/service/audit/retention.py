@@ -1,4 +1,7 @@
-"""Lets old parts of the audit log go: below a signed checkpoint, and only what has been proven. Blocks."""
+"""Removes old parts of the audit log: below a signed checkpoint, and only what has been proven.
+
+Blocking: call from a thread.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Chains of seals over the audit log: where one stands, and which events it does not list. Blocks."""
+"""Chains of seals over the audit log: the last seal of one, and the events that no seal lists yet.
+
+Blocking: call from a thread.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A chain as it was looked at: its head, the last event of its writer, and those that no seal lists."""
+class ChainState:
+    """A chain when it was read: its head, the last event of its writer, and events that no seal lists."""
 
     head: Head = Head()
     last_id: int = 0
@@ -91,8 +94,8 @@ def unlisted(ids: Ids, sealed: Ids) -> tuple[int, ...]:
     return tuple(ids[~np.isin(ids, sealed)].tolist())
 
 
-def look(store: Store, writer: str, before: Seen) -> Seen:
-    """What has become of a chain since ``before``; at first it is read from end to end.
+def update_state(store: Store, writer: str, before: ChainState) -> ChainState:
+    """The state of a chain now, from its state ``before``; without one the whole chain is read.
 
     Events are read before seals: what is sealed meanwhile counts as listed, or the head has moved on.
     """
@@ -102,7 +105,9 @@ def look(store: Store, writer: str, before: Seen) -> Seen:
     start = before.head if before.head.sequence else beginning(store, writer)
     chain = [seal for seal, _ in seals(store, writer, start.sequence)]
     left = unlisted(np.concatenate([np.array(before.unlisted, dtype=np.int64), ids]), listed(chain))
-    return Seen(head_of(chain[-1]) if chain else start, int(ids[-1]) if len(ids) else before.last_id, left)
+    return ChainState(
+        head_of(chain[-1]) if chain else start, int(ids[-1]) if len(ids) else before.last_id, left
+    )
 
 
 def beginning(store: Store, writer: str) -> Head:

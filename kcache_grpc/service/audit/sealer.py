@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kcache_grpc.model.signing import SEAL_DOMAIN, Signer
-from kcache_grpc.service.audit.seal_chains import Head, Seen, head, head_of, look, seals
+from kcache_grpc.service.audit.seal_chains import ChainState, Head, head, head_of, seals, update_state
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.storage.audit.sealing import (
@@ -47,7 +47,7 @@ class Sealer:
         self._signer = signer
         self._clock = clock
         self._own = Head()
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, ChainState] = {}
 
     def begin(self) -> None:
         """From here on the store remembers what it appends."""
@@ -79,7 +79,7 @@ class Sealer:
         return sum(self._adopt(writer, before) for writer in others if writer != self._store.audit_writer)
 
     def _adopt(self, writer: str, before: int) -> int:
-        seen = look(self._store, writer, self._seen.get(writer, Seen()))
+        seen = update_state(self._store, writer, self._seen.get(writer, ChainState()))
         records = self._store.read_events(seen.unlisted)
         old = [number for number in seen.unlisted if number in records and records[number].event.at < before]
         adopted, last = 0, seen.head
@@ -90,7 +90,7 @@ class Sealer:
                 break
             adopted, last = adopted + len(ids), head_of(seal)
         left = tuple(number for number in seen.unlisted if number not in set(old[:adopted]))
-        self._seen[writer] = Seen(last, seen.last_id, left)
+        self._seen[writer] = ChainState(last, seen.last_id, left)
         if adopted:
             self._tell(writer, adopted)
         return adopted

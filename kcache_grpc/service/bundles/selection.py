@@ -82,7 +82,7 @@ class Group:
 
 
 class Selected:
-    """The parts of one selection in one namespace. Blocks."""
+    """The parts of one selection in one namespace. Blocking."""
 
     def __init__(self, store: Store, namespace: Namespace, selection: Selection) -> None:
         self._store = store

@@ -244,6 +244,11 @@ class CompileCoordinator:
     async def _compile(
         self, call: InFlightCall[CompileOutcome], job: CompileJob, lease: Lease
     ) -> KnownKernel:
+        """Compile in a worker, publish kernel and artifacts under the lease, and remember them.
+
+        Raises ``NotFound`` if the spec was removed, and the errors of the compile and of the store.
+        """
+
         def on_stage(stage: str) -> None:
             call.report(stage)
             self._lease_renewal.report(lease, stage)

@@ -50,7 +50,7 @@ class Basis(Enum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Expected seconds of a compile, from so many compile times; ``None`` without history."""
+    """Expected seconds of a compile, from this many compile times; ``None`` without history."""
 
     seconds: float | None
     basis: Basis
@@ -182,7 +182,7 @@ def most_alike(
 
 
 def line_at(points: Sequence[tuple[int, float]], operations: int) -> float:
-    """Seconds of so many operations, by Theil and Sen's line through points of operations and seconds.
+    """Seconds of this many operations, by Theil and Sen's line through points of operations and seconds.
 
     The slope is not negative, and the result is not below half of the shortest time. Where all points have
     one count of operations, the time is in proportion to it.

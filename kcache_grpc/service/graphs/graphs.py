@@ -264,6 +264,11 @@ class Graphs:
     async def _put(
         self, namespace: Namespace, program: Program, numerics: str, canonical: Canonical, caller: Caller
     ) -> Stored:
+        """Store spec, mapping with a signed binding, and constants in one transaction; evicts for quotas.
+
+        Raises ``ResourceExhausted`` if a quota refuses more.
+        """
+
         def bind(key: int) -> SignedBytes:
             binding = manifests.binding(
                 canonical, program, numerics, namespace, key, self._pool.canonicalizer

@@ -1,4 +1,4 @@
-"""Programs on their way in: sent along with a request, or uploaded before, here or to another server."""
+"""The program of a request: inline, or uploaded before, to this or to another server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs on their way in: a spool directory of files that grow, are verified, and expire.
+"""The spool directory of uploads: files of programs that grow, are verified, and expire.
 
 One file an upload, ``NAMESPACE/DIGEST-FORMAT-SIZE.part`` while it grows, ``.program`` once its digest held.
 A lock on the file keeps two writers apart, also those of other processes.

@@ -43,7 +43,7 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds."""
+        """Returns after this many seconds."""
         ...
 
 
@@ -166,7 +166,7 @@ class BackgroundVerification:
         return candidate
 
     def _kernels(self) -> Iterator[tuple[Namespace, StoredKernel]]:
-        """Every kernel of the present toolchains once. Blocks."""
+        """Every kernel of the present toolchains once. Blocking."""
         namespaces = list(self._store.list_namespaces())
         random.shuffle(namespaces)
         for namespace in namespaces:
@@ -200,7 +200,7 @@ class BackgroundVerification:
                     break
 
     def _is_served(self, namespace: Namespace, kernel: StoredKernel) -> bool:
-        """Whether the kernel was neither removed nor disowned with its epoch since it was listed. Blocks."""
+        """Whether the kernel was not removed, nor its epoch disowned, since it was listed. Blocking."""
         present = self._store.find_namespace(namespace.name)
         if present is None or not is_current_epoch(namespace.epoch, present.epoch):
             return False

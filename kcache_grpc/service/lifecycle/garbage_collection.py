@@ -19,7 +19,7 @@ from kcache_grpc.storage.contract.lifecycle import Collected, Cursor, Quota, Row
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import Namespace
 
-#: Nothing that was made or used in so many seconds is evicted, or removed for want of references.
+#: Nothing that was made or used in this many seconds is evicted, or removed for want of references.
 MIN_AGE = 300.0
 #: Seconds for which a mapping of an earlier epoch is kept that tells an older canonicalizer's key.
 KEEP_KEYS = 30 * 86400.0

@@ -121,7 +121,7 @@ class Verification:
         quarantined, and the next compile repairs them; kernels and mappings that are wrong in any other way
         go into quarantine, and are made anew when they are asked for. Specs stay. Where more than
         ``IMPLAUSIBLE_SHARE`` is faulty nothing is done unless it is ``confirmed``: rather the check is wrong
-        than so many rows.
+        than this many rows.
 
         Raises ``SignerMismatch`` for a key that is not the store's signer, ``PermissionDenied`` for a repair
         without the key.
@@ -229,6 +229,7 @@ class Verification:
         spec: SpecRecord,
         recompile: Compile,
     ) -> Iterator[_Finding]:
+        """Compile the spec of a kernel again and compare the artifacts byte by byte; one finding at most."""
         name = kernel.kernel.kernel_digest
         job = codec.compile_job(
             spec.text,

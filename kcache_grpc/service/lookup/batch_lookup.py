@@ -123,7 +123,7 @@ class BatchLookup:
             yield part
 
     async def _choose(self, query: Query, program_digests: Sequence[bytes]) -> _Read:
-        """The most special kernels; where there is none, the name of the one that is tried last."""
+        """The most specific kernels; where there is none, the name of the one that is tried last."""
         space, requirements, read = query.namespace, query.requirements, _Read()
         graphs = await self._graphs.find(space, program_digests, requirements.options.numerics)
         for digest, graph in graphs.items():

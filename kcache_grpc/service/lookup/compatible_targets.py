@@ -70,7 +70,7 @@ class CompatibleKernels:
         requirements: KernelRequirements,
         lower_requirements: list[KernelRequirements],
     ) -> dict[bytes, KnownKernel]:
-        """The most special kernel of the highest lower target that has any for the sizes of the graph."""
+        """The most specific kernel of the highest lower target that has any for the sizes of the graph."""
         served: dict[bytes, KnownKernel] = {}
         for name, graph in graphs.items():
             for lower in lower_requirements:

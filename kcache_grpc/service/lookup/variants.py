@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kcache_grpc.model.evidence import auto_shape, evident, is_evident, witness_in
 from kcache_grpc.model.identity import Toolchains
-from kcache_grpc.model.variants import Shape, most_special
+from kcache_grpc.model.variants import Shape, most_specific
 from kcache_grpc.service import manifests
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lru_cache import ByteLru
@@ -49,7 +49,7 @@ class Variants:
     async def choose(
         self, namespace: Namespace, graph: KnownGraph, requirements: KernelRequirements
     ) -> Choice:
-        """The most special stored kernel for the program's sizes, and for other sizes with evidence only.
+        """The most specific stored kernel for the program's sizes, and for other sizes with evidence only.
 
         If there is none: dynamic in those of the requested symbols that have evidence, which is what stored
         programs of this spec and the request's own evidence show, and static where that cannot be compiled or
@@ -67,7 +67,7 @@ class Variants:
         programs = await self._threads(self._store.list_mappings, namespace, graph.key, _PROGRAMS)
         seen = (witness_in(program.binding.payload) for program in programs)
         shown = evident(graph.witness, (*requirements.witnesses, *seen))
-        kernel = most_special(
+        kernel = most_specific(
             graph.sizes, (each for each in listed if is_evident(graph.sizes, each[1], shown))
         )
         if kernel is not None:

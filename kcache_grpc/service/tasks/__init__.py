@@ -1,1 +1,1 @@
-"""Tasks of the event loop: shared by equal requests, or beside all requests."""
+"""Tasks of the event loop: shared by equal requests, or in the background."""

@@ -1,4 +1,4 @@
-"""Work that a service does beside its requests."""
+"""Work that a service does in the background."""
 
 from __future__ import annotations
 

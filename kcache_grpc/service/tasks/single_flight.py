@@ -55,12 +55,12 @@ class InFlightCall(Generic[T]):
         return tuple(self._stages)
 
     async def changed(self, seen: int, seconds: float) -> None:
-        """Until more than ``seen`` stages began, the work ends, or so many seconds passed."""
+        """Until more than ``seen`` stages began, the work ends, or this many seconds passed."""
         if len(self._stages) <= seen and not self._task.done():
             await _among(self._changes, seconds)
 
     async def ended(self, seconds: float) -> bool:
-        """Waits until the work ends, or so many seconds; whether it did."""
+        """Waits until the work ends, or this many seconds; whether it did."""
         if not self._task.done():
             await _among(self._ends, seconds)
         return self._task.done()
@@ -105,7 +105,7 @@ class InFlightCall(Generic[T]):
 
 
 async def _among(waiting: set[asyncio.Future[None]], seconds: float) -> None:
-    """Until ``_wake``, or so many seconds. Cheap: many wait for one."""
+    """Until ``_wake``, or this many seconds. Cheap: many wait for one."""
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
     waiting.add(woken)

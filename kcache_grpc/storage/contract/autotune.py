@@ -67,5 +67,5 @@ class AutotuneStore(ABC):
         """All timings of a subject, by shape, device and choice."""
 
     def _too_many(self, count: int) -> int:
-        """How many of so many are to go."""
+        """How many of this many are to go."""
         return count - self.most_timings + self.most_timings // self.spare if count > self.most_timings else 0

@@ -127,7 +127,7 @@ def _name(namespace: Namespace, kernel_digest: bytes) -> Name:
 
 
 def _hold(state: State, namespace: Namespace, name: Name, draft: KernelDraft) -> int:
-    """Insert the kernel if it is new; how many artifacts got bytes."""
+    """Insert the kernel if it is new; returns how many of its artifacts were missing and are stored now."""
     row = state.kernels.get(name)
     if row is None:
         require_key(state, namespace, draft.kernel.key)

@@ -104,7 +104,7 @@ def used(state: State, namespace: Namespace, resource: str) -> int:
 def require_room(
     state: State, namespace: Namespace, added: Mapping[str, int], blobs: Mapping[bytes, int]
 ) -> None:
-    """Raises ``QuotaExceeded`` if so many rows and these blobs would be too many."""
+    """Raises ``QuotaExceeded`` if this many rows and these blobs would be too many."""
     new = sum(size for digest, size in blobs.items() if (namespace.id, digest) not in state.blobs)
     for resource, amount in sorted((dict(added) | {"artifact_bytes": new}).items()):
         quota = state.quotas.get((namespace.id, resource))

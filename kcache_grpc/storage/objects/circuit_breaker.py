@@ -14,7 +14,7 @@ _LONG = 5.0
 
 
 class CircuitBreaker:
-    """After a call that took long to fail, one call at a time tries again; others fail at once meanwhile."""
+    """Opens after a call that took long to fail: one call at a time tries again, others fail at once."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as Backend
 
-#: Blobs of at most so many bytes stay in rows: docs/operate/storage.md has the measurements.
+#: Blobs of at most this many bytes stay in rows: docs/operate/storage.md has the measurements.
 INLINE_BYTES = 64 << 10
 
 _SCHEMES = ("file", "s3", "gs", "az")

@@ -106,7 +106,7 @@ def test_kernels_for_all_sizes_and_automatic_ones(
     for rows in (4, 7, 19):
         x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
         np.testing.assert_array_equal(dynamic(x)[0], 2 * x)
-    # Of kernels that take the sizes of the program, the most special one.
+    # Of kernels that take the sizes of the program, the most specific one.
     assert client.compile(DOUBLE, dynamic="auto").manifest.arg_spec == "f32[4,3]"
     assert client.compile(DOUBLE, dynamic="auto").origin == "memory"
     # Evidence that the bundle does not have, and a dynamic kernel without evidence, are for a service.

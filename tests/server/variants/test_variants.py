@@ -128,7 +128,7 @@ def test_auto_is_static_first_and_dynamic_from_the_second_size_on(
     assert client.compile(matmul(2, 8, 4) + " ", dynamic="auto").manifest == first.manifest
 
 
-def test_auto_serves_the_most_special_kernel_for_the_sizes(client: kcache.Client) -> None:
+def test_auto_serves_the_most_specific_kernel_for_the_sizes(client: kcache.Client) -> None:
     client.compile(matmul(16, 8, 4), dynamic="assume")
     client.compile(matmul(16, 8, 4), dynamic="assume", symbols={(0, 0): Dim(multiple_of=8)})
     client.compile(matmul(16, 8, 4), dynamic="assume", symbols={(0, 0): Dim(8, 64, 8)})

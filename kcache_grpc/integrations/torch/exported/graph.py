@@ -291,7 +291,7 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
 
 
 def decode_record(body: bytes, inputs: int) -> Graph:
-    """The graph for an exported program with so many inputs. Raises ``InvalidRecord``."""
+    """The graph for an exported program with this many inputs. Raises ``InvalidRecord``."""
     try:
         return graph_from_json(json.loads(body), inputs)
     except ValueError as error:

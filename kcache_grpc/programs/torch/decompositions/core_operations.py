@@ -13,7 +13,7 @@ from typing import Any
 _MOST_OF_A_MODE = 4096
 #: Comparisons of ``histc``, at most: of each number with each bin.
 _MOST_OF_A_HISTOGRAM = 1 << 20
-#: Integers below are exact in f32, and so are counts of so many numbers.
+#: Integers below are exact in f32, and so are counts of this many numbers.
 _EXACT = 1 << 24
 
 

@@ -1,4 +1,4 @@
-"""Extremes of windows and their places, where torch-mlir has none of the element type or of so many axes."""
+"""Extremes of windows and their places, where torch-mlir has none of the element type or rank."""
 
 from __future__ import annotations
 

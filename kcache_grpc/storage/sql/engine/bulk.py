@@ -42,7 +42,10 @@ def batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 class Probe:
-    """A ``Select`` for each of many values of ``column``: one look into an index each."""
+    """A ``Select`` for each of many values of ``column``, each an index lookup.
+
+    Postgres, whose store servers share, gets an array in one statement; SQLite lists of ``BATCH`` values.
+    """
 
     def __init__(self, statement: Any, column: Column[Any]) -> None:
         self._listed = statement.where(column.in_(bindparam("names", expanding=True)))

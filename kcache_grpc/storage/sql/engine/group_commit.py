@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 #: Most items of one transaction, and most bytes beyond those of its first item: others wait for it.
 MOST_ITEMS = 256
 MOST_BYTES = 4 << 20
-#: A group as large as the last one is waited for so many seconds at most, and this share of the last write.
+#: A group as large as the last one is waited for this many seconds at most, and this share of the last write.
 #: Those that were just served are about to come again: without it they would miss every second commit.
 GATHER_SECONDS = 0.002
 GATHER_SHARE = 0.2
