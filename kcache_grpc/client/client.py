@@ -401,7 +401,7 @@ class Client:
         ``everything``: the whole namespace.
         ``blobs``: the values of its ``BlobCache`` too, or alone.
         Several selections are united. ``targets``: kernels for these only.
-        ``on_progress`` hears how many bytes have come.
+        ``on_progress`` is called with the number of bytes received so far.
 
         The file appears whole, durably, in place of one that was there; after an error nothing has changed.
         Raises ``NotFound`` where nothing is selected, ``ArgumentError``, ``IntegrityError``.

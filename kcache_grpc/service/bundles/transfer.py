@@ -47,7 +47,7 @@ class Outgoing:
                 yield part
 
     def stop(self) -> None:
-        """Nobody reads any more: a writer that waits goes on, and hears of it with its next part."""
+        """Nobody reads any more: a writer that waits goes on, and its next part raises."""
         self._stopped = True
         while not self._parts.empty():
             self._parts.get_nowait()

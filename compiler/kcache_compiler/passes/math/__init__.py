@@ -1,6 +1,6 @@
 """The math library: elementary and special functions as MLIR, without a libm, bit-identical everywhere.
 
-``passes.expand_math`` replaces the math operations of a module by inlined bodies. Accuracy is in
+``passes.inline_math_functions`` replaces the math operations of a module by inlined bodies. Accuracy is in
 docs/results/math-accuracy.md.
 """
 

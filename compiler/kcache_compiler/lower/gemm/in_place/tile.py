@@ -153,7 +153,7 @@ class _Sums:
         return sums
 
     def _steps(self, counter: Name, steps: int, places: list[Name], sums: list[Name]) -> list[Name]:
-        """``places`` of A, ``steps`` steps of K after ``counter``, and ``sums`` with the products of these."""
+        """``places`` of A after ``steps`` steps of K from ``counter`` on; ``sums`` with their products."""
         code, form = self.code, self.form
         places = [
             code.op(f'llvm.inline_asm "", "=r,0" {each} : ({_POINTER}) -> {_POINTER}') for each in places
