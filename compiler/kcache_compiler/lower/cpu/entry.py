@@ -20,6 +20,7 @@ from kcache_compiler.lower.cpu.entry_frame import Areas, Frame
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
+from kcache_compiler.lower.cpu.results_in_place import store_in_results
 from kcache_compiler.lower.cpu.tasks import alternating, task_text, words_of
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.unit_axes import drop_unit_axes
@@ -212,14 +213,15 @@ def _outline(
     spared: list[mlir.Op] = []
     attentions = gather(unit, main, shapes)
     first = len(unit.inputs) + len(unit.constants) + len(unit.extents)
-    results = Results.large(main, list(mlir.block_of(main).arguments)[first:], shapes)
-    repeats = Repeats(unit, shapes, results)
+    results = list(mlir.block_of(main).arguments)[first:]
+    repeats = Repeats(unit, shapes, Results.large(main, results, shapes))
     for attention in attentions:
         launches.append((attention.members, repeats.write_attention(attention, len(launches))))
         spared += attention.spared
     launched = {op for attention in attentions for op in attention.members}
     drop_unit_axes(main, launched)
     widen_sums(unit, main, shapes, launched)
+    store_in_results(main, results, launched, shapes)
     choices = parse_choices(unit.options.schedule)
     planned_launches = plan_launches(
         main,
