@@ -7,6 +7,8 @@ skipped and the code is returned.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.attention.operands import gather
@@ -37,7 +39,7 @@ from kcache_compiler.passes.bufferization.signature import stated
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.schedule.split_reductions import needs_chunks
+from kcache_compiler.schedule.split_reductions import SHORT, needs_chunks
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, text
 from kcache_compiler.types import Launch, TensorType
 
@@ -230,7 +232,7 @@ def _outline(
         unit.target.vector_bytes,
         launched,
         combines=lambda generic: combinings_of(generic, strict),
-        limits=choices.group_limits,
+        limits=replace(choices.group_limits, serial=SHORT),
     )
     if choices.contraction in ("auto", "windows") and choices.group_limits.joins:
         bytes_each = unit.target.vector_bytes
