@@ -68,13 +68,15 @@ class FuseLimits:
 @dataclass(frozen=True)
 class GroupLimits:
     """Of nests that share a launch: operations and buffers at most. ``joins``: they may share one at all;
-    ``along``: a chunked reduction may share the loops of the rows that it reduces.
+    ``along``: a chunked reduction may share the loops of the rows that it reduces. ``serial``: iterations of
+    a nest below which one thread computes it, whether it shares a launch or not.
     """
 
     operations: int = 400
     buffers: int = 20
     joins: bool = True
     along: bool = True
+    serial: int = 0
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ MAX_OFFERS = 12
 #: How many earlier groups are searched for one that accesses the same buffers of the caller, or that a
 #: scalar can be placed before.
 MAX_SEARCHED = 1024
-#: If a nest gives up as many independent iterations as ``MANY_GIVEN_UP``, its group must share
-#: ``MIN_SHARED`` iterations, so that there is work for several threads.
+#: If a nest that would use several threads gives up as many independent iterations as ``MANY_GIVEN_UP``, its
+#: group must share ``MIN_SHARED`` iterations, so that there is work for several threads.
 MIN_SHARED, MANY_GIVEN_UP = 8, 4096
 
 
@@ -466,10 +466,11 @@ class Partition:
         iterations = product([axes[dim].size for dim in first.shared])
         if not isinstance(iterations, int) or iterations >= MIN_SHARED:
             return True
+        many = max(MANY_GIVEN_UP, self.limits.serial // max(1, iterations))
         for member in group.members:
             axes = self.subjects[member.number].nest.axes
             lost = product([axes[dim].size for dim in member.inner if axes[dim].parallel])
-            if isinstance(lost, int) and lost >= MANY_GIVEN_UP:
+            if isinstance(lost, int) and lost >= many:
                 return False
         return True
 

@@ -18,6 +18,9 @@ from kcache_compiler.shapes.size_relations import proves
 
 #: Bytes of rows that one launch keeps on the stack, of the 64 KiB that a kernel may use.
 STACK = 32768
+#: Iterations of a loop over a single row above which the loop over the rows is kept: sums of longer rows are
+#: computed in blocks, in nested loops.
+LONG_ROW = 8192
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,11 @@ class Fused:
         if not self.shared and len(self.segments) > 1:
             return None
         return next((p for p in range(count) if all(nest.axes[p].parallel for nest in nests)), None)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether the axis that is split over threads is a single row, whose loop is kept."""
+        return self.sliced is not None and self.extent == 1
 
     @property
     def cut(self) -> tuple[int | None, int | None]:
@@ -252,9 +260,16 @@ def _each(fused: Fused, change: Callable[[Nest], Nest]) -> Fused:
 
 
 def _without_units(fused: Fused) -> Fused:
-    """Drop axes of size 1."""
+    """Drop axes of size 1, but keep the loop over a single long row.
+
+    Without it, LLVM may move what it computes between the loops over the row, such as the final steps of a
+    reduction, into the next of them: the option ``-sink-insts-to-avoid-spills`` moves code into outermost
+    loops.
+    """
     first = fused.statements[0].nest
     kept_shared = [p for p in range(fused.shared) if first.axes[p].size != 1]
+    if fused.shared and not kept_shared and _is_long_row(fused):
+        kept_shared = [0]
     segments: list[tuple[Statement, ...]] = []
     for segment in fused.segments:
         axes = segment[0].nest.axes
@@ -263,6 +278,16 @@ def _without_units(fused: Fused) -> Fused:
             tuple(Statement(statement.number, statement.nest.with_axes(kept)) for statement in segment)
         )
     return replace(fused, segments=tuple(segments), shared=len(kept_shared))
+
+
+def _is_long_row(fused: Fused) -> bool:
+    """Whether there are several loops over a parallel row of more than ``LONG_ROW`` iterations."""
+    if len(fused.segments) == 1 or not all(statement.nest.axes[0].parallel for statement in fused.statements):
+        return False
+    lengths = [
+        product([axis.size for axis in segment[0].nest.axes[fused.shared :]]) for segment in fused.segments
+    ]
+    return any(isinstance(length, int) and length > LONG_ROW for length in lengths)
 
 
 def _ordered(fused: Fused) -> Fused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kcache_compiler.schedule.choices import GroupLimits
 from kcache_compiler.schedule.groups import Group, Subject, partition
 from kcache_compiler.schedule.loop_nest import Access, Axis, Nest
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
@@ -91,6 +92,27 @@ def test_softmax_is_one_launch_whose_rows_live_in_registers_and_the_result() -> 
         assert whole.unstored == {MAXIMUM, SUM}
         assert dict(whole.instead) == {SHIFTED: OUT}
         assert whole.extent == sizes[0]
+
+
+def test_a_single_row_that_one_thread_computes_anyway_is_one_launch_with_a_loop_over_rows() -> None:
+    limits = GroupLimits(serial=65536)
+    subjects = rows((1, 50257))
+    (group,) = partition(subjects, range(5), limits)
+    whole = loops(group, subjects, buffers((1, 50257)))
+    assert (whole.shared, whole.extent, whole.is_row) == (1, 1, True)
+    assert dict(whole.instead) == {SHIFTED: OUT}
+    assert len(partition(subjects, range(5))) > 1
+    assert len(partition(rows((1, 65536)), range(5), limits)) > 1
+    assert len(partition(rows((7, 9361)), range(5), limits)) == 1
+    assert len(partition(rows((7, 9362)), range(5), limits)) > 1
+
+
+def test_the_loop_over_a_single_short_row_is_dropped() -> None:
+    for length, shared in ((8192, 0), (8193, 1)):
+        subjects = rows((1, length))
+        (group,) = partition(subjects, range(5), GroupLimits(serial=65536))
+        whole = loops(group, subjects, buffers((1, length)))
+        assert (whole.shared, whole.is_row) == (shared, shared == 1)
 
 
 def test_a_row_that_no_result_can_hold_is_on_the_stack_when_it_is_short() -> None:

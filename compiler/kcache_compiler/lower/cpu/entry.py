@@ -7,6 +7,8 @@ skipped and the code is returned.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.emission import initialize
 from kcache_compiler.lower.attention.operands import gather
@@ -20,6 +22,7 @@ from kcache_compiler.lower.cpu.entry_frame import Areas, Frame
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
+from kcache_compiler.lower.cpu.results_in_place import store_in_results
 from kcache_compiler.lower.cpu.tasks import alternating, task_text, words_of
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.unit_axes import drop_unit_axes
@@ -36,7 +39,7 @@ from kcache_compiler.passes.bufferization.signature import stated
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.schedule.split_reductions import needs_chunks
+from kcache_compiler.schedule.split_reductions import SHORT, needs_chunks
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, text
 from kcache_compiler.types import Launch, TensorType
 
@@ -214,14 +217,15 @@ def _outline(
     spared: list[mlir.Op] = []
     attentions = gather(unit, main, shapes)
     first = len(unit.inputs) + len(unit.constants) + len(unit.extents)
-    results = Results.large(main, list(mlir.block_of(main).arguments)[first:], shapes)
-    repeats = Repeats(unit, shapes, results)
+    results = list(mlir.block_of(main).arguments)[first:]
+    repeats = Repeats(unit, shapes, Results.large(main, results, shapes))
     for attention in attentions:
         launches.append((attention.members, repeats.write_attention(attention, len(launches))))
         spared += attention.spared
     launched = {op for attention in attentions for op in attention.members}
     drop_unit_axes(main, launched)
     widen_sums(unit, main, shapes, launched)
+    store_in_results(main, results, launched, shapes)
     choices = parse_choices(unit.options.schedule)
     planned_launches = plan_launches(
         main,
@@ -230,7 +234,7 @@ def _outline(
         unit.target.vector_bytes,
         launched,
         combines=lambda generic: combinings_of(generic, strict),
-        limits=choices.group_limits,
+        limits=replace(choices.group_limits, serial=SHORT),
     )
     if choices.contraction in ("auto", "windows") and choices.group_limits.joins:
         bytes_each = unit.target.vector_bytes

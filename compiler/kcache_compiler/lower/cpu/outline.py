@@ -93,7 +93,7 @@ def _write_loops(unit: Unit, planned: Planned, name: str, shapes: Shapes, result
     unread = {buffer for buffer in planned.buffers if results.unread(buffer, planned.generics)}
     fused = streamed(planned.fused, planned.buffers, shapes, unit.target, unread, choices.stream_bytes)
     fused = ended(fused, planned.codes, planned.buffers, unit.target)
-    whole = choices.is_whole(fused.extent, fused.grain)
+    whole = not fused.is_row and choices.is_whole(fused.extent, fused.grain)
     fused = replace(fused, together=choices.rows_together, turns=choices.vectors_a_turn, whole=whole)
     return outline(unit.module, name, fused, planned.codes, planned.buffers, shapes)
 

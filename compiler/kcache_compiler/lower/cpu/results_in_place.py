@@ -1,0 +1,80 @@
+"""Stores an intermediate in the result that is computed from it, element for element.
+
+The softmax of one long row takes three launches: the maximum, the exponentials with their sum, and the
+division by the sum. The exponentials are stored where the division writes, so that the launches access two
+buffers of the length of the row instead of three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import read_nest
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.split_reductions import needs_chunks
+
+
+def store_in_results(
+    main: mlir.Op, results: Sequence[mlir.Value], launched: Set[mlir.Op], shapes: Shapes
+) -> None:
+    """Replace allocations of ``main`` by ``results``, where that is not observable and no launch needs both.
+
+    The result has one use: an elementwise operation, the last user of the allocation, which reads the
+    allocation and writes the result at the same index. It also reads a total over the allocation that threads
+    compute in chunks, so that it is in a launch of its own: an operation that may share a launch with the
+    producer of the allocation finds it in registers. ``launched`` operations already belong to a launch.
+    """
+    for result in results:
+        users = [user for user, _ in mlir.uses(result)]
+        if len(users) != 1 or mlir.name_of(users[0]) != "linalg.generic" or mlir.parent_of(users[0]) != main:
+            continue
+        buffer = _replaceable(users[0], result, launched, shapes)
+        if buffer is not None:
+            buffer.replace_all_uses_with(result)
+            mlir.definition(buffer).erase()
+
+
+def _replaceable(
+    generic: mlir.Op, result: mlir.Value, launched: Set[mlir.Op], shapes: Shapes
+) -> mlir.Value | None:
+    """The allocation that ``generic``, the only user of ``result``, reads where it writes ``result``."""
+    operands, maps = list(generic.operands), mlir.indexing_maps(generic)
+    inputs, position = mlir.input_count(generic), operands.index(result)
+    is_read = position < inputs or bool(list(mlir.block_of(generic).arguments[position].uses))
+    elementwise = all("parallel" in kind for kind in mlir.iterator_types(generic))
+    if is_read or not elementwise or not mlir.is_permutation(maps[position]):
+        return None
+    for operand, index_map in zip(operands[:inputs], maps, strict=False):
+        owner = mlir.defining(operand)
+        if owner is None or mlir.name_of(owner) != "memref.alloc" or operands.count(operand) != 1:
+            continue
+        alike = operand.type == result.type and index_map == maps[position]
+        if not alike or shapes.sizes(operand) != shapes.sizes(result):
+            continue
+        users = {user for user, _ in mlir.uses(operand)}
+        if launched.isdisjoint(users) and _ends(generic, operand, users - {generic}, shapes):
+            return operand
+    return None
+
+
+def _ends(generic: mlir.Op, buffer: mlir.Value, users: Set[mlir.Op], shapes: Shapes) -> bool:
+    """Whether ``generic`` follows ``users`` and reads a total over ``buffer`` that is reduced in chunks."""
+    if any(mlir.name_of(user) != "linalg.generic" for user in users):
+        return False
+    read = {memory.root_of(operand) for operand in _inputs(generic)}
+    reads_total = any(
+        memory.root_of(total) in read and buffer in _inputs(user)
+        for user in users
+        for total in list(user.operands)[mlir.input_count(user) :]
+        if total != buffer and needs_chunks(read_nest(user, shapes)[0])
+    )
+    if not reads_total:
+        return False
+    block = mlir.operations(generic.operation.block)
+    return users <= set(block[: block.index(generic)])
+
+
+def _inputs(generic: mlir.Op) -> list[mlir.Value]:
+    return list(generic.operands)[: mlir.input_count(generic)]

@@ -1,0 +1,102 @@
+"""An intermediate that is stored in a result gives the values that a buffer of its own gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.compiler.codegen_harness import Kernel, guarded, kernel_of, runs_here, threaded_host
+
+LENGTH = 70001
+
+
+def softmax(rows: int, length: int, results: str = "%y", more: str = "", copies: int = 1) -> str:
+    """The exponentials of rows without their maximum, divided by their sums; ``more`` may use both."""
+    kind, row = f"tensor<{rows}x{length}xf32>", f"tensor<{rows}xf32>"
+    returned = ", ".join([kind] * copies)
+    return f"""
+      func.func @main(%x: {kind}) -> ({returned}) {{
+        %zero = stablehlo.constant dense<0.0> : tensor<f32>
+        %e = stablehlo.exponential %x : {kind}
+        %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1]
+          : ({kind}, tensor<f32>) -> {row}
+        %w = stablehlo.broadcast_in_dim %s, dims = [0] : ({row}) -> {kind}
+        %y = stablehlo.divide %e, %w : {kind}
+        {more}
+        return {results} : {returned}
+      }}"""
+
+
+def _row(rows: int, length: int) -> np.ndarray:
+    return np.random.default_rng(length).normal(size=(rows, length)).astype(np.float32)
+
+
+def _expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    e = np.exp(x.astype(np.float64))
+    return e, e / e.sum(1, keepdims=True)
+
+
+def _workspace(kernel: Kernel) -> int:
+    return int(kernel.interface.workspace)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
+@pytest.mark.parametrize(("rows", "length"), [(1, LENGTH), (1, 131072), (3, LENGTH), (8, 16384)])
+def test_the_exponentials_of_a_long_row_are_in_the_result(
+    target: str, numerics: str, rows: int, length: int
+) -> None:
+    if not runs_here(target):
+        pytest.skip(f"this machine does not have {target}")
+    kernel = kernel_of(softmax(rows, length), target, numerics=numerics)
+    assert _workspace(kernel) < rows * length
+    x = _row(rows, length)
+    (alone,) = kernel(guarded(x))
+    np.testing.assert_allclose(alone, _expected(x)[1], rtol=2e-5 if numerics == "strict" else 2e-6)
+    (shared,) = kernel(x, host=threaded_host())
+    np.testing.assert_array_equal(shared, alone)
+
+
+_KIND = f"tensor<1x{LENGTH}xf32>"
+#: Operations that use the exponentials ``%e`` beside the division, what is returned, and its second value.
+_USES: dict[str, tuple[str, str, Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
+    "returned": ("", "%y, %e", lambda e, y: e),
+    "quotient twice": ("", "%y, %y", lambda e, y: y),
+    "read later": (
+        f"%r = stablehlo.reverse %e, dims = [1] : {_KIND}\n%z = stablehlo.add %r, %y : {_KIND}",
+        "%y, %z",
+        lambda e, y: e[:, ::-1] + y,
+    ),
+    "negated": (f"%z = stablehlo.negate %e : {_KIND}", "%y, %z", lambda e, y: -e),
+}
+
+
+@pytest.mark.parametrize("use", _USES)
+def test_exponentials_with_other_users(use: str) -> None:
+    text, results, second = _USES[use]
+    kernel = kernel_of(softmax(1, LENGTH, results, text, copies=2), "x86-64-v2")
+    x = _row(1, LENGTH)
+    e, y = _expected(x)
+    computed = kernel(x)
+    np.testing.assert_allclose(computed[0], y, rtol=2e-6)
+    np.testing.assert_allclose(computed[1], second(e, y), rtol=2e-6)
+
+
+def test_a_division_at_other_indices_has_exponentials_of_its_own() -> None:
+    text = """
+      func.func @main(%x: tensor<300x300xf32>) -> tensor<300x300xf32> {
+        %zero = stablehlo.constant dense<0.0> : tensor<f32>
+        %e = stablehlo.exponential %x : tensor<300x300xf32>
+        %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [0, 1]
+          : (tensor<300x300xf32>, tensor<f32>) -> tensor<f32>
+        %w = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<300x300xf32>
+        %t = stablehlo.transpose %e, dims = [1, 0] : (tensor<300x300xf32>) -> tensor<300x300xf32>
+        %y = stablehlo.divide %t, %w : tensor<300x300xf32>
+        return %y : tensor<300x300xf32>
+      }"""
+    kernel = kernel_of(text, "x86-64-v2")
+    x = _row(300, 300)
+    e = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(kernel(x)[0], e.T / e.sum(), rtol=2e-6)
