@@ -267,7 +267,7 @@ def test_a_service_that_is_killed_while_it_compiles(tmp_path: Path, monkeypatch:
 
 @pytest.mark.long
 def test_a_service_that_stops_while_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps its connections and answers nothing: the timeout ends the first call, which PyTorch computes."""
+    """It keeps its connections and answers nothing: the timeout ends the first call, PyTorch computes it."""
     compile_program = kcache.Client.compile
     with ServerProcess(tmp_path) as server:
 
