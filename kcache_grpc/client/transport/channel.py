@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 from kcache_grpc.client.address import Endpoint
@@ -45,11 +47,37 @@ class Channel:
         #: Connections of a parent process or of an ended event loop: kept, for they cannot be closed here.
         self._left_behind: list[Wire] = []
 
-    async def endpoint(self) -> Endpoint:
-        """Where the server is; starts it when it is the embedded one."""
-        if self._endpoint is None:
-            self._endpoint = await self._io.blocking(self.location.reach)
-        return self._endpoint
+    async def endpoint(self, deadline: Deadline) -> Endpoint:
+        """Where the server is; starts it when it is the embedded one.
+
+        Raises ``OutOfTime`` where the start takes longer: it goes on, for later calls.
+        """
+        endpoint = self._endpoint
+        if endpoint is None:
+            reach = (
+                self._started(deadline) if self.location.embedded else self._io.blocking(self.location.reach)
+            )
+            endpoint = self._endpoint = await reach
+        return endpoint
+
+    async def _started(self, deadline: Deadline) -> Endpoint:
+        start: Future[Endpoint] = Future()
+
+        def reach() -> None:
+            try:
+                start.set_result(self.location.reach())
+            except BaseException as error:  # noqa: BLE001 - raised by the caller
+                start.set_exception(error)
+
+        try:
+            threading.Thread(target=reach, name="kcache-start", daemon=True).start()
+        except RuntimeError:  # the process has no room for another thread, or ends
+            await self._io.blocking(reach)
+        while True:
+            with suppress(TimeoutError):
+                return await self._io.wait(start, deadline.left())
+            if start.done():
+                return start.result()
 
     async def unary(
         self,
@@ -93,7 +121,7 @@ class Channel:
         pause = _FIRST_PAUSE
         while True:
             deadline.left()
-            endpoint = self._endpoint or await self.endpoint()
+            endpoint = self._endpoint or await self.endpoint(deadline)
             self._breaker.admit()
             try:
                 value = await once(self._connected(endpoint))

@@ -126,7 +126,7 @@ class Connection:
         request = pb.GetCapabilitiesRequest(header=self.header())
         single = self._state is not None
         reply = await self.channel.unary(GET_CAPABILITIES, request, deadline, _INTRODUCTION, single=single)
-        endpoint = await self.channel.endpoint()
+        endpoint = await self.channel.endpoint(deadline)
         state = read_state(reply, now())
         await self._io.blocking(lambda: self._accept(endpoint, state))
         return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import threading
@@ -94,6 +95,36 @@ def test_the_callers_timeout_is_an_end_of_its_own(
     with pytest.raises(kcache.Unavailable, match="timeout of 1 s"):
         client.compile(PROGRAM)
     service.hold.set()
+
+
+def test_the_start_of_the_embedded_service_is_part_of_the_timeout(
+    new_client: NewClient, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on, for later calls."""
+    goes_on, ended = threading.Event(), threading.Event()
+
+    def start(cache_dir: Path | None, warn: embedded.Warn) -> embedded.EmbeddedService:
+        try:
+            assert goes_on.wait(120)
+            raise kcache.Unavailable("the test has no service")
+        finally:
+            ended.set()
+
+    async def awaited() -> None:
+        async with kcache.aio.Client(cache_dir=cache_dir, timeout=0.2) as client:
+            await client.compile(PROGRAM)
+
+    monkeypatch.setattr(embedded, "start", start)
+    monkeypatch.delenv("KCACHE_ADDR", raising=False)
+    with pytest.raises(kcache.Unavailable, match=r"timeout of 0\.2 s"):
+        new_client(None, timeout=0.2).compile(PROGRAM)
+    with pytest.raises(kcache.Unavailable, match=r"timeout of 0\.2 s"):
+        asyncio.run(awaited())
+    assert not ended.is_set()
+    goes_on.set()
+    assert ended.wait(120)
+    with pytest.raises(kcache.Unavailable, match="the test has no service"):
+        new_client(None).compile(PROGRAM)
 
 
 def test_who_waits_for_a_caller_that_gave_up_goes_on_alone(

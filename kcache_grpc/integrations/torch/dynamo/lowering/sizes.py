@@ -82,14 +82,16 @@ def choose_samples(graph: Any, names: Sequence[str]) -> tuple[Sample, Sample] | 
     """Two samples of symbols that satisfy the graph's guards; ``None`` if none of those tried does.
 
     Symbols that guards leave no other size have the size of the traced call in both. Those without two sizes
-    that satisfy the guards, among those tried, are in neither.
+    that satisfy the guards, among those tried, are in neither, nor are those that are no sizes.
     """
     environment = shape_environment(graph)
     ranges = {str(symbol): limits for symbol, limits in environment.var_to_range.items()}
-    hints = {str(symbol): int(value) for symbol, value in environment.backed_var_to_val.items()}
+    values = environment.backed_var_to_val.items()
+    # A ragged dimension of a nested tensor has a symbol whose value is no integer.
+    hints = {str(symbol): int(value) for symbol, value in values if value.is_Integer}
     guards = [guard.expr for guard in environment.guards]
     factors = (*_FACTORS, _common_multiple(guards))
-    names, fixed = list(names), dict[str, int]()
+    names, fixed = [name for name in names if name in hints], dict[str, int]()
     while len(fixed) < len(names):
         accepted: list[Sample] = []
         violated: list[set[str]] = []

@@ -53,6 +53,10 @@ def sparse_inputs() -> Inputs:
     return tensor(4, 6).relu().to_sparse(), tensor(4, 6, seed=1)
 
 
+def compressed_inputs() -> Inputs:
+    return tensor(4, 6).relu().to_sparse_csr(), tensor(4, 6, seed=1)
+
+
 def quantized(x: Tensor, y: Tensor) -> Tensor:
     rounded = torch.quantize_per_tensor(x, 0.1, 10, torch.quint8)
     return rounded.dequantize() * y + rounded.int_repr().float().sin()
@@ -76,6 +80,9 @@ def conjugates(x: Tensor, y: Tensor) -> Tensor:
 TENSORS = {
     "a sparse intermediate": Case(sparse_product, plain, kernel=False),
     "a sparse input": Case(lambda x, y: (x * 2).to_dense() * y.sin() + y, sparse_inputs, kernel=False),
+    "a sparse input of compressed rows": Case(
+        lambda x, y: (x @ y.t()).sin() * 2 + y.sum(), compressed_inputs, kernel=False
+    ),
     "a quantized intermediate": Case(quantized, plain, kernel=False),
     "a quantized input": Case(lambda x, y: x.dequantize() * y.sin() + y, quantized_inputs, kernel=False),
     "complex": Case(lambda x, y: x * y + x.exp(), complex_inputs),
@@ -246,6 +253,7 @@ def subject(cases: dict[str, Case]) -> Any:
 
 @pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
 @subject(TENSORS)
 def test_tensors(case: Case, address: str) -> None:
     check(case.function, case.inputs, address, kernel=case.kernel, backward=case.backward)

@@ -14,7 +14,17 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
-from tests.integrations.torch.dynamo.compiled import Inputs, check, compile_with, strict, tensor
+import kcache_grpc as kcache
+from kcache_grpc.integrations.torch.dynamo import kernels
+from kcache_grpc.torch import failures
+from tests.integrations.torch.dynamo.compiled import (
+    Inputs,
+    check,
+    compile_with,
+    kernel_count,
+    strict,
+    tensor,
+)
 from tests.integrations.torch.dynamo.programs.test_programs import Case, grad, plain, subject, wave
 
 # Transforms of functions.
@@ -352,3 +362,52 @@ def test_a_subclass_that_another_mode_sees(address: str) -> None:
         fake = compiled(mode.from_tensor(x), mode.from_tensor(y))
         assert tuple(fake.shape) == (4, 4)
     torch.testing.assert_close(compiled(x, y), function(x, y))
+
+
+def test_meta_inputs(address: str) -> None:
+    compiled = compile_with(wave, address)
+    for device in ("meta", "cpu", "meta"):
+        x, y = (each.detach().to(device).requires_grad_() for each in plain())
+        result = compiled(x, y)
+        assert (result.device.type, tuple(result.shape)) == (device, (4, 6))
+        result.sum().backward()
+        assert x.grad is not None
+        assert x.grad.device.type == device
+        if device == "cpu":
+            torch.testing.assert_close(result, wave(x, y))
+
+
+def test_functional_tensors_are_left_to_pytorch(address: str) -> None:
+    """AOTAutograd takes none as inputs, for any backend."""
+    x, y = plain()
+    kernels.FAILURES.forget()
+    compiled = torch.compile(wave, backend="kcache", options={"address": address})
+    with pytest.warns(kcache.KcacheWarning, match="functional tensor"):
+        torch.testing.assert_close(torch.func.functionalize(compiled)(x, y), wave(x, y))
+    assert failures() == {"compile: AssertionError": 1}
+    kernels.FAILURES.forget()
+    torch.testing.assert_close(compile_with(wave, address)(x, y), wave(x, y))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_tensors(address: str) -> None:
+    """The size of their ragged dimension is a symbol without a value."""
+
+    def function(x: Tensor) -> Tensor:
+        return torch.tanh(x @ weights) * 2 + 1
+
+    weights = tensor(6, 6)
+    compiled = compile_with(function, address)
+    for rows in ((3, 2), (4, 1, 5), (7, 7)):
+        parts = [tensor(each, 6, seed=each) for each in rows]
+        ours, theirs = (
+            torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True) for _ in range(2)
+        )
+        results = compiled(ours), function(theirs)
+        for result in results:
+            result.values().square().sum().backward()
+        torch.testing.assert_close(results[0].values(), results[1].values())
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad.values(), theirs.grad.values())
+    assert kernel_count() > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -262,6 +263,34 @@ def test_a_service_that_is_killed_while_it_compiles(tmp_path: Path, monkeypatch:
         assert failures() == {"compile: Unavailable": 1}
         agree(call, grad=False)
         server.start()
+
+
+@pytest.mark.long
+def test_a_service_that_stops_while_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps its connections and answers nothing: the timeout ends the first call, PyTorch computes it."""
+    compile_program = kcache.Client.compile
+    with ServerProcess(tmp_path) as server:
+
+        def compile_and_stop(client: kcache.Client, *args: Any, on_progress: Any, **options: Any) -> Any:
+            def stop(stage: str, seconds: float) -> None:
+                os.kill(server.pid, signal.SIGSTOP)
+                on_progress(stage, seconds)
+
+            return compile_program(client, *args, on_progress=stop, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(kcache.Client, "compile", compile_and_stop)
+            call = compiled(server.address, timeout=10.0)
+            try:
+                with pytest.warns(kcache.KcacheWarning, match="timeout of 10 s"):
+                    agree(call, grad=False)
+                agree(call, grad=False)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+        assert failures() == {"compile: OutOfTime": 1}
+        assert [decision.origin for decision in decisions.decisions()] == ["eager"]
+        torch._dynamo.reset()
+        agree(compiled(server.address, strict=True, timeout=120.0), grad=True)
 
 
 def test_threads_that_make_the_first_call(address: str, gate: Gate) -> None:

@@ -41,13 +41,22 @@ elif wrapped == "fsdp":
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+elif wrapped == "dtensor":
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    plan = {
+        "layers.0": ColwiseParallel(output_layouts=Replicate()),
+        "layers.3": RowwiseParallel(input_layouts=Replicate()),
+    }
+    parallelize_module(model, init_device_mesh("cpu", (2,)), plan)
 options = {"address": address, "namespace": wrapped, "strict": wrapped != "fsdp"}
 compiled = torch.compile(model, backend="kcache", options=options)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 dist.barrier()
 losses = []
 for step in range(3):
-    torch.manual_seed(10 * step + rank)
+    torch.manual_seed(10 * step + (0 if wrapped == "dtensor" else rank))
     x = torch.randn(4, 6)
     expected = model(x).square().sum()
     loss = compiled(x).square().sum()
@@ -108,10 +117,12 @@ def test_two_ranks_compile_each_program_once(wrapped: str, address: str, tmp_pat
 
 
 @pytest.mark.long
-def test_sharded_parameters(address: str, tmp_path: Path) -> None:
-    """FSDP: parameters are distributed tensors."""
-    first, second = ranks(address, tmp_path, "fsdp")
+@pytest.mark.parametrize("wrapped", ["fsdp", "dtensor"])
+def test_sharded_parameters(wrapped: str, address: str, tmp_path: Path) -> None:
+    """FSDP, and layers whose products are split over the ranks: parameters are distributed tensors."""
+    first, second = ranks(address, tmp_path, wrapped)
     assert first[2] == pytest.approx(second[2])
+    assert (first[0], first[3]) == (second[0], second[3])
 
 
 @pytest.mark.long
