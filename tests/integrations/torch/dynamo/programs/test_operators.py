@@ -133,6 +133,21 @@ def test_inverse_by_a_singular_cholesky_factor_raises(upper: bool) -> None:
         run(torch.tensor([[-0.0, 1.0], [1.0, 1.0]]))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [torch.linalg.svdvals, torch.linalg.matrix_rank, torch.linalg.pinv],
+    ids=["values", "rank", "pinv"],
+)
+def test_singular_values_of_nan_raise(function: Callable[[Tensor], Tensor]) -> None:
+    run = compiled(function)
+    matrices = torch.eye(4)[:, :3].repeat(3, 1, 1) * 2
+    torch.testing.assert_close(run(matrices), function(matrices))
+    assert kernels()
+    matrices[1, 3, 0] = torch.nan
+    with pytest.raises(RuntimeError, match=r"Batch element 1\): The algorithm failed to converge"):
+        run(matrices)
+
+
 def test_operator_without_a_derivative() -> None:
     """The backward pass raises, as in eager mode: AOTAutograd raises when it traces."""
     run = compiled(lambda x: torch.linalg.ldl_factor(x * 2).LD)
