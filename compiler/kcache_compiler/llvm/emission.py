@@ -14,6 +14,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.llvm.masked_logic import may_be_incorrect, without_merged_selects
 from kcache_compiler.llvm.target import Target
 
 #: The directive with the module's name, which is also in the object.
@@ -117,6 +118,20 @@ def emit_object(bitcode: bytes, target: Target, opt_level: int) -> bytes:
 def emit_assembly(bitcode: bytes, target: Target, opt_level: int) -> str:
     """The assembly text of ``bitcode``."""
     return _machine(target, opt_level).emit_assembly(llvm.parse_bitcode(bitcode, llvm.create_context()))
+
+
+def emit(bitcode: bytes, target: Target, opt_level: int) -> tuple[bytes, str]:
+    """The assembly text of ``bitcode``, and the bitcode that it is of: with opaque values for selects where
+    LLVM might merge one incorrectly (``masked_logic``). Raises ``CompileFailed`` where that is of no help.
+    """
+    assembly = emit_assembly(bitcode, target, opt_level)
+    if may_be_incorrect(assembly):
+        text = str(llvm.parse_bitcode(bitcode, llvm.create_context()))
+        bitcode = _parse(without_merged_selects(text), target, _machine(target, opt_level)).as_bitcode()
+        assembly = emit_assembly(bitcode, target, opt_level)
+        if may_be_incorrect(assembly):
+            raise CompileFailed("llvm", "LLVM merges a select into a logical instruction incorrectly")
+    return bitcode, assembly
 
 
 @functools.cache

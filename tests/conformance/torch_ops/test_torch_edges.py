@@ -64,6 +64,33 @@ def test_places_of_nan_in_the_dialect() -> None:
     assert got.tolist() == torch.argmax(ROWS, 1).tolist()
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_gradient_of_randomized_leaky_relu_in_the_dialect(element: str, training: bool) -> None:
+    """torch-mlir adds a multiple of the operand to the gradient where it is negative."""
+    x = f"!torch.vtensor<[6],{element}>"
+    text = f"""func.func @main(%gradient: {x}, %a: {x}, %noise: {x}) -> {x} {{
+      %lower = torch.constant.float 1.000000e-01
+      %upper = torch.constant.float 4.000000e-01
+      %training = torch.constant.bool {str(training).lower()}
+      %false = torch.constant.bool false
+      %0 = torch.aten.rrelu_with_noise_backward %gradient, %a, %noise, %lower, %upper, %training, %false
+        : {x}, {x}, {x}, !torch.float, !torch.float, !torch.bool, !torch.bool -> {x}
+      return %0 : {x} }}"""
+    dtype = torch.float32 if element == "f32" else torch.bfloat16
+    tensors = [
+        torch.tensor(values).to(dtype)
+        for values in (
+            (1, -2, 3, NAN, 5, 6),
+            (-3, -0.0, 2, -1, NAN, INF),
+            (0.125, 0.25, 1, 0.375, 1, 1),
+        )
+    ]
+    (got,) = results_of(text.encode(), tuple(map(array_of, tensors)))
+    expected = torch.ops.aten.rrelu_with_noise_backward(*tensors, 0.1, 0.4, training, False)
+    np.testing.assert_array_equal(got.astype(np.float32), expected.float().numpy())
+
+
 def test_nothing_equals_nan() -> None:
     check(ROWS, itself=lambda x: x == x, chosen=lambda x: torch.where(x == x, 1.0, x))
 

@@ -11,7 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.torch.torch_op import CONSTANTS, TorchOp, name_of
+from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 
 if TYPE_CHECKING:
@@ -188,6 +190,25 @@ def _leaky_relu(op: TorchOp) -> Value | None:
     return op.to_torch(op.to_result_element(value))
 
 
+def _rrelu_backward(op: TorchOp) -> Value:
+    """Lower the gradient of a randomized leaky ReLU, whose slopes in training are ``noise``."""
+    gradient, x, noise, *parameters = op.operation.operands
+    numbers = [_constant(parameter) for parameter in parameters]
+    lower, upper, training = numbers[:3]
+    if lower is None or upper is None or training is None:
+        reason = "its bounds and its flag of training must be constants"
+        raise UnsupportedOp(name_of(op.operation), reason, mlir.describe_location(op.operation.location))
+    with op.half_as_f32():
+        wide = op.tensor(gradient)
+        if training:
+            value = op.elementwise("multiply", [wide, op.tensor(noise)])
+        else:
+            negative_part = _scale(op, wide, (lower + upper) / 2)
+            is_positive = op.compare("GT", op.tensor(x), op.scalar(0.0))
+            value = op.elementwise("select", [is_positive, wide, negative_part])
+    return op.to_torch(op.to_result_element(value))
+
+
 def _scale(op: TorchOp, x: Value, factor: float) -> Value:
     return x if factor == 1 else op.elementwise("multiply", [x, op.scalar(factor)])
 
@@ -205,6 +226,7 @@ POINTWISE: dict[str, Callable[[TorchOp], Value | None]] = {
     "torch.aten.trunc": _trunc,
     "torch.aten.elu": _elu,
     "torch.aten.leaky_relu": _leaky_relu,
+    "torch.aten.rrelu_with_noise_backward": _rrelu_backward,
     "torch.aten.mul.Scalar": _binary_with_scalar("multiply"),
     "torch.aten.div.Scalar": _binary_with_scalar("divide"),
     "torch.aten.add.Scalar": _binary_with_scalar("add"),

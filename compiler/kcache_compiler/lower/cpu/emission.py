@@ -8,7 +8,7 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.bfloat16_bits import as_integers
 from kcache_compiler.llvm.compatibility import downgrade
 from kcache_compiler.llvm.cpus import tuning_for
-from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, emit_object, optimize
+from kcache_compiler.llvm.emission import assemble, assembles, emit, emit_object, optimize
 from kcache_compiler.llvm.merge_functions import merge_functions
 from kcache_compiler.llvm.split_module import LEAST_TEXT, split_module
 from kcache_compiler.llvm.target import Target
@@ -75,7 +75,7 @@ def optimize_ir(unit: Unit) -> None:
 
 
 def emit_text(unit: Unit) -> None:
-    unit.assembly = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
+    unit.bitcode, unit.assembly = emit(unit.bitcode, unit.target, unit.options.opt_level)
 
 
 def emit_code(unit: Unit) -> None:
@@ -89,8 +89,7 @@ def emit_code(unit: Unit) -> None:
 
 def _emitted(text: str, target: Target, options: CompileOptions) -> tuple[str, bytes]:
     """The assembly and the object code of LLVM IR."""
-    bitcode = _optimized(text, target, options)
-    assembly = emit_assembly(bitcode, target, options.opt_level)
+    bitcode, assembly = emit(_optimized(text, target, options), target, options.opt_level)
     return assembly, _assembled(assembly, bitcode, target, options)
 
 

@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 
 from kcache_compiler.llvm.compatibility import downgrade
-from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, emit_object, optimize
+from kcache_compiler.llvm.emission import assemble, assembles, emit, emit_object, optimize
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.lower.gemm.amx import SIDE, matrix_strip, matrix_tile
 from kcache_compiler.lower.gemm.driver import Driver
@@ -95,8 +95,7 @@ def library_name(form: Form, target: Target, text: str) -> str:
 def _compiled(form: Form, target: Target, text: str) -> Library:
     with mlir.new_context(), mlir.unknown_location():
         llvm_text = downgrade(mlir.to_llvm_text(lowered(text)))
-    bitcode = optimize(llvm_text, target, LEVEL)
-    assembly = emit_assembly(bitcode, target, LEVEL)
+    bitcode, assembly = emit(optimize(llvm_text, target, LEVEL), target, LEVEL)
     code = assemble(assembly, target) if assembles(target) else emit_object(bitcode, target, LEVEL)
     return Library(code, assembly)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -34,6 +35,8 @@ torch: Any = import_module("torch")
 
 #: Functions and methods of quantized tensors begin so.
 _QUANTIZED = ("quantize_per_", "quantize_dynamic", "dequantize", "int_repr")
+#: The error of autograd for an operator without a derivative, which eager mode raises in the backward pass.
+_NO_DERIVATIVE = re.compile(r"derivative for (?:aten::)?(\w+) is not implemented")
 
 
 def kcache(
@@ -180,7 +183,15 @@ class _Compilation:
     def _cold(self, keep: Callable[[bytes], None] | None = None) -> Callable[..., Any]:
         """By tracing the graph; ``keep`` takes its record."""
         trace = self._trace()
-        compiled = trace.function()
+        try:
+            compiled = trace.function()
+        except RuntimeError as error:
+            named = _NO_DERIVATIVE.match(str(error))
+            if named is None:
+                raise
+            reason = "PyTorch has no derivative of it"
+            self._source.decided(Decision("graph", [], [LeftOut(f"aten.{named[1]}", reason)], origin="eager"))
+            return self._graph_module.forward
         trace.when_compiled(lambda: self._record(trace, keep))
         return compiled
 

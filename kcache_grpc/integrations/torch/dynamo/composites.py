@@ -24,10 +24,28 @@ def _embedding_bag(*args: Any, **kwargs: Any) -> Any:
     return torch.embedding_bag(*args, **kwargs) if results is NotImplemented else results
 
 
+def _rrelu(
+    input: Any,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    *others: Any,
+    **kwargs: Any,
+) -> Any:
+    """``torch.rrelu``: its results are row-major, where traced ones have the strides of ``input``.
+
+    Only training draws random numbers: otherwise it is a leaky ReLU.
+    """
+    if training or not input.is_floating_point():
+        return torch.rrelu(input.contiguous(), lower, upper, training, *others, **kwargs)
+    return functional.leaky_relu(input, (lower + upper) / 2).contiguous()
+
+
 class _Torch:
-    """The module ``torch`` with another ``embedding_bag``."""
+    """The module ``torch`` with other ``embedding_bag`` and ``rrelu``."""
 
     embedding_bag = staticmethod(_embedding_bag)
+    rrelu = staticmethod(_rrelu)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -42,7 +60,9 @@ def _with_globals(function: Any, **names: Any) -> Callable[..., Any]:
 
     It does not hand itself over to ``__torch_function__``, which would call the original function.
     """
-    names |= dict.fromkeys(("has_torch_function", "has_torch_function_variadic"), _never)
+    names |= dict.fromkeys(
+        ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _never
+    )
     copy = FunctionType(
         function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__
     )
@@ -130,6 +150,8 @@ _TRACED: Mapping[Any, Callable[..., Any]] = {
         functional.multi_head_attention_forward, scaled_dot_product_attention=attention
     ),
     functional.embedding_bag: _with_globals(functional.embedding_bag, torch=_Torch()),
+    torch.rrelu: _rrelu,
+    functional.rrelu: _with_globals(functional.rrelu, torch=_Torch()),
 }
 _RECURRENT: Mapping[Any, Callable[..., Any]] = {
     torch.lstm: recurrent.lstm,

@@ -21,6 +21,7 @@ def decompositions() -> dict[Any, Any]:
         aten.hypot.default: _hypot,
         aten.angle.default: _angle,
         aten.polar.default: _polar,
+        aten.rrelu_with_noise_backward.default: _rrelu_backward,
         aten.logaddexp2.default: _logaddexp2,
         aten.logaddexp.default: _widely(aten.logaddexp.default),
         aten.gelu.default: _widely(aten.gelu.default),
@@ -60,6 +61,16 @@ def _wide(x: Any) -> Any:
     if _is_counted(x):
         return x.to(torch.get_default_dtype())
     return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _rrelu_backward(
+    gradient: Any, x: Any, noise: Any, lower: float, upper: float, training: bool, self_is_result: bool
+) -> Any:
+    """The operands are in the order of eager mode, which decides about strides."""
+    if training:
+        return noise * gradient
+    aten: Any = import_module("torch").ops.aten
+    return aten.leaky_relu_backward.default(gradient, x, (lower + upper) / 2, self_is_result)
 
 
 def _widely(operation: Any) -> Any:

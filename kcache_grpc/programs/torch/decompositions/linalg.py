@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -60,6 +61,8 @@ def checked_rows(table: Mapping[Any, Any]) -> dict[Any, Any]:
         aten.inverse.default: _composed(aten.linalg_inv_ex.default, 1),
         aten.linalg_matrix_power.default: _checked_power(table[aten.linalg_matrix_power.default]),
         aten.linalg_tensorinv.default: _checked_tensor_inverse,
+        aten.cholesky_inverse.default: _checked_cholesky_inverse,
+        aten._linalg_svd.default: _checked_singular_values(aten._linalg_svd.default),
     }
     for name, api in (
         ("linalg_inv_ex", "linalg.inv_ex"),
@@ -127,6 +130,42 @@ def _old_checked_cholesky(x: Any, upper: bool = False) -> Any:
     factor, info = aten.linalg_cholesky_ex.default(x, upper=upper)
     aten._linalg_check_errors.default(info, "cholesky", is_matrix=x.dim() == 2)
     return factor
+
+
+def _checked_cholesky_inverse(factor: Any, upper: bool = False) -> Any:
+    """The inverse, and PyTorch's check that no element of the factor's diagonal is 0."""
+    torch: Any = import_module("torch")
+    size = factor.shape[-1]
+    if size != 0:
+        numbers = torch.arange(1, size + 1, dtype=torch.int32, device=factor.device)
+        first = torch.where(factor.diagonal(0, -2, -1) == 0, numbers, size + 1).amin(-1)
+        info = torch.where(first > size, 0, first)
+        torch.ops.aten._linalg_check_errors.default(info, "cholesky_inverse", is_matrix=factor.dim() == 2)
+    return _cholesky_inverse(factor, upper)
+
+
+def _checked_singular_values(operator: Any) -> Callable[..., Any]:
+    """The operator, which is whole, and PyTorch's check that the matrix has no NaN.
+
+    Of NaN a kernel's singular values are NaN, but the rank that is counted from them is 0.
+    """
+    state = threading.local()
+
+    def checked(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(state, "is_inside", False):
+            return NotImplemented
+        state.is_inside = True
+        try:
+            results = operator(x, *args, **kwargs)
+        finally:
+            state.is_inside = False
+        if x.device.type == "cpu":
+            torch: Any = import_module("torch")
+            info = torch.where(x.isnan().any(-1).any(-1), -4, 0).to(torch.int32)
+            torch.ops.aten._linalg_check_errors.default(info, "linalg.svd", is_matrix=x.dim() == 2)
+        return results
+
+    return checked
 
 
 def _where_it_worked(x: Any, info: Any) -> Any:

@@ -120,6 +120,46 @@ def test_errors_of_a_matrix_are_raised_where_the_program_asks_for_it(function: C
         checked(zeros)
 
 
+@pytest.mark.parametrize("upper", [False, True])
+def test_inverse_by_a_singular_cholesky_factor_raises(upper: bool) -> None:
+    run = compiled(lambda factor: torch.cholesky_inverse(factor, upper))
+    factors = torch.eye(4).repeat(3, 1, 1) * 2
+    torch.testing.assert_close(run(factors), torch.cholesky_inverse(factors, upper))
+    torch.testing.assert_close(run(torch.ones(0, 0)), torch.ones(0, 0))
+    factors[1, 2, 2] = factors[1, 3, 3] = 0
+    with pytest.raises(RuntimeError, match=r"Batch element 1\): The diagonal element 3 is zero"):
+        run(factors)
+    with pytest.raises(RuntimeError, match="The diagonal element 1 is zero"):
+        run(torch.tensor([[-0.0, 1.0], [1.0, 1.0]]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.linalg.svdvals, torch.linalg.matrix_rank, torch.linalg.pinv],
+    ids=["values", "rank", "pinv"],
+)
+def test_singular_values_of_nan_raise(function: Callable[[Tensor], Tensor]) -> None:
+    run = compiled(function)
+    matrices = torch.eye(4)[:, :3].repeat(3, 1, 1) * 2
+    torch.testing.assert_close(run(matrices), function(matrices))
+    assert kernels()
+    matrices[1, 3, 0] = torch.nan
+    with pytest.raises(RuntimeError, match=r"Batch element 1\): The algorithm failed to converge"):
+        run(matrices)
+
+
+def test_operator_without_a_derivative() -> None:
+    """The backward pass raises, as in eager mode: AOTAutograd raises when it traces."""
+    run = compiled(lambda x: torch.linalg.ldl_factor(x * 2).LD)
+    x = torch.tensor([[2.0, 1.0], [1.0, 3.0]], requires_grad=True)
+    result = run(x)
+    torch.testing.assert_close(result, torch.linalg.ldl_factor(x * 2).LD)
+    with pytest.raises(RuntimeError, match=r"^derivative for aten::linalg_ldl_factor_ex is not implemented"):
+        result.sum().backward()
+    [left] = decisions()[-1].left_out
+    assert (left.operator, left.reason) == ("aten.linalg_ldl_factor_ex", "PyTorch has no derivative of it")
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", [torch.linalg.det, torch.linalg.slogdet])
 @pytest.mark.parametrize("transposed", [False, True])
@@ -157,6 +197,30 @@ def test_memory_format_of_shuffled_channels(memory_format: torch.memory_format) 
     ours, theirs = compiled(function)(x), function(x)
     torch.testing.assert_close(ours, theirs)
     assert ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.nn.functional.rrelu,
+        lambda x, training: torch.nn.functional.rrelu(x + 1, training=training, inplace=True),
+        lambda x, training: torch.rrelu(input=x, training=training),
+        lambda x, training: torch.nn.RReLU().train(training)(x),
+    ],
+    ids=["function", "in place", "torch", "module"],
+)
+def test_strides_of_randomized_leaky_relu(function: Callable[..., Tensor], training: bool) -> None:
+    def results(run: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(1)
+        x = torch.linspace(-3, 3, 60).reshape(3, 4, 5).permute(2, 0, 1).requires_grad_()
+        y = run(x, training=training)
+        [gradient] = torch.autograd.grad((y * y).sum(), x)
+        return y, gradient
+
+    for ours, theirs in zip(results(compiled(function)), results(function), strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()
 
 
 def test_operands_that_a_decomposition_does_not_take() -> None:
