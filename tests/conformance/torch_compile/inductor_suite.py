@@ -50,13 +50,12 @@ _DIFFERENCES = {
     "test_addmv": "PyTorch rejects the call when it traces, before the backend",
     "test_cat_extern_kernel": "rounding: 6.4e-4 from the result in f64, eager mode 6.0e-4",
     "test_fft_real_input_real_output": "rounding: 2.2e-5 from the result in f64, eager mode 2.0e-5",
-    "test_conv2d_backward_channels_last": "rounding: 1.14e-5 where 1e-5 is allowed",
+    "test_conv2d_backward_channels_last": "rounding: 3.0e-5 from the result in f64, eager mode 1.5e-5",
     "test_complex_memory_overlap": "this PyTorch has no such function",
     "test_low_memory_max_pool": "this PyTorch has no such function",
     "test_should_pad_bench_for_bmm": "this PyTorch has no such function",
-    "test_custom_op": "the file registers the operator for a device that this PyTorch does not have",
-    "test_computed_buffer_inlining": "it examines generated source code",
-    "test_index_propagation": "it examines generated source code",
+    "test_computed_buffer_inlining": "it examines generated source code (its numbers are right)",
+    "test_index_propagation": "it examines generated source code (its numbers are right)",
     "test_inner_fn_str_and_stride": "it calls Inductor's scheduler",
     "test_profiler_mark_wrapper_call": "it looks for Inductor's mark in a profile",
 }
@@ -64,10 +63,15 @@ _HEAD = """# `torch.compile`: PyTorch's tests of its compiler
 
 The CPU cases of PyTorch's suite `test_torchinductor` with `torch.compile(backend="kcache",
 options={"strict": True, "least_operators": 0})` in place of Inductor. *Skipped*: by the case itself.
-*Excluded*: cases that examine what Inductor generates or how it is configured. Run of 2026-11-30
-(commit `0179f943`; cases that fixes concerned, and those that passed a time limit, at `a9f6089e`) with
-PyTorch 2.13: the file was an earlier version that others had adapted to another device, with names that this
-PyTorch does not have replaced by None. Commands:
+*Excluded*: cases that examine what Inductor generates or how it is configured. All cases ran at commit
+`81333998` on 2026-11-30 with PyTorch 2.13.0, in one process on two cores (shared with other work) of an AMD
+Zen 4 server with AVX-512.
+
+The file is `test_torchinductor` in `test/inductor` of `YTLiu-bury/Ascend-NPU-Inductor` at commit `499f4621`:
+an earlier version of PyTorch's file, which its authors adapted to NPUs. In the copy that ran, names that
+PyTorch 2.13 does not have are None (`cpp_prefix_path`, `complex_memory_overlap`) or their successor
+(`requires_cuda_and_triton` for `requires_cuda`), and three custom operators are registered for CUDA in place
+of NPUs, as in PyTorch's file. Commands:
 
 ```
 python -m tests.conformance.torch_compile.inductor_suite FILE --record suite.jsonl
