@@ -374,6 +374,8 @@ def target_name(target: Callable[..., Any]) -> str:
     if isinstance(overload, torch._ops.OpOverload):
         if overload.namespace not in _NAMESPACES:
             raise PlanError(f"{target} is a custom operator")
+        if not _may_be_named(overload):
+            raise PlanError(f"{target} has other effects than its results")
         return str(target)
     name = getattr(target, "__name__", "")
     if _PYTHON.get(name) is target:
@@ -485,10 +487,15 @@ def _target(name: str) -> Callable[..., Any]:
     target = getattr(getattr(getattr(torch.ops, module), packet), overload)
     if not isinstance(target, torch._ops.OpOverload):
         raise PlanError(f"{name} is no target of a plan")
-    mutates = target._schema.is_mutable and target not in UPDATES
-    if mutates or target._schema.name in _FORBIDDEN:
+    if not _may_be_named(target):
         raise PlanError(f"{name} is no target of a plan")
     return target
+
+
+def _may_be_named(overload: Any) -> bool:
+    """Whether a plan may name an operator: one that writes no tensor, updates excepted, and uses no file."""
+    mutates = overload._schema.is_mutable and overload not in UPDATES
+    return not mutates and overload._schema.name not in _FORBIDDEN
 
 
 def _decode(data: Any) -> Any:

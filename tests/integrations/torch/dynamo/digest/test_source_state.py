@@ -129,6 +129,10 @@ STATES: dict[str, Callable[[], Any]] = {
     "symbolic shapes": lambda: torch.fx.experimental._config.patch(backed_size_oblivious=True),
     "inductor": lambda: torch._inductor.config.patch(fallback_random=True),
 }
+if hasattr(torch._C, "_get_fa4_sdp_enabled"):  # since PyTorch 2.14 or 2.15
+    STATES["fourth flash attention"] = lambda: swapped(
+        torch._C._get_fa4_sdp_enabled, torch._C._set_sdp_use_fa4, not torch._C._get_fa4_sdp_enabled()
+    )
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")

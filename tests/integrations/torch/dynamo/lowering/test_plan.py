@@ -208,6 +208,13 @@ def test_targets_that_a_plan_may_not_have(name: Any) -> None:
         decode_plan(plan_data(call(name)), ())
 
 
+@pytest.mark.parametrize("name", ["relu_.default", "set_.source_Tensor", "add.out", "from_file.default"])
+def test_a_plan_names_no_operator_that_no_plan_may_have(name: str) -> None:
+    packet, _, overload = name.partition(".")
+    with pytest.raises(PlanError, match="other effects than its results"):
+        target_name(getattr(getattr(torch.ops.aten, packet), overload))
+
+
 _BROKEN: dict[str, Any] = {
     "null": None,
     "number": 7,
