@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import logging
 import time
@@ -16,10 +17,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, cast
 
-from kcache_grpc.integrations.torch.dynamo.aot.fake_tensors import detached
+from kcache_grpc.integrations.torch.dynamo.aot.fake_tensors import detached, fakes_of
 from kcache_grpc.integrations.torch.dynamo.aot.single_trace import (
     Expected,
     NotFunctional,
+    check_inputs,
     check_operators,
     checked,
     expected_of,
@@ -45,6 +47,7 @@ class FirstCall(NamedTuple):
 
 
 _GRAPH_CAPTURE = "torch._functorch._aot_autograd.graph_compile:aot_stage1_graph_capture"
+_SUBCLASS_META = "torch._functorch._aot_autograd.subclass_utils:create_subclass_meta"
 #: The private functions of PyTorch that the capture calls, with the parameters that it passes by name.
 _PRIVATE = {
     "torch._functorch.aot_autograd:prepare_aot_module_simplified": (
@@ -53,9 +56,11 @@ _PRIVATE = {
     ),
     "torch._functorch.aot_autograd:create_aot_state": ("stack", "aot_config", "fake_mode", "shape_env"),
     _GRAPH_CAPTURE: ("aot_state",),
+    _SUBCLASS_META: ("curr_args",),
     "torch._functorch._aot_autograd.graph_compile:aot_stage2_compile": ("fw_compiler", "inference_compiler"),
     "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache": (),
     "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache": (),
+    "torch._functorch._aot_autograd.schemas:AOTConfig": ("_disable_torch_fn_metadata_mode",),
     "torch._functorch._aot_autograd.schemas:AOTAutogradCacheInfo": ("cache_key", "forward_symints"),
     "torch._functorch._aot_autograd.runtime_wrappers:SerializableCompiledFunction": ("serialize_fn",),
     "torch._functorch._aot_autograd.utils:make_boxed_func": (),
@@ -161,6 +166,7 @@ class _Capture:
         self, gm: Any, example_inputs: Sequence[Any], decompositions: dict[Any, Any], keep_mutations: bool
     ) -> tuple[Compiled, list[Any]]:
         """The body of ``aot_module_simplified`` without its cache and its options."""
+        expected, inputs = _expected_of(gm, example_inputs)
         with contextlib.ExitStack() as stack:
             (
                 functional_call,
@@ -177,7 +183,7 @@ class _Capture:
                 async_inputs,
             ) = _private("torch._functorch.aot_autograd:prepare_aot_module_simplified")(
                 gm,
-                example_inputs,
+                inputs,
                 None,
                 decompositions,
                 keep_mutations,
@@ -185,21 +191,28 @@ class _Capture:
                 flatten=False,
                 force_non_lazy_backward_lowering=True,
             )
+            if inputs is not example_inputs:
+                aot_config = dataclasses.replace(aot_config, dynamic_shapes=False)  # as of real tensors
             aot_config = _with_key(aot_config, fake_args)
             self._guards = _ShapeGuards(shape_env, aot_config.cache_info.forward_symints)
             stack.enter_context(torch._dynamo.compiled_autograd._disable())
 
-            def state_of(function: Compiled, contexts: contextlib.ExitStack) -> Any:
+            def state_of(
+                function: Compiled, contexts: contextlib.ExitStack, positions: Sequence[int] | None = None
+            ) -> Any:
+                chosen = range(len(fake_args)) if positions is None else positions
+                values, own = [fake_args[index] for index in chosen], [descriptors[index] for index in chosen]
                 state = _private("torch._functorch.aot_autograd:create_aot_state")(
-                    contexts, function, fake_args, descriptors, aot_config, fake_mode, shape_env
+                    contexts, function, values, own, aot_config, fake_mode, shape_env
                 )
+                state.flat_args_descs = descriptors
                 _set_async_inputs(state.fw_metadata, async_inputs)
                 return state
 
             try:
-                if constants:
-                    raise NotFunctional("it holds parameters itself")
-                expected = expected_of(gm, fake_args)
+                if isinstance(expected, NotFunctional):
+                    raise expected
+                check_inputs(fake_args)
                 function = functional_call if expected.updates else _repeating(gm)
                 with contextlib.ExitStack() as attempt:
                     state, graph = _trace_once(state_of, function, expected, fake_args, attempt)
@@ -263,24 +276,66 @@ def _repeating(graph_module: Any) -> Compiled:
     return trace_repeating(graph_module)
 
 
+def _expected_of(gm: Any, inputs: Sequence[Any]) -> tuple[Expected | NotFunctional, Sequence[Any]]:
+    """What is expected of a trace, or why nothing is, and the inputs: fake ones where they are that soon."""
+    try:
+        if next(gm.parameters(), None) is not None or next(gm.buffers(), None) is not None:
+            raise NotFunctional("it holds parameters itself")
+        expected = expected_of(gm)
+    except NotFunctional as reason:
+        return reason, inputs
+    context = torch._guards.TracingContext.try_get()
+    mode = None if context is None else context.fake_mode
+    fakes: Any = import_module("torch._subclasses.fake_tensor")
+    if mode is None or any(isinstance(value, fakes.FakeTensor) for value in inputs):
+        return expected, inputs
+    return expected, fakes_of(mode, inputs)
+
+
 def _trace_once(
-    state_of: Callable[[Compiled, contextlib.ExitStack], Any],
+    state_of: Callable[..., Any],
     function: Compiled,
     expected: Expected,
     fake_args: Sequence[Any],
     contexts: contextlib.ExitStack,
 ) -> tuple[Any, Any]:
     """AOTAutograd's state and trace of a graph. Raises ``NotFunctional``, and then has changed nothing."""
-    state = state_of(expected.empty_outputs, contexts)
+    state = _state_once(state_of, expected, fake_args, contexts)
     config = state.aot_config
     # Operators of the trace that write metadata do so on copies.
     state.flat_args = list(map(detached, fake_args))
-    state.aot_config = dataclasses.replace(config, disable_functionalization=not expected.updates)
+    if not expected.updates:
+        # AOTAutograd keeps detached inputs as examples for the compiler, before it calls the function.
+        for value, original in zip(state.flat_args, fake_args, strict=True):
+            value.detach = functools.partial(_itself, original)
+    state.aot_config = dataclasses.replace(
+        config, disable_functionalization=not expected.updates, _disable_torch_fn_metadata_mode=True
+    )
     graph = _private(_GRAPH_CAPTURE)(state, checked(function, expected, state.flat_args))
     check_operators(graph.graph_module.graph, updates=expected.updates)
     state.aot_config = config
     state.fw_metadata.mutated_inp_stream_indices = []  # as functionalization says
     return state, graph
+
+
+def _state_once(
+    state_of: Callable[..., Any], expected: Expected, fake_args: Sequence[Any], contexts: contextlib.ExitStack
+) -> Any:
+    """AOTAutograd's state: its metadata of inputs is made for one of each kind, as none is written."""
+    kinds = [(value.requires_grad, value.is_leaf) for value in fake_args]
+    firsts = list(dict.fromkeys(kinds))
+    state = state_of(expected.empty_outputs, contexts, list(map(kinds.index, firsts)))
+    infos = dict(zip(firsts, state.fw_metadata.input_info, strict=True))
+    state.fw_metadata = dataclasses.replace(
+        state.fw_metadata,
+        input_info=[infos[kind] for kind in kinds],
+        subclass_inp_meta=_private(_SUBCLASS_META)(fake_args),
+    )
+    return state
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 @contextlib.contextmanager

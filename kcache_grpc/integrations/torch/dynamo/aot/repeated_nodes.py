@@ -9,11 +9,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
-from kcache_grpc.integrations.torch.dynamo.aot.fake_tensors import new_empty, view_of
+from kcache_grpc.integrations.torch.dynamo.aot.node_traces import (
+    Added,
+    NodeTrace,
+    NotRepeatable,
+    Operand,
+    Result,
+    Template,
+    map_arguments,
+    proxy_slot,
+)
+from kcache_grpc.integrations.torch.dynamo.aot.resized_nodes import (
+    ELEMENTWISE,
+    ResizableTrace,
+    described_elementwise,
+    resizable,
+)
 
 torch: Any = import_module("torch")
 fake_tensor: Any = import_module("torch._subclasses.fake_tensor")
@@ -27,91 +41,6 @@ NAMESPACES = ("aten", "prims")
 _PLAIN = (bool, int, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-class _NotRepeatable(Exception):
-    """A node that is traced by itself, however often it occurs."""
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """A tensor among the arguments of a node, by position."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class _Added:
-    """A node that the trace adds, by position."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class _Template:
-    """A node that the trace adds; nodes in its arguments are ``_Operand`` and ``_Added``."""
-
-    target: Any
-    name: str | None
-    args: Any
-    kwargs: Any
-    meta: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Result:
-    """A tensor that a node returns: a view of an operand, or a tensor of its own."""
-
-    node: int
-    size: Sequence[int]
-    stride: Sequence[int]
-    offset: int
-    dtype: Any
-    device: Any
-    #: The operand whose memory it shares.
-    base: int | None
-
-    def tensor(self, operands: Sequence[Any]) -> Any:
-        """A fake tensor like it."""
-        if self.base is not None:
-            return view_of(operands[self.base], self.size, self.stride, self.offset)
-        return new_empty(operands[0].fake_mode, self.size, self.stride, self.dtype, self.device)
-
-
-@dataclass(frozen=True)
-class _NodeTrace:
-    """What the trace of a node added, and what the node returned."""
-
-    added: Sequence[_Template]
-    #: ``_Result``, or ``_Operand`` for an operand itself.
-    leaves: Sequence[_Result | _Operand]
-    structure: Any
-
-    def repeat(self, operands: Sequence[Any], tracer: Any) -> Any:
-        """Add the same nodes for other operands, and return the same of them."""
-        proxies = [_slot(value, tracer).proxy.node for value in operands]
-        nodes: list[Any] = []
-
-        def bound(value: Any) -> Any:
-            if isinstance(value, _Operand):
-                return proxies[value.index]
-            return nodes[value.index] if isinstance(value, _Added) else value
-
-        for template in self.added:
-            args, kwargs = _map(template.args, bound), _map(template.kwargs, bound)
-            node = tracer.create_node("call_function", template.target, args, kwargs, template.name)
-            node.meta.update(template.meta)
-            nodes.append(node)
-        with proxy_tensor.disable_proxy_modes_tracing():
-            values = [
-                operands[leaf.index] if isinstance(leaf, _Operand) else leaf.tensor(operands)
-                for leaf in self.leaves
-            ]
-        for leaf, value in zip(self.leaves, values, strict=True):
-            if isinstance(leaf, _Result):
-                slot = proxy_tensor._ProxyTensor(tracer.proxy(nodes[leaf.node]), None)
-                proxy_tensor.set_proxy_slot(value, tracer, slot)
-        return pytree.tree_unflatten(values, self.structure)
-
-
 class RepeatingInterpreter(symbolic_shapes.PropagateUnbackedSymInts):
     """Runs a graph of static shapes under ``make_fx``; none of its operators may write a tensor."""
 
@@ -119,7 +48,9 @@ class RepeatingInterpreter(symbolic_shapes.PropagateUnbackedSymInts):
         parent: Any = super()
         parent.__init__(graph_module)
         #: Node without its operands' identities -> its trace, ``None`` where that is not repeatable.
-        self._traces: dict[Any, _NodeTrace | None] = {}
+        self._traces: dict[Any, NodeTrace | None] = {}
+        #: The same of an elementwise node, without the sizes of its operands.
+        self._resizable: dict[Any, ResizableTrace | None] = {}
 
     def run_node(self, n: Any) -> Any:
         """The result of a node."""
@@ -129,13 +60,19 @@ class RepeatingInterpreter(symbolic_shapes.PropagateUnbackedSymInts):
             return parent.run_node(n)
         operands: list[Any] = []
         key: Any = None
+        arguments = self.fetch_args_kwargs_from_env(n)
         try:
-            key = (n.op, n.target, *_described(self.fetch_args_kwargs_from_env(n), operands, mode.tracer))
-        except _NotRepeatable:
+            key = (n.op, n.target, *_described(arguments, operands, mode.tracer))
+        except NotRepeatable:
             operands.clear()
         if not operands or torch._C._is_any_autocast_enabled():
             self._traces.clear()  # it may change a mode
+            self._resizable.clear()
             return parent.run_node(n)
+        sized = None if key in self._traces else _sized_key(n, arguments, mode.tracer)
+        like = None if sized is None else self._resizable.get(sized)
+        if like is not None:
+            self._traces[key] = like.resized(operands)
         known = self._traces.get(key)
         if known is not None:
             with self._set_current_node(n):
@@ -143,7 +80,9 @@ class RepeatingInterpreter(symbolic_shapes.PropagateUnbackedSymInts):
         last = _last_node(mode.tracer)
         result = parent.run_node(n)
         if key not in self._traces:
-            self._traces[key] = _trace_of(last, result, operands, mode.tracer)
+            trace = self._traces[key] = _trace_of(last, result, operands, mode.tracer)
+            if sized is not None and trace is not None:
+                self._resizable.setdefault(sized, resizable(trace, operands))
         return result
 
 
@@ -158,13 +97,34 @@ def trace_repeating(graph_module: Any) -> Callable[..., Sequence[Any]]:
     return run
 
 
-def _described(value: Any, operands: list[Any], tracer: Any) -> tuple[Any, ...]:
+def _sized_key(node: Any, arguments: Any, tracer: Any) -> Any:
+    """A description of an elementwise node for which its sizes do not matter; ``None`` for others."""
+    if node.target not in ELEMENTWISE:
+        return None
+    try:
+        return node.op, node.target, *_described(arguments, [], tracer, described_elementwise)
+    except NotRepeatable:
+        return None
+
+
+def _sizes(value: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
+    del operands
+    return value.shape, value.stride(), value.storage_offset()
+
+
+def _described(
+    value: Any,
+    operands: list[Any],
+    tracer: Any,
+    sizes: Callable[[Any, Sequence[Any]], tuple[Any, ...]] = _sizes,
+) -> tuple[Any, ...]:
     """A hashable description of arguments, whose tensors are appended to ``operands``.
 
-    Raises ``_NotRepeatable`` for values that may have a state.
+    ``sizes``: what it has of the sizes of a tensor, and of those before it. Raises ``NotRepeatable`` for
+    values that may have a state.
     """
     if isinstance(value, torch.Tensor):
-        return _described_tensor(value, operands, tracer)
+        return _described_tensor(value, operands, tracer, sizes)
     kind = cast("Any", type(value))
     if kind is float:
         return kind, value.hex()  # -0.0 differs from 0.0
@@ -177,83 +137,84 @@ def _described(value: Any, operands: list[Any], tracer: Any) -> tuple[Any, ...]:
     elif isinstance(value, (tuple, list)):
         parts = cast("Any", value)
     else:
-        raise _NotRepeatable
-    return kind, *(_described(each, operands, tracer) for each in parts)
+        raise NotRepeatable
+    return kind, *(_described(each, operands, tracer, sizes) for each in parts)
 
 
-def _described_tensor(value: Any, operands: list[Any], tracer: Any) -> tuple[Any, ...]:
+def _described_tensor(
+    value: Any,
+    operands: list[Any],
+    tracer: Any,
+    sizes: Callable[[Any, Sequence[Any]], tuple[Any, ...]],
+) -> tuple[Any, ...]:
     if type(value) is not fake_tensor.FakeTensor or value.layout is not torch.strided:
-        raise _NotRepeatable
+        raise NotRepeatable
     if _has_symbols(value):
-        raise _NotRepeatable  # no key of a dictionary
-    slot = _slot(value, tracer)
+        raise NotRepeatable  # no key of a dictionary
+    slot = proxy_slot(value, tracer)
     if slot is None or slot.constant is not None:
-        raise _NotRepeatable
+        raise NotRepeatable
     memory = value.untyped_storage()._cdata
     aliases = [each.untyped_storage()._cdata == memory for each in operands]
     same = [each is value for each in operands]
+    sized = sizes(value, operands)
     operands.append(value)
-    facts = (value.dtype, value.device, value.storage_offset(), value.requires_grad)
-    return "tensor", value.shape, value.stride(), *facts, *aliases, *same
-
-
-def _slot(value: Any, tracer: Any) -> Any:
-    """What the tracer knows of a tensor; ``None`` if that is nothing."""
-    return proxy_tensor.get_proxy_slot(value, tracer, None)
+    facts = (value.dtype, value.device, value.requires_grad)
+    return "tensor", sized, *facts, *aliases, *same
 
 
 def _last_node(tracer: Any) -> Any:
     return next(iter(reversed(tracer.graph.nodes)))
 
 
-def _trace_of(last: Any, result: Any, operands: Sequence[Any], tracer: Any) -> _NodeTrace | None:
+def _trace_of(last: Any, result: Any, operands: Sequence[Any], tracer: Any) -> NodeTrace | None:
     """The trace of a node that returned ``result``: what the graph has after ``last``."""
     try:
-        places: dict[Any, _Operand | _Added] = {}
+        places: dict[Any, Operand | Added] = {}
         for index, value in enumerate(operands):
-            places.setdefault(_slot(value, tracer).proxy.node, _Operand(index))
-        added: list[_Template] = []
+            places.setdefault(proxy_slot(value, tracer).proxy.node, Operand(index))
+        added: list[Template] = []
         node = last.next
         while node.op != "root":
             added.append(_template(node, places, tracer))
-            places[node] = _Added(len(added) - 1)
+            places[node] = Added(len(added) - 1)
             node = node.next
         leaves, structure = pytree.tree_flatten(result)
         results = [_leaf(value, operands, places, tracer) for value in leaves]
         own = [value for value, leaf in zip(leaves, results, strict=True) if not _shares(leaf)]
         if len({value.untyped_storage()._cdata for value in own}) != len(own):
             return None
-    except _NotRepeatable:
+    except NotRepeatable:
         return None
-    return _NodeTrace(added, results, structure)
+    return NodeTrace(added, results, structure)
 
 
-def _shares(leaf: _Result | _Operand) -> bool:
+def _shares(leaf: Result | Operand) -> bool:
     """Whether a result has the memory of an operand."""
-    return isinstance(leaf, _Operand) or leaf.base is not None
+    return isinstance(leaf, Operand) or leaf.base is not None
 
 
-def _template(node: Any, places: dict[Any, _Operand | _Added], tracer: Any) -> _Template:
+def _template(node: Any, places: dict[Any, Operand | Added], tracer: Any) -> Template:
     def placed(value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
             if value not in places:
-                raise _NotRepeatable
+                raise NotRepeatable
             return places[value]
         return value
 
     target, name = node.target, None
     if node.op != "call_function":
-        raise _NotRepeatable
+        raise NotRepeatable
     if target is not operator.getitem:
         if not isinstance(target, torch._ops.OpOverload) or target.namespace not in NAMESPACES:
-            raise _NotRepeatable
+            raise NotRepeatable
         if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
-            raise _NotRepeatable
+            raise NotRepeatable
         name = tracer.graph._target_to_str(target.overloadpacket.__name__)
     if any(map(_has_symbols, pytree.tree_leaves(node.meta.get("val")))):
-        raise _NotRepeatable  # a size that depends on data has a symbol of its own
+        raise NotRepeatable  # a size that depends on data has a symbol of its own
     meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
-    return _Template(target, name, _map(node.args, placed), _map(node.kwargs, placed), meta)
+    return Template(target, name, map_arguments(node.args, placed), map_arguments(node.kwargs, placed), meta)
 
 
 def _has_symbols(value: Any) -> bool:
@@ -264,34 +225,21 @@ def _has_symbols(value: Any) -> bool:
 
 
 def _leaf(
-    value: Any, operands: Sequence[Any], places: dict[Any, _Operand | _Added], tracer: Any
-) -> _Result | _Operand:
-    """A value that a node returned. Raises ``_NotRepeatable`` for one that is no plain tensor."""
+    value: Any, operands: Sequence[Any], places: dict[Any, Operand | Added], tracer: Any
+) -> Result | Operand:
+    """A value that a node returned. Raises ``NotRepeatable`` for one that is no plain tensor."""
     for index, each in enumerate(operands):
         if each is value:
-            return _Operand(index)
+            return Operand(index)
     if type(value) is not fake_tensor.FakeTensor or value.layout is not torch.strided:
-        raise _NotRepeatable
-    slot = _slot(value, tracer)
+        raise NotRepeatable
+    slot = proxy_slot(value, tracer)
     place = None if slot is None or slot.constant is not None else places.get(slot.proxy.node)
-    if not isinstance(place, _Added) or value.requires_grad:
-        raise _NotRepeatable
+    if not isinstance(place, Added) or value.requires_grad:
+        raise NotRepeatable
     memory = value.untyped_storage()._cdata
     bases = [index for index, each in enumerate(operands) if each.untyped_storage()._cdata == memory]
     base, offset = (bases[0] if bases else None), value.storage_offset()
     if offset if base is None else operands[base].dtype != value.dtype:
-        raise _NotRepeatable
-    return _Result(place.index, tuple(value.shape), value.stride(), offset, value.dtype, value.device, base)
-
-
-def _map(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Arguments of a node with ``function`` of what is no container."""
-    if isinstance(value, (tuple, list)):
-        parts = [_map(each, function) for each in cast("Sequence[Any]", value)]
-        return tuple(parts) if isinstance(value, tuple) else parts
-    if isinstance(value, dict):
-        return {key: _map(each, function) for key, each in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, slice):
-        bounds = cast("slice[Any, Any, Any]", value)
-        return slice(*(_map(each, function) for each in (bounds.start, bounds.stop, bounds.step)))
-    return function(value)
+        raise NotRepeatable
+    return Result(place.index, tuple(value.shape), value.stride(), offset, value.dtype, value.device, base)

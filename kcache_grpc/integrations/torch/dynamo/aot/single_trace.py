@@ -53,18 +53,16 @@ class Expected:
         )
 
 
-def expected_of(graph_module: Any, fake_args: Sequence[Any]) -> Expected:
+def expected_of(graph_module: Any) -> Expected:
     """What is expected of a graph of Dynamo, by its example values.
 
     Raises ``NotFunctional`` for a training graph, one with symbolic sizes, attributes, subgraphs or inputs of
     other classes than plain tensors, and where example values tell of aliases or of a written input.
     """
-    if not all(map(_is_plain, fake_args)):
-        raise NotFunctional("inputs are no plain tensors of static shape")
-    if torch.is_grad_enabled() and any(value.requires_grad for value in fake_args):
-        raise NotFunctional("it may be differentiated")
     nodes = graph_module.graph.nodes
-    inputs = {_storage(node.meta.get("example_value")) for node in nodes if node.op == "placeholder"}
+    examples = [node.meta.get("example_value") for node in nodes if node.op == "placeholder"]
+    check_inputs(examples)
+    inputs = set(map(_storage, examples))
     if any(_is_complex(node.meta.get("example_value")) for node in nodes):
         raise NotFunctional("it has complex numbers, which may be lazy conjugates")
     writing = [node for node in nodes if _may_write(node)]
@@ -76,12 +74,22 @@ def expected_of(graph_module: Any, fake_args: Sequence[Any]) -> Expected:
     return Expected(_outputs(graph_module.graph, inputs), bool(writing))
 
 
+def check_inputs(values: Sequence[Any]) -> None:
+    """Raises ``NotFunctional`` unless all are plain fake tensors of static shape without gradients."""
+    if not all(map(_is_plain, values)):
+        raise NotFunctional("inputs are no plain tensors of static shape")
+    if torch.is_grad_enabled() and any(value.requires_grad for value in values):
+        raise NotFunctional("it may be differentiated")
+
+
 def checked(
     function: Callable[..., Sequence[Any]], expected: Expected, fake_args: Sequence[Any]
 ) -> Callable[..., Sequence[Any]]:
     """``function``, which raises ``NotFunctional`` where a run does not do what is expected."""
 
     def run(*args: Any) -> Sequence[Any]:
+        for value in args:
+            value.__dict__.pop("detach", None)
         before = _global_state()
         results = function(*args)
         if _global_state() != before:
