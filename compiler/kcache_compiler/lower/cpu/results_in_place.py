@@ -13,7 +13,11 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import read_nest
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.schedule.split_reductions import needs_chunks
+
+#: Views of all elements of a buffer; with dynamic sizes some have further operands.
+_RESHAPES = ("memref.collapse_shape", "memref.expand_shape")
 
 
 def store_in_results(
@@ -21,19 +25,29 @@ def store_in_results(
 ) -> None:
     """Replace allocations of ``main`` by ``results``, where that is not observable and no launch needs both.
 
-    The result has one use: an elementwise operation, the last user of the allocation, which reads the
-    allocation and writes the result at the same index. It also reads a total over the allocation that threads
-    compute in chunks, so that it is in a launch of its own: an operation that may share a launch with the
-    producer of the allocation finds it in registers. ``launched`` operations already belong to a launch.
+    The result, or a view of all of it, has one use: an elementwise operation, the last user of the
+    allocation, which reads the allocation and writes the result at the same index. It also reads a total over
+    the allocation that is known only after a launch: an operation that may share a launch with the producer
+    of the allocation finds it in registers. ``launched`` operations already belong to a launch.
     """
-    for result in results:
-        users = [user for user, _ in mlir.uses(result)]
+    for argument in results:
+        result, views, users = argument, list[mlir.Op](), _users(argument)
+        while len(users) == 1 and mlir.name_of(users[0]) in _RESHAPES and len(users[0].operands) == 1:
+            views.append(users[0])
+            result = users[0].results[0]
+            users = _users(result)
         if len(users) != 1 or mlir.name_of(users[0]) != "linalg.generic" or mlir.parent_of(users[0]) != main:
             continue
         buffer = _replaceable(users[0], result, launched, shapes)
         if buffer is not None:
+            for view in reversed(views):
+                view.move_before(mlir.operations(mlir.block_of(main))[0])
             buffer.replace_all_uses_with(result)
             mlir.definition(buffer).erase()
+
+
+def _users(value: mlir.Value) -> list[mlir.Op]:
+    return [user for user, _ in mlir.uses(value)]
 
 
 def _replaceable(
@@ -60,7 +74,7 @@ def _replaceable(
 
 
 def _ends(generic: mlir.Op, buffer: mlir.Value, users: Set[mlir.Op], shapes: Shapes) -> bool:
-    """Whether ``generic`` follows ``users`` and reads a total over ``buffer`` that is reduced in chunks."""
+    """Whether ``generic`` follows ``users`` and reads a total over ``buffer`` that ends a launch."""
     if any(mlir.name_of(user) != "linalg.generic" for user in users):
         return False
     read = {memory.root_of(operand) for operand in _inputs(generic)}
@@ -68,12 +82,17 @@ def _ends(generic: mlir.Op, buffer: mlir.Value, users: Set[mlir.Op], shapes: Sha
         memory.root_of(total) in read and buffer in _inputs(user)
         for user in users
         for total in list(user.operands)[mlir.input_count(user) :]
-        if total != buffer and needs_chunks(read_nest(user, shapes)[0])
+        if total != buffer and _needs_launch(read_nest(user, shapes)[0])
     )
     if not reads_total:
         return False
     block = mlir.operations(generic.operation.block)
     return users <= set(block[: block.index(generic)])
+
+
+def _needs_launch(nest: Nest) -> bool:
+    """Whether a reduction ends with a launch: threads compute it in chunks, or its loops have no row."""
+    return needs_chunks(nest) or not any(axis.parallel for axis in nest.axes)
 
 
 def _inputs(generic: mlir.Op) -> list[mlir.Value]:

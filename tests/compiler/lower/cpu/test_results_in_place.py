@@ -7,6 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.shapes.formula import evaluate_text
+from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import Kernel, guarded, kernel_of, runs_here, threaded_host
 
 LENGTH = 70001
@@ -57,6 +60,29 @@ def test_the_exponentials_of_a_long_row_are_in_the_result(
     np.testing.assert_allclose(alone, _expected(x)[1], rtol=2e-5 if numerics == "strict" else 2e-6)
     (shared,) = kernel(x, host=threaded_host())
     np.testing.assert_array_equal(shared, alone)
+
+
+@pytest.mark.parametrize("length", [1, 5, 64, 1000, 50257, 65536, LENGTH])
+def test_a_row_whose_axis_of_size_1_is_dropped(length: int) -> None:
+    """A canonical program reads and writes views without that axis."""
+    canonical = canonicalize(softmax(1, length).encode(), "stablehlo", "default")
+    options = CompileOptions()
+    kernel = Kernel(
+        compile_spec(canonical.spec_text, canonical.arg_spec, "x86-64-v2", options, lambda _: None)
+    )
+    assert _workspace(kernel) <= 1024
+    x = _row(1, length)
+    np.testing.assert_allclose(kernel(guarded(x))[0], _expected(x)[1], rtol=2e-6)
+
+
+def test_one_kernel_for_rows_of_all_lengths() -> None:
+    canonical = canonicalize(softmax(1, LENGTH).encode(), "stablehlo", "default")
+    spec = ArgSpec(canonical.symbolic_args)
+    kernel = Kernel(compile_spec(canonical.spec_text, spec, "x86-64-v2", CompileOptions(), lambda _: None))
+    assert evaluate_text(kernel.interface.workspace, {"s0": LENGTH, "workers": 1}) < LENGTH
+    for length in (1, 2, 63, 4097, 65536, LENGTH):
+        x = _row(1, length)
+        np.testing.assert_allclose(kernel(guarded(x))[0], _expected(x)[1], rtol=2e-6)
 
 
 _KIND = f"tensor<1x{LENGTH}xf32>"
