@@ -1,16 +1,17 @@
 """Keeps LLVM 22 from merging a select into a logical instruction of AVX-512, which it does incorrectly.
 
 ``vpternlogd`` and ``vpternlogq`` compute any function of three operands' bits, and can leave elements as they
-were by a mask. Where one operand is in memory and a select's other value is an operand that is not the first,
-LLVM moves that to the front but does not change the function with it: the result is of another function.
+were by a mask. Where one operand is in memory, as constants are, and a select's other value is an operand
+that is not the first, LLVM moves that to the front but does not change the function with it: the result is of
+another function. It may later load the operand in memory before a loop.
 """
 
 from __future__ import annotations
 
 import re
 
-#: The instruction with a mask and an operand in memory: which of them are incorrect, it does not show.
-_MERGED = re.compile(r"^\s*vpternlog[dq]\s[^\n]*\)[^\n]*\{%k[0-7]\}$", re.MULTILINE)
+#: The instruction with a mask: which of them are incorrect, it does not show.
+_MERGED = re.compile(r"^\s*vpternlog[dq]\s[^\n]*\{%k[0-7]\}$", re.MULTILINE)
 _SELECT = re.compile(
     r"^(?P<begin>  %(?P<name>[\w.]+) = select (?:[a-z]+ )*(?P<mask><(?P<lanes>\d+) x i1> %[\w.]+), )"
     r"(?P<type><\d+ x (?P<element>i32|i64|float|double)>) (?P<true>[^\n]*?), "

@@ -16,15 +16,14 @@ from kcache_compiler.llvm.target import target_named
 from tests.compiler.codegen_harness import kernel_of, load, runs_here
 
 TARGET = target_named("x86-64-v4")
-#: Of one vector, so that constants are in memory and not in registers.
-ELU = """func.func @main(%x: tensor<16xbf16>) -> tensor<16xbf16> {
-  %0 = stablehlo.convert %x : (tensor<16xbf16>) -> tensor<16xf32>
-  %zero = stablehlo.constant dense<0.0> : tensor<16xf32>
-  %1 = stablehlo.compare LT, %zero, %0 : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xi1>
-  %2 = stablehlo.exponential_minus_one %0 : tensor<16xf32>
-  %3 = stablehlo.select %1, %0, %2 : tensor<16xi1>, tensor<16xf32>
-  %4 = stablehlo.convert %3 : (tensor<16xf32>) -> tensor<16xbf16>
-  return %4 : tensor<16xbf16> }"""
+ELU = """func.func @main(%x: tensor<{n}xbf16>) -> tensor<{n}xbf16> {{
+  %0 = stablehlo.convert %x : (tensor<{n}xbf16>) -> tensor<{n}xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<{n}xf32>
+  %1 = stablehlo.compare LT, %zero, %0 : (tensor<{n}xf32>, tensor<{n}xf32>) -> tensor<{n}xi1>
+  %2 = stablehlo.exponential_minus_one %0 : tensor<{n}xf32>
+  %3 = stablehlo.select %1, %0, %2 : tensor<{n}xi1>, tensor<{n}xf32>
+  %4 = stablehlo.convert %3 : (tensor<{n}xf32>) -> tensor<{n}xbf16>
+  return %4 : tensor<{n}xbf16> }}"""
 INTRINSIC = "@llvm.x86.avx512.pternlog.d.512"
 #: Where ``y`` is positive the function 0xCA, ``(a & b) | (~a & c)``, of three operands, elsewhere ``kept``.
 FUNCTION = """define void @{name}(ptr %px, ptr %pr, ptr %pm, ptr %py, ptr %po) {{
@@ -73,9 +72,11 @@ def test_functions_of_bits_beside_a_select() -> None:
         np.testing.assert_array_equal(got, np.where(values["y"] > 0, chosen, values[kept]), name)
 
 
-def test_elu_in_half_precision() -> None:
-    x = np.linspace(-8, 8, 16).astype(ml_dtypes.bfloat16)
-    kernel = kernel_of(ELU, "x86-64-v4")
+@pytest.mark.parametrize("n", [16, 24, 31, 36, 64, 1000])
+def test_elu_in_half_precision(n: int) -> None:
+    """Constants are in memory, or in registers in a loop and behind it."""
+    x = np.linspace(-8, 8, n).astype(ml_dtypes.bfloat16)
+    kernel = kernel_of(ELU.format(n=n), "x86-64-v4")
     assert not may_be_incorrect(kernel.compiled.artifacts["asm"].decode())
     (got,) = kernel(x)
     wide = x.astype(np.float64)

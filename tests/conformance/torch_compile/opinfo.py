@@ -52,10 +52,10 @@ Samples of PyTorch's own tests (`op_db`) through `torch.compile(backend="kcache"
 *Partly*: some operators, perhaps of the gradient, are left to PyTorch. *No graph*: Dynamo does not trace it.
 *PyTorch differs*: backend `aot_eager` differs from eager mode too. *Not defined*: indices of equal elements
 after a sort that is not stable. Of `linalg.eigh` magnitudes are compared: the signs are not defined.
-Runs of 2026-11-29, in parts while the backend was being changed: i64, i1 and bf16 up to `slice` and f32 after
-`log_softmax` before 05:35, the others after 08:00 UTC. The first 278 cases of f32, up to `lu`,
-are of 2026-11-30 (commit `0b269d13`, AMD Zen 4 with AVX-512), on a busy machine that had no time for more:
-`linalg.pinv (singular)` passed the limit of 120 s there, and was run again. Commands:
+All cases are of 2026-11-30, 21:09 to 22:00 UTC, at commit `81333998`, on an AMD Zen 4 with AVX-512, two
+shared cores; none passed a limit of time, and none ended a process. Two were wrong, `nn.functional.elu` and
+`nn.functional.celu` in bf16: LLVM 22 selects an incorrect instruction of AVX-512. These two were run again
+at commit `b0d16260`, which corrects that, and are the only cases of another commit. Commands:
 
 ```
 python -m tests.conformance.torch_compile.opinfo --record opinfo.jsonl  # --seconds N; repeated, it continues

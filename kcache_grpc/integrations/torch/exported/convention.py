@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.errors import ArgumentError
+from kcache_grpc.errors import ArgumentError, NotFound
 
 torch: Any = import_module("torch")
 _pytree: Any = import_module("torch.utils._pytree")
@@ -89,12 +89,20 @@ def encode_convention(convention: Convention) -> dict[str, Any]:
 
 
 def decode_convention(data: Any) -> Convention:
-    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for other JSON values."""
+    """Raises ``NotFound`` for a class that this process has not registered as a container.
+
+    ``ValueError``, ``KeyError`` or ``TypeError`` for other JSON values.
+    """
     texts = [str(data[name]) for name in ("arguments", "results")]
     if any("__enum__" in text for text in texts):
         raise ValueError("PyTorch would import the module of an enumeration")
     try:
         trees = [_pytree.treespec_loads(text) for text in texts]
-    except (NotImplementedError, AttributeError, AssertionError) as error:
+    except NotImplementedError as error:
+        raise NotFound(
+            f"the arguments or results are nested in a class that this process does not know ({error}): "
+            "import the module that registers it first"
+        ) from error
+    except (AttributeError, AssertionError) as error:
         raise ValueError(f"containers of arguments: {error}") from error
     return Convention(trees[0], trees[1], tuple(map(str, data["positional"])))

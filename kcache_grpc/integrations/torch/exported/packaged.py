@@ -51,9 +51,10 @@ def load_package(
     """The module of a package. Nothing is compiled, and no service is asked.
 
     ``client``: whose trusted signers count; ``trust``: further ones; ``frozen``: whether bound weights are
-    prepared once, whatever becomes of them later. Raises ``NotFound``, ``ArgumentError``
-    for a package without kernels for the target, ``IntegrityError`` for a file that is truncated or changed,
-    ``PermissionDenied`` for kernels of a signer that is not trusted.
+    prepared once, whatever becomes of them later. Raises ``NotFound``, also for arguments or results nested
+    in a class that is not registered here, as one of transformers is not before it is imported;
+    ``ArgumentError`` for a package without kernels for the target, ``IntegrityError`` for a file that is
+    truncated or changed, ``PermissionDenied`` for kernels of a signer that is not trusted.
     """
     with PackageFile(path) as package:
         data = _json(package)

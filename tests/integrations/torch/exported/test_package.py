@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,39 @@ def test_kernels_for_a_lower_level_will_do(client: kcache.Client, tmp_path: Path
     targets = ("x86-64-v2", "aarch64")
     report = package(module, tmp_path / "a.kcpkg", (x,), client=client, targets=targets)
     torch.testing.assert_close(load(report.path, trust=report.signer, strict=True)(x), module(x))
+
+
+@dataclass
+class Outputs:
+    """Results of a model, as libraries of models have them."""
+
+    scores: Tensor
+    total: Tensor
+
+
+class Scores(torch.nn.Module):
+    def forward(self, x: Tensor) -> Outputs:
+        return Outputs(torch.tanh(x) * 2 + 1, (x.sin() * 3).sum())
+
+
+def test_results_in_a_class_that_the_process_has_to_know(client: kcache.Client, tmp_path: Path) -> None:
+    torch.export.register_dataclass(Outputs, serialized_type_name="tests.Outputs")
+    x = torch.linspace(-1, 1, 12).view(3, 4)
+    report = package(Scores(), tmp_path / "scores.kcpkg", (x,), client=client)
+    loaded, expected = load(report.path, trust=report.signer, strict=True)(x), Scores()(x)
+    assert isinstance(loaded, Outputs)
+    torch.testing.assert_close((loaded.scores, loaded.total), (expected.scores, expected.total))
+    reader = f"""
+from kcache_grpc.errors import NotFound
+from kcache_grpc.torch import load
+try:
+    load({report.path!r}, trust={report.signer!r})
+except NotFound as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", reader]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert "import the module that registers it" in ran.stdout
 
 
 class Tied(torch.nn.Module):
