@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from kcache_grpc.local_files import KcacheWarning
 
-#: Package -> oldest and newest release (major, minor) that ran the test suite.
+#: Package -> oldest and newest release (major, minor) that ran the package's tests.
 TESTED: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "torch": ((2, 13), (2, 15)),
-    "jax": ((0, 10), (0, 12)),
+    "jax": ((0, 10), (0, 10)),
 }
 
 

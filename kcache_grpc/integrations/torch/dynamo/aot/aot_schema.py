@@ -1,4 +1,4 @@
-"""The classes of AOTAutograd that a record has, and the codec of each: PyTorch 2.13 and 2.14.
+"""The classes of AOTAutograd that a record has, and the codec of each: PyTorch 2.13 to 2.15.
 
 Fields that only some versions have are taken where the class has them; another field is not recordable.
 What is missing here is not recorded: tensor subclasses, opaque objects, effect tokens, functionalized
