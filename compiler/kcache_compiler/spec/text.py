@@ -21,7 +21,7 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.shapes.monomial import read_size, size_text
 from kcache_compiler.spec.graph.nodes import Graph, Node, Ref, Region, ValueType, spread, spread_size
 
-CANONICALIZER_VERSION = 7
+CANONICALIZER_VERSION = 8
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _HEADER = re.compile(r"kcache\.spec v1 canonicalizer=(\d+) numerics=(\w+) family=(\w+)\Z")
