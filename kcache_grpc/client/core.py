@@ -234,7 +234,7 @@ class Core:
     def _pin(self, kernel: Kernel, own: Witness) -> None:
         """Let a kernel of automatic mode take other sizes as far as programs of this client show them."""
         manifest, binding, seen = kernel.manifest, kernel.binding, self._seen
-        kernel.pin(lambda: seen.pinned(own, manifest, binding))
+        kernel.restrict_sizes(lambda: seen.pinned(own, manifest, binding))
 
     async def _kernels(
         self, requests: Sequence[KernelRequest], deadline: Deadline, progress: Progress | None

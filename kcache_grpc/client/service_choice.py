@@ -133,7 +133,8 @@ class Services:
     def holds(self, provenance: Provenance) -> bool:
         """Whether one of the services still is what it was when a kernel came from it.
 
-        Never waits: a stale answer is refreshed beside, so that a raised epoch takes effect afterwards.
+        Never waits: a stale answer is refreshed in the background, so that a raised epoch takes effect
+        afterwards.
         """
         for fetcher in (self._main, self._fallback):
             state = None if fetcher is None else fetcher.connection.last_state
@@ -160,7 +161,8 @@ class Services:
     def disowned(self, provenance: Provenance) -> bool:
         """Whether the service that signed a kernel of a bundle is known to have another epoch or toolchain.
 
-        Never waits, and asks no service that was not asked before; a stale answer is refreshed beside.
+        Never waits, and asks no service that was not asked before; a stale answer is refreshed in the
+        background.
         """
         for fetcher in (self._main, self._fallback):
             state = None if fetcher is None else fetcher.connection.last_state
@@ -223,7 +225,7 @@ class Services:
 
 
 def _counted(error: KcacheError, reason: BypassReason) -> str:
-    """The reason as counters of fallbacks have it: of an outage the status of the transport."""
+    """The reason, as in the fallback counters: for an outage, the status code of the transport."""
     if reason is not BypassReason.SERVICE_UNAVAILABLE:
         return reason.value
     return error.metadata.get("code", "other").lower()

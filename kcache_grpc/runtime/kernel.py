@@ -116,7 +116,7 @@ class Kernel:
         self._library: Library | None = None
         self._plans: dict[tuple[tuple[str, tuple[int, ...]], ...], Plan] = {}
         self._short: Short = repeated_call.nothing
-        self._pinned: Callable[[], Mapping[str, int]] | None = None
+        self._fixed_sizes: Callable[[], Mapping[str, int]] | None = None
         self._gpu: GpuCaller | None = None
         if isinstance(manifest.target, GpuTarget):
             from kcache_grpc.runtime.gpu.caller import GpuCaller
@@ -325,15 +325,15 @@ class Kernel:
         broken = parse_guard(self.manifest.guard).broken(symbols)
         if broken is not None:
             raise self._outside(*broken, symbols)
-        for name, size in self._pinned().items() if self._pinned is not None else ():
+        for name, size in self._fixed_sizes().items() if self._fixed_sizes is not None else ():
             if symbols[name] != size:
                 raise self._without_evidence(name, size, symbols[name])
 
-    def pin(self, pinned: Callable[[], Mapping[str, int]]) -> None:
-        """Refuses other sizes than those of ``pinned``, symbol -> size, which is asked for each new tuple of
+    def restrict_sizes(self, fixed: Callable[[], Mapping[str, int]]) -> None:
+        """Reject other sizes than those that ``fixed`` returns, symbol -> size: called for each new tuple of
         shapes. For kernels that were not called yet.
         """
-        self._pinned = pinned
+        self._fixed_sizes = fixed
 
     def apart(self) -> Kernel:
         """The same kernel, which remembers no call; code and constants are shared."""

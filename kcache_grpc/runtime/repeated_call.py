@@ -1,4 +1,4 @@
-"""The short way of a call: arrays exactly as the last call's, checked in a few comparisons.
+"""The fast path of a call: arrays exactly as the last call's, checked in a few comparisons.
 
 Anything else, right or wrong, takes the long way, which knows every framework and explains itself.
 """
@@ -22,7 +22,7 @@ _VOID = ffi.typeof("void *")
 
 
 def nothing(_: tuple[Any, ...]) -> None:
-    """Before the first call there is no short way."""
+    """Before the first call there is no fast path."""
     return
 
 

@@ -363,7 +363,7 @@ class KernelService:
         send: SendStage,
         silence: float,
     ) -> Compiled:
-        """Finds or makes one kernel. A compile that began outlives its callers; what comes before does not.
+        """Finds or makes one kernel. A started compile continues if callers disconnect; parsing is cancelled.
 
         ``kinds``: artifacts that the caller gets, for the audit log. ``send`` is told stages as they come,
         and ``None`` after each ``silence``, seconds without a stage.

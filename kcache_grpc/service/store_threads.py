@@ -1,4 +1,4 @@
-"""Store calls block: they run on a few threads of their own, and only prompt ones in the event loop."""
+"""Store calls block: they run on a few threads of their own; short ones run inline on the event loop."""
 
 from __future__ import annotations
 
@@ -50,11 +50,12 @@ class StoreThreads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*args, **kwargs))
 
     async def look(self, hurry: Hurry | None, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The same, made by the event loop itself in a hurry, where the store can do that.
+        """The same, run inline on the event loop with a short lock timeout, where the store can do that.
 
-        To another thread and back takes several times as long as a look-up in SQLite. One that was slow, on a
-        cold disk, sends those of the next second to the threads; one that merely lost its core does not:
-        threads would lose it too. One that met a lock is made again by a thread, which may wait for it.
+        A switch to another thread and back takes several times as long as a look-up in SQLite. After a call
+        that was slow because of a cold disk, those of the next second run on the threads; not after one that
+        was preempted: threads would be, too. A call that found a lock is repeated by a thread, which may
+        wait for it.
         """
         started = self._clock()
         if hurry is None or started < self._prompt_from:

@@ -44,7 +44,7 @@ def program(element: str) -> str:
 def test_the_manifest_and_numpy_have_every_type(twice: kcache.Kernel) -> None:
     assert [spec.dtype for spec in twice.manifest.inputs] == list(SMALL)
     arrays = [np.array([1, 1, 2, 1]).astype(np.float32).astype(numpy_dtype(name)) for name in SMALL]
-    for _ in range(2):  # the short way of a call too
+    for _ in range(2):  # the fast path of a call too
         for array, result in zip(arrays, twice(*arrays), strict=True):
             assert result.dtype == array.dtype
             with np.errstate(all="ignore"):

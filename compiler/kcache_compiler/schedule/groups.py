@@ -27,8 +27,8 @@ MAX_OFFERS = 12
 #: How many earlier groups are searched for one that accesses the same buffers of the caller, or that a
 #: scalar can be placed before.
 MAX_SEARCHED = 1024
-#: If a nest that would use several threads gives up as many independent iterations as ``MANY_GIVEN_UP``, its
-#: group must share ``MIN_SHARED`` iterations, so that there is work for several threads.
+#: If a nest that would use several threads loses parallelism in its group, ``MANY_GIVEN_UP`` independent
+#: iterations or more, the group must share ``MIN_SHARED`` iterations, so that several threads have work.
 MIN_SHARED, MANY_GIVEN_UP = 8, 4096
 
 
@@ -354,7 +354,7 @@ class Partition:
         return weight <= self.limits.operations and len(buffers) <= self.limits.buffers
 
     def _shared_pairs(self, group: Group, number: int, reduced: bool = False) -> list[tuple[int, int]]:
-        """The shared axes that remain, each with the dimension of nest ``number`` that walks along.
+        """The shared axes that remain, each with the dimension of nest ``number`` that iterates over it.
 
         ``reduced``: it may be one that the nest reduces.
         """
@@ -511,7 +511,7 @@ def _narrowed(member: Member, kept: list[int]) -> Member:
 
 
 def _aligned_dim(a: Access, b: Access, dim: int) -> int | None:
-    """The dimension through which ``b`` walks where ``a`` walks through ``dim``, over one buffer."""
+    """The dimension of ``b`` that iterates over the same axis of one buffer as ``dim`` of ``a``."""
     if len(a.dims) != len(b.dims) or dim not in a.dims:
         return None
     return b.dims[a.dims.index(dim)]

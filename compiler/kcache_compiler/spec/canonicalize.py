@@ -125,7 +125,9 @@ def _quantized(elements: Sequence[Quantized | None]) -> tuple[Quantization | Non
 def _reimport(
     finished: FinishedRegion, shapes: Shapes, numerics: str, limits: Limits
 ) -> tuple[FinishedRegion, Shapes]:
-    """Import the graph again until it is consistent with its symbols and has no twins."""
+    """Import the graph again until it is consistent with its symbols and has no nodes that differ only in a
+    pinned size.
+    """
     for _ in range(_MAX_REIMPORTS):
         if DYNAMIC in shapes.values or not shapes.symbols:
             break

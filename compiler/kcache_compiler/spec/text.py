@@ -1,14 +1,32 @@
 """The text form of a spec: one line per node, in order. ``parse_spec`` reads what ``write_spec`` writes.
 
-    kcache.spec v1 canonicalizer=5 numerics=default family=stablehlo
+    kcache.spec v1 canonicalizer=N numerics=default family=stablehlo
     arg a0 f32[s0,8]
     const k0 f32[8]
     %0 = add a0[0,1] k0[*s0,0] : f32[s0,8]
     return %0[0,1]
 
-``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of size 4. Sizes are integers, symbols or
-products of them (``2*s0*s1``). Constants are bytes in hex, or a literal after ``=``. Leaves of a region are
-``p0`` (parameters) and ``q0`` (captures, the last operands of the node).
+``N`` is the canonicalizer version. ``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of
+size 4. The grammar, where ``nl`` ends a line, ``int`` is decimal, and ``i`` is as many spaces:
+
+    spec       = "kcache.spec v1 canonicalizer=" int " numerics=" word " family=" word nl
+                 { "arg a" int " " type nl } { "const k" int " " type nl } body(0)
+    body(i)    = { node(i) { region(i) } } i " return" { " " use } nl
+    node(i)    = i "%" int " = " op { " " use } " :" { " " type } [ " | " attributes ] nl
+    region(i)  = i + 2 "region p" { " " type } " q" { " " type } nl body(i + 4)
+    use        = value "[" [ entry { "," entry } ] "]"
+    value      = ( "a" | "k" | "p" | "q" ) int | "%" int [ "." int ]
+    entry      = int | "*" size
+    type       = element [ "[" [ size { "," size } ] "]" ]
+    element    = word | string
+    size       = "?" | int | [ int "*" ] symbol { "*" symbol }
+    symbol     = "s" int
+
+``%0.1`` is result 1 of node 0, ``%0`` its result 0; nodes are numbered from 0 in each body. In a region,
+``p0`` is a parameter, and ``q0`` a capture: the last operands of the node. A type without ``[...]`` is no
+tensor; one with ``[]`` has rank 0. An element that is no word (``[A-Za-z][A-Za-z0-9_]*``) is a JSON string. A
+size ``?`` is unknown. ``op`` has no spaces. ``attributes`` are the rest of the line: of a constant its bytes
+in hex, or ``=`` and a literal.
 """
 
 from __future__ import annotations

@@ -247,4 +247,4 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _never(text: str) -> ArgumentError:
-    return ArgumentError(f"the guard {text[:200]!r} holds for no sizes")
+    return ArgumentError(f"the guard {text[:200]!r} is unsatisfiable")

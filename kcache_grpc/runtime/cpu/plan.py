@@ -88,7 +88,7 @@ class Plan:
         self._run: Callable[..., int] = library.kcache_run
 
     def short(self, framework: str, make: Callable[[Plan], Short]) -> Short:
-        """The short way for arrays of one framework, made once."""
+        """The fast path for arrays of one framework, made once."""
         known = self._shorts.get(framework)
         return known or self._shorts.setdefault(framework, make(self))
 
@@ -166,7 +166,7 @@ def flushing_error() -> KcacheError:
 
 
 def _workers(manifest: Manifest, symbols: dict[str, int], threads: HostThreads) -> int:
-    """How many workers some launch can use: 1 spares the kernel the question and workspace for others."""
+    """How many workers some launch can use; 1 avoids ``parallel_for``, and workspace for other workers."""
     useful = 1
     for launch in manifest.launches:
         extent, grain = evaluate(launch.extent, symbols), evaluate(launch.grain, symbols)

@@ -1,8 +1,8 @@
-"""The thread pool that kernels bring along (docs/reference/c-abi.md): one for the process, from the first
-that has one.
+"""The thread pool that is linked into kernels (docs/reference/c-abi.md): one for the process, that of the
+first kernel with one.
 
-A launch costs well below a microsecond where the pool's threads are awake, so two slices of their
-grain are worth a question. A second caller, or a kernel called by a task, runs on its own thread.
+A launch costs well below a microsecond if the pool's threads are awake, so the pool splits launches of two
+slices of their grain or more. A second caller, or a kernel called by a task, runs on its own thread.
 After a fork the child's first launch starts threads of its own.
 """
 

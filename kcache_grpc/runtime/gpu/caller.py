@@ -48,7 +48,7 @@ class GpuCaller:
         self._lock = threading.Lock()
         self._loaded: dict[int, Loaded] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
-        #: The short way of calls exactly as the last one.
+        #: The fast path of calls exactly as the last one.
         self.short: Short = nothing
 
     def apart(self) -> GpuCaller:

@@ -1,4 +1,4 @@
-"""The short way of calls with arrays of CuPy, and of frameworks that export them through DLPack.
+"""The fast path of calls with arrays of CuPy, and of frameworks that export them through DLPack.
 
 CuPy's are asked for their address; others hand out a capsule, of which only the numbers are looked at.
 """

@@ -1,4 +1,4 @@
-"""The short way of a call on a GPU: arrays exactly as the last call's, checked in a few comparisons.
+"""The fast path of a call on a GPU: arrays exactly as the last call's, checked in a few comparisons.
 
 Anything else, right or wrong, takes the long way, which knows every framework and explains itself.
 """
@@ -24,7 +24,7 @@ _ODD = INPUT_ALIGNMENT - 1
 
 
 def nothing(_: tuple[Any, ...]) -> None:
-    """There is no short way."""
+    """There is no fast path."""
     return
 
 

@@ -19,7 +19,7 @@ from kcache_grpc.storage.contract.lifecycle import Collected, Cursor, Quota, Row
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import Namespace
 
-#: Nothing that was made or used in this many seconds is evicted, or removed for want of references.
+#: Nothing that was made or used in this many seconds is evicted, or removed as unreferenced.
 MIN_AGE = 300.0
 #: Seconds for which a mapping of an earlier epoch is kept that tells an older canonicalizer's key.
 KEEP_KEYS = 30 * 86400.0
@@ -91,7 +91,7 @@ class Collector:
         return report
 
     def steps(self, namespace: Namespace, options: CollectionOptions) -> Iterator[Report]:
-        """The same, with what came of it so far after each transaction."""
+        """The same, with the progress so far after each transaction."""
         report = Report(namespace.name, options.dry_run)
         if not options.dry_run:
             self._store.recount_quotas(namespace)
@@ -170,7 +170,7 @@ class Collector:
         return size
 
     def evict(self, namespace: Namespace, resource: str, amount: int, min_age: float = MIN_AGE) -> int:
-        """Make room for ``amount`` of a resource that is at its quota; how much came of it."""
+        """Make room for ``amount`` of a resource that is at its quota; returns the amount freed."""
         if resource == ASSERTION_BYTES:
             before = self._now() - round(min_age * 1e6)
             freed = self._store.remove_assertions(namespace, before, amount, stale=True, reason="epoch")[1]

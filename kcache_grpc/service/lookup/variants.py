@@ -61,7 +61,7 @@ class Variants:
         )  # raises for axes that cannot be symbols
         name = manifests.identity(graph, exact, requirements, self._toolchains).digest
         known = self._kernels.remembered(namespace, name)
-        if known is not None:  # nothing is more special
+        if known is not None:  # nothing is more specific
             return Choice(known, ())
         listed = await self._list(namespace, graph, requirements)
         programs = await self._threads(self._store.list_mappings, namespace, graph.key, _PROGRAMS)

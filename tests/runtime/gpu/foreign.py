@@ -127,7 +127,7 @@ class Strided(View):
 
 
 def odd_arrays() -> Any:
-    """Views that no kernel takes, the first time and once the short way is known."""
+    """Views that no kernel takes, the first time and once the fast path is known."""
     errors: list[str] = []
     instance, x = kernel(), array(256)
     strided = Strided(x, 0, 2)
@@ -140,7 +140,7 @@ def odd_arrays() -> Any:
 
 
 class Loud(View):
-    """Another type, of which the next short way is."""
+    """Another type, of which the next fast path is."""
 
 
 class Silent(View):

@@ -26,6 +26,8 @@ SIZES = [2000, pytest.param(200_000, marks=[pytest.mark.long, pytest.mark.timeou
 SMALL = (
     "CONSTANT",
     "looked_at",
+    "candidates",
+    "matching",
     "mapping_constants",
     "constants",
     "quarantine",

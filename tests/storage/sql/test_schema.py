@@ -61,7 +61,7 @@ SEARCHES = sorted(
 )
 #: What a plan may run through from end to end: one row, the rows that a limit has cut off before, and the
 #: subjects that a recursive query has found one by one.
-SHORT = ("CONSTANT ROW", "SCAN looked_at", "SCAN subjects")
+SHORT = ("CONSTANT ROW", "SCAN looked_at", "SCAN candidates", "SCAN matching", "SCAN subjects")
 
 
 def plain(sql: str) -> str:

@@ -114,8 +114,8 @@ llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %
   %slices = llvm.mul %some, %most : i64
   %less = llvm.sub %slices, %one : i64
   %more = llvm.add %n, %less : i64
-  %subkernel = llvm.sdiv %more, %slices : i64
-  %share = llvm.intr.smax(%subkernel, %one) : (i64, i64) -> i64
+  %quotient = llvm.sdiv %more, %slices : i64
+  %share = llvm.intr.smax(%quotient, %one) : (i64, i64) -> i64
   %up = llvm.sub %share, %one : i64
   %rounded = llvm.add %n, %up : i64
   %parts = llvm.sdiv %rounded, %share : i64

@@ -128,10 +128,10 @@ def _known(op: mlir.Op, form: Form) -> Known:
 
 
 class _Fusion:
-    """Operations in program order, each with what it takes in.
+    """Operations in program order, each with its fused producers.
 
-    What one takes in is decided before any code is written; code that an operation before it has by then is
-    copied from there.
+    The producers of one are chosen before any code is written; code that an earlier operation of equal form
+    has by then is copied from there.
     """
 
     def __init__(self, limits: FuseLimits, forms: Forms, cuts: Cuts, long: bool) -> None:
@@ -144,7 +144,7 @@ class _Fusion:
         self._written: dict[Form, mlir.Op] = {}
 
     def fused(self, start: Known) -> Known:
-        """The operation that computes ``start``, with all that it may take in."""
+        """The operation that computes ``start``, with all producers that it may compute itself."""
         consumer, taken = start, list[tuple[int, Known]]()
         while (known := self._fusible(consumer, start)) is not None:
             number, producer, form = known
@@ -161,10 +161,9 @@ class _Fusion:
         return output
 
     def _fusible(self, consumer: Known, start: Known) -> tuple[int, Known, Form | None] | None:
-        """An operand of ``consumer``, what makes it where that may be computed in place, what becomes of
-        both.
+        """The number of an operand of ``consumer``, its producer if that may be fused, and their merged form.
 
-        In the module stands ``start`` in its place.
+        The module still contains ``start`` in place of ``consumer``.
         """
         for number, operand in enumerate(consumer.inputs):
             producer = self._known.get(operand)
@@ -173,14 +172,15 @@ class _Fusion:
             step = self._forms.step(consumer.form, number, producer.form)
             if not step.may or not mlir.same_block(producer.op, consumer.op):
                 continue
-            if step.always or self._is_spared(operand, producer, consumer, start):
+            if step.always or self._recompute_pays(operand, producer, consumer, start):
                 return number, producer, step.form
         return None
 
-    def _is_spared(self, value: mlir.Value, producer: Known, consumer: Known, start: Known) -> bool:
-        """Whether its memory is, or reading it takes longer than computing it again for each reader.
+    def _recompute_pays(self, value: mlir.Value, producer: Known, consumer: Known, start: Known) -> bool:
+        """Whether recomputing ``value`` in each reader is cheaper than storing and loading it.
 
-        That is so of a few simple operations on one element of equal rank, when every reader takes each once.
+        That is so of a value with one reader, and of a few simple operations on one element of equal rank if
+        every reader reads each element once.
         """
         limits = self._limits
         own, replaced_uses = (
@@ -206,9 +206,9 @@ class _Fusion:
     def _write(
         self, start: Known, taken: list[tuple[int, Known]], consumer: Known, stays: bool = True
     ) -> Known:
-        """Have ``consumer``, which is ``start`` with what it has ``taken`` in, stand in the module.
+        """Replace ``start`` by ``consumer``, into which the producers ``taken`` are fused, in the module.
 
-        Where it ``stays`` there, others like it are copied from it.
+        If it ``stays`` there, others of equal form are copied from it.
         """
         if not taken:
             return start

@@ -1,7 +1,7 @@
 """Statements of the hot path: compiled once, run on the driver's own cursor.
 
 SQLAlchemy takes 20 (SQLite) to 130 (Postgres) microseconds of CPU to run a statement that takes the driver 8
-to 30. What a hit asks is worth the short way; all else goes the ordinary one.
+to 30. These statements use the driver directly; SQLAlchemy executes all others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kcache_grpc.storage.sql.engine.database import Row
 
 
 class Prepared:
-    """What returns rows: they have its columns as attributes, in types of the driver, none that SQLAlchemy
-    converts. The last word of a writing one is RETURNING and its columns.
+    """A statement that returns rows. Rows have its columns as attributes, in types of the driver: none may be
+    one that SQLAlchemy converts. An INSERT or UPDATE ends with RETURNING and its columns.
 
-    Lists of parameters (``expanding``) are not for it: their statement has another text each time.
+    Lists of parameters (``expanding``) are excluded: the text of such a statement differs each time.
     """
 
     def __init__(self, select: Any) -> None:
@@ -30,7 +30,7 @@ class Prepared:
 
     @property
     def select(self) -> Executable:
-        """For who takes the ordinary way."""
+        """For execution by SQLAlchemy."""
         return self._select
 
     def sql(self, dialect: Dialect, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

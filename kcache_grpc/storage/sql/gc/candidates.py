@@ -44,7 +44,7 @@ _EPOCH: BindParameter[int] = bindparam("epoch")
 _BEFORE: BindParameter[int] = bindparam("before")
 _MOST: BindParameter[int] = bindparam("most")
 
-#: RowKind a victim is, beside the columns that its cursor is made of.
+#: Columns that removal needs, beside those of which the cursor is made.
 _KERNEL = (kernels.c.id, kernels.c.kernel_digest, kernels.c.epoch)
 _MAPPING = (
     graph_mappings.c.id,

@@ -281,7 +281,10 @@ def _still_idle(
 
 
 def _cut(step: Step, rows: Sequence[Row]) -> tuple[Sequence[Row], Cursor | None, Cursor | None]:
-    """The rows of this step, no place in the order cut in two; where the next goes on, and this one ends."""
+    """The rows of this step; the cursors at which the next step starts, None at the end, and this one ends.
+
+    Rows with equal cursors stay together.
+    """
     if not rows:
         return rows, None, step.after
     end = min(step.limit, len(rows))

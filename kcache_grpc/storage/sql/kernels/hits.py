@@ -72,7 +72,8 @@ def _content() -> ColumnElement[Any]:
 def _only() -> ColumnElement[Any]:
     """The kernel of a mapping's key, where there is only one."""
     variant = kernels.alias("variant")
-    # Toolchains are compared behind a fence: Postgres, before it has statistics, would search by toolchain.
+    # Toolchains are compared behind OFFSET 0, an optimization fence: Postgres, before it has statistics,
+    # would search by toolchain.
     variants = (
         select(variant.c.id, variant.c.toolchain)
         .where(
@@ -84,12 +85,12 @@ def _only() -> ColumnElement[Any]:
         )
         .offset(literal_column("0"))
         .correlate(graph_mappings)
-        .subquery("looked_at_first")
+        .subquery("candidates")
     )
     ours = select(variants.c.id).where(variants.c.toolchain == bindparam("toolchain"))
-    looked_at = ours.limit(2).subquery("looked_at")
-    only = case((func.count() == 1, func.min(looked_at.c.id)))
-    return select(only).select_from(looked_at).correlate(graph_mappings).scalar_subquery()
+    matching = ours.limit(2).subquery("matching")
+    only = case((func.count() == 1, func.min(matching.c.id)))
+    return select(only).select_from(matching).correlate(graph_mappings).scalar_subquery()
 
 
 _COLUMNS = (

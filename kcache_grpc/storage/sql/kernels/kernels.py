@@ -81,8 +81,9 @@ _HERE = (
 _BY_DIGEST = _HERE.where(kernels.c.kernel_digest == bindparam("digest"))
 _BY_DIGESTS = _HERE.where(kernels.c.kernel_digest.in_(bindparam("digests", expanding=True)))
 _VARIANT = kernels.alias("variant")
-#: Toolchains are compared behind a fence: Postgres, before it has statistics, would search by toolchain.
-_LOOKED_AT = (
+#: Toolchains are compared behind OFFSET 0, an optimization fence: Postgres, before it has statistics, would
+#: search by toolchain.
+_CANDIDATES = (
     select(_VARIANT.c.id, _VARIANT.c.toolchain)
     .where(
         _VARIANT.c.namespace_id == bindparam("ns"),
@@ -92,10 +93,10 @@ _LOOKED_AT = (
         _VARIANT.c.options == bindparam("options"),
     )
     .offset(literal_column("0"))
-    .subquery("looked_at_first")
+    .subquery("candidates")
 )
 _VARIANTS = _HERE.where(
-    kernels.c.id.in_(select(_LOOKED_AT.c.id).where(_LOOKED_AT.c.toolchain == bindparam("toolchain")))
+    kernels.c.id.in_(select(_CANDIDATES.c.id).where(_CANDIDATES.c.toolchain == bindparam("toolchain")))
 )
 _OF_KEY = kernels.alias("of_key")
 _BY_KEY = _HERE.where(

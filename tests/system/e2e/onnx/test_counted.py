@@ -56,7 +56,7 @@ def _same(results: tuple[Any, ...], expected: list[Any]) -> None:
 def test_nonzero(client: kcache.Client) -> None:
     kernel = client.compile(_model([node("NonZero", ["x"], ["y"])], {"x": ("f4", [3, 3])}, {"y": "i8"}))
     for x in (X, np.zeros_like(X), np.ones_like(X), -np.zeros_like(X)):
-        for _ in range(2):  # the second call takes the short way
+        for _ in range(2):  # the second call takes the fast path
             _same(kernel(x), [np.array(np.nonzero(x))])
 
 

@@ -21,7 +21,7 @@ ROWS = 14
 RUN = SHORT_RUN
 #: Panels of rows up to which one more of two threads' rows is a share that matters.
 MOST_PANELS = 24
-#: Bytes of the rows of pixels that a chunk reads: as wished, and at most.
+#: Bytes of the rows of pixels that a chunk reads: preferred, and at most.
 WISHED_BYTES, MOST_BYTES = 1 << 19, 1 << 22
 
 
@@ -106,7 +106,7 @@ def _reach(groups: Groups) -> int:
 
 
 def _image(padding: Padding, shapes: Shapes) -> _Image | None:
-    """The rows of pixels of an image ``[images, rows, columns, channels]``; the first two axes may lack."""
+    """The rows of pixels of an image ``[images, rows, columns, channels]``; the first two may be absent."""
     padded, extents = shapes.sizes(padding.padded), shapes.sizes(padding.image)
     rank = len(padded)
     if not 2 <= rank <= 4 or padded[-1] != extents[-1] or padding.before[-1] != 0:
@@ -140,7 +140,7 @@ def _is_long(sizes: Sequence[Formula]) -> bool:
 
 
 def _with_planes(groups: Groups, padding: Padding, shapes: Shapes) -> tuple[Groups, _Image | None]:
-    """The rows of pixels of an image ``[images, channels, rows, columns]``; the first axis may lack. Also
+    """The rows of pixels of an image ``[images, channels, rows, columns]``; the first may be absent. Also
     ``groups`` with the strides of A where each row is copied as the rows of its channels, one after another.
     """
     padded, extents = shapes.sizes(padding.padded), shapes.sizes(padding.image)
