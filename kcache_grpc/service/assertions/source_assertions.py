@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.tasks.background_task import BackgroundTask
+from kcache_grpc.service.tasks.hit_counts import HitCounts
 from kcache_grpc.service.values import Caller, Limits, check_digest
 from kcache_grpc.storage.contract.assertions import (
     AssertionDraft,
@@ -26,7 +25,6 @@ from kcache_grpc.storage.contract.assertions import (
     AssertionTotals,
 )
 from kcache_grpc.storage.contract.store import Store
-from kcache_grpc.storage.errors import StorageError
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
 logger = logging.getLogger("kcache.service")
@@ -38,8 +36,6 @@ _WINDOW = 256
 #: Programs that a record may name.
 MOST_PROGRAMS = 4096
 _MOST_TOOLCHAIN, _MOST_REASON = 4096, 800
-#: Seconds between two writes of the hit counters.
-_PERIOD = 1.0
 #: What a process counts.
 COUNTERS: tuple[str, ...] = (
     "assertion_hits",
@@ -79,18 +75,16 @@ class SourceAssertions:
         self._audit_recorder = audit_recorder
         self._quotas = quotas
         self._limits = limits
-        self._hits: dict[Namespace, Counter[int]] = {}
+        self._hits = HitCounts(threads, store.add_assertion_hits, "assertions")
         self._counted: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self._task = BackgroundTask.periodic(_PERIOD, self.flush)
 
     def start(self) -> None:
         """Begins to write hit counters periodically."""
-        self._task.start()
+        self._hits.start()
 
     async def close(self) -> None:
         """Stops, and writes the hit counters."""
-        await self._task.close()
-        await self.flush()
+        await self._hits.close()
 
     async def get(self, caller: Caller, source_digests: Sequence[bytes]) -> AsyncIterator[list[Believed]]:
         """What the caller may believe, in the order of the digests, in parts of at most 3 MiB of records.
@@ -230,18 +224,6 @@ class SourceAssertions:
         """What this process did since it started, for metrics."""
         return dict(self._counted)
 
-    async def flush(self) -> None:
-        """Writes the hit counters. Where the store cannot be written they are dropped: they are hints."""
-        waiting, self._hits = self._hits, {}
-        for namespace, hits in waiting.items():
-            await self._count(namespace, hits)
-
-    async def _count(self, namespace: Namespace, hits: Mapping[int, int]) -> None:
-        try:
-            await self._threads(self._store.add_assertion_hits, namespace, hits)
-        except StorageError as error:
-            logger.warning("hits of assertions are not counted: %s", error)
-
     async def _chosen(
         self, namespace: Namespace, caller: Caller, source_digests: Sequence[bytes]
     ) -> Mapping[bytes, AssertionRecord]:
@@ -289,7 +271,7 @@ class SourceAssertions:
         self, namespace: Namespace, caller: Caller, returned: Sequence[Believed], asked: int
     ) -> None:
         if returned:
-            self._hits.setdefault(namespace, Counter()).update(row.assertion.id for row in returned)
+            self._hits.add(namespace, (row.assertion.id for row in returned))
         self._counted["assertion_hits"] += len(returned)
         self._counted["assertion_misses"] += asked - len(returned)
         others = sorted({row.assertion.actor for row in returned} - {caller.principal.name})

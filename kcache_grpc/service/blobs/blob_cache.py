@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +20,7 @@ from kcache_grpc.service.lifecycle.quotas import QuotaEviction
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
-from kcache_grpc.service.tasks.background_task import BackgroundTask
+from kcache_grpc.service.tasks.hit_counts import HitCounts
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage.contract.blob_cache import (
     CHUNK_BYTES,
@@ -31,7 +30,6 @@ from kcache_grpc.storage.contract.blob_cache import (
     ValueTotals,
 )
 from kcache_grpc.storage.contract.store import Store
-from kcache_grpc.storage.errors import StorageError
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
 logger = logging.getLogger("kcache.service")
@@ -44,8 +42,6 @@ MOST_VALUE_BYTES, MOST_SPOOLED_BYTES = 1 << 30, 4 << 30
 _GROUP_BYTES = 8 << 20
 #: Bytes of small values that are kept in memory.
 _MEMORY_BYTES = 64 << 20
-#: Seconds between two writes of the hit counters.
-_PERIOD = 1.0
 _MOST_LABEL = 200
 #: What a process counts.
 COUNTERS: tuple[str, ...] = (
@@ -132,19 +128,17 @@ class BlobCache:
         self._quotas = quotas
         self._spool_dir = spool_dir
         self._memory: ByteLru[tuple[int, int, bytes], SmallValue] = ByteLru(_MEMORY_BYTES)
-        self._hits: dict[Namespace, dict[int, int]] = {}
+        self._hits = HitCounts(threads, store.add_value_hits, "cached values")
         self._spooled = 0
         self._counted: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self._task = BackgroundTask.periodic(_PERIOD, self.flush)
 
     def start(self) -> None:
         """Begins to write hit counters periodically."""
-        self._task.start()
+        self._hits.start()
 
     async def close(self) -> None:
         """Stops, and writes the hit counters."""
-        await self._task.close()
-        await self.flush()
+        await self._hits.close()
 
     async def get(self, caller: Caller, keys: Sequence[bytes]) -> AsyncIterator[ValuePart]:
         """The parts of the stored values, in the order of ``keys``. Raises ``ArgumentError``."""
@@ -204,24 +198,12 @@ class BlobCache:
     async def totals(self, caller: Caller) -> ValueTotals:
         """What the namespace holds, and its hits, with those that are not written down yet."""
         namespace = await self._namespaces.get(caller.namespace)
-        await self.flush()
+        await self._hits.flush()
         return await self._threads(self._store.value_totals, namespace)
 
     def counters(self) -> dict[str, int]:
         """What this process did since it started, for metrics."""
         return dict(self._counted)
-
-    async def flush(self) -> None:
-        """Writes the hit counters. Where the store cannot be written they are dropped: they are hints."""
-        waiting, self._hits = self._hits, {}
-        for namespace, hits in waiting.items():
-            await self._count(namespace, hits)
-
-    async def _count(self, namespace: Namespace, hits: dict[int, int]) -> None:
-        try:
-            await self._threads(self._store.add_value_hits, namespace, hits)
-        except StorageError as error:
-            logger.warning("hits of cached values are not counted: %s", error)
 
     async def _find(self, namespace: Namespace, keys: Sequence[bytes]) -> dict[bytes, ValueRecord]:
         records: dict[bytes, ValueRecord] = {}
@@ -275,11 +257,7 @@ class BlobCache:
     ) -> None:
         saved_us = sum(record.saved_us for record in served)
         if served:
-            counts = self._hits.get(namespace)
-            if counts is None:
-                counts = self._hits[namespace] = defaultdict(int)
-            for record in served:
-                counts[record.id] += 1
+            self._hits.add(namespace, [record.id for record in served])
         counted = self._counted
         counted["blob_hits"] += len(served)
         counted["blob_misses"] += asked - len(served)
