@@ -16,6 +16,7 @@ Where the rules are applied:
   condition in ``hits.py``, so that a kernel of another toolchain is not found.
 - What a client holds in memory or in bundles is stale by any of the three if its (server, epoch, toolchain)
   is not in ``ServerState.provenances`` (``kcache_grpc/client/trust/server_state.py``).
+- ``kcache explain`` names the rule (``kcache_grpc/service/explain/ingredient_differences.py``).
 - Background verification and the export of bundles leave stale kernels out, by ``staleness``.
 - Collection removes kernels of earlier epochs and of disowned toolchains: candidates are selected in SQL
   (``kcache_grpc/storage/sql/gc/candidates.py``) or by ``staleness``

@@ -18,7 +18,7 @@ from tests.storage.inside import call_on_close, date_leases_by
 
 Opener = Callable[[Path, Time], Store]
 
-#: A store that joins later adds one entry here and one to ``_openers``.
+#: A store that joins later adds one entry here and one to ``openers``.
 STORES = ("memory", "sqlite", "postgres")
 #: A database with an object store beside it, which takes every byte.
 OBJECT_STORES = ("sqlite+file", "sqlite+s3", "postgres+s3")

@@ -1,8 +1,8 @@
-"""Threads for launches: the ``parallel_for`` that a kernel may call.
+"""How many threads a launch may use, and a pool of Python threads for kernels that have none.
 
-The pool is plain Python threads. Handing a launch to them takes 10 to 20 us, as long as one of the
-slices that kernels think worth a thread; so this pool takes launches of four or more. A pool written
-in another way replaces this one by being a ``HostThreads``.
+Kernels usually have a native pool (``thread_pool.py``), whose source is ``thread_pool.c``. The pool here is
+the fallback. Handing a launch to it takes 10 to 20 us, as long as the smallest slices of kernels, so it takes
+launches of four slices or more. Another pool replaces this one by being a ``HostThreads``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rewrites a program so that regions around convolutions have channels last, where that pays."""
+"""Gives regions around convolutions channels last where that pays, in programs with bound weights."""
 
 from __future__ import annotations
 
