@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Awaitable, Callable
@@ -40,6 +41,8 @@ class Channel:
         self._breaker = breaker
         self._counters = counters
         self._endpoint: Endpoint | None = None
+        #: The start of the embedded service that goes on, of each process: a fork has none.
+        self._starts: dict[int, Future[Endpoint]] = {}
         self._wire: Wire | None = None
         self._home: object = None
         self._closed = False
@@ -61,18 +64,24 @@ class Channel:
         return endpoint
 
     async def _started(self, deadline: Deadline) -> Endpoint:
-        start: Future[Endpoint] = Future()
+        process, own = os.getpid(), Future[Endpoint]()
+        start = self._starts.setdefault(process, own)
 
         def reach() -> None:
             try:
-                start.set_result(self.location.reach())
-            except BaseException as error:  # noqa: BLE001 - raised by the caller
-                start.set_exception(error)
+                endpoint = self.location.reach()
+            except BaseException as error:  # noqa: BLE001 - raised by the callers
+                del self._starts[process]
+                own.set_exception(error)
+            else:
+                del self._starts[process]
+                own.set_result(endpoint)
 
-        try:
-            threading.Thread(target=reach, name="kcache-start", daemon=True).start()
-        except RuntimeError:  # the process has no room for another thread, or ends
-            await self._io.blocking(reach)
+        if start is own:
+            try:
+                threading.Thread(target=reach, name="kcache-start", daemon=True).start()
+            except RuntimeError:  # the process has no room for another thread, or ends
+                await self._io.blocking(reach)
         while True:
             with suppress(TimeoutError):
                 return await self._io.wait(start, deadline.left())

@@ -100,10 +100,12 @@ def test_the_callers_timeout_is_an_end_of_its_own(
 def test_the_start_of_the_embedded_service_is_part_of_the_timeout(
     new_client: NewClient, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on, for later calls."""
+    """It goes on, for later calls, which wait for the same."""
     goes_on, ended = threading.Event(), threading.Event()
+    starts: list[int] = []
 
     def start(cache_dir: Path | None, warn: embedded.Warn) -> embedded.EmbeddedService:
+        starts.append(threading.get_ident())
         try:
             assert goes_on.wait(120)
             raise kcache.Unavailable("the test has no service")
@@ -116,8 +118,11 @@ def test_the_start_of_the_embedded_service_is_part_of_the_timeout(
 
     monkeypatch.setattr(embedded, "start", start)
     monkeypatch.delenv("KCACHE_ADDR", raising=False)
-    with pytest.raises(kcache.Unavailable, match=r"timeout of 0\.2 s"):
-        new_client(None, timeout=0.2).compile(PROGRAM)
+    client = new_client(None, timeout=0.2)
+    for _ in range(3):
+        with pytest.raises(kcache.Unavailable, match=r"timeout of 0\.2 s"):
+            client.compile(PROGRAM)
+    assert len(starts) == 1
     with pytest.raises(kcache.Unavailable, match=r"timeout of 0\.2 s"):
         asyncio.run(awaited())
     assert not ended.is_set()

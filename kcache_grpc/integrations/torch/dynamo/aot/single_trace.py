@@ -78,6 +78,8 @@ def check_inputs(values: Sequence[Any]) -> None:
     """Raises ``NotFunctional`` unless all are plain fake tensors of static shape without gradients."""
     if not all(map(_is_plain, values)):
         raise NotFunctional("inputs are no plain tensors of static shape")
+    if any(value.item_memo is not None for value in values):
+        raise NotFunctional("an input is a number of Python whose value is a symbol")
     if torch.is_grad_enabled() and any(value.requires_grad for value in values):
         raise NotFunctional("it may be differentiated")
 

@@ -296,3 +296,18 @@ def _aliases(results: Any, inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
     tensors = [*outputs, *inputs]
     pointers = [tensor.untyped_storage().data_ptr() for tensor in tensors]
     return [(i, j) for i, a in enumerate(pointers) for j, b in enumerate(pointers) if i < j and a == b]
+
+
+def test_numbers_that_are_symbols_are_traced_as_by_aotautograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch makes a tensor of a float that changes, whose item is a symbol: copies have none."""
+
+    def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * factor + factor if factor > 0 else x
+
+    backend = Backend(monkeypatch)
+    compiled = torch.compile(scaled, backend=backend, fullgraph=True)
+    x = torch.arange(6.0)
+    with torch.no_grad():
+        for factor in (1.0, 2.5, 3.5):
+            torch.testing.assert_close(compiled(x, factor), scaled(x, factor))
+    assert backend.once == [True, False]
