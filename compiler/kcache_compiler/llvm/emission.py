@@ -14,7 +14,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.llvm.masked_logic import may_be_incorrect, without_merged_selects
+from kcache_compiler.llvm.masked_logic import may_be_incorrect, without_avx512, without_merged_selects
 from kcache_compiler.llvm.target import Target
 
 #: The directive with the module's name, which is also in the object.
@@ -121,17 +121,23 @@ def emit_assembly(bitcode: bytes, target: Target, opt_level: int) -> str:
 
 
 def emit(bitcode: bytes, target: Target, opt_level: int) -> tuple[bytes, str]:
-    """The assembly text of ``bitcode``, and the bitcode that it is of: with opaque values for selects where
-    LLVM might merge one incorrectly (``masked_logic``). Raises ``CompileFailed`` where that is of no help.
+    """The assembly text of ``bitcode``, and the bitcode that it is of.
+
+    Where LLVM might merge a select incorrectly (``masked_logic``), that is bitcode with opaque values for
+    selects. A few operations other than selects are merged too, such as a shuffle of two vectors: if that
+    remains, the bitcode does without AVX-512. Raises ``CompileFailed`` where it calls intrinsics of AVX-512.
     """
     assembly = emit_assembly(bitcode, target, opt_level)
-    if may_be_incorrect(assembly):
-        text = str(llvm.parse_bitcode(bitcode, llvm.create_context()))
-        bitcode = _parse(without_merged_selects(text), target, _machine(target, opt_level)).as_bitcode()
-        assembly = emit_assembly(bitcode, target, opt_level)
-        if may_be_incorrect(assembly):
-            raise CompileFailed("llvm", "LLVM merges a select into a logical instruction incorrectly")
-    return bitcode, assembly
+    if not may_be_incorrect(assembly):
+        return bitcode, assembly
+    text = str(llvm.parse_bitcode(bitcode, llvm.create_context()))
+    for changed in (without_merged_selects(text), without_avx512(text, target)):
+        if changed is not None:
+            bitcode = _parse(changed, target, _machine(target, opt_level)).as_bitcode()
+            assembly = emit_assembly(bitcode, target, opt_level)
+            if not may_be_incorrect(assembly):
+                return bitcode, assembly
+    raise CompileFailed("llvm", "LLVM merges a select into a logical instruction incorrectly")
 
 
 @functools.cache

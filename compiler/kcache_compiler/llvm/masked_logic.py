@@ -2,13 +2,20 @@
 
 ``vpternlogd`` and ``vpternlogq`` compute any function of three operands' bits, and can leave elements as they
 were by a mask. Where one operand is in memory, as constants are, and a select's other value is an operand
-that is not the first, LLVM moves that to the front but does not change the function with it: the result is of
-another function. It may later load the operand in memory before a loop.
+that is not the first, LLVM moves that to the front and permutes the function's table by the inverse of the
+permutation that it applied to the operands: the result is of another function. It may later load the operand
+in memory before a loop, so that the instruction does not show where the operand came from.
+
+This is LLVM's issue 157929. Pull request 209782, which was merged in July 2026, corrects it: it exchanges the
+bodies of ``VPTERNLOG231_imm8`` and ``VPTERNLOG312_imm8``. LLVM 24 is the first version that begins with it; a
+backport to LLVM 23 was requested. With a version that has it, nothing of this module is needed.
 """
 
 from __future__ import annotations
 
 import re
+
+from kcache_compiler.llvm.target import Target
 
 #: The instruction with a mask: which of them are incorrect, it does not show.
 _MERGED = re.compile(r"^\s*vpternlog[dq]\s[^\n]*\{%k[0-7]\}$", re.MULTILINE)
@@ -18,6 +25,11 @@ _SELECT = re.compile(
     r"(?P=type) (?P<false>[^\n]*?)(?P<end>(?:, ![^\n]*)?)$",
     re.MULTILINE,
 )
+#: Features that the instruction is part of, or that imply it.
+_AVX512 = ("avx512", "avx10")
+#: An intrinsic that is one instruction of AVX-512: LLVM ends the process if it may not use that.
+_CALLED = "@llvm.x86.avx512"
+_DEFINED = re.compile(r"^(?P<head>define [^\n]*?)(?P<end>(?: ![\w.]+ !\d+)* \{)$", re.MULTILINE)
 #: Element -> the float of its width, and its name in intrinsics.
 _FLOATS = {
     "i32": ("float", "f32"),
@@ -65,3 +77,11 @@ def without_merged_selects(text: str) -> str:
 
     rewritten = _SELECT.sub(opaque, text)
     return "\n".join([rewritten.rstrip("\n"), "", *sorted(declarations), ""])
+
+
+def without_avx512(text: str, target: Target) -> str | None:
+    """LLVM IR whose functions do not use AVX-512, of which the instruction is; None where they call that."""
+    if _CALLED in text:
+        return None
+    features = ",".join(f"+{name}" for name in target.features if not name.startswith(_AVX512))
+    return _DEFINED.sub(rf'\g<head> "target-features"="{features}"\g<end>', text)

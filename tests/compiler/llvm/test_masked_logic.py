@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.emission import emit, emit_assembly, emit_object, optimize
 from kcache_compiler.llvm.link import link
-from kcache_compiler.llvm.masked_logic import may_be_incorrect, without_merged_selects
+from kcache_compiler.llvm.masked_logic import may_be_incorrect, without_avx512, without_merged_selects
 from kcache_compiler.llvm.target import target_named
 from tests.compiler.codegen_harness import kernel_of, load, runs_here
 
@@ -109,3 +110,63 @@ def test_constants_stay() -> None:
     *_, changed, _, declaration = without_merged_selects(text).strip().split("\n")
     assert changed == text.replace("%x", "%fence.0.false")
     assert declaration == "declare <4 x float> @llvm.arithmetic.fence.v4f32(<4 x float>)"
+
+
+#: ``r``, some elements of it with the sign of ``x``: LLVM merges them by a constant mask.
+SHUFFLED = """define void @f(ptr %px, ptr %pr, ptr %po) !note !0 {{
+  %x = load <16 x i32>, ptr %px, align 4
+  %r = load <16 x i32>, ptr %pr, align 4
+  %signs = and <16 x i32> %x, splat (i32 -2147483648)
+  %others = and <16 x i32> %r, splat (i32 2147483647)
+  %joined = or <16 x i32> %others, %signs
+  %result = {result}
+  store <16 x i32> %result, ptr %po, align 4
+  {more}
+  ret void
+}}
+!0 = !{{}}
+"""
+_CHANGED = [i % 8 in (1, 4, 5, 7) for i in range(16)]
+_CHOICES = ", ".join(f"i32 {i if changed else i + 16}" for i, changed in enumerate(_CHANGED))
+_MASK = ", ".join(f"i1 {int(changed)}" for changed in _CHANGED)
+_SHUFFLES = (
+    f"shufflevector <16 x i32> %joined, <16 x i32> %r, <16 x i32> <{_CHOICES}>",
+    f"select <16 x i1> <{_MASK}>, <16 x i32> %joined, <16 x i32> %r",
+)
+
+
+@pytest.mark.skipif(not runs_here("x86-64-v4"), reason="needs AVX-512")
+@pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
+@pytest.mark.parametrize("result", _SHUFFLES)
+def test_a_shuffle_that_llvm_would_merge(result: str, opt_level: int) -> None:
+    bitcode = optimize(SHUFFLED.format(result=result, more=""), TARGET, opt_level)
+    assert may_be_incorrect(emit_assembly(bitcode, TARGET, opt_level))
+    changed, assembly = emit(bitcode, TARGET, opt_level)
+    assert not may_be_incorrect(assembly)
+    assert "%zmm" not in assembly
+    assert assembly == emit_assembly(changed, TARGET, opt_level)
+    library = load(link([emit_object(changed, TARGET, opt_level)], TARGET, ["f"]))
+    generator = np.random.default_rng(0)
+    x, r = (generator.integers(-(2**31), 2**31, 16).astype(np.int32) for _ in range(2))
+    got = np.zeros(16, np.int32)
+    library.f(*(ctypes.c_void_p(array.ctypes.data) for array in (x, r, got)))
+    joined = (x & np.int32(-(2**31))) | (r & np.int32(2**31 - 1))
+    np.testing.assert_array_equal(got, np.where(_CHANGED, joined, r))
+
+
+def test_other_attributes_of_functions_stay() -> None:
+    text = "define internal void @f(ptr %x) unnamed_addr #1 !a !2 !b !3 {"
+    features = ",".join(f"+{name}" for name in TARGET.features if "avx512" not in name)
+    changed = text.replace(" !a", f' "target-features"="{features}" !a')
+    assert without_avx512(text, TARGET) == changed
+
+
+def test_intrinsics_of_avx512_need_it() -> None:
+    """LLVM would end the process without it."""
+    arguments = ", ".join(f"<16 x i32> %{name}" for name in ("x", "r", "signs"))
+    more = f"%v = call <16 x i32> {INTRINSIC}({arguments}, i32 202)\n  store <16 x i32> %v, ptr %px, align 4"
+    text = SHUFFLED.format(result=_SHUFFLES[0], more=more)
+    text += f"declare <16 x i32> {INTRINSIC}(<16 x i32>, <16 x i32>, <16 x i32>, i32 immarg)\n"
+    bitcode = optimize(text, TARGET, 3)
+    with pytest.raises(CompileFailed, match="merges a select"):
+        emit(bitcode, TARGET, 3)
