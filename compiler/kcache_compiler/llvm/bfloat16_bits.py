@@ -2,7 +2,7 @@
 
 LLVM promotes a bf16 that is live across blocks to f32, and converts it back by a function that no library has
 (``__truncsfbf2``). Optimized IR has no such values; in unoptimized IR they are replaced by i16. Optimization
-makes conversions of truth values to bf16, for which LLVM calls the function too.
+makes conversions of integers to bf16, for which LLVM calls the function too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ _MOVES = re.compile(
     r"(?:load|store|bitcast|phi|select|getelementptr|alloca|insertelement|extractelement|shufflevector)\b"
     r"|@\S+ = (?:\w+ )*constant\b"
 )
-#: 1.0 where a truth value is true, 0.0 elsewhere.
-_TRUTH = re.compile(
-    r"^(?P<to>\s*%\S+ = )uitofp (?P<from>(?P<vector><\d+ x )?i1>? %\S+) to (?P<type>(?:<\d+ x )?bfloat>?)",
+#: A conversion of integers.
+_CONVERSION = re.compile(
+    r"^  %(?P<name>[\w.]+) = (?P<op>(?:sitofp|uitofp)(?: nneg)?) (?P<from>\S+(?: x i\d+>)? %\S+) "
+    r"to (?:<(?P<lanes>\d+) x )?bfloat>?$",
     re.MULTILINE,
 )
 #: The function that no library has.
@@ -34,12 +35,32 @@ def as_integers(llvm_ir: str) -> str:
 
 
 def without_conversions(llvm_ir: str) -> str:
-    """The text with selects of i16 instead of conversions of truth values to bf16."""
+    """The text with conversions of integers to f32, rounded to bf16 by their bits, instead of to bf16.
 
-    def selected(match: re.Match[str]) -> str:
-        kind = match["type"]
-        one = "splat (bfloat 0xR3F80)" if match["vector"] else "0xR3F80"
-        zero = "zeroinitializer" if match["vector"] else "0xR0000"
-        return f"{match['to']}select {match['from']}, {kind} {one}, {kind} {zero}"
+    MLIR and LLVM have made one conversion of these two.
+    """
 
-    return as_integers(_TRUTH.sub(selected, llvm_ir))
+    def rounded(match: re.Match[str]) -> str:
+        name, lanes = match["name"], match["lanes"]
+
+        def kind(element: str) -> str:
+            return f"<{lanes} x {element}>" if lanes else element
+
+        def constant(number: int) -> str:
+            return f"splat (i32 {number})" if lanes else str(number)
+
+        value, wide = f"%bf16.{name}", kind("i32")
+        lines = [
+            f"{value}.float = {match['op']} {match['from']} to {kind('float')}",
+            f"{value}.bits = bitcast {kind('float')} {value}.float to {wide}",
+            f"{value}.above = lshr {wide} {value}.bits, {constant(16)}",
+            f"{value}.odd = and {wide} {value}.above, {constant(1)}",
+            f"{value}.half = add {wide} {value}.odd, {constant(0x7FFF)}",
+            f"{value}.sum = add {wide} {value}.bits, {value}.half",
+            f"{value}.high = lshr {wide} {value}.sum, {constant(16)}",
+            f"{value}.short = trunc {wide} {value}.high to {kind('i16')}",
+            f"%{name} = bitcast {kind('i16')} {value}.short to {kind('bfloat')}",
+        ]
+        return "\n".join(f"  {line}" for line in lines)
+
+    return as_integers(_CONVERSION.sub(rounded, llvm_ir))

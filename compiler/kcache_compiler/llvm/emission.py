@@ -128,8 +128,8 @@ def emit(bitcode: bytes, target: Target, opt_level: int) -> tuple[bytes, str]:
     selects. A few operations other than selects are merged too, such as a shuffle of two vectors: if that
     remains, the bitcode does without AVX-512. Raises ``CompileFailed`` where it calls intrinsics of AVX-512.
 
-    Where LLVM would call a function that no library has for conversions of truth values to bf16, the bitcode
-    selects constants instead (``bfloat16_bits``).
+    Where LLVM would call a function that no library has for conversions of integers to bf16, the bitcode
+    converts to f32 and rounds instead (``bfloat16_bits``).
     """
     assembly = emit_assembly(bitcode, target, opt_level)
     if MISSING in assembly:
