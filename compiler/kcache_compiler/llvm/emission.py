@@ -14,6 +14,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.llvm.bfloat16_bits import MISSING, without_conversions
 from kcache_compiler.llvm.masked_logic import may_be_incorrect, without_avx512, without_merged_selects
 from kcache_compiler.llvm.target import Target
 
@@ -126,8 +127,15 @@ def emit(bitcode: bytes, target: Target, opt_level: int) -> tuple[bytes, str]:
     Where LLVM might merge a select incorrectly (``masked_logic``), that is bitcode with opaque values for
     selects. A few operations other than selects are merged too, such as a shuffle of two vectors: if that
     remains, the bitcode does without AVX-512. Raises ``CompileFailed`` where it calls intrinsics of AVX-512.
+
+    Where LLVM would call a function that no library has for conversions of integers to bf16, the bitcode
+    converts to f32 and rounds instead (``bfloat16_bits``).
     """
     assembly = emit_assembly(bitcode, target, opt_level)
+    if MISSING in assembly:
+        text = without_conversions(str(llvm.parse_bitcode(bitcode, llvm.create_context())))
+        bitcode = _parse(text, target, _machine(target, opt_level)).as_bitcode()
+        assembly = emit_assembly(bitcode, target, opt_level)
     if not may_be_incorrect(assembly):
         return bitcode, assembly
     text = str(llvm.parse_bitcode(bitcode, llvm.create_context()))
