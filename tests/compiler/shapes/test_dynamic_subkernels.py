@@ -19,7 +19,7 @@ from tests.compiler.codegen_harness import Kernel, threaded_host
 Array = np.ndarray[Any, Any]
 SIZES = (0, 1, 2, 7, 64, 1009)
 LARGE = 5003
-#: So many equal operations become a subkernel here; the first test uses ``outline.MIN_EQUAL_FUSED``.
+#: This many equal operations become a subkernel here; the first test uses ``outline.MIN_EQUAL_FUSED``.
 MIN_EQUAL_FUSED = 32
 
 

@@ -44,7 +44,7 @@ _EPOCH: BindParameter[int] = bindparam("epoch")
 _BEFORE: BindParameter[int] = bindparam("before")
 _MOST: BindParameter[int] = bindparam("most")
 
-#: Columns that removal needs, beside those of which the cursor is made.
+#: Columns that removal needs, in addition to those of the cursor.
 _KERNEL = (kernels.c.id, kernels.c.kernel_digest, kernels.c.epoch)
 _MAPPING = (
     graph_mappings.c.id,
