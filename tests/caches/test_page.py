@@ -44,10 +44,10 @@ def test_the_example_of_a_variable_gives_its_entries(monkeypatch: pytest.MonkeyP
 
 def test_limits_and_formats_are_those_of_the_code() -> None:
     page = " ".join(PAGE.split())
-    assert f"{encoding.MAX_DEPTH} containers inside each other, {encoding.MAX_ITEMS} items" in page
+    assert f"a nesting depth of {encoding.MAX_DEPTH} containers, {encoding.MAX_ITEMS} items" in page
     assert f"{encoding.MAX_ITEMS} items, {encoding.MAX_BYTES >> 30} GiB" in page
-    assert f"at any depth up to {encoding.MAX_DEPTH}" in page
-    assert f"the {len(MAGIC)} bytes `kcache.caches`, 1 and a line feed" in page
+    assert f"nested up to a depth of {encoding.MAX_DEPTH}" in page
+    assert f"a header of {len(MAGIC)} bytes (`kcache.caches`, a byte 1 and a line feed)" in page
     assert MAGIC == b"kcache.caches\x01\n"
     assert f"a header of {_HEADER_SIZE} bytes" in page
     assert f"| 0 | {_PREFIX_SIZE} | version prefix" in page
