@@ -39,54 +39,55 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 _TEXT = """\
 # Operations and dtypes
 
-Written by `python -m scripts.generate_support write` from the programs that the tests run.
+This page lists the operations and dtypes that compile. `python -m scripts.generate_support write` writes it
+from the programs that the tests run.
 
-Programs are StableHLO (with CHLO) or linalg on tensors. Valid programs have keys whether they compile or not.
+Programs are StableHLO (with CHLO) or linalg on tensors. A valid program has a key even if it does not compile.
 `UnsupportedOp` names the operation and its location; [unsupported programs](../guide/unsupported.md) explains
-how to list all of them. In the tables "integers" are i8 to i64 and ui8 to ui64, "signed" and "unsigned" their
-subsets, "floats" f16, bf16, f32 and f64, "complex" c64 and c128. Elements of 8 bits and fewer, f8 to f4 and
-i4 to ui2, are in [narrow types](../guide/narrow-types.md).
+how to list all unsupported operations of a program. In the tables, "integers" are i8 to i64 and ui8 to ui64,
+"signed" and "unsigned" are subsets of these, "floats" are f16, bf16, f32 and f64, and "complex" are c64 and
+c128. [Narrow types](../guide/narrow-types.md) describes f8 to f4 and i4 to ui2.
 
 ## StableHLO and CHLO, compared with the reference interpreter
 
-Each operation was compiled for a CPU (x86-64) in the dtypes of the second column, under numerics `strict`, on
-odd, one-element and empty shapes, with NaN, infinities and signed zeros, and its results agreed with the
-reference interpreter's, or with NumPy's where that lacks the operation (`batch_norm_*`, `cholesky`, `fft`,
-`rng_bit_generator`, `triangular_solve`). The programs are those of `tests/ops/harness/programs.py` and
+Each operation was compiled for a CPU (x86-64) in the dtypes of the second column, under numerics `strict`. It
+was run on odd, one-element and empty shapes, with NaN, infinities and signed zeros. Its results agreed with
+those of the reference interpreter, or with NumPy for operations that the interpreter lacks (`batch_norm_*`,
+`cholesky`, `fft`, `rng_bit_generator`, `triangular_solve`). The programs are those of
+`tests/ops/harness/programs.py`, and
 {programs}
-random ones of each operation and dtype (`python -m tests.ops.generated.seen`, recorded in
+random programs of each operation and dtype (`python -m tests.ops.generated.seen`, recorded in
 `tests/ops/generated/seen.json`). [Generated programs](../results/generated-programs.md) lists the attributes
 that more random programs covered. The third column has the dtypes in which the random programs were compiled
-for a GPU (`{gpu}`), but not run. An asterisk: some of the programs were rejected, or could not be compared.
-A dtype that is not listed was not tested.
+for a GPU (`{gpu}`), but not run. An asterisk means that some of the programs were rejected, or could not be
+compared. A dtype that is not listed was not tested.
 
 - Shapes may be dynamic: [dynamic shapes](../guide/dynamic-shapes.md).
 - `fft` takes lengths whose prime factors are at most 4096.
-- `rng_bit_generator` gives XLA's bits; its default is Philox. `rng` gives the values of a Philox whose key is
-  the index of the draw in the program, the same in each run.
-- `einsum` and `unary_einsum` take any letters, repeated in an operand or summed over, and no `...`; letters
-  of one operand alone are summed first, in its dtype.
-- Quantized elements: [quantization](../guide/quantization.md). Error bounds:
-  [math accuracy](../results/math-accuracy.md). Compile time: [compile time](../results/compile-time.md).
+- `rng_bit_generator` returns the same bits as XLA; its default algorithm is Philox. `rng` returns values of a
+  Philox generator whose key is the index of the operation in the program; they are the same in each run.
+- `einsum` and `unary_einsum` accept all letters, including letters that are repeated in an operand or summed
+  over, but no `...`. Letters of only one operand are summed first, in the dtype of the operand.
+- See also [quantization](../guide/quantization.md), [error bounds](../results/math-accuracy.md) and
+  [compile time](../results/compile-time.md).
 
 {ops}
 
-## Programs that break a constraint
+## Programs that violate a constraint
 
-{violations} programs that break one constraint of the specification each (`tests/ops/harness/violations.py`,
-`tests/ops/harness/quantized_violations.py`) raise `InvalidProgram` before a key is assigned; the message
-names the
-operation and the constraint.
+The tests have {violations} programs, each of which violates one constraint of the specification
+(`tests/ops/harness/violations.py`, `tests/ops/harness/quantized_violations.py`). Each program raises
+`InvalidProgram` before a key is assigned; the message names the operation and the constraint.
 
 ## Other StableHLO programs
 
-Each line is one program that a test compiles, or finds unsupported. Results are not compared.
+Each row is one program that a test compiles or finds unsupported. The tests do not compare results.
 
 {stablehlo}
 
 ## Linalg
 
-Each line is one program in f32 that a test compiles, or finds unsupported. Results are not compared.
+Each row is one program in f32 that a test compiles or finds unsupported. The tests do not compare results.
 
 {linalg}
 """
@@ -174,7 +175,7 @@ def _sorted(dtypes: set[str]) -> list[str]:
 def _outcomes(selected: Iterable[Edge]) -> str:
     order = list(Outcome)
     rows = sorted(selected, key=lambda edge: order.index(edge.outcome))
-    return _table(("program", "what happens"), ((edge.name, edge.outcome.value) for edge in rows))
+    return _table(("program", "outcome"), ((edge.name, edge.outcome.value) for edge in rows))
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -47,7 +47,7 @@ def test_the_table_of_errors_is_that_of_the_code():
 
 
 def test_transport_codes_worth_a_retry_are_those_of_the_code():
-    sentence = re.search(r"Worth a retry are ([\s\S]*?)\.", ERRORS)
+    sentence = re.search(r"Clients should retry ([\s\S]*?)\.", ERRORS)
     assert sentence is not None
     named = set(re.findall(r"[A-Z_]{5,}", sentence[1]))
     assert named == {code for code, cls in errors.TRANSPORT_CODES.items() if cls is errors.Unavailable}
