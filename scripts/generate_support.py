@@ -42,9 +42,10 @@ _TEXT = """\
 This page lists the operations and dtypes that compile. `python -m scripts.generate_support write` writes it
 from the programs that the tests run.
 
-Programs are StableHLO (with CHLO) or linalg on tensors. A valid program has a key even if it does not compile.
-`UnsupportedOp` names the operation and its location; [unsupported programs](../guide/unsupported.md) explains
-how to list all unsupported operations of a program. In the tables, "integers" are i8 to i64 and ui8 to ui64,
+Programs are StableHLO (with CHLO) or linalg on tensors. A valid program has a key even if it does not
+compile. `UnsupportedOp` names the operation and its location;
+[unsupported programs](../guide/unsupported.md) explains how to list all unsupported operations of a program.
+In the tables, "integers" are i8 to i64 and ui8 to ui64,
 "signed" and "unsigned" are subsets of these, "floats" are f16, bf16, f32 and f64, and "complex" are c64 and
 c128. [Narrow types](../guide/narrow-types.md) describes f8 to f4 and i4 to ui2.
 
