@@ -28,7 +28,7 @@ from kcache_grpc.service.bundles.export import Export
 from kcache_grpc.service.bundles.importing import Import, Imported
 from kcache_grpc.service.bundles.selection import Selection
 from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import QuotaEviction
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import (

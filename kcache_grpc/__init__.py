@@ -132,7 +132,7 @@ def __getattr__(name: str) -> Any:
     elif name == "aio":
         value = import_module("kcache_grpc.aio")
     elif name == "__version__":
-        value = import_module("kcache_grpc.client.version").package_version()
+        value = import_module("kcache_grpc.client.config").package_version()
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

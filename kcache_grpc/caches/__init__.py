@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kcache_grpc.errors import CacheError
 
 if TYPE_CHECKING:
-    from kcache_grpc.caches.asynchronous import AsyncCache
-    from kcache_grpc.caches.base import Cache
+    from kcache_grpc.caches.base import AsyncCache, Cache
     from kcache_grpc.caches.disk import OnDiskCache
     from kcache_grpc.caches.inductor import InductorOnDiskCache
     from kcache_grpc.caches.memory import InMemoryCache
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncCache": "asynchronous",
+    "AsyncCache": "base",
     "Cache": "base",
     "InMemoryCache": "memory",
     "InductorOnDiskCache": "inductor",

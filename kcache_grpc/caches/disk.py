@@ -33,8 +33,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.caches.asynchronous import AsyncCache
-from kcache_grpc.caches.base import Key, Value
+from kcache_grpc.caches.base import AsyncCache, Key, Value
 from kcache_grpc.caches.encoding import decode, describe, encode_value, key_digest
 from kcache_grpc.caches.files import Files, NotAFileError
 from kcache_grpc.caches.legacy import LegacyEntries

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from kcache_grpc.caches.asynchronous import AsyncCache
-from kcache_grpc.caches.base import Key, Value
+from kcache_grpc.caches.base import AsyncCache, Key, Value
 from kcache_grpc.caches.encoding import decode, describe, encode_value, key_digest
 from kcache_grpc.client.client import Client
 from kcache_grpc.client.config import Tls

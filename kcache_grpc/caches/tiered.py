@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from kcache_grpc.caches.asynchronous import AsyncCache
-from kcache_grpc.caches.base import Cache, Key, Value
+from kcache_grpc.caches.base import AsyncCache, Cache, Key, Value
 from kcache_grpc.caches.encoding import decode, encode_key, encode_value
 from kcache_grpc.errors import ArgumentError, CacheError, KcacheError, Unavailable
 

@@ -23,6 +23,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError
@@ -169,3 +171,12 @@ def _seconds(text: str | None) -> float:
         return float(text)
     except ValueError as error:
         raise ArgumentError(f"KCACHE_TIMEOUT is {text!r}; use a number of seconds") from error
+
+
+@lru_cache(maxsize=1)
+def package_version() -> str:
+    """As installed; ``0+unknown`` in a source tree that is not."""
+    try:
+        return version("kcache-grpc")
+    except PackageNotFoundError:
+        return "0+unknown"

@@ -13,21 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
-from kcache_grpc.client.bundles.used import Used
-from kcache_grpc.client.cache.kernels import KernelTable, RequestKey, request_key
-from kcache_grpc.client.cache.memory import Abandoned, InFlightCall, SingleFlight
-from kcache_grpc.client.cache.program_history import SeenPrograms, witness_of
-from kcache_grpc.client.cache.totals import Totals
+from kcache_grpc.client.cache.memory import (
+    Abandoned,
+    InFlightCall,
+    KernelTable,
+    RequestKey,
+    SingleFlight,
+    request_key,
+)
+from kcache_grpc.client.cache.program_history import SeenPrograms, Used, witness_of
+from kcache_grpc.client.cache.totals import Counters, Totals
 from kcache_grpc.client.config import ClientConfig
-from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.fetch_kernel import FetchedKernel, KernelFetcher
 from kcache_grpc.client.progress import Progress, report_to_all
-from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import EMBEDDED, RemoteLocation, ServiceLocation
-from kcache_grpc.client.transport.interface import Io
+from kcache_grpc.client.transport.interface import Deadline, Io, OutOfTime
+from kcache_grpc.client.transport.transfer import with_witnesses
 from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.tuning.recorded_schedules import REFUSALS, RecordedSchedules, plain
@@ -490,7 +493,7 @@ class Core:
         shapes: ShapeRequirements,
     ) -> float | None:
         """See ``Client.expected_seconds``."""
-        from kcache_grpc.client.requests.estimates import expected_seconds
+        from kcache_grpc.client.requests.explain import expected_seconds
 
         deadline = self._new_deadline()
         machine, chosen = parse_target(target), _options(options)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.cache.disk import DiskTier, StoredKernel, entry_name, needed_blobs
-from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.cache.totals import Counters
 from kcache_grpc.client.progress import Progress
-from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.transport.compile_stream import (
     INLINE_BUDGET,
     Compile,
@@ -18,9 +17,8 @@ from kcache_grpc.client.transport.compile_stream import (
     compile_together,
 )
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import COMPILE_KERNEL, GET_KERNELS, Io, Wire
-from kcache_grpc.client.transport.transfer import download, with_program
+from kcache_grpc.client.transport.interface import COMPILE_KERNEL, GET_KERNELS, Deadline, Io, Wire
+from kcache_grpc.client.transport.transfer import download, with_program, with_witnesses
 from kcache_grpc.client.trust.verification import KernelRequest, KernelVerifier, check_bytes
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.bypass import BypassReason

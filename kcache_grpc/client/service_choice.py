@@ -10,14 +10,13 @@ from typing import TypeVar
 
 from kcache_grpc.client.address import parse_endpoint
 from kcache_grpc.client.cache.disk import DiskTier
+from kcache_grpc.client.cache.totals import Counters
 from kcache_grpc.client.config import ClientConfig
-from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.fetch_kernel import KernelFetcher
 from kcache_grpc.client.transport.blocking import BlockingIo, run
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import EmbeddedLocation, RemoteLocation, ServiceLocation
-from kcache_grpc.client.transport.interface import Io
+from kcache_grpc.client.transport.interface import Deadline, Io, OutOfTime
 from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import IntegrityError, KcacheError

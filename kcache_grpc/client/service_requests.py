@@ -13,8 +13,7 @@ from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.requests.blob_cache import BlobDraft, BlobOutcome, BlobSink
 from kcache_grpc.client.requests.support import Support, check_program
 from kcache_grpc.client.service_choice import Services
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import Io
+from kcache_grpc.client.transport.interface import Deadline, Io
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.options import NUMERICS

@@ -116,7 +116,7 @@ def read_one(program: ProgramLike, format: str | None) -> Source:
     content = bytes(body)
     plain = _plain(content, stated)
     if content.startswith(_BYTECODE) and plain.format is ProgramFormat.STABLEHLO:
-        from kcache_grpc.programs.bytecode_constants import lift_bytecode
+        from kcache_grpc.programs.text_constants import lift_bytecode
 
         lifted, arguments = lift_bytecode(content)
         return Source(Program(plain.format, lifted), arguments)

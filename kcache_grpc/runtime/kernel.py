@@ -18,7 +18,6 @@ from kcache_grpc.model.sizes.expression import FormulaDivision, FormulaOverflow,
 from kcache_grpc.model.sizes.guard import parse_guard
 from kcache_grpc.runtime import repeated_call, results
 from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
-from kcache_grpc.runtime.counted_outputs import cut
 from kcache_grpc.runtime.cpu._abi import Library
 from kcache_grpc.runtime.cpu.library import load_library, require_runnable, require_understood
 from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_workspaces
@@ -27,13 +26,14 @@ from kcache_grpc.runtime.cpu.thread_pool import process_threads
 from kcache_grpc.runtime.cpu.threads import HostThreads
 from kcache_grpc.runtime.prepared.prepared_kernel import PreparedKernel, require_unbound, without_bound
 from kcache_grpc.runtime.prepared.shared_values import MappedBytes, values_of
+from kcache_grpc.runtime.results import cut
 from kcache_grpc.runtime.size_arguments import as_axes, require_sizes
 
 if TYPE_CHECKING:
     from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
     from kcache_grpc.runtime.gpu.caller import GpuCaller
     from kcache_grpc.runtime.gpu.launch_graph import Prepared
-    from kcache_grpc.runtime.gpu.plan import Plan as GpuPlan
+    from kcache_grpc.runtime.gpu.packed_launches import Plan as GpuPlan
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256

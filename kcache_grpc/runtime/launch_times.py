@@ -1,10 +1,15 @@
-"""How long each launch of a call takes, of kernels whose schedule has ``launches:reported``."""
+"""How long each launch of a call takes, with ``launches:reported`` in its schedule; and what the CPUs can do
+at most, measured: multiply-adds, and reading memory.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -13,12 +18,15 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import LaunchSpec
 from kcache_grpc.model.sizes.expression import evaluate
-from kcache_grpc.runtime.cpu.threads import HostThreads
-from kcache_grpc.runtime.cpu.timed_threads import TimedThreads
+from kcache_grpc.runtime.cpu.threads import HostThreads, TimedThreads, timing_extension
 from kcache_grpc.runtime.kernel import Kernel
 
 #: Calls before those that count.
 _WARM = 2
+#: Bytes that the threads read together: more than caches hold.
+_BYTES = 512 << 20
+_ROUNDS = 400_000
+_REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -92,3 +100,47 @@ def measure_launches(kernel: Kernel, arrays: Sequence[Any], calls: int) -> CallT
     )
     whole = float(seconds[kept].mean())
     return CallTimes(whole, float(seconds.min()), float(seconds.max()), calls, times.workers, launches)
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Of ``threads`` threads together: floating-point operations in f32 and bytes read, per second."""
+
+    threads: int
+    flops: float
+    bandwidth: float
+
+
+def measure_peaks(threads: int) -> Peaks:
+    """Run loops of multiply-adds and of loads on this many threads; the best of some repetitions counts.
+
+    Takes about a second. Raises ``KcacheError`` without the extension module.
+    """
+    extension = timing_extension()
+    size = _BYTES // threads
+    buffers = [np.ones(size, np.uint8) for _ in range(threads)]
+
+    def multiply_adds(_: int) -> float:
+        return extension.multiply_adds(_ROUNDS)
+
+    def read(thread: int) -> float:
+        extension.read_buffer(buffers[thread])
+        return float(size)
+
+    with ThreadPoolExecutor(threads) as pool:
+        flops, bandwidth = (
+            max(_together(pool, threads, work) for _ in range(_REPEATS)) for work in (multiply_adds, read)
+        )
+    return Peaks(threads, flops, bandwidth)
+
+
+def _together(pool: ThreadPoolExecutor, threads: int, work: Callable[[int], float]) -> float:
+    """The rates of all threads, which begin together."""
+    return sum(pool.map(partial(_rate, Barrier(threads), work), range(threads)))
+
+
+def _rate(barrier: Barrier, work: Callable[[int], float], thread: int) -> float:
+    barrier.wait()
+    began = time.perf_counter()
+    done = work(thread)
+    return done / (time.perf_counter() - began)

@@ -27,8 +27,7 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
 from kcache_grpc.server.reply_flow_control import SMALL, Reader, ReplyFlowControl
 from kcache_grpc.server.request_log import Request, RequestLog
-from kcache_grpc.server.request_parsing import Take, checked, each, reader
-from kcache_grpc.server.status import to_status
+from kcache_grpc.server.status import Take, checked, each, reader, to_status
 from kcache_grpc.service import Caller
 from kcache_grpc.service.values import ANONYMOUS, LOCAL, SHARED, Principal
 

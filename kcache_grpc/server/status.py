@@ -1,24 +1,64 @@
-"""Domain errors as gRPC statuses: code, message and ``google.rpc.ErrorInfo`` from the one table."""
+"""Errors at the border of gRPC: requests that cannot be read, and domain errors as statuses.
+
+A status has code, message and ``google.rpc.ErrorInfo`` from the one table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
 
-from kcache_grpc.errors import DOMAIN, KcacheError, wire_form
+from kcache_grpc.errors import DOMAIN, ArgumentError, KcacheError, wire_form
 from kcache_grpc.service.values import BeyondEnd
 
+Deserializer = Callable[[bytes], Any]
+#: What makes the request of a handler, or its stream of them, of what gRPC has read.
+Take = Callable[[Any], Any]
 #: gRPC's peers accept 8 KiB of trailing metadata in all, and base64 adds a third.
 _MAX_MESSAGE = 1000
 _MAX_METADATA = 2500
-
 #: Refinements of the table's codes, as the protos promise them.
 _REFINED: Mapping[type[KcacheError], grpc.StatusCode] = {BeyondEnd: grpc.StatusCode.OUT_OF_RANGE}
-
 Trailers = tuple[tuple[str, bytes], ...]
+
+
+class Malformed:
+    """In the place of a request: gRPC itself answers UNKNOWN where a deserializer raises."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+def reader(deserialize: Deserializer | None) -> Deserializer | None:
+    """A deserializer that gives ``Malformed`` for what is no message."""
+    if deserialize is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return Malformed(str(error))
+
+    return read
+
+
+def checked(request: Any) -> Any:
+    """The request; raises ``ArgumentError`` where it is ``Malformed``."""
+    if type(request) is Malformed:
+        raise ArgumentError(f"the request is no message of this method: {request.why}", field="request")
+    return request
+
+
+async def each(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The requests of a stream, each one checked."""
+    async for request in requests:
+        yield checked(request)
 
 
 def to_status(error: KcacheError) -> tuple[grpc.StatusCode, str, Trailers]:

@@ -16,8 +16,7 @@ from kcache_grpc.errors import (
     UnsupportedOp,
     from_reason,
 )
-from kcache_grpc.service.read_batching import ReadBatch
-from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.store_threads import ReadBatch, StoreThreads
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import LeaseLost, StorageError
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, Namespace

@@ -30,14 +30,12 @@ from kcache_grpc.service.compile.estimates import HIT, Estimate, Estimates, Subj
 from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
 from kcache_grpc.service.compile.progress import SendStage, Waiters
 from kcache_grpc.service.compile.reply_cache import ReplyCache
-from kcache_grpc.service.config import ServiceConfig
 from kcache_grpc.service.explain.explain import checked_most
 from kcache_grpc.service.graphs.graphs import parsed_binding
 from kcache_grpc.service.graphs.programs import FORMATS
 from kcache_grpc.service.graphs.support import Checked, check_program
-from kcache_grpc.service.lookup.artifacts import Artifacts
+from kcache_grpc.service.lookup.artifacts import Artifacts, Catalog
 from kcache_grpc.service.lookup.batch_lookup import Query, in_parts
-from kcache_grpc.service.lookup.catalog import Catalog
 from kcache_grpc.service.tasks.single_flight import InFlightCall
 from kcache_grpc.service.values import (
     Answer,
@@ -58,6 +56,7 @@ from kcache_grpc.service.values import (
     check_digest,
     source_digest,
 )
+from kcache_grpc.service.wiring import ServiceConfig
 from kcache_grpc.storage.contract.saved_time import SavingRecord
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace, Stats

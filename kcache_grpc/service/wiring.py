@@ -1,9 +1,10 @@
-"""Makes the parts of a service from what they share."""
+"""The configuration of a service, and its parts, made from what they share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from kcache_grpc.model.bypass import BypassReason
 from kcache_grpc.model.signing import Signer
@@ -11,15 +12,13 @@ from kcache_grpc.service.admin.running_service import Admin
 from kcache_grpc.service.assertions.source_assertions import SourceAssertions
 from kcache_grpc.service.audit.recorder import AuditRecorder
 from kcache_grpc.service.blobs.blob_cache import BlobCache
-from kcache_grpc.service.bundles.bundles import Bundles
-from kcache_grpc.service.bundles.transfer import Spool
+from kcache_grpc.service.bundles.bundles import Bundles, Spool
 from kcache_grpc.service.change_notifications import ChangeNotifications
 from kcache_grpc.service.claims import Claims
 from kcache_grpc.service.compile.coordinator import CompileCoordinator
 from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
 from kcache_grpc.service.compile.library_preparation import LibraryPreparation
 from kcache_grpc.service.compile.resolver import KernelResolver
-from kcache_grpc.service.config import ServiceConfig
 from kcache_grpc.service.explain.explain import Explainer
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
@@ -27,15 +26,37 @@ from kcache_grpc.service.graphs.graphs import Graphs
 from kcache_grpc.service.graphs.programs import Programs
 from kcache_grpc.service.graphs.uploads import Uploads
 from kcache_grpc.service.lifecycle.background_verification import BackgroundVerification
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE, QuotaEviction
 from kcache_grpc.service.lookup.batch_lookup import BatchLookup
-from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
-from kcache_grpc.service.lookup.variants import Variants
+from kcache_grpc.service.lookup.variants import CompatibleKernels, Variants
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.values import Limits
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.worker import WorkerPool
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """Times in seconds, sizes in bytes."""
+
+    spool_dir: Path
+    limits: Limits = field(default_factory=Limits)
+    lease_ttl: float = 10.0
+    failure_ttl: float = 3600.0
+    spool_bytes: int = 4 << 30
+    spool_ttl: float = 3600.0
+    store_threads: int = 4
+    graph_threads: int = 32
+    server_version: str = "0"
+    evict_min_age: float = MIN_AGE
+    #: Stored kernels that are verified an hour at most, while the service is idle; 0: none.
+    verify_per_hour: float = 0.0
+    #: Targets whose libraries are compiled while the service is idle.
+    prepared_targets: tuple[str, ...] = ()
+    #: Identities whose bundles may be imported, beside the store's own signer.
+    trusted_signers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -79,13 +79,13 @@ def examine(url: str, key_id: bytes = b"", objects: str | None = None) -> list[F
 def _connected(url: str) -> Generator[tuple[Connection, Path | None]]:
     parsed = postgres_parsed(url)
     if parsed is not None:
-        from kcache_grpc.storage.sql.postgres import schema
+        from kcache_grpc.storage.sql.postgres import roles
         from kcache_grpc.storage.sql.postgres.engine import postgres_engine
 
         engine = postgres_engine(parsed, connections=1)
         try:
             with translated(), engine.connect() as connection:
-                schema.refuse_unfit(connection)
+                roles.refuse_unfit(connection)
                 yield connection, None
         finally:
             engine.dispose()

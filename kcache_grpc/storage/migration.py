@@ -21,7 +21,7 @@ from kcache_grpc.storage.errors import CorruptStore, SchemaMismatch, StorageErro
 from kcache_grpc.storage.revision import UPGRADE_COMMAND
 from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION, triggers
 from kcache_grpc.storage.sql.engine.errors import translated
-from kcache_grpc.storage.sql.postgres import roles, schema
+from kcache_grpc.storage.sql.postgres import roles
 from kcache_grpc.storage.sql.postgres.engine import postgres_engine
 from kcache_grpc.storage.sql.sqlite import file as sqlite_file
 from kcache_grpc.storage.sql.sqlite.engine import driver, sqlite_engine
@@ -66,8 +66,8 @@ def postgres_plan(url: URL, shown: str) -> MigrationPlan:
     engine = postgres_engine(url, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            schema.refuse_unfit(connection)
-            return plan_migration(schema.revision_of(connection, shown))
+            roles.refuse_unfit(connection)
+            return plan_migration(roles.revision_of(connection, shown))
     finally:
         engine.dispose()
 
@@ -94,7 +94,7 @@ def migrate_postgres(url: URL, shown: str, server_role: str | None = None) -> No
     engine = postgres_engine(url, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            schema.refuse_unfit(connection)
+            roles.refuse_unfit(connection)
             # An upgrade of a large store takes long, and so does waiting for somebody else's.
             connection.exec_driver_sql("SET statement_timeout = 0")
             connection.exec_driver_sql("SET lock_timeout = 0")
@@ -115,7 +115,7 @@ def _upgrade_postgres(connection: Connection, shown: str, server_role: str | Non
         connection.exec_driver_sql("BEGIN")
         try:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-            current = schema.revision_of(connection, shown)
+            current = roles.revision_of(connection, shown)
             if current != SCHEMA_REVISION:
                 _refuse_future(current)
                 _run(connection, shown)
@@ -123,8 +123,8 @@ def _upgrade_postgres(connection: Connection, shown: str, server_role: str | Non
                     "INSERT INTO store_meta VALUES ('store_id', %(id)s) ON CONFLICT DO NOTHING",
                     {"id": secrets.token_hex(16)},
                 )
-                schema.refuse_missing_triggers(connection)
-                _refuse_early_end(schema.revision_of(connection, shown))
+                roles.refuse_missing_triggers(connection)
+                _refuse_early_end(roles.revision_of(connection, shown))
             if server_role is not None:
                 roles.grant_to_servers(connection, server_role)
         except BaseException:

@@ -205,22 +205,22 @@ def _postgres_database(parsed: URL, migrating: bool) -> Database:
     from kcache_grpc.storage.revision import refuse_other_revision
     from kcache_grpc.storage.schema import SCHEMA_REVISION
     from kcache_grpc.storage.sql.engine.errors import translated
-    from kcache_grpc.storage.sql.postgres import schema
+    from kcache_grpc.storage.sql.postgres import roles
     from kcache_grpc.storage.sql.postgres.engine import PostgresDatabase, postgres_engine
 
     shown = _shown(parsed)
     engine = postgres_engine(parsed, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            schema.refuse_unfit(connection)
-            revision = schema.revision_of(connection, shown)
+            roles.refuse_unfit(connection)
+            revision = roles.revision_of(connection, shown)
             if migrating and revision != SCHEMA_REVISION:
                 from kcache_grpc.storage.migration import migrate_postgres
 
                 migrate_postgres(parsed, shown)
             else:
                 refuse_other_revision(revision, shown)
-            schema.refuse_missing_triggers(connection)
+            roles.refuse_missing_triggers(connection)
     finally:
         engine.dispose()
     return PostgresDatabase(parsed)

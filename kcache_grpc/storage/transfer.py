@@ -30,7 +30,7 @@ from kcache_grpc.storage.schema import (
     store_meta,
     transfers,
 )
-from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.bulk import insert_once
 from kcache_grpc.storage.sql.engine.database import Database
 
 #: Rows of one transaction; of chunks, which are up to a MiB each, fewer.

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from kcache_grpc import errors
-from kcache_grpc.cli import exit_codes, server_extra
+from kcache_grpc import errors, server_extra
+from kcache_grpc.cli import exit_codes
 from kcache_grpc.cli.app import application
 from kcache_grpc.cli.entries import ENTRIES
 from kcache_grpc.server_extra import how_to_install

@@ -18,8 +18,7 @@ from kcache_compiler.compile import lower_module
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
-from kcache_grpc.runtime.cpu.library import TILES, unique_path
-from kcache_grpc.runtime.matrix_units import may_use_tiles
+from kcache_grpc.runtime.cpu.library import TILES, may_use_tiles, unique_path
 
 NUMPY: dict[str, Any] = {
     "i1": np.bool_,

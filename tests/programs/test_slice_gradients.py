@@ -12,9 +12,9 @@ pytest.importorskip("torch_mlir")
 
 import torch
 
-from kcache_grpc.programs.torch.decompositions import slices
+from kcache_grpc.programs.torch.decompositions import scatter
 
-_DECOMPOSITIONS = slices.decompositions()
+_DECOMPOSITIONS = scatter.decompositions()
 _ATEN = torch.ops.aten
 #: Size, dimension, start, end, step.
 SLICES = list(itertools.product((5, 8), (0, 1, -1), (0, 1, 3, -2), (2, 5, -1, sys.maxsize), (1, 2, 3)))

@@ -10,7 +10,7 @@ import pytest
 
 from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, UnsupportedOp
 from kcache_grpc.model.program import Program, ProgramFormat
-from kcache_grpc.programs.jax.shardings import without_shardings
+from kcache_grpc.programs.jax.export import without_shardings
 from kcache_grpc.programs.source import ProgramLike, read_one
 
 STABLEHLO = "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.abs %a : tensor<f32>\n}\n"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kcache_grpc import ArgumentError, Client, KcacheError, Options
-from kcache_grpc.runtime import _fastcall, peaks
-from kcache_grpc.runtime.launch_times import measure_launches
+from kcache_grpc.runtime import _fastcall
+from kcache_grpc.runtime.launch_times import measure_launches, measure_peaks
 from tests.cli.test_profile import LOOP, PRODUCTS
 
 REPORTED = Options(schedule="launches:reported")
@@ -66,7 +66,7 @@ def test_kernels_that_do_not_report_are_refused(client: Client) -> None:
 
 
 def test_peaks_are_rates_of_all_threads() -> None:
-    measured = peaks.measure_peaks(1)
+    measured = measure_peaks(1)
     assert measured.threads == 1
     assert measured.flops > 1e9
     assert measured.bandwidth > 1e8
@@ -75,4 +75,4 @@ def test_peaks_are_rates_of_all_threads() -> None:
 def test_an_installation_without_the_extension_module_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(_fastcall, "TIMED_PARALLEL_FOR")
     with pytest.raises(KcacheError, match="extension module"):
-        peaks.measure_peaks(1)
+        measure_peaks(1)

@@ -6,9 +6,8 @@ import pytest
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.target import CpuTarget, host_target
-from kcache_grpc.runtime import matrix_units
 from kcache_grpc.runtime.cpu import library
-from kcache_grpc.runtime.matrix_units import bf16_target
+from kcache_grpc.runtime.cpu.library import bf16_target
 from tests.runtime.test_kernel import add_kernel
 
 
@@ -38,15 +37,15 @@ def test_the_target_has_the_faster_instructions_of_the_machine(
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("kcache_grpc.model.target.host_flags", lambda: flags_of(cpu))
-    monkeypatch.setattr(matrix_units, "host_flags", lambda: flags_of(cpu))
-    monkeypatch.setattr(matrix_units, "may_use_tiles", lambda: permitted)
+    monkeypatch.setattr(library, "host_flags", lambda: flags_of(cpu))
+    monkeypatch.setattr(library, "may_use_tiles", lambda: permitted)
     assert bf16_target() == target
 
 
 def test_other_architectures_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert bf16_target() == "host"
-    assert not matrix_units.may_use_tiles.__wrapped__()
+    assert not library.may_use_tiles.__wrapped__()
 
 
 def test_a_kernel_without_permission_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc.runtime.cpu._abi import ffi
-from kcache_grpc.runtime.cpu.output_ring import COUNTS_ARE_EXACT, ring
-from kcache_grpc.runtime.cpu.outputs import OutputSet, packed
+from kcache_grpc.runtime.cpu.outputs import COUNTS_ARE_EXACT, OutputSet, packed, ring
 
 pytestmark = pytest.mark.skipif(not COUNTS_ARE_EXACT, reason="counts of references are not exact here")
 F32 = np.dtype(np.float32)

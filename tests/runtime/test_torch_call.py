@@ -16,7 +16,7 @@ import pytest
 
 import kcache_grpc as kcache
 from kcache_grpc.model.manifest import CountedOutput
-from kcache_grpc.runtime.cpu import fast_call, torch_outputs
+from kcache_grpc.runtime.cpu import fast_call, torch_run
 from kcache_grpc.runtime.cpu.openmp import openmp_of_torch
 from kcache_grpc.runtime.cpu.threads import ThreadPool
 from kcache_grpc.runtime.dtypes import PLAIN, torch_dtypes
@@ -261,7 +261,7 @@ def test_an_output_that_is_not_aligned_is_replaced(monkeypatch: pytest.MonkeyPat
         size = torch.Size(shape).numel()
         return torch.empty(size + 1, dtype=dtype)[1:].view(shape)
 
-    monkeypatch.setattr(torch_outputs, "empty_function", lambda: empty)
+    monkeypatch.setattr(torch_run, "empty_function", lambda: empty)
     x = torch.rand(4, 8)
     [result] = adding()([x, x])
     assert result.data_ptr() % 64 == 0
@@ -270,7 +270,7 @@ def test_an_output_that_is_not_aligned_is_replaced(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("way")
 def test_without_functions_that_are_private_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_outputs, "empty_function", lambda: torch_outputs.public_empty)
+    monkeypatch.setattr(torch_run, "empty_function", lambda: torch_run.public_empty)
     x = torch.rand(4, 8)
     with torch.device("meta"):
         [result] = adding()([x, x])

@@ -23,9 +23,8 @@ from kcache_grpc.model.target import CpuTarget, compatible_targets
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import manifests
 from kcache_grpc.service.lookup.batch_lookup import BatchLookup, Query
-from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
-from kcache_grpc.service.lookup.variants import Variants
+from kcache_grpc.service.lookup.variants import CompatibleKernels, Variants
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Found, KernelRequirements, KnownGraph
 from kcache_grpc.storage import open_store

@@ -13,8 +13,8 @@ import pytest
 
 from kcache_grpc.errors import ResourceExhausted
 from kcache_grpc.service.blobs.blob_cache import _Receiver  # pyright: ignore[reportPrivateUsage]
+from kcache_grpc.service.bundles.bundles import Spool
 from kcache_grpc.service.bundles.preload import preload
-from kcache_grpc.service.bundles.transfer import Spool
 from kcache_grpc.service.values import Caller
 
 pytestmark = pytest.mark.issue(number=20, point=4)

@@ -10,7 +10,7 @@ import typer
 
 from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
-from kcache_grpc.cli.commands import compile, profile_page, profile_report
+from kcache_grpc.cli.commands import compile, profile_report
 from kcache_grpc.cli.commands import run as run_program
 from kcache_grpc.errors import ArgumentError
 
@@ -66,7 +66,7 @@ def profile(
         report = _measured(plain, reporting, arrays, calls)
     report = {"program": file, **report}
     if html is not None:
-        html.write_text(profile_page.page(report))
+        html.write_text(profile_report.page(report))
     output.show(report, json, lambda: profile_report.table(report, top))
 
 
@@ -80,8 +80,7 @@ def _reporting(client: Client, plain: Kernel, program: Any, compile_options: dic
 
 
 def _measured(plain: Kernel, reporting: Kernel, arrays: list[Any], calls: int) -> dict[str, Any]:
-    from kcache_grpc.runtime.launch_times import measure_launches
-    from kcache_grpc.runtime.peaks import measure_peaks
+    from kcache_grpc.runtime.launch_times import measure_launches, measure_peaks
 
     prepared, others = run_program.bound_to(plain, arrays)
     prepared(*others)

@@ -289,12 +289,12 @@ def _target_name(target: str | None) -> str | None:
 
 def _trusted(trust: list[str] | None, addr: str | None, cache_dir: Path | None) -> frozenset[str]:
     """The signers that a client with these settings trusts, and those of ``--trust``."""
-    from kcache_grpc.client.bundles.signers import read_identities
     from kcache_grpc.client.bundles.tier import BundledKernels
+    from kcache_grpc.client.cache.totals import Counters
     from kcache_grpc.client.config import from_environment
-    from kcache_grpc.client.counters import Counters
     from kcache_grpc.client.service_choice import Services
     from kcache_grpc.client.transport.blocking import BlockingIo
+    from kcache_grpc.client.trust.pins import read_identities
 
     config, counters = from_environment(addr, cache_dir=cache_dir), Counters()
     services = Services(config, BlockingIo(), counters)

@@ -12,8 +12,8 @@ import typer
 
 from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
-from kcache_grpc.cli.server_extra import require_extra
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.server_extra import require_extra
 
 ENVIRONMENT = (
     "Every option has an environment variable, KCACHE_ and its name: --db is KCACHE_DB. Lists have commas; "

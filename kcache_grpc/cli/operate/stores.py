@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kcache_grpc.cli.server_extra import require_extra
 from kcache_grpc.errors import ArgumentError, NotFound
+from kcache_grpc.server_extra import require_extra
 
 if TYPE_CHECKING:
     from kcache_grpc.server import ServerConfig
@@ -79,7 +79,7 @@ def opened(db: str | None) -> Generator[Store]:
 def administered(db: str | None) -> Generator[tuple[Store, Administration]]:
     """The store, and what may be done to it in the user's name."""
     with opened(db) as store:
-        from kcache_grpc.client.version import package_version
+        from kcache_grpc.client.config import package_version
         from kcache_grpc.service.admin.operations import Administration
         from kcache_grpc.service.values import Caller
 

@@ -14,12 +14,11 @@ from typing import BinaryIO
 from kcache_grpc._proto.kcache.v1 import bundles_pb2 as pb
 from kcache_grpc.bundle import Bundle, EntryKind, open_bundle
 from kcache_grpc.client.bundles.reports import ExportReport, Tally, UploadReport
-from kcache_grpc.client.bundles.signers import read_identities
 from kcache_grpc.client.bundles.tier import Trust
-from kcache_grpc.client.bundles.used import MOST_USED, Used
+from kcache_grpc.client.cache.program_history import MOST_USED, Used
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import Io, Method, Wire
+from kcache_grpc.client.transport.interface import Deadline, Io, Method, Wire
+from kcache_grpc.client.trust.pins import read_identities
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound, Unavailable
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.model.wire import target_to_proto

@@ -24,13 +24,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from kcache_grpc.bundle import Bundle, EntryKind, KernelEntry, MappingEntry, open_bundle
-from kcache_grpc.bundle.signed import read_binding, read_manifest
-from kcache_grpc.client.bundles.contents import Contents, OfferedKernel, OfferedMapping, read_contents
-from kcache_grpc.client.bundles.index import BundledKernel, matches
+from kcache_grpc.bundle.verify import read_binding, read_manifest
+from kcache_grpc.client.bundles.index import (
+    BundledKernel,
+    Contents,
+    OfferedKernel,
+    OfferedMapping,
+    matches,
+    read_contents,
+)
 from kcache_grpc.client.bundles.reports import ImportReport, Tally
-from kcache_grpc.client.bundles.signers import TrustedSigners
 from kcache_grpc.client.cache.disk import DiskTier
-from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.cache.totals import Counters
+from kcache_grpc.client.trust.pins import TrustedSigners
 from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied, ResourceExhausted

@@ -1,25 +1,35 @@
-"""The index of imported bundles: mappings and kernels in memory, and which kernel answers a request."""
+"""What a bundle offers to a client: mappings and kernels, each checked before it counts.
+
+The index in memory says which kernel answers a request.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.bundle import Bundle, EntryKind, IndexEntry, KernelEntry, MappingEntry
 from kcache_grpc.bundle.entries import signed_to_proto
-from kcache_grpc.client.bundles.contents import OfferedKernel, OfferedMapping
+from kcache_grpc.bundle.verify import checked_kernel, checked_mapping, needed_bytes
+from kcache_grpc.client.bundles.reports import Tally
 from kcache_grpc.client.cache.disk import StoredKernel, needed_blobs
 from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest, require_agreement
-from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
+from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
 from kcache_grpc.model.evidence import Witness, witness
-from kcache_grpc.model.manifest import ArtifactRef, Binding
+from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest
+from kcache_grpc.model.signing import server_id
 from kcache_grpc.model.sizes.modes import AUTO
 from kcache_grpc.model.variants import Shape, spec_sizes, variant
 from kcache_grpc.runtime import Kernel
+from kcache_grpc.runtime.cpu.library import require_understood
 
+_MAPPING, _KERNEL = EntryKind.MAPPING, EntryKind.KERNEL
+#: Entries of other kinds are for servers.
+_USED = (_MAPPING, _KERNEL, EntryKind.ARTIFACT)
 #: Verified bytes of an artifact; ``None`` where the source does not have them.
 ReadBytes = Callable[[ArtifactRef], bytes | None]
 #: Signer, namespace and epoch.
@@ -27,6 +37,102 @@ _Origin = tuple[str, str, int]
 #: Program digest and numerics; spec digest, target and options.
 _MappingKey = tuple[bytes, str]
 _KernelKey = tuple[bytes, str, str]
+
+
+@dataclass(frozen=True)
+class OfferedMapping:
+    """A verified mapping, and the identity that signed its binding."""
+
+    entry: MappingEntry
+    binding: Binding
+    signer: str
+
+
+@dataclass(frozen=True)
+class OfferedKernel:
+    """A verified kernel, and the identity that signed its manifest."""
+
+    entry: KernelEntry
+    manifest: Manifest
+    signer: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a bundle offers to a client."""
+
+    mappings: tuple[OfferedMapping, ...]
+    kernels: tuple[OfferedKernel, ...]
+
+    @property
+    def needed(self) -> tuple[ArtifactRef, ...]:
+        """All bytes that running the kernels takes, each once."""
+        refs = [ref for kernel in self.kernels for ref in needed_bytes(kernel.manifest)]
+        refs += [
+            ArtifactRef("constant", constant.sha256, constant.size)
+            for mapping in self.mappings
+            for constant in mapping.binding.constants
+        ]
+        return tuple({ref.sha256: ref for ref in refs}.values())
+
+
+def read_contents(bundle: Bundle, trusted: Collection[str], target: str | None, tally: Tally) -> Contents:
+    """Mappings and kernels whose signers are ``trusted``, for ``target`` or for all; ``tally`` has the
+    others.
+    """
+    mappings = tuple(
+        filter(None, (_mapping(bundle, entry, trusted, tally) for entry in bundle.of_kind(_MAPPING)))
+    )
+    kernels = tuple(
+        filter(None, (_kernel(bundle, entry, trusted, target, tally) for entry in bundle.of_kind(_KERNEL)))
+    )
+    for entry in bundle.entries:
+        if entry.kind not in _USED:
+            tally.unused(entry.kind.label)
+    return Contents(tuple(filter(None, mappings)), tuple(filter(None, kernels)))
+
+
+def _mapping(
+    bundle: Bundle, entry: IndexEntry, trusted: Collection[str], tally: Tally
+) -> OfferedMapping | None:
+    try:
+        mapping, binding = checked_mapping(bundle, entry, trusted)
+        for constant in binding.constants:
+            _require_bytes(bundle, entry, ArtifactRef("constant", constant.sha256, constant.size))
+    except KcacheError as error:
+        tally.reject("mapping", entry.name, bundle.source, error.message)
+        return None
+    return OfferedMapping(mapping, binding, _signer(bundle, mapping.binding.key_id))
+
+
+def _kernel(
+    bundle: Bundle, entry: IndexEntry, trusted: Collection[str], target: str | None, tally: Tally
+) -> OfferedKernel | None:
+    try:
+        kernel, manifest = checked_kernel(bundle, entry, trusted)
+        require_understood(manifest)
+        for ref in needed_bytes(manifest):
+            _require_bytes(bundle, entry, ref)
+    except KcacheError as error:
+        tally.reject("kernel", entry.name, bundle.source, error.message)
+        return None
+    if target is not None and str(manifest.target) != target:
+        tally.reject("kernel", entry.name, bundle.source, f"it is for {manifest.target}, not {target}")
+        return None
+    return OfferedKernel(kernel, manifest, _signer(bundle, kernel.manifest.key_id))
+
+
+def _require_bytes(bundle: Bundle, entry: IndexEntry, ref: ArtifactRef) -> None:
+    """The bundle has these bytes, as far as its index says."""
+    artifact = bundle.find(EntryKind.ARTIFACT, ref.sha256.hex())
+    if artifact is None:
+        raise IntegrityError(f"the bundle does not have the {ref.kind} {ref.sha256.hex()} of {entry}")
+    if artifact.sha256 != ref.sha256 or artifact.size != ref.size:
+        raise IntegrityError(f"the {ref.kind} {ref.sha256.hex()} of {entry} has other bytes in the bundle")
+
+
+def _signer(bundle: Bundle, key_id: bytes) -> str:
+    return server_id(bundle.public_keys[key_id])
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kcache_grpc.bundle import SUFFIX, Bundle, EntryKind, open_bundle
-from kcache_grpc.client.bundles.contents import Contents, read_contents
-from kcache_grpc.client.bundles.index import BundledKernel, KernelIndex, Match
+from kcache_grpc.client.bundles.index import BundledKernel, Contents, KernelIndex, Match, read_contents
 from kcache_grpc.client.bundles.reports import PreloadReport, Tally
-from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.cache.totals import Counters
 from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, KcacheError, NotFound

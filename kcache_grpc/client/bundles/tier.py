@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kcache_grpc.client.bundles.signers import TrustedSigners, read_identities
+from kcache_grpc.client.cache.totals import Counters
 from kcache_grpc.client.config import ClientConfig
-from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.service_choice import Services
+from kcache_grpc.client.trust.pins import TrustedSigners, read_identities
 from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import PermissionDenied

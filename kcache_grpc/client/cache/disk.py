@@ -27,7 +27,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
-from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.cache.totals import Counters
 from kcache_grpc.client.trust.server_state import ServerState
 from kcache_grpc.client.trust.verification import KernelRequest, KernelVerifier, check_bytes
 from kcache_grpc.errors import IntegrityError

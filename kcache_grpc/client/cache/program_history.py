@@ -1,4 +1,4 @@
-"""The programs that a client asked for in automatic mode, as evidence for the kernels that it got.
+"""The programs that a client has used: for an export without names, and as evidence in automatic mode.
 
 The service takes the programs of a namespace for evidence when it chooses a kernel. Those may be programs
 of other functions, which are the same but for their sizes. A kernel of automatic mode therefore takes other
@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from kcache_grpc.client.cache.memory import Lru
+from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.model.evidence import Witness, evident, witness
 from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.variants import Shape, spec_sizes, variant
+from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.arrays import is_torch
 from kcache_grpc.runtime.bound_kernel import BoundArguments
 
@@ -27,6 +29,9 @@ from kcache_grpc.runtime.bound_kernel import BoundArguments
 _SPECS, _PROGRAMS = 4096, 64
 #: Bound values of more bytes are not compared: programs that have them show nothing of each other.
 _COMPARED_BYTES = 64 << 20
+_unequal = itertools.count()
+#: Programs and kernels that are exported without being named, each.
+MOST_USED = 10_000
 
 
 class SeenPrograms:
@@ -72,9 +77,6 @@ def witness_of(binding: Binding, arguments: BoundArguments | None) -> Witness:
     return replace(own, constants=(*own.constants, _digest(arguments)))
 
 
-_unequal = itertools.count()
-
-
 def _digest(arguments: BoundArguments) -> str:
     """The same for equal values only."""
     hasher = hashlib.sha256()
@@ -96,3 +98,17 @@ def _memory(content: Any) -> bytes:
 
         return bytes(content.view(torch.uint8).numpy())
     return np.ascontiguousarray(content).tobytes()
+
+
+class Used:
+    """Programs and kernels that a client has used, by digest."""
+
+    def __init__(self) -> None:
+        self.programs: dict[bytes, None] = {}
+        self.kernels: dict[bytes, None] = {}
+
+    def add(self, request: KernelRequest, kernel: Kernel) -> None:
+        """A kernel was handed out. Programs that were its evidence belong to it."""
+        self.kernels[kernel.manifest.kernel_digest] = None
+        for digest in (request.program.digest, *request.shapes.evidence):
+            self.programs[digest] = None

@@ -1,4 +1,4 @@
-"""Hits and saved seconds of all processes of a cache directory, added up over their lives.
+"""Counters of a client, and hits and saved seconds of all processes of a cache directory.
 
 The counters of a client end with it. Kernels by origin, the compile time that hits saved and for whom, and
 bypasses by reason are added to a file of the cache directory when a client is closed or its process ends, and
@@ -12,6 +12,7 @@ import fcntl
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -35,8 +36,39 @@ _HITS = NAMES[:-1]
 _INTERVAL = 60.0
 #: Callers in the file; what others saved is added to the caller without a name.
 _MOST_CALLERS = 256
-
 Caller = tuple[str, str]
+
+
+class Counters:
+    """Thread-safe counts, cheap enough for every call."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, name: str, amount: int = 1) -> None:
+        with self._lock:
+            self._counts[name] += amount
+
+    def add_kernel(self, origin: str, seconds_saved: float) -> None:
+        """Count a kernel by its origin, and the compile time that it saved."""
+        with self._lock:
+            self._counts[f"{origin}_kernels"] += 1
+            if seconds_saved:
+                self._counts[f"{origin}_saved_us"] += round(seconds_saved * 1e6)
+
+    def bypass(self, reason: BypassReason, amount: int = 1) -> None:
+        """Count programs that bypassed the cache."""
+        self.add(counter_of(reason), amount)
+
+    def snapshot(self) -> dict[str, int]:
+        """The counts so far, by name."""
+        with self._lock:
+            return dict(sorted(self._counts.items()))
+
+    def after_fork(self) -> None:
+        """A fork may have copied the lock while another thread held it."""
+        self._lock = threading.Lock()
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from datetime import datetime, timezone
 
 from kcache_grpc._proto.kcache.v1 import source_assertions_pb2 as pb
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import Method, Wire
+from kcache_grpc.client.transport.interface import Deadline, Method, Wire
 from kcache_grpc.errors import ArgumentError, IntegrityError
 
 GET_ASSERTIONS = Method(

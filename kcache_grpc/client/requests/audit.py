@@ -10,8 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from kcache_grpc._proto.kcache.v1 import audit_pb2
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import Method
+from kcache_grpc.client.transport.interface import Deadline, Method
 from kcache_grpc.errors import ArgumentError, IntegrityError
 
 LIST_EVENTS = Method("ListEvents", audit_pb2.ListEventsRequest, audit_pb2.ListEventsResponse, "Audit")

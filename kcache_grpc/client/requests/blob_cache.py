@@ -12,8 +12,7 @@ from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.client.requests.blob_reply import BlobReply
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import Method, Wire
+from kcache_grpc.client.transport.interface import Deadline, Method, Wire
 from kcache_grpc.errors import IntegrityError
 
 GET_BLOB = Method("GetBlob", pb.GetBlobRequest, BlobReply, "BlobCache")

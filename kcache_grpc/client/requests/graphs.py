@@ -11,7 +11,6 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.cache.totals import Recorded
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
 from kcache_grpc.client.transport.interface import (
     COUNT_SPECS,
     GET_SPEC,
@@ -19,12 +18,12 @@ from kcache_grpc.client.transport.interface import (
     LIST_KERNELS,
     LOOKUP_GRAPH,
     NORMALIZE_GRAPH,
-    STORE_GRAPH,
+    Deadline,
 )
-from kcache_grpc.client.transport.transfer import with_program
+from kcache_grpc.client.transport.transfer import bind, with_program
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Saving, Spec, Stats
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.model.manifest import Binding, constant_from_proto, symbol_from_proto, tensor_from_proto
+from kcache_grpc.model.manifest import constant_from_proto, symbol_from_proto, tensor_from_proto
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.wire import (
     numerics_from_proto,
@@ -71,24 +70,6 @@ async def normalize(
 async def store(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> int:
     """The key of a program's spec, stored unless it is known. The signed binding is verified."""
     return (await bind(connection, program, numerics, deadline)).key
-
-
-async def bind(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> Binding:
-    """The verified binding of a program, which is stored unless it is known."""
-    header = connection.header()
-
-    async def call(source: common_pb2.GraphSource) -> pb.StoreGraphResponse:
-        request = pb.StoreGraphRequest(header=header, graph=source, numerics=numerics_to_proto(numerics))
-        return await connection.channel.unary(STORE_GRAPH, request, deadline, float("inf"))
-
-    async def checked() -> Binding:
-        reply = await with_program(connection, program, deadline, call)
-        binding = (await connection.verifier(deadline)).binding(reply.binding, program, numerics)
-        if binding.key != reply.key or binding.spec_digest != reply.spec_digest:
-            raise IntegrityError(f"the server answered key {reply.key}, and signed key {binding.key}")
-        return binding
-
-    return await connection.renewed(checked, deadline)
 
 
 async def lookup(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> Spec | None:

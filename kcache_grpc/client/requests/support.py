@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, support_pb2
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import CHECK_PROGRAM
+from kcache_grpc.client.transport.interface import CHECK_PROGRAM, Deadline
 from kcache_grpc.client.transport.transfer import with_program
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.target import Target

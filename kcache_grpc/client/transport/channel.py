@@ -11,11 +11,19 @@ from contextlib import suppress
 from typing import TypeVar
 
 from kcache_grpc.client.address import Endpoint
-from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.cache.totals import Counters
 from kcache_grpc.client.transport.circuit_breaker import CircuitBreaker
-from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import ServiceLocation
-from kcache_grpc.client.transport.interface import Io, Method, Replies, Reply, Request, Wire
+from kcache_grpc.client.transport.interface import (
+    Deadline,
+    Io,
+    Method,
+    OutOfTime,
+    Replies,
+    Reply,
+    Request,
+    Wire,
+)
 from kcache_grpc.errors import ArgumentError, KcacheError, Unavailable
 
 T = TypeVar("T")

@@ -11,9 +11,8 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.progress import Progress, Stage
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.grpc_errors import from_status
-from kcache_grpc.client.transport.interface import COMPILE_KERNELS, Io, Wire
+from kcache_grpc.client.transport.interface import COMPILE_KERNELS, Deadline, Io, OutOfTime, Wire
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.target import code_kind

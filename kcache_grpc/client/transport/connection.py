@@ -14,17 +14,15 @@ from typing import TypeVar
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
-from kcache_grpc.client.config import ClientConfig
-from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.cache.totals import Counters
+from kcache_grpc.client.config import ClientConfig, package_version
 from kcache_grpc.client.transport.channel import Channel
 from kcache_grpc.client.transport.circuit_breaker import CircuitBreaker
-from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
 from kcache_grpc.client.transport.endpoint import ServiceLocation
-from kcache_grpc.client.transport.interface import GET_CAPABILITIES, Io
+from kcache_grpc.client.transport.interface import GET_CAPABILITIES, Deadline, Io, OutOfTime
 from kcache_grpc.client.trust.pins import Pins
 from kcache_grpc.client.trust.server_state import ServerState, Snapshots, now, read_state
 from kcache_grpc.client.trust.verification import KernelVerifier, StaleState
-from kcache_grpc.client.version import package_version
 from kcache_grpc.errors import IntegrityError, KcacheError, Unavailable
 from kcache_grpc.local_files import file_name
 

@@ -8,6 +8,7 @@ coroutines never suspend and run to their end without an event loop (``blocking.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kcache_grpc._proto.kcache.v1 import (
 )
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
+from kcache_grpc.errors import Unavailable
 
 T = TypeVar("T")
 Request = TypeVar("Request", bound=Message)
@@ -173,3 +175,27 @@ def channel_options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
 def call_metadata(endpoint: Endpoint) -> Metadata:
     """Sent with every call."""
     return (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
+
+
+class OutOfTime(Unavailable):
+    """The caller's own timeout passed. The work at the service goes on."""
+
+
+class Deadline:
+    """When a call has to end; ``seconds`` is what it was given."""
+
+    __slots__ = ("ends", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ends = time.monotonic() + seconds
+
+    def left(self, most: float = float("inf")) -> float:
+        """Seconds that are left, at most ``most``. Raises ``OutOfTime`` when there are none."""
+        left = self.ends - time.monotonic()
+        if left <= 0:
+            raise OutOfTime(
+                f"no answer within the timeout of {self.seconds:g} s; what the service began goes on there",
+                deadline="client",
+            )
+        return min(left, most)

@@ -1,19 +1,28 @@
-"""Programs up, artifacts down: in pieces, and resumed where a connection breaks."""
+"""Programs up, and their bindings; artifacts down: in pieces, and resumed where a connection breaks."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import GET_UPLOAD, READ_ARTIFACT, UPLOAD_PROGRAM, Wire
-from kcache_grpc.client.trust.verification import check_bytes
+from kcache_grpc.client.transport.interface import (
+    GET_UPLOAD,
+    READ_ARTIFACT,
+    STORE_GRAPH,
+    UPLOAD_PROGRAM,
+    Deadline,
+    Wire,
+)
+from kcache_grpc.client.trust.verification import KernelRequest, check_bytes
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, ResourceExhausted, Unavailable
+from kcache_grpc.model.evidence import witness
+from kcache_grpc.model.manifest import Binding
 from kcache_grpc.model.program import Program
-from kcache_grpc.model.wire import format_to_proto
+from kcache_grpc.model.wire import format_to_proto, numerics_to_proto
 
 T = TypeVar("T")
 
@@ -136,3 +145,30 @@ async def download(
 
     await connection.channel.attempt(once, deadline)
     return check_bytes(bytes(content), sha256, size, f"artifact {sha256.hex()}")
+
+
+async def bind(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> Binding:
+    """The verified binding of a program, which is stored unless it is known."""
+    header = connection.header()
+
+    async def call(source: common_pb2.GraphSource) -> pb.StoreGraphResponse:
+        request = pb.StoreGraphRequest(header=header, graph=source, numerics=numerics_to_proto(numerics))
+        return await connection.channel.unary(STORE_GRAPH, request, deadline, float("inf"))
+
+    async def checked() -> Binding:
+        reply = await with_program(connection, program, deadline, call)
+        binding = (await connection.verifier(deadline)).binding(reply.binding, program, numerics)
+        if binding.key != reply.key or binding.spec_digest != reply.spec_digest:
+            raise IntegrityError(f"the server answered key {reply.key}, and signed key {binding.key}")
+        return binding
+
+    return await connection.renewed(checked, deadline)
+
+
+async def with_witnesses(connection: Connection, request: KernelRequest, deadline: Deadline) -> KernelRequest:
+    """The request with what its evidence shows; programs that the service does not know are stored there."""
+    if not request.evidence:
+        return request
+    numerics = request.options.numerics
+    bindings = [await bind(connection, program, numerics, deadline) for program in request.evidence]
+    return replace(request, witnesses=tuple(map(witness, bindings)))

@@ -7,10 +7,9 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kcache_grpc.client.cache.kernels import RequestKey, request_key
-from kcache_grpc.client.cache.memory import Lru
+from kcache_grpc.client.cache.memory import Lru, RequestKey, request_key
 from kcache_grpc.client.service_choice import Services
-from kcache_grpc.client.transport.deadline import Deadline
+from kcache_grpc.client.transport.interface import Deadline
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import (
     ArgumentError,

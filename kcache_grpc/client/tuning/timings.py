@@ -1,18 +1,22 @@
-"""Timings of schedules, to the service and from it."""
+"""Timings of schedules, to the service and from it, and the name of this machine, under which they are."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 from google.protobuf.duration_pb2 import Duration
 
 from kcache_grpc._proto.kcache.v1 import autotune_pb2
 from kcache_grpc.client.requests.graphs import bind
-from kcache_grpc.client.requests.witnesses import with_witnesses
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import Method
+from kcache_grpc.client.transport.interface import Deadline, Method
+from kcache_grpc.client.transport.transfer import with_witnesses
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.evidence import dynamic_shape
@@ -23,7 +27,7 @@ from kcache_grpc.model.sizes.modes import DYNAMIC
 from kcache_grpc.model.target import Target
 from kcache_grpc.model.variants import exact_shape, parse_arg_spec, spec_sizes
 from kcache_grpc.model.wire import options_to_proto, target_to_proto
-from kcache_grpc.runtime.device import device_name
+from kcache_grpc.runtime.cpu.threads import thread_count
 
 RECORD_TIMINGS = Method(
     "RecordTimings", autotune_pb2.RecordTimingsRequest, autotune_pb2.RecordTimingsResponse, "Autotune"
@@ -31,6 +35,7 @@ RECORD_TIMINGS = Method(
 LIST_TIMINGS = Method(
     "ListTimings", autotune_pb2.ListTimingsRequest, autotune_pb2.ListTimingsResponse, "Autotune"
 )
+_MODEL = re.compile(r"^(?:model name|Model|CPU part)\s*:\s*(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -142,3 +147,15 @@ def best(timings: Sequence[ScheduleTiming]) -> str:
 def is_static(arg_spec: str) -> bool:
     """Whether all sizes of the arguments are known."""
     return all(dim.isdigit() for tensor in parse_arg_spec(arg_spec) for dim in tensor.dims)
+
+
+@lru_cache(maxsize=1)
+def device_name() -> str:
+    """Model of the processor and threads of a kernel, such as ``AMD EPYC 9B14/2``."""
+    try:
+        match = _MODEL.search(Path("/proc/cpuinfo").read_text(errors="replace"))
+    except OSError:
+        match = None
+    model = match[1] if match else platform.machine() or "unknown"
+    printable = "".join(letter for letter in " ".join(model.split()) if letter.isprintable())
+    return f"{printable[:180] or 'unknown'}/{thread_count(os.environ)}"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.client.transport.connection import Connection
-from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import Io
+from kcache_grpc.client.transport.interface import Deadline, Io
 from kcache_grpc.client.trust.verification import KernelRequest
 from kcache_grpc.client.tuning.search import Search, Trial, TuneProgress
 from kcache_grpc.client.tuning.sizes import Case, Sizes, cases_of

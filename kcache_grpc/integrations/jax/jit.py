@@ -25,8 +25,7 @@ from kcache_grpc.integrations.jax.arguments import (
     left_to_jax,
     on_one_cpu,
 )
-from kcache_grpc.integrations.jax.compiled import Compiled
-from kcache_grpc.integrations.jax.program import Untraceable, export
+from kcache_grpc.integrations.jax.compiled import Compiled, Untraceable, export
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.model.options import Options
 

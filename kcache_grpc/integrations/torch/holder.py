@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.client.client import Client
-from kcache_grpc.client.version import package_version
+from kcache_grpc.client.config import package_version
 from kcache_grpc.errors import ArgumentError, CompileFailed, KcacheError, Unavailable, UnsupportedOp
 from kcache_grpc.integrations.torch.build import NotSupported, in_clean_thread
 from kcache_grpc.integrations.torch.eager_kernel_table import TableDirectory

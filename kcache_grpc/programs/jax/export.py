@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.programs.framework_versions import warn_if_untested
-from kcache_grpc.programs.jax.shardings import without_shardings
 from kcache_grpc.programs.locations import strip_locations
 from kcache_grpc.programs.text_constants import lift_constants
 from kcache_grpc.runtime.bound_kernel import BoundArguments
@@ -22,6 +21,9 @@ _LOCATION = re.compile(r'loc\((?:(#\w+)|"((?:[^"\\]|\\.)*)")')
 _ALIAS = re.compile(r'^(#\w+) = loc\("((?:[^"\\]|\\.)*)"', re.MULTILINE)
 #: MLIR bytecode (magic, format version) whose producer is StableHLO's portable form.
 _PORTABLE = re.compile(rb"ML\xefR.StableHLO_v(\d+\.\d+\.\d+)\0", re.DOTALL)
+_DIALECT = "sdy."
+#: Attributes that hold a dictionary for every argument and result of a function.
+_OF_VALUES = ("arg_attrs", "res_attrs")
 
 
 def lifted_artifact(exported: Any) -> tuple[bytes, BoundArguments | None]:
@@ -133,3 +135,57 @@ def located_text(exported: Any) -> bytes:
             return asm.encode()
     except Exception:  # noqa: BLE001  (untyped code of another project; an error has fewer words without it)
         return b""
+
+
+def without_shardings(text: str) -> str:
+    """The module's text, without locations too; the same text where there is nothing to take out.
+
+    Raises ``UnsupportedOp`` for ops of Shardy that do more than constrain, whatever JAX raises for others.
+    """
+    if _DIALECT not in text:
+        return text
+    ir: Any = import_module("jaxlib.mlir.ir")
+    context: Any = import_module("jax.interpreters.mlir").make_ir_context()
+    with context:
+        module = ir.Module.parse(text)
+        ops: list[Any] = []
+
+        def note(op: Any) -> Any:
+            ops.append(op)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(note)
+        for op in ops:
+            _clear(op, ir)
+        # From the outside in: a walk gives ops after what they contain.
+        for op in [op for op in reversed(ops) if op.name.startswith(_DIALECT)]:
+            _remove(op)
+        return str(module.operation.get_asm(enable_debug_info=False))
+
+
+def _clear(op: Any, ir: Any) -> None:
+    attributes = op.attributes
+    for name in [_name(entry) for entry in attributes]:
+        if name.startswith(_DIALECT):
+            del attributes[name]
+    for name in _OF_VALUES:
+        if name in attributes:
+            attributes[name] = ir.ArrayAttr.get([_cleared(entry, ir) for entry in attributes[name]])
+
+
+def _cleared(dictionary: Any, ir: Any) -> Any:
+    kept = {entry.name: entry.attr for entry in ir.DictAttr(dictionary)}
+    return ir.DictAttr.get({name: attr for name, attr in kept.items() if not name.startswith(_DIALECT)})
+
+
+def _name(entry: Any) -> str:
+    """Iterating over attributes gives names or named attributes, as JAX's version has it."""
+    return entry if isinstance(entry, str) else str(entry.name)
+
+
+def _remove(op: Any) -> None:
+    if op.name == "sdy.sharding_constraint":
+        op.results[0].replace_all_uses_with(op.operands[0])
+    elif op.name != "sdy.mesh":
+        raise UnsupportedOp(f"{op.name} is for programs of several devices; kernels run on one", op=op.name)
+    op.erase()

@@ -1,4 +1,4 @@
-"""Loading a shared object from bytes.
+"""Loading a shared object from bytes, and what of the machine its instructions need.
 
 ``dlopen`` knows libraries by path and gives an old one back when a path comes again, so a
 descriptor's path is spelled in a way of its own each time.
@@ -6,20 +6,22 @@ descriptor's path is spelled in a way of its own each time.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
+import platform
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
 from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.guard import parse_guard
-from kcache_grpc.model.target import missing_features
+from kcache_grpc.model.target import host_flags, host_target, missing_features
 from kcache_grpc.runtime.cpu._abi import Library, ffi
-from kcache_grpc.runtime.matrix_units import may_use_tiles
 
 #: Versions of the C ABI that this runtime calls.
 ABIS = (1, 2)
@@ -30,6 +32,16 @@ SIZES_DISAGREE = 1
 TILES = "amx-tile"
 
 _serial = itertools.count(1)
+#: Number of ``arch_prctl`` on x86-64, its request, and the component of the state that holds tile data.
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+#: Flags of /proc/cpuinfo that the named CPUs add to x86-64-v4.
+_ZNVER4 = frozenset(
+    {
+        *("avx512_bf16", "avx512_bitalg", "avx512_vbmi2", "avx512_vnni", "avx512_vpopcntdq", "avx512ifma"),
+        *("avx512vbmi", "gfni", "vaes", "vpclmulqdq"),
+    }
+)
+_SAPPHIRE_RAPIDS = _ZNVER4 | {"amx_bf16", "amx_tile", "avx512_fp16", "avx_vnni"}
 
 
 def require_runnable(manifest: Manifest) -> None:
@@ -149,3 +161,35 @@ def error_of(manifest: Manifest, code: int, symbols: Mapping[str, int]) -> Kcach
         )
     meaning = dict(manifest.error_codes).get(code, "a code that its manifest does not list")
     return KcacheError(f"the kernel stopped with code {code}: {meaning}", code=str(code))
+
+
+def bf16_target() -> str:
+    """The target for programs with products of bf16 on this machine: "host" if no other one is faster.
+
+    "sapphirerapids" where AMX may be used, "znver4" on later AMD processors. Intel's processors without AMX
+    multiply pairs of bf16 no faster than f32. Raises ``ArgumentError`` as ``host_target``.
+    """
+    if str(host_target()) != "x86-64-v4":
+        return "host"
+    flags = host_flags()
+    if flags >= _SAPPHIRE_RAPIDS and may_use_tiles():
+        return "sapphirerapids"
+    return "znver4" if flags >= _ZNVER4 and "amx_bf16" not in flags else "host"
+
+
+@lru_cache(maxsize=1)
+def may_use_tiles() -> bool:
+    """Whether this process may use the tile registers of AMX: asks Linux once.
+
+    Without permission the first tile instruction of a process raises SIGILL. It holds for all threads, and
+    forked children inherit it. https://docs.kernel.org/arch/x86/xstate.html
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    try:
+        syscall = ctypes.CDLL(None, use_errno=True).syscall
+    except (OSError, AttributeError):
+        return False
+    syscall.restype = ctypes.c_long
+    arguments = (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+    return syscall(*(ctypes.c_long(argument) for argument in arguments)) == 0

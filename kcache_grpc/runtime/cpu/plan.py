@@ -17,8 +17,7 @@ from kcache_grpc.runtime.cpu.memory import Workspaces
 from kcache_grpc.runtime.cpu.outputs import Outputs
 from kcache_grpc.runtime.cpu.recycled_memory import recycled_outputs
 from kcache_grpc.runtime.cpu.thread_pool import NativeThreads
-from kcache_grpc.runtime.cpu.threads import HOST_FAILED, HostThreads
-from kcache_grpc.runtime.cpu.timed_threads import TimedThreads
+from kcache_grpc.runtime.cpu.threads import HOST_FAILED, HostThreads, TimedThreads
 from kcache_grpc.runtime.dtypes import numpy_dtype
 
 _MAX_BYTES = 1 << 62

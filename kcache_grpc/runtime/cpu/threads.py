@@ -17,7 +17,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from kcache_grpc.errors import ArgumentError
+import numpy as np
+from numpy.typing import NDArray
+
+from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.runtime.cpu._abi import CData, ffi
 
 #: What ``parallel_for`` returns when Python failed, not the kernel.
@@ -28,6 +31,7 @@ _LEAST_SLICES = 4
 _SLICES_PER_WORKER = 4
 _MAX_THREADS = 1024
 _PARALLEL_FOR = "int32_t (*)(void *, int64_t, int64_t, kcache_task, void *)"
+_POINTER = "void *"
 
 
 class HostThreads(Protocol):
@@ -274,3 +278,61 @@ def _reset_after_fork(pool: weakref.ref[ThreadPool]) -> None:
             alive._reset()  # pyright: ignore[reportPrivateUsage]
 
     os.register_at_fork(after_in_child=reset)
+
+
+def timing_extension() -> Any:
+    """The extension module, whose ``TIMED_PARALLEL_FOR``, ``multiply_adds`` and ``read_buffer`` measure.
+
+    Raises ``KcacheError`` if the installation has none, or one of an older version.
+    """
+    try:
+        from kcache_grpc.runtime import _fastcall
+    except ImportError:
+        _fastcall = None
+    if not hasattr(_fastcall, "TIMED_PARALLEL_FOR"):
+        raise KcacheError(
+            "measuring launches needs the extension module of this version, which this installation lacks: "
+            "install kcache-grpc again where there is a C compiler, or a wheel for this platform"
+        )
+    return _fastcall
+
+
+class TimedThreads:
+    """``threads`` with the time of each launch of one kernel, of which only one call may run at a time.
+
+    ``nanoseconds`` and ``calls`` are sums by the launch's position in the manifest, of type i64.
+    """
+
+    def __init__(self, threads: HostThreads, launches: int) -> None:
+        self._threads = threads
+        self._parallel_for = timing_extension().TIMED_PARALLEL_FOR
+        self._kept: list[CData] = []
+        self.nanoseconds: NDArray[np.int64] = np.zeros(launches, np.int64)
+        self.calls: NDArray[np.int64] = np.zeros(launches, np.int64)
+
+    @property
+    def workers(self) -> int:
+        """Most worker ids, the calling thread's included."""
+        return self._threads.workers
+
+    @property
+    def least_slices(self) -> int:
+        """Kernels whose launches all have fewer slices of their grain need no threads."""
+        return self._threads.least_slices
+
+    def host(self, workers: int) -> CData:
+        """A ``kcache_host *`` for this many workers, valid as long as this object."""
+        inner = self._threads.host(workers) if workers > 1 else ffi.NULL
+        sums = [ffi.from_buffer(array) for array in (self.nanoseconds, self.calls)]
+        launches = ffi.cast(_POINTER, len(self.nanoseconds))
+        context = ffi.new("void *[]", [inner, launches, *(ffi.cast(_POINTER, each) for each in sums)])
+        host = ffi.new("kcache_host *")
+        host.size, host.abi, host.workers = ffi.sizeof("kcache_host"), 1, workers
+        host.ctx = context
+        host.parallel_for = ffi.cast("kcache_parallel_for", self._parallel_for)
+        self._kept += [*sums, context, host]
+        return host
+
+    def failure(self) -> BaseException | None:
+        """What stopped this thread's last launch; given once."""
+        return self._threads.failure()

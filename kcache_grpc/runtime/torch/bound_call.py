@@ -1,18 +1,24 @@
-"""Calls of a kernel whose bound arguments are PyTorch tensors: prepared again when one of them changed."""
+"""Calls of a kernel whose bound arguments are PyTorch tensors: prepared again when one of them changed.
+
+A tensor changes when it is another tensor, has other memory, or is updated in place. Operators increment the
+version counter of a tensor that they update; steps of optimizers with ``fused=True`` do not, and are noticed
+by a hook.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.runtime.cpu.fast_call import extension
 from kcache_grpc.runtime.kernel import Kernel
 from kcache_grpc.runtime.torch.call import TorchCall, require_callable
-from kcache_grpc.runtime.torch.fused_optimizers import observe_fused_steps
-from kcache_grpc.runtime.torch.tensor_state import TensorState, identities_of, state_of
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +29,10 @@ _MAX_BINDINGS = 256
 _ATTEMPTS = 3
 
 _Key = tuple[int, ...]
+_CALLS: weakref.WeakSet[BoundTorchCall] = weakref.WeakSet()
+Observer = Callable[[frozenset[int]], None]
+_lock = threading.Lock()
+_observers: list[Observer] = []
 
 
 class _Binding(NamedTuple):
@@ -141,9 +151,6 @@ class BoundTorchCall:
             self._last = None
 
 
-_CALLS: weakref.WeakSet[BoundTorchCall] = weakref.WeakSet()
-
-
 def _forget_storages(storages: frozenset[int]) -> None:
     """After preparations that may have read these storages earlier."""
     with _PREPARING.lock:
@@ -158,3 +165,121 @@ def _forgetting(owner: weakref.ref[BoundTorchCall], key: _Key) -> Callable[[obje
             call.forget(key)
 
     return forget
+
+
+def observe_fused_steps(observer: Observer) -> None:
+    """From now on call ``observer`` after each fused step of an optimizer, with the addresses of the storages
+    that it may have updated. An observer is kept until the process ends; adding it again has no effect.
+    """
+    with _lock:
+        if not _observers:
+            optimizer: Any = import_module("torch.optim.optimizer")
+            optimizer.register_optimizer_step_post_hook(_after_step)
+        if observer not in _observers:
+            _observers.append(observer)
+
+
+def _after_step(optimizer: Any, _arguments: object, _keywords: object) -> None:
+    torch: Any = import_module("torch")
+    if torch.compiler.is_compiling():  # compiled updates are counted
+        return
+    storages = frozenset(_updated(optimizer.param_groups))
+    if storages:
+        for observer in _observers:
+            observer(storages)
+
+
+def _updated(groups: Iterable[dict[str, Any]]) -> Iterable[int]:
+    for group in groups:
+        if group.get("fused"):
+            for parameter in group["params"]:
+                if parameter.device.type == "cpu":
+                    yield parameter.untyped_storage().data_ptr()
+
+
+class TensorState(Protocol):
+    """The identity, the address and the version counter of each tensor of a list."""
+
+    def holds(self, tensors: list[Any], /) -> bool:
+        """Whether a list has the same tensors, at the same addresses, and none was updated in place."""
+        ...
+
+
+class _PythonState:
+    """For installations without the extension module."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self._state = _read(tensors)
+
+    def holds(self, tensors: list[Any], /) -> bool:
+        return self._state == _read(tensors)
+
+
+def _read(tensors: list[Any]) -> list[tuple[Any, ...]]:
+    return [(id(tensor), tensor.data_ptr(), tensor._version, _content(tensor)) for tensor in tensors]
+
+
+class _Uncounted:
+    """Of tensors whose updates nothing tells, those of inference mode among them."""
+
+    def holds(self, tensors: list[Any], /) -> bool:
+        return not tensors
+
+
+class _Identities:
+    """Which tensors they are, and nothing else."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self._identities = list(map(id, tensors))
+
+    def holds(self, tensors: list[Any], /) -> bool:
+        return self._identities == list(map(id, tensors))
+
+
+def identities_of(tensors: list[Any]) -> TensorState:
+    """A state that holds as long as the tensors are the same, whatever their values are then.
+
+    As that of ``state_of``, it does not keep the tensors alive.
+    """
+    return _Identities(tensors)
+
+
+def state_of(tensors: list[Any]) -> TensorState:
+    """The state of PyTorch tensors now.
+
+    It does not keep the tensors alive: discard it when one of them dies, since another tensor may have its
+    identity then. The caller keeps their storage alive, so that no other storage gets its address.
+
+    Writes through ``tensor.data`` are not counted by PyTorch, and not noticed. Neither does it count what
+    ``batch_norm`` writes to its statistics: of vectors that are no parameters the elements are compared.
+    Raises what ``data_ptr`` raises for tensors without memory.
+    """
+    if any(
+        tensor.is_inference() or (_is_vector(tensor) and not tensor.is_contiguous()) for tensor in tensors
+    ):
+        return _Uncounted()
+    module = extension()
+    if module is None:
+        return _PythonState(tensors)
+    try:
+        return module.tensor_state_type(_data_ptr(), tensors, tuple(map(_content, tensors)))
+    except TypeError:  # data_ptr is no method of C
+        return _PythonState(tensors)
+
+
+def _is_vector(tensor: Any) -> bool:
+    """Whether a tensor may have statistics of ``batch_norm``."""
+    return tensor.dim() == 1 and not isinstance(tensor, sys.modules["torch"].nn.Parameter)
+
+
+def _content(tensor: Any) -> bytes | None:
+    if not _is_vector(tensor):
+        return None
+    torch: Any = sys.modules["torch"]
+    content: bytes = tensor.detach().view(torch.uint8).numpy().tobytes()
+    return content
+
+
+def _data_ptr() -> Callable[[], int]:
+    torch: Any = sys.modules["torch"]
+    return torch.Tensor().data_ptr

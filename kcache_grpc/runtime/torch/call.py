@@ -110,7 +110,7 @@ class TorchCall:
 
     def _prepare_on_gpu(self, tensors: Sequence[Any], ordinal: int) -> Run:
         from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of
-        from kcache_grpc.runtime.gpu.torch_run import run_on_gpu, stream_of
+        from kcache_grpc.runtime.gpu.repeated_call import run_on_gpu, stream_of
 
         for index, tensor in enumerate(tensors):
             try:

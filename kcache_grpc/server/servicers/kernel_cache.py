@@ -14,11 +14,10 @@ from kcache_grpc.errors import ArgumentError, ResourceExhausted
 from kcache_grpc.model.explanation import explanation_to_proto
 from kcache_grpc.model.wire import format_from_proto, numerics_from_proto, target_from_proto
 from kcache_grpc.server.call_scheduler import CallScheduler
-from kcache_grpc.server.reply_flow_control import SMALL
+from kcache_grpc.server.reply_flow_control import SMALL, StreamWriter
 from kcache_grpc.server.rpc_handlers import Call
 from kcache_grpc.server.servicers import translate
 from kcache_grpc.server.status import status_bytes
-from kcache_grpc.server.stream_writer import StreamWriter
 from kcache_grpc.service import Caller, KernelService
 from kcache_grpc.service.graphs.uploads import UploadPlan
 from kcache_grpc.service.values import Compiled, Stage

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError, NotFound, ResourceExhausted, Unavailable
 from kcache_grpc.service.audit.recorder import AuditRecorder
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import QuotaEviction
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.tasks.hit_counts import HitCounts

@@ -1,4 +1,7 @@
-"""Records requests and their outcomes: entries on the hot path, written in batches off it."""
+"""Records requests and their outcomes: entries on the hot path, written in batches off it.
+
+The rows in which a store sums what hits saved, by caller, are bounded: names of callers are up to them.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,19 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.target import Target
-from kcache_grpc.service.audit.caller_limits import Callers
 from kcache_grpc.service.audit.events import Batch, Entry, Lookup, Note, Use, batches
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.tasks.background_task import BackgroundTask
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
+from kcache_grpc.storage.contract.saved_time import CALLER, caller_usage
 from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import InvalidValue, StorageError
-from kcache_grpc.storage.records import AuditEvent, Namespace
+from kcache_grpc.storage.records import AuditEvent, Namespace, UsageDelta
 
 logger = logging.getLogger("kcache.service")
 
@@ -27,6 +31,10 @@ MOST_WAITING = 100_000
 MOST_EARLY = 1000
 #: Seconds between two writes: what a crash loses at most, together with the write under way.
 PERIOD = 0.2
+#: Callers of a namespace that have rows of their own; each server that shares the store may add a few more.
+MOST_CALLERS = 10_000
+#: Namespaces whose callers are remembered; those of others are read again.
+_MOST_NAMESPACES = 16
 
 
 class AuditRecorder:
@@ -161,3 +169,37 @@ class AuditRecorder:
 def _since(caller: Caller) -> int:
     """Microseconds since the request came in; 0 where nobody looked at the clock."""
     return round((time.perf_counter() - caller.started) * 1e6) if caller.started else 0
+
+
+class Callers:
+    """The callers that have a row. Not thread-safe: used by whoever writes, one at a time."""
+
+    def __init__(self, most: int = MOST_CALLERS) -> None:
+        self._most = most
+        self._known: dict[int, set[str]] = {}
+
+    def bounded(self, store: Store, namespace: Namespace, uses: Iterable[UsageDelta]) -> list[UsageDelta]:
+        """The uses, those of callers beyond the bound as uses of the caller without a name."""
+        return [
+            self._bounded(store, namespace, use) if use.subject.startswith(CALLER) else use for use in uses
+        ]
+
+    def _bounded(self, store: Store, namespace: Namespace, use: UsageDelta) -> UsageDelta:
+        known = self._callers(store, namespace)
+        if use.subject in known:
+            return use
+        if len(known) >= self._most:
+            unnamed = caller_usage("", "", 0, 0, 0)
+            return replace(use, subject=unnamed.subject, digest=unnamed.digest)
+        known.add(use.subject)
+        return use
+
+    def _callers(self, store: Store, namespace: Namespace) -> set[str]:
+        known = self._known.get(namespace.id)
+        if known is None:
+            while len(self._known) >= _MOST_NAMESPACES:
+                del self._known[next(iter(self._known))]
+            stored = store.list_savings(namespace, self._most)
+            known = {caller_usage(each.actor, each.job, 0, 0, 0).subject for each in stored}
+            self._known[namespace.id] = known
+        return known

@@ -16,7 +16,7 @@ from typing import IO
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, ResourceExhausted
 from kcache_grpc.service.audit.recorder import AuditRecorder
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import QuotaEviction
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads

@@ -15,15 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from kcache_grpc.bundle import Bundle, EntryKind, IndexEntry, ScheduleEntry, SpecEntry, blob_name
-from kcache_grpc.bundle.signed import checked_kernel, checked_mapping
-from kcache_grpc.bundle.verify import verify_bundle
+from kcache_grpc.bundle.verify import checked_kernel, checked_mapping, verify_bundle
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
 from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signer, server_id
 from kcache_grpc.service.autotune import stored_choice
 from kcache_grpc.service.compile.object_inspection import inspect_shared_object
 from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import QuotaEviction
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage.contract.autotune import Timing
 from kcache_grpc.storage.contract.blob_cache import ValueDraft

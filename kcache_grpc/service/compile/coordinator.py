@@ -21,15 +21,13 @@ from kcache_grpc.model.signing import MANIFEST_DOMAIN, Signer
 from kcache_grpc.service import manifests
 from kcache_grpc.service.audit.events import client_detail
 from kcache_grpc.service.change_notifications import ChangeNotifications
-from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
-from kcache_grpc.service.compile.lease_waiter import LeaseWaiter
+from kcache_grpc.service.compile.lease_renewal import LeaseRenewal, LeaseWaiter
 from kcache_grpc.service.compile.object_inspection import inspect
 from kcache_grpc.service.failures import Failures, as_error
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import QuotaEviction
 from kcache_grpc.service.lookup.kernels import Kernels
 from kcache_grpc.service.lookup.variants import Variants
-from kcache_grpc.service.read_batching import ReadBatch
-from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.store_threads import ReadBatch, StoreThreads
 from kcache_grpc.service.tasks.single_flight import InFlightCall, SingleFlight
 from kcache_grpc.service.values import Caller, KernelRequirements, KnownGraph, KnownKernel
 from kcache_grpc.storage.contract.store import Store

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Hashable
 
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.sizes.modes import AUTO
-from kcache_grpc.service.lookup.compatible_targets import target_of
 from kcache_grpc.service.lookup.kernels import MEMORY_WINDOW
+from kcache_grpc.service.lookup.variants import target_of
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.tasks.single_flight import InFlightCall, SingleFlight
 from kcache_grpc.service.values import Answer, GraphSource, KernelRequirements

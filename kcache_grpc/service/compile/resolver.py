@@ -12,9 +12,8 @@ from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import manifests
 from kcache_grpc.service.compile.coordinator import CompileCoordinator, CompileJob
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
-from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
 from kcache_grpc.service.lookup.kernels import Kernels
-from kcache_grpc.service.lookup.variants import Choice, Variants
+from kcache_grpc.service.lookup.variants import Choice, CompatibleKernels, Variants
 from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, SingleFlight
 from kcache_grpc.service.values import Caller, KernelRequirements, KnownGraph, KnownKernel, Origin, Stored
 from kcache_grpc.storage.records import FailureRecord, Namespace

@@ -30,9 +30,8 @@ from kcache_grpc.service.explain.explanations import (
 from kcache_grpc.service.explain.ingredient_differences import Asked, differences
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs.graphs import Graphs
-from kcache_grpc.service.lookup.compatible_targets import target_of
 from kcache_grpc.service.lookup.kernels import Kernels
-from kcache_grpc.service.lookup.variants import Choice
+from kcache_grpc.service.lookup.variants import Choice, target_of
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Caller, KernelRequirements, KnownGraph
 from kcache_grpc.storage.contract.nearby import WEIGHTS, NearKernel

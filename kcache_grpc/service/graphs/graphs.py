@@ -15,11 +15,10 @@ from kcache_grpc.service.audit.events import client_detail
 from kcache_grpc.service.claims import Claims, WorkClaim
 from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.graphs.canonicalizer_upgrade import CanonicalizerUpgrade
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import QuotaEviction
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.namespaces import Namespaces
-from kcache_grpc.service.read_batching import ReadBatch
-from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.store_threads import ReadBatch, StoreThreads
 from kcache_grpc.service.tasks.single_flight import LOOK_WINDOW, InFlightCall, SingleFlight
 from kcache_grpc.service.values import Caller, GraphSource, KnownGraph, Limits, Stored
 from kcache_grpc.storage.contract.store import Store

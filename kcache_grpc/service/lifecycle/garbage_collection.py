@@ -4,19 +4,24 @@ What is stale, and why, is decided by ``kcache_grpc/model/staleness.py``; stale 
 
 Every step is a small transaction of the store, so that a collection may run beside servers, be killed, and
 go on where it was by being started again.
+
+At a quota of the policy ``evict`` an insert evicts rows, and is repeated.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Concatenate, ParamSpec, TypeVar
 
 from kcache_grpc.storage.contract.assertions import ASSERTION_BYTES
 from kcache_grpc.storage.contract.blob_cache import CACHE_BYTES
-from kcache_grpc.storage.contract.lifecycle import Collected, Cursor, Quota, RowKind, Step
+from kcache_grpc.storage.contract.lifecycle import EVICT, Collected, Cursor, Quota, RowKind, Step
 from kcache_grpc.storage.contract.store import Store
+from kcache_grpc.storage.errors import QuotaExceeded
 from kcache_grpc.storage.records import Namespace
 
 #: Nothing that was made or used in this many seconds is evicted, or removed as unreferenced.
@@ -40,6 +45,13 @@ _STALE = (
 )
 _UNUSED = (RowKind.CONSTANTS, RowKind.PROGRAMS, RowKind.BLOBS)
 _IDLE = {"kernels": RowKind.IDLE_KERNELS, "mappings": RowKind.IDLE_MAPPINGS}
+P = ParamSpec("P")
+R = TypeVar("R")
+logger = logging.getLogger("kcache.service")
+#: Attempts of an insert to evict: other inserts may use what was freed.
+_ATTEMPTS = 4
+#: Evicted at a time beyond what is needed, as a share of the quota: one eviction serves many inserts.
+_SPARE = 50
 
 
 @dataclass(frozen=True)
@@ -297,3 +309,45 @@ class _Run:
 
     def _before(self, age: float) -> int:
         return max(0, self._now - round(age * 1e6))
+
+
+class QuotaEviction:
+    """Inserts of one service, with eviction. Blocks; thread-safe."""
+
+    def __init__(self, store: Store, min_age: float = MIN_AGE, now: Callable[[], int] = utc_now) -> None:
+        self._store = store
+        self._collector = Collector(store, now)
+        self._min_age = min_age
+
+    def insert_evicting(
+        self,
+        write: Callable[Concatenate[Namespace, P], R],
+        namespace: Namespace,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """``write(namespace, ...)``. Raises ``QuotaExceeded`` if too little can be evicted."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return write(namespace, *args, **kwargs)
+            except QuotaExceeded as full:  # noqa: PERF203 (each attempt may evict)
+                if not self._evict(namespace, full):
+                    raise
+        return write(namespace, *args, **kwargs)
+
+    def require(self, namespace: Namespace, resource: str) -> None:
+        """Raises ``QuotaExceeded`` if an insert would certainly be refused, before work is done for it."""
+        quota = self._store.list_quotas(namespace).get(resource)
+        if quota is not None and quota.policy != EVICT and quota.used >= quota.most:
+            raise QuotaExceeded(namespace.name, resource, quota.most, quota.used + 1, quota.policy)
+
+    def _evict(self, namespace: Namespace, full: QuotaExceeded) -> bool:
+        """Evict for an insert that exceeded a quota; whether enough was freed."""
+        needed = full.wanted - full.most
+        if full.policy != EVICT or needed > full.most:
+            return False
+        freed = self._collector.evict(
+            namespace, full.resource, max(needed, full.most // _SPARE), self._min_age
+        )
+        logger.info("namespace %s is full of %s: %d evicted", namespace.name, full.resource, freed)
+        return freed >= needed

@@ -11,9 +11,8 @@ from kcache_grpc.model.sizes.modes import AUTO
 from kcache_grpc.service import manifests
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs.graphs import Graphs
-from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels, target_of
 from kcache_grpc.service.lookup.kernels import MEMORY_WINDOW, Kernels
-from kcache_grpc.service.lookup.variants import Variants
+from kcache_grpc.service.lookup.variants import CompatibleKernels, Variants, target_of
 from kcache_grpc.service.lru_cache import ByteLru
 from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Found, KernelRequirements, KnownGraph, KnownKernel, Missing

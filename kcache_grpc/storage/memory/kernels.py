@@ -1,4 +1,4 @@
-"""Kernels in memory."""
+"""Kernels and their hits in memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import islice
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.contract.store import KernelStore
+from kcache_grpc.storage.contract.store import HitStore, KernelStore
 from kcache_grpc.storage.errors import Conflict
-from kcache_grpc.storage.memory.blobs import hold_blob, whole_blob
-from kcache_grpc.storage.memory.graphs import require_key
+from kcache_grpc.storage.memory.blobs import MemoryBlobs, hold_blob, whole_blob
+from kcache_grpc.storage.memory.graphs import MemoryGraphs, require_key
 from kcache_grpc.storage.memory.leases import own, release
 from kcache_grpc.storage.memory.limits import require_owned, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, Name, State
@@ -22,9 +22,12 @@ from kcache_grpc.storage.records import (
     KernelDraft,
     KernelRecord,
     Lease,
+    LoadedGraph,
+    LoadedKernel,
     Namespace,
     Published,
     StoredKernel,
+    Wanted,
 )
 
 
@@ -161,3 +164,34 @@ def stored_kernel(state: State, namespace: Namespace, row: HeldKernel) -> Stored
         ArtifactRef(kind, digest, state.blobs[namespace.id, digest].size) for kind, digest in row.artifacts
     )
     return StoredKernel(row.id, row.kernel, row.manifest, refs, row.epoch, row.compile_us, row.created_at)
+
+
+class MemoryHits(MemoryGraphs, MemoryBlobs, MemoryKernels, HitStore):
+    """``HitStore`` in memory."""
+
+    def load_graph(
+        self, namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted
+    ) -> LoadedGraph | None:
+        checks.number("most", wanted.most)
+        sort = (wanted.target, wanted.options, wanted.toolchain)
+        with self._state as state:
+            mapping = self.find_mapping(namespace, program_digest, numerics)
+            if mapping is None:
+                return None
+            here = (namespace.id, namespace.epoch)
+            kernels = [each.kernel for name, each in state.kernels.items() if name[:2] == here]
+            of_key = [each for each in kernels if each.key == mapping.key]
+            fit = [each for each in of_key if (each.target, each.options, each.toolchain) == sort]
+            only = self.load_kernel(namespace, fit[0].kernel_digest, wanted) if len(fit) == 1 else None
+            return LoadedGraph(mapping, only)
+
+    def load_kernel(self, namespace: Namespace, kernel_digest: bytes, wanted: Wanted) -> LoadedKernel | None:
+        checks.number("most", wanted.most)
+        with self._state:
+            stored = self.find_kernel(namespace, kernel_digest)
+            if stored is None:
+                return None
+            refs = [ref for ref in stored.artifacts if ref.kind in wanted.kinds and ref.size <= wanted.most]
+            read = {ref.digest: self.read_artifact(namespace, ref.digest) for ref in refs}
+        contents = {digest: content for digest, content in read.items() if content is not None}
+        return LoadedKernel(stored, contents)

@@ -10,11 +10,9 @@ from kcache_grpc.storage.memory.autotune import MemoryAutotune
 from kcache_grpc.storage.memory.blob_cache import MemoryBlobCache
 from kcache_grpc.storage.memory.blobs import MemoryBlobs
 from kcache_grpc.storage.memory.collection import MemoryLifecycle
-from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
-from kcache_grpc.storage.memory.hits import MemoryHits
-from kcache_grpc.storage.memory.kernels import MemoryKernels
+from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces, MemoryNearby
+from kcache_grpc.storage.memory.kernels import MemoryHits, MemoryKernels
 from kcache_grpc.storage.memory.leases import MemoryLeases
-from kcache_grpc.storage.memory.nearby import MemoryNearby
 from kcache_grpc.storage.memory.state import State
 from kcache_grpc.storage.memory.usage_audit import MemoryUsageAudit
 

@@ -1,25 +1,30 @@
-"""One object store: put, read, list, delete. Foreign errors become those of the store here, nowhere else."""
+"""One object store: put, read, list, delete. Foreign errors become those of the store here, nowhere else.
+
+A circuit breaker limits what an unresponsive object store costs: the time of one thread, not of all.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from kcache_grpc.storage.errors import StorageError, StoreUnavailable
-from kcache_grpc.storage.objects.circuit_breaker import CircuitBreaker
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
 
+#: Seconds after which a failure was a wait. Refusals take about one.
+_LONG = 5.0
 T = TypeVar("T")
-
 #: All objects of bytes lie below it.
 FOLDER = "objects"
 #: Says whose objects these are.
@@ -32,6 +37,40 @@ _SPAN = 16 << 20
 _PART = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}#[0-9]+")
 #: Signatures of Azure are in the URL.
 _QUERY = re.compile(r"\?\S+")
+
+
+class CircuitBreaker:
+    """Opens after a call that took long to fail: one call at a time tries again, others fail at once."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._trying = False
+        #: Whether the last call that ended had waited in vain.
+        self.silent = False
+
+    @contextmanager
+    def call(self) -> Generator[None]:
+        """Around a call."""
+        tries = self._enter()
+        began = time.monotonic()
+        try:
+            yield
+            self.silent = False
+        except StoreUnavailable:
+            if time.monotonic() - began > _LONG:
+                self.silent = True
+            raise
+        finally:
+            if tries:
+                self._trying = False
+
+    def _enter(self) -> bool:
+        with self._lock:
+            if self.silent and self._trying:
+                raise StoreUnavailable(f"{self._url} does not answer; another call is trying it")
+            self._trying = self._trying or self.silent
+            return self.silent
 
 
 class Lost(StorageError):

@@ -36,6 +36,8 @@ from kcache_grpc.storage.schema.kernels import (
     kernel_ingredients,
     kernels,
     leases,
+    quarantined_blobs,
+    quarantined_rows,
 )
 from kcache_grpc.storage.schema.namespaces import (
     disowned_toolchains,
@@ -45,7 +47,6 @@ from kcache_grpc.storage.schema.namespaces import (
     quotas,
     store_meta,
 )
-from kcache_grpc.storage.schema.quarantined import quarantined_blobs, quarantined_rows
 from kcache_grpc.storage.schema.usage_audit import (
     audit_checkpoints,
     audit_days,

@@ -31,9 +31,8 @@ from kcache_grpc.storage.schema import (
     namespaces,
     store_meta,
 )
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert, up_to_size
-from kcache_grpc.storage.sql.engine.component import SqlPart, batches, insert_once
-from kcache_grpc.storage.sql.engine.database import Removal, Row
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, batches, insert_once, up_to_size
+from kcache_grpc.storage.sql.engine.database import Removal, Row, SqlPart
 from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
 
 logger = logging.getLogger("kcache.storage")

@@ -15,10 +15,9 @@ from kcache_grpc.storage.contract.store import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
 from kcache_grpc.storage.schema import failures, leases
-from kcache_grpc.storage.sql.engine.component import SqlPart, batches
-from kcache_grpc.storage.sql.engine.database import Row
+from kcache_grpc.storage.sql.engine.bulk import batches, insert
+from kcache_grpc.storage.sql.engine.database import Row, SqlPart
 from kcache_grpc.storage.sql.engine.prepared import Prepared
-from kcache_grpc.storage.sql.engine.upsert import insert
 
 _NAME = ["namespace_id", "epoch", "kernel_digest"]
 _TAKE = insert(leases)

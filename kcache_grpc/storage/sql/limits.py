@@ -24,9 +24,8 @@ from kcache_grpc.storage.schema import (
     quotas,
     usage,
 )
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert
-from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
-from kcache_grpc.storage.sql.engine.upsert import insert
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, insert, insert_once
+from kcache_grpc.storage.sql.engine.database import SqlPart
 
 _HERE = quotas.c.namespace_id == bindparam("ns")
 _ONE = quotas.c.resource == bindparam("of")

@@ -2,21 +2,28 @@
 
 A job module has ``hello() -> dict``, ``warm() -> None`` and ``JOBS``: type of a request -> function of the
 request and of ``on_stage``, giving the reply.
+
+Processor time and memory of a job are limited while it reads a program, in proportion to the program: a
+reader that needs more was given something that expands, such as aliases of aliases that a message prints out.
+What comes after has the limits of the worker.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import resource
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import kcache_compiler
 from kcache_compiler.difference import nearest_specs
 from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.worker import codec
-from kcache_grpc.worker.child.budget import limited
 from kcache_grpc.worker.child.graph_program import decode_graph
-from kcache_grpc.worker.child.hello import OnStage, hello
 from kcache_grpc.worker.child.rehearsal import compile_typical_program
+from kcache_grpc.worker.child.support import OnStage, hello
 from kcache_grpc.worker.child.support import support as check_support
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.libraries import shared_libraries
@@ -27,6 +34,16 @@ module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   %r = stablehlo.add %a, %a : tensor<4xf32>
   return %r : tensor<4xf32> } }
 """
+__all__ = ["FORKED", "JOBS", "LINKING", "hello", "warm"]
+#: These read what clients send, with parsers that do not survive all of it: each has a process of its own.
+FORKED = frozenset({"canonicalize", "support"})
+#: Of these, those that compile too.
+LINKING = frozenset({"support"})
+#: The stage whose limits are those of this module.
+READ = "read"
+#: Processor seconds and bytes of memory for a program of no size, and for each byte of one.
+_SECONDS, _SECONDS_PER_BYTE = 2, 20 / (1 << 20)
+_BYTES, _BYTES_PER_BYTE = 1 << 30, 64
 
 
 def warm() -> None:
@@ -84,8 +101,6 @@ def support(request: Frame, on_stage: OnStage) -> Frame:
     return check_support(request, limited(on_stage, len(request.blobs[0]), request.header["seconds"]))
 
 
-__all__ = ["FORKED", "JOBS", "LINKING", "hello", "warm"]
-
 JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "canonicalize": canonicalize,
     "compile": compile_spec,
@@ -94,7 +109,48 @@ JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "rehearse": rehearse,
     "support": support,
 }
-#: These read what clients send, with parsers that do not survive all of it: each has a process of its own.
-FORKED = frozenset({"canonicalize", "support"})
-#: Of these, those that compile too.
-LINKING = frozenset({"support"})
+
+
+def limited(on_stage: OnStage, size: int, seconds: float) -> OnStage:
+    """``on_stage``, with limits for a program of ``size`` bytes during ``READ`` and of ``seconds`` in all.
+
+    Seconds are of the processor; passing them ends the process with SIGXCPU. ``RLIMIT_AS`` limits memory.
+    """
+    started = time.process_time()
+    memory = resource.getrlimit(resource.RLIMIT_AS)
+
+    def begin(stage: str) -> None:
+        on_stage(stage)
+        if stage == READ:
+            _limit_seconds(started, min(seconds, read_seconds(size)))
+            _limit_memory(_address_space() + _BYTES + _BYTES_PER_BYTE * size, memory)
+        else:
+            _limit_seconds(started, seconds)
+            resource.setrlimit(resource.RLIMIT_AS, memory)
+
+    return begin
+
+
+def read_seconds(size: int) -> float:
+    """Processor seconds for reading a program of ``size`` bytes."""
+    return _SECONDS + _SECONDS_PER_BYTE * size
+
+
+def _limit_seconds(started: float, seconds: float) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    soft = math.ceil(started + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (_least(soft, hard), hard))
+
+
+def _limit_memory(size: int, worker: tuple[int, int]) -> None:
+    soft, hard = worker
+    resource.setrlimit(resource.RLIMIT_AS, (_least(size, soft), hard))
+
+
+def _least(limit: int, other: int) -> int:
+    return limit if other == resource.RLIM_INFINITY else min(limit, other)
+
+
+def _address_space() -> int:
+    """Bytes of this process's address space."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

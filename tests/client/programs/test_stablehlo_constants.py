@@ -13,10 +13,9 @@ import pytest
 import kcache_grpc as kcache
 from kcache_compiler import canonicalize
 from kcache_compiler.mlir.context import new_context, parse_module
-from kcache_grpc.programs.bytecode_constants import lift_bytecode, written_by
 from kcache_grpc.programs.onnx.weights import LIFT_BYTES
 from kcache_grpc.programs.source import read_source
-from kcache_grpc.programs.text_constants import lift_constants
+from kcache_grpc.programs.text_constants import lift_bytecode, lift_constants, written_by
 from kcache_grpc.runtime.dtypes import numpy_dtypes
 from tests.serving import ServerProcess
 

@@ -17,7 +17,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc import Options
 from kcache_grpc._proto.kcache.v1 import common_pb2
-from kcache_grpc.client.cache import kernels
+from kcache_grpc.client.cache import memory
 from kcache_grpc.client.config import from_environment
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.target import CpuTarget
@@ -175,7 +175,7 @@ def test_memory_keeps_a_lower_kernel_for_a_window(
     kernel = client.compile(PROGRAM, target=ASKED, options=ALLOW)
     assert (kernel.origin, str(kernel.manifest.target)) == ("memory", "x86-64-v2")
     make_old(cache_dir, 61)
-    monkeypatch.setattr(kernels, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 61))
+    monkeypatch.setattr(memory, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 61))
     kernel = client.compile(PROGRAM, target=ASKED, options=ALLOW)
     assert (kernel.origin, str(kernel.manifest.target)) == ("compiled", ASKED)
     assert client.compile(PROGRAM, target=ASKED, options=ALLOW).origin == "memory"

@@ -24,7 +24,7 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
 from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.model.manifest import CountedOutput
-from kcache_grpc.runtime.counted_outputs import cut
+from kcache_grpc.runtime.results import cut
 from tests.compiler.codegen_harness import NUMPY, Kernel
 
 #: Cases whose own outputs were rounded on the way, in f16 or in sums of f32: ours are out of tolerance.

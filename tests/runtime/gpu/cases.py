@@ -249,7 +249,7 @@ def torch_call() -> Any:
     import torch
 
     from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
-    from kcache_grpc.runtime.gpu.torch_run import run_on_gpu
+    from kcache_grpc.runtime.gpu.repeated_call import run_on_gpu
     from kcache_grpc.runtime.torch.call import TorchCall
 
     loaded, x = kernel(), torch.nn.Parameter(torch.zeros(256))

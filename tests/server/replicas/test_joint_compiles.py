@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.model.manifest import Manifest
-from kcache_grpc.server.stream_writer import StreamWriter
+from kcache_grpc.server.reply_flow_control import StreamWriter
 from kcache_grpc.storage import open_store
 from tests.server.harness import gated_jobs, large_jobs
 from tests.server.harness.programs import (
@@ -224,7 +224,7 @@ def test_what_is_put_together_goes_out_together_and_none_is_above_the_limit() ->
 def test_what_comes_within_the_pace_waits_but_neither_the_end_nor_what_does_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kcache_grpc.server.stream_writer._SLOWEST", 3600.0)
+    monkeypatch.setattr("kcache_grpc.server.reply_flow_control._SLOWEST", 3600.0)
     written: list[bytes] = []
 
     async def write(message: bytes) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.errors import PermissionDenied
-from kcache_grpc.service.compile import lease_waiter
+from kcache_grpc.service.compile import lease_renewal
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.sql.postgres.engine import PostgresDatabase
@@ -165,7 +165,7 @@ def test_a_compile_outlives_a_restart_of_the_database(tmp_path, gate, mode):
 
 
 def test_waiters_of_another_server_are_woken_and_do_not_poll(tmp_path, url, gate, monkeypatch):
-    monkeypatch.setattr(lease_waiter, "_LAST", 3600.0)
+    monkeypatch.setattr(lease_renewal, "_LAST", 3600.0)
     settings = gated_jobs.write_module(gate)
     config = config_in(tmp_path, db=url, worker=settings, lease_ttl=3600.0)
     with running(config) as first, running(config) as two:

@@ -16,8 +16,7 @@ from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.target import CpuTarget
-from kcache_grpc.service.audit.caller_limits import Callers
-from kcache_grpc.service.audit.recorder import AuditRecorder
+from kcache_grpc.service.audit.recorder import AuditRecorder, Callers
 from kcache_grpc.service.failures import Failures, as_error, lasting
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.store_threads import StoreThreads

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector
-from kcache_grpc.service.lifecycle.quotas import QuotaEviction
+from kcache_grpc.service.lifecycle.garbage_collection import CollectionOptions, Collector, QuotaEviction
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.contract.lifecycle import RowKind
 from kcache_grpc.storage.errors import QuotaExceeded

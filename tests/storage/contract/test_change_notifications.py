@@ -20,7 +20,7 @@ from kcache_grpc.storage.contract.change_notifications import (
     NamespaceChanged,
 )
 from kcache_grpc.storage.records import Failure, Namespace
-from kcache_grpc.storage.sql.postgres.listener import parse
+from kcache_grpc.storage.sql.postgres.claims import parse
 from tests.storage.drafts import kernel, sha256, spec
 
 KERNEL = kernel(1).kernel.kernel_digest

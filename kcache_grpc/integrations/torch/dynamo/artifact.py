@@ -3,6 +3,8 @@
 PyTorch pickles its own part of such a file, guards and bytecode; that of kcache is UTF-8 JSON: the settings,
 a record, and the SHA-256 of both. Loading gets kernels as the settings say: from the disk, a bundle or the
 service.
+
+``torch._dynamo.config.caching_precompile`` has graphs in the files that PyTorch writes of Dynamo's work.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from kcache_grpc.integrations.torch.dynamo.settings import Settings
 _types: Any = import_module("torch._dynamo.aot_compile_types")
 
 _FORMAT = 2
+_context: Any = import_module("torch._dynamo.precompile_context")
 
 
 class CompiledGraph(_types.SerializableCallable):
@@ -101,3 +104,34 @@ def _decode(data: bytes) -> tuple[bytes, Record, Settings]:
 
 def _json(values: dict[str, Any]) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+class PrecompiledGraph(_context.BackendCacheArtifact):
+    """A graph of which PyTorch pickles ``key``, Dynamo's name of it, and ``content``, UTF-8 JSON.
+
+    Unpickling gets the kernels: if that fails PyTorch traces the function again, and if
+    ``after_deserialization`` failed the program would.
+    """
+
+    def __getstate__(self) -> tuple[str, bytes]:
+        return self.key, self.content
+
+    def __setstate__(self, state: tuple[str, bytes]) -> None:
+        self.key, self.content = state
+        self._graph = CompiledGraph.deserialize_compile_artifacts(self.content)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrecompiledGraph:
+        """Itself: PyTorch copies what it keeps, and nothing changes here."""
+        return self
+
+    def after_deserialization(self) -> CompiledGraph:
+        """The graph of an object that was unpickled."""
+        return self._graph
+
+
+def keep_precompiled(graph_module: Any, body: bytes, settings: Settings) -> None:
+    """Hand a record to PyTorch, for ``torch.compiler.save_cache_artifacts``. Raises ``ArgumentError``."""
+    # Dynamo names only graphs of functions that it keeps.
+    name = getattr(graph_module, "_backend_id", None)
+    if name is not None:
+        _context.PrecompileContext.record_artifact(PrecompiledGraph(name, encode_graph(body, settings)))

@@ -20,8 +20,7 @@ from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut, log
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import KernelStep, executable
-from kcache_grpc.integrations.torch.dynamo.record import Record, decode_record
-from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore, StoredRecord
+from kcache_grpc.integrations.torch.dynamo.record import Record, RecordStore, StoredRecord, decode_record
 from kcache_grpc.integrations.torch.dynamo.recurrent_modules import (
     has_packed_sequences,
     trace_recurrent_modules,
@@ -220,7 +219,7 @@ class _Compilation:
         if not _caches_precompiled():
             return
         try:
-            from kcache_grpc.integrations.torch.dynamo.precompile import keep_precompiled
+            from kcache_grpc.integrations.torch.dynamo.artifact import keep_precompiled
 
             keep_precompiled(self._graph_module, body, self._settings)
         except Exception as error:  # noqa: BLE001 - as in ``_record``

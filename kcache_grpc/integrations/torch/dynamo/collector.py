@@ -12,7 +12,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.wrapped_backend import is_wrapper_of
+
+def is_wrapper_of(function: Any, backend: Callable[..., Any]) -> bool:
+    """Whether a function with which Dynamo compiles graphs is ``backend``, or calls it."""
+    while function is not None and function is not backend:
+        following = getattr(function, "_torchdynamo_orig_backend", None)
+        function = following if following is not None else getattr(function, "compiler_fn", None)
+    return function is backend
 
 
 class _Depth(threading.local):

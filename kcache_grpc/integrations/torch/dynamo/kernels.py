@@ -20,8 +20,8 @@ from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program
 from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.local_files import KcacheWarning
+from kcache_grpc.runtime.cpu.library import bf16_target
 from kcache_grpc.runtime.kernel import Kernel
-from kcache_grpc.runtime.matrix_units import bf16_target
 from kcache_grpc.runtime.torch.bound_call import BoundTorchCall
 from kcache_grpc.runtime.torch.call import TorchCall
 

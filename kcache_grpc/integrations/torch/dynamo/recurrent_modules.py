@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.wrapped_backend import is_wrapper_of
+from kcache_grpc.integrations.torch.dynamo.collector import is_wrapper_of
 
 torch: Any = import_module("torch")
 

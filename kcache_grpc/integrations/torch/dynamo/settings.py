@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.client.version import package_version
+from kcache_grpc.client.config import package_version
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.integrations.torch.dynamo.lowering.partition import LEAST_OPERATORS
 from kcache_grpc.model.options import Options

@@ -15,7 +15,6 @@ from kcache_grpc.integrations.torch.dynamo.aot.capture import FirstCall, compile
 from kcache_grpc.integrations.torch.dynamo.aot.json_codec import NotRecordable
 from kcache_grpc.integrations.torch.dynamo.collector import collect_if_due
 from kcache_grpc.integrations.torch.dynamo.composites import expand_composites
-from kcache_grpc.integrations.torch.dynamo.factors import keep_factors
 from kcache_grpc.integrations.torch.dynamo.kernels import FAILURES, IslandKernel, KernelSource
 from kcache_grpc.integrations.torch.dynamo.lowering.background import Background
 from kcache_grpc.integrations.torch.dynamo.lowering.bound_inputs import is_bindable
@@ -34,6 +33,8 @@ torch: Any = import_module("torch")
 _RANDOM = ("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "dropout")
 #: Definitions that leave out what a backward graph reads.
 _INFERENCE_ONLY = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+_LIVE: weakref.WeakSet[Trace] = weakref.WeakSet()
+aten: Any = import_module("torch").ops.aten
 
 
 class _Graph:
@@ -282,9 +283,6 @@ class Trace:
         )
 
 
-_LIVE: weakref.WeakSet[Trace] = weakref.WeakSet()
-
-
 def _after_fork() -> None:
     for trace in list(_LIVE):
         trace.after_fork()
@@ -302,3 +300,18 @@ def decompositions() -> dict[Any, Any]:
         if operator._schema.name.partition("::")[2] not in left_out:
             table[operator] = like_eager(operator, keep_factors(operator, decomposition))
     return table
+
+
+def keep_factors(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that factors what ``operator`` factors.
+
+    PyTorch factors the transpose of a real, row-major matrix, and its gradient relies on that.
+    """
+    if operator not in (aten._linalg_det.default, aten._linalg_slogdet.default):
+        return decomposition
+
+    def of_the_transpose(matrix: Any) -> Any:
+        transposed = matrix.is_contiguous() and not matrix.is_complex()
+        return decomposition(matrix.mT if transposed else matrix)
+
+    return of_the_transpose

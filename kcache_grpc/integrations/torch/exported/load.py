@@ -17,9 +17,8 @@ from kcache_grpc.integrations.torch.dynamo.kernels import KernelSource
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, log
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import KernelStep, executable
-from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
+from kcache_grpc.integrations.torch.dynamo.record import RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
-from kcache_grpc.integrations.torch.exported.convention import convention_of
 from kcache_grpc.integrations.torch.exported.graph import (
     Graph,
     Kernels,
@@ -32,7 +31,7 @@ from kcache_grpc.integrations.torch.exported.inputs import inputs_of
 from kcache_grpc.integrations.torch.exported.module import Expected, Feed, Interface, LoadedModule, Runner
 from kcache_grpc.integrations.torch.exported.package_file import is_package
 from kcache_grpc.integrations.torch.exported.packaged import load_package
-from kcache_grpc.integrations.torch.exported.state import state_of
+from kcache_grpc.integrations.torch.exported.state import convention_of, state_of
 from kcache_grpc.model.options import Options
 
 torch: Any = import_module("torch")

@@ -8,10 +8,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.integrations.torch.exported.convention import Convention
 from kcache_grpc.integrations.torch.exported.graph import Graph, aliases
 from kcache_grpc.integrations.torch.exported.inputs import Inputs
-from kcache_grpc.integrations.torch.exported.state import Slot, StateTensor, register, slot_of
+from kcache_grpc.integrations.torch.exported.state import Convention, Slot, StateTensor, register, slot_of
 from kcache_grpc.runtime.updated_arguments import addresses, not_writable, overlap
 
 torch: Any = import_module("torch")

@@ -20,8 +20,7 @@ from kcache_grpc.integrations.torch.exported.graph import Graph, lower
 from kcache_grpc.integrations.torch.exported.load import interface_of, settings_of
 from kcache_grpc.integrations.torch.exported.package_file import write_package
 from kcache_grpc.integrations.torch.exported.packaged import GRAPH, KERNELS, WEIGHTS, encode_package
-from kcache_grpc.integrations.torch.exported.state import StateTensor, state_of
-from kcache_grpc.integrations.torch.exported.weights import encode_tensors
+from kcache_grpc.integrations.torch.exported.state import StateTensor, encode_tensors, state_of
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.target import parse_target
 

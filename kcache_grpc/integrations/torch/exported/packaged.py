@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from kcache_grpc.client.arguments import shape_requirements
 from kcache_grpc.client.bundles.tier import BundledKernels, Trust
+from kcache_grpc.client.cache.totals import Counters
 from kcache_grpc.client.client import Client
 from kcache_grpc.client.config import from_environment
-from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.service_choice import Services
 from kcache_grpc.client.transport.blocking import BlockingIo
 from kcache_grpc.client.trust.verification import KernelRequest
@@ -22,13 +22,19 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord
 from kcache_grpc.integrations.torch.dynamo.kernels import IslandKernel
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program, executable
-from kcache_grpc.integrations.torch.exported.convention import decode_convention, encode_convention
 from kcache_grpc.integrations.torch.exported.graph import Graph, graph_from_json, graph_to_json
 from kcache_grpc.integrations.torch.exported.inputs import decode_inputs, dtype_named, encode_inputs
 from kcache_grpc.integrations.torch.exported.module import Expected, Feed, Interface, LoadedModule, Runner
 from kcache_grpc.integrations.torch.exported.package_file import PackageFile
-from kcache_grpc.integrations.torch.exported.state import BUFFER, CONSTANT, PARAMETER, StateTensor
-from kcache_grpc.integrations.torch.exported.weights import decode_tensors
+from kcache_grpc.integrations.torch.exported.state import (
+    BUFFER,
+    CONSTANT,
+    PARAMETER,
+    StateTensor,
+    decode_convention,
+    decode_tensors,
+    encode_convention,
+)
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program as SentProgram
 from kcache_grpc.model.program import ProgramFormat

@@ -10,19 +10,16 @@ from typing import Any
 
 from kcache_grpc.errors import UnsupportedOp
 from kcache_grpc.programs.torch.decompositions import (
-    average_pool,
     convolution_gradients,
     core_operations,
     element_types,
     functions,
-    grid_sample,
     incomplete_gamma,
     linalg,
+    pooling,
     resize,
     scatter,
-    slices,
     sorting,
-    window_extremes,
 )
 from kcache_grpc.programs.torch.decompositions.base import (
     autograd_decompositions,
@@ -76,16 +73,7 @@ def _changed(core: Mapping[Any, Any]) -> dict[Any, Any]:
             if overload in table:
                 table[overload] = element_types.not_of_bytes(table[overload])
     for module in (
-        *(
-            functions,
-            average_pool,
-            convolution_gradients,
-            window_extremes,
-            grid_sample,
-            scatter,
-            slices,
-            sorting,
-        ),
+        *(functions, pooling, convolution_gradients, scatter, sorting),
         *(element_types, core_operations, resize, linalg, incomplete_gamma),
     ):
         for operation, own in module.decompositions().items():

@@ -1,18 +1,21 @@
-"""Writes one function of a program: the operations of a list of nodes, in MLIR's generic form."""
+"""Writes one function of a program: the operations of a list of nodes, in MLIR's generic form.
+
+Operations and types are those of the Torch dialect.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
-from kcache_grpc.programs.torch.graph_text.operations import is_defined, operation_name, overload_of
-from kcache_grpc.programs.torch.graph_text.types import NUMBERS, tensor_type
 
 torch: Any = import_module("torch")
 
@@ -21,6 +24,56 @@ Node = Any
 Value = tuple[str, str]
 
 _INT, _FLOAT, _BOOL, _NONE, _STR = "!torch.int", "!torch.float", "!torch.bool", "!torch.none", "!torch.str"
+aten: Any = torch.ops.aten
+#: Written by ``scripts/generate_torch_operations.py``: a name a line; "+" before those that torch-mlir does
+#: not define and that the service lowers all the same.
+_FILE = Path(__file__).with_name("torch_operations.txt")
+#: Overloads that take a tensor and are called with a scalar -> the overload for scalars.
+_SCALAR = {
+    "torch.aten.mul.Tensor": aten.mul.Scalar,
+    "torch.aten.div.Tensor": aten.div.Scalar,
+    "torch.aten.add.Tensor": aten.add.Scalar,
+    "torch.aten.sub.Tensor": aten.sub.Scalar,
+}
+#: Element types of tensors; signs are those of the Torch dialect.
+ELEMENT_TYPES: dict[Any, str] = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.uint8: "ui8",
+    torch.int8: "si8",
+    torch.int16: "si16",
+    torch.int32: "si32",
+    torch.int64: "si64",
+    torch.bool: "i1",
+    torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>",
+    torch.float8_e5m2: "f8E5M2",
+    torch.float8_e4m3fn: "f8E4M3FN",
+}
+#: ``c10::ScalarType``, ``c10::Layout`` and ``c10::MemoryFormat``, as schemas pass them.
+NUMBERS: dict[Any, int] = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+    torch.strided: 0,
+    torch.contiguous_format: 0,
+    torch.preserve_format: 1,
+    torch.channels_last: 2,
+    torch.channels_last_3d: 3,
+}
 
 
 class FunctionWriter:
@@ -220,3 +273,55 @@ def _float(value: float) -> str:
     if math.isfinite(value):
         return format(value, ".17e")
     return f"0x{struct.unpack('>Q', struct.pack('>d', value))[0]:016X}"
+
+
+@functools.cache
+def _names() -> tuple[frozenset[str], frozenset[str]]:
+    lines = _FILE.read_text().splitlines()
+    return (
+        frozenset(f"torch.{line}" for line in lines if not line.startswith("+")),
+        frozenset(f"torch.{line[1:]}" for line in lines if line.startswith("+")),
+    )
+
+
+def operation_name(schema: Any) -> str:
+    """The dialect's name of an operator, such as ``torch.aten.add.Tensor``."""
+    name = f"torch.{schema.name.replace('::', '.')}"
+    return f"{name}.{schema.overload_name}" if schema.overload_name else name
+
+
+def is_defined(name: str) -> bool:
+    """Whether the dialect defines an operation; others are written as ``torch.operator``."""
+    return name in _names()[0]
+
+
+def is_known(name: str) -> bool:
+    """Whether the service may lower an operation."""
+    defined, lowered = _names()
+    return name in defined or name in lowered
+
+
+def overload_of(node: Any) -> Any:
+    """The overload that is written for a node: that for scalars where PyTorch traced that for tensors."""
+    target = node.target
+    if target is aten.lift_fresh_copy.default:
+        return aten.clone.default
+    if target is aten._unsafe_index_put.default:
+        return aten.index_put.default
+    if target is aten.squeeze.dims and all(axis >= 0 for axis in node.args[1]):
+        return torch.ops.prims.squeeze.default
+    scalar = _SCALAR.get(operation_name(target._schema))
+    if scalar is not None and len(node.args) > 1 and _is_scalar(node.args[1]):
+        return scalar
+    return target
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, torch.fx.Node):
+        return not isinstance(value.meta.get("val"), torch.Tensor)
+    return isinstance(value, (bool, int, float, complex))
+
+
+def tensor_type(sizes: Sequence[int], dtype: Any) -> str:
+    """Such as ``!torch.vtensor<[2,3],f32>``."""
+    return f"!torch.vtensor<[{','.join(map(str, sizes))}],{ELEMENT_TYPES[dtype]}>"

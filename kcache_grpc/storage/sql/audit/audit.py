@@ -21,10 +21,9 @@ from kcache_grpc.storage.schema import (
     audit_writers,
 )
 from kcache_grpc.storage.sql.audit.searches import Search
-from kcache_grpc.storage.sql.audit.summaries import differences
-from kcache_grpc.storage.sql.audit.summary_repair import rebuild
-from kcache_grpc.storage.sql.engine.component import SqlPart, batches, insert_once
-from kcache_grpc.storage.sql.engine.database import Removal, Row
+from kcache_grpc.storage.sql.audit.summaries import differences, rebuild
+from kcache_grpc.storage.sql.engine.bulk import batches, insert_once
+from kcache_grpc.storage.sql.engine.database import Removal, Row, SqlPart
 from kcache_grpc.storage.sql.engine.journal import record_of, select_events
 
 _BY_ID = select_events().where(audit_events.c.id.in_(bindparam("ids", expanding=True)))

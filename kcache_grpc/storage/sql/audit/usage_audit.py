@@ -29,11 +29,10 @@ from kcache_grpc.storage.schema import (
     key_counters,
     usage,
 )
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe
-from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Insert, Probe, insert_once
+from kcache_grpc.storage.sql.engine.database import SqlPart
 from kcache_grpc.storage.sql.engine.journal import insert_events as insert_events
 from kcache_grpc.storage.sql.engine.journal import record_of, select_events
-from kcache_grpc.storage.sql.engine.upsert import Insert
 
 _NS: BindParameter[int] = bindparam("ns")
 _EVENTS = (

@@ -22,9 +22,8 @@ from kcache_grpc.storage.contract.blob_cache import (
 from kcache_grpc.storage.errors import DigestMismatch, StoreUnavailable
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import cache_chunks, cache_conflicts, cache_totals, cache_usage, cache_values
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert, up_to_size
-from kcache_grpc.storage.sql.engine.component import SqlPart, batches, insert_once
-from kcache_grpc.storage.sql.engine.database import Removal, Row
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, batches, insert_once, up_to_size
+from kcache_grpc.storage.sql.engine.database import Removal, Row, SqlPart
 from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
 
 _V = cache_values.c

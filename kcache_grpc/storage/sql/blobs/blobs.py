@@ -24,8 +24,7 @@ from kcache_grpc.storage.schema import (
 )
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE, KEEP_ARTIFACT, WHOLE, SqlGenerations
 from kcache_grpc.storage.sql.blobs.object_store import require_bound, sweep
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe
-from kcache_grpc.storage.sql.engine.component import batches, insert_once
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe, batches, insert_once
 from kcache_grpc.storage.sql.limits import Charge
 
 _NS: BindParameter[int] = bindparam("ns")

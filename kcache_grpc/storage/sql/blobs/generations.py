@@ -15,8 +15,8 @@ from kcache_grpc.storage.objects import Lost, ObjectStore
 from kcache_grpc.storage.objects.placing import NotPlacedError, Placing, is_name
 from kcache_grpc.storage.records import Blob, Namespace
 from kcache_grpc.storage.schema import artifact_chunks, artifacts, constants, mapping_constants, quarantine
-from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
-from kcache_grpc.storage.sql.engine.database import Rows
+from kcache_grpc.storage.sql.engine.bulk import insert_once
+from kcache_grpc.storage.sql.engine.database import Rows, SqlPart
 from kcache_grpc.storage.sql.engine.prepared import Prepared
 from kcache_grpc.storage.sql.limits import invalidate_caches
 

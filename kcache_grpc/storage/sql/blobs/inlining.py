@@ -12,7 +12,7 @@ from kcache_grpc.storage.records import Blob, Inlined, Namespace
 from kcache_grpc.storage.schema import artifact_chunks, artifacts, quarantine
 from kcache_grpc.storage.sql.blobs.blobs import SqlBlobs, write_generation
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE, KEEP_ARTIFACT
-from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.bulk import insert_once
 
 #: Blobs of one page.
 _PAGE = 100

@@ -15,7 +15,7 @@ from kcache_grpc.storage.objects.client import Owner
 from kcache_grpc.storage.objects.placing import PUBLISH_WITHIN, is_name
 from kcache_grpc.storage.records import Swept
 from kcache_grpc.storage.schema import artifact_chunks, dead_objects, store_meta
-from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.bulk import insert_once
 from kcache_grpc.storage.sql.engine.database import Database
 
 #: Dead objects that are looked at in one step.

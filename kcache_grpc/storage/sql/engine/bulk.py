@@ -1,7 +1,10 @@
-"""Many names or rows in one statement, the way each database does it best.
+"""Inserts that may conflict, and many names or rows in one statement, the way each database does it best.
 
 On Postgres all names are one array and all rows one text: a list of parameters costs it and its driver more
 than the rows do, and without statistics it would read a whole namespace to find a few names of it.
+
+SQLite has PostgreSQL's form of ``INSERT ... ON CONFLICT``, so one statement compiles for both: a database
+with another form needs its own ``insert`` here.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
-
-from kcache_grpc.storage.sql.engine.upsert import Insert, insert
+from sqlalchemy.dialects.postgresql import Insert as Insert
+from sqlalchemy.dialects.postgresql import insert as insert
 
 if TYPE_CHECKING:
     from kcache_grpc.storage.sql.engine.database import Database, Rows
@@ -127,3 +130,8 @@ def up_to_size(rows: Iterable[Any], amount: int | None) -> list[Any]:
         chosen.append(row)
         total += row.size
     return chosen
+
+
+def insert_once(table: Table) -> Insert:
+    """Insert unless a row of that name is there."""
+    return insert(table).on_conflict_do_nothing()

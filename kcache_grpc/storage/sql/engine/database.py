@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, Executable
 
+from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract.change_notifications import ChangeListener, Claim, Unclaimed, Watch
+from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.sql.engine.journal import Journal
 
 if TYPE_CHECKING:
@@ -144,3 +146,17 @@ class Database(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all connections. Idempotent."""
+
+
+class SqlPart:
+    """The database, the object store beside it if there is one, the clock, and the name under which this
+    store writes audit events.
+    """
+
+    def __init__(
+        self, database: Database, clock: Clock, writer: str, objects: ObjectStore | None = None
+    ) -> None:
+        self._db = database
+        self._objects = objects
+        self._clock = clock
+        self._writer = writer

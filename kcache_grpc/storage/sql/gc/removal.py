@@ -27,7 +27,7 @@ from kcache_grpc.storage.schema import (
 from kcache_grpc.storage.sql.audit.usage_audit import ADD_USAGE, REMOVED_KERNELS, insert_events
 from kcache_grpc.storage.sql.blobs.blobs import tombstone_objects
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE
-from kcache_grpc.storage.sql.engine.component import batches
+from kcache_grpc.storage.sql.engine.bulk import batches
 from kcache_grpc.storage.sql.engine.database import Database, Removal, Row
 from kcache_grpc.storage.sql.gc.candidates import UNUSED
 from kcache_grpc.storage.sql.limits import decrement_quotas

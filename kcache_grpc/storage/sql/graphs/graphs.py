@@ -30,8 +30,7 @@ from kcache_grpc.storage.schema import (
 )
 from kcache_grpc.storage.sql.audit.usage_audit import insert_conflict
 from kcache_grpc.storage.sql.blobs.generations import SqlGenerations, lost_constants
-from kcache_grpc.storage.sql.engine.bulk import Probe
-from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.bulk import Probe, insert_once
 from kcache_grpc.storage.sql.engine.group_commit import GroupCommit
 from kcache_grpc.storage.sql.engine.prepared import Prepared
 from kcache_grpc.storage.sql.graphs.rows import MAPPING, NS, SPEC, mapping_record, spec_record

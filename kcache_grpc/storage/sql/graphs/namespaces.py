@@ -9,8 +9,8 @@ from kcache_grpc.storage.contract.store import NamespaceStore
 from kcache_grpc.storage.errors import MissingReference, SignerMismatch, TooManyNamespaces
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import key_counters, namespaces, store_meta
-from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
-from kcache_grpc.storage.sql.engine.database import Row
+from kcache_grpc.storage.sql.engine.bulk import insert_once
+from kcache_grpc.storage.sql.engine.database import Row, SqlPart
 
 _COLUMNS = (namespaces.c.id, namespaces.c.name, namespaces.c.epoch, namespaces.c.removals)
 _FIND = select(*_COLUMNS).where(namespaces.c.name == bindparam("name"))

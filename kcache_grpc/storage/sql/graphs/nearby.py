@@ -17,7 +17,8 @@ from kcache_grpc.storage.records import (
     SignedBytes,
 )
 from kcache_grpc.storage.schema import graph_mappings, kernel_ingredients, kernels, specs
-from kcache_grpc.storage.sql.engine.component import SqlPart, batches
+from kcache_grpc.storage.sql.engine.bulk import batches
+from kcache_grpc.storage.sql.engine.database import SqlPart
 
 _MAPPINGS = (
     select(

@@ -26,8 +26,7 @@ from kcache_grpc.storage.records import (
 )
 from kcache_grpc.storage.schema import graph_mappings, mapping_constants, specs
 from kcache_grpc.storage.sql.blobs.blobs import store_constants
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe
-from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe, insert_once
 from kcache_grpc.storage.sql.engine.group_commit import Refused
 from kcache_grpc.storage.sql.engine.journal import insert_events
 from kcache_grpc.storage.sql.graphs.rows import (

@@ -10,7 +10,8 @@ from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.autotune import AutotuneStore, Timing, TimingRecord
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import autotune_timings
-from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
+from kcache_grpc.storage.sql.engine.bulk import insert_once
+from kcache_grpc.storage.sql.engine.database import SqlPart
 
 # The subject's column is ``kernel_digest``: the first schema named it before subjects lost their toolchain.
 _T = autotune_timings.c

@@ -31,8 +31,7 @@ from kcache_grpc.storage.schema import (
     quarantine,
 )
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE, lost_constants
-from kcache_grpc.storage.sql.engine.component import SqlPart
-from kcache_grpc.storage.sql.engine.database import Rows
+from kcache_grpc.storage.sql.engine.database import Rows, SqlPart
 from kcache_grpc.storage.sql.engine.prepared import Prepared
 from kcache_grpc.storage.sql.kernels.kernels import KERNEL_COLUMNS, stored_kernel
 

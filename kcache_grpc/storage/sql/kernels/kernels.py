@@ -31,7 +31,7 @@ from kcache_grpc.storage.schema import (
     quarantine,
 )
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE, SqlGenerations
-from kcache_grpc.storage.sql.engine.component import batches
+from kcache_grpc.storage.sql.engine.bulk import batches
 from kcache_grpc.storage.sql.engine.database import Row, Rows
 from kcache_grpc.storage.sql.kernels.publish import publish
 

@@ -13,8 +13,7 @@ from kcache_grpc.storage.records import AuditEvent, Blob, KernelDraft, Lease, Na
 from kcache_grpc.storage.schema import artifacts, kernel_artifacts, kernel_ingredients, kernels
 from kcache_grpc.storage.sql.audit.usage_audit import insert_conflict, insert_events
 from kcache_grpc.storage.sql.blobs.blobs import TRIES, store_blob, store_blobs
-from kcache_grpc.storage.sql.engine.bulk import BulkInsert
-from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert, insert_once
 from kcache_grpc.storage.sql.graphs.graphs import require_key
 from kcache_grpc.storage.sql.leases import forget_failure, lock, release
 from kcache_grpc.storage.sql.limits import Charge, require_owned, touch

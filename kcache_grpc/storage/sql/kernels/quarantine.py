@@ -20,7 +20,7 @@ from kcache_grpc.storage.schema import (
     quarantined_blobs,
     quarantined_rows,
 )
-from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.bulk import insert_once
 from kcache_grpc.storage.sql.limits import Charge, touch
 
 _OF: BindParameter[int] = bindparam("of")

@@ -30,7 +30,7 @@ from sqlalchemy.dialects import sqlite
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.schema import METADATA, artifact_chunks, quarantine
-from kcache_grpc.storage.sql.engine.component import batches
+from kcache_grpc.storage.sql.engine.bulk import batches
 from kcache_grpc.storage.sql.engine.counters import add_together
 from kcache_grpc.storage.sql.engine.database import Database, Removal, Rows, removal_event
 from kcache_grpc.storage.sql.engine.errors import translate, translated

@@ -15,7 +15,7 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.manifest import CountedOutput
-from kcache_grpc.runtime.counted_outputs import cut
+from kcache_grpc.runtime.results import cut
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.conformance.onnx_models.generated.draw import Array, Made
 from tests.conformance.onnx_models.node_tests import carried, narrow

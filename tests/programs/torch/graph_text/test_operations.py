@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kcache_grpc.programs.torch.graph_text.operations import is_defined, is_known, operation_name, overload_of
+from kcache_grpc.programs.torch.graph_text.writer import is_defined, is_known, operation_name, overload_of
 from scripts.generate_torch_operations import FILE, generated, not_comparable
 
 aten: Any = torch.ops.aten

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.integrations.torch.dynamo.digest.source_inputs import Inputs
+from kcache_grpc.integrations.torch.dynamo.digest.source_inputs import Inputs, Symbols
 from kcache_grpc.integrations.torch.dynamo.digest.source_state import state_lines
-from kcache_grpc.integrations.torch.dynamo.digest.source_symbols import Symbols
 from kcache_grpc.integrations.torch.dynamo.digest.source_values import (
     NotDigestible,
     function_text,

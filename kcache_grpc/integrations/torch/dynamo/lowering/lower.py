@@ -17,7 +17,7 @@ from kcache_grpc.errors import (
     ResourceExhausted,
     UnsupportedOp,
 )
-from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Cost, Decision, LeftOut, cost_of
 from kcache_grpc.integrations.torch.dynamo.lowering.index_checks import check_indices
 from kcache_grpc.integrations.torch.dynamo.lowering.layout import layout_of
 from kcache_grpc.integrations.torch.dynamo.lowering.partition import (
@@ -62,7 +62,6 @@ from kcache_grpc.integrations.torch.dynamo.lowering.sizes import (
     size_formulas,
     size_symbols,
 )
-from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost, cost_of
 from kcache_grpc.integrations.torch.dynamo.lowering.updates import (
     select_single_elements,
     write_elements_in_place,

@@ -20,7 +20,7 @@ from torch._C._dynamo.eval_frame import _reset_precompile_entries
 from torch._dynamo.precompile_context import PrecompileContext
 from torch._dynamo.utils import counters
 
-from kcache_grpc.integrations.torch.dynamo.precompile import PrecompiledGraph
+from kcache_grpc.integrations.torch.dynamo.artifact import PrecompiledGraph
 from kcache_grpc.torch import failures
 from tests.integrations.torch.dynamo.aot.programs import function, inputs
 

@@ -15,8 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
-from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Decision, LeftOut
-from kcache_grpc.integrations.torch.dynamo.lowering.traffic import Cost, cost_of
+from kcache_grpc.integrations.torch.dynamo.lowering.decisions import Cost, Decision, LeftOut, cost_of
 from tests.integrations.torch.dynamo.graphs import lowered
 
 

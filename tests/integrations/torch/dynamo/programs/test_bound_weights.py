@@ -142,7 +142,7 @@ def test_changed_weights_are_prepared_again(
     way: str, address: str, prepared: Any, monkeypatch: pytest.MonkeyPatch
 ):
     if way == "python":
-        monkeypatch.setattr("kcache_grpc.runtime.torch.tensor_state.extension", lambda: None)
+        monkeypatch.setattr("kcache_grpc.runtime.torch.bound_call.extension", lambda: None)
     model, x = net(), images()
     compiled = compile_with(model, address, options=BOUND)
     decisions.forget()

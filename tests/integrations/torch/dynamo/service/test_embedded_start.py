@@ -15,7 +15,7 @@ import torch
 from kcache_grpc import embedded
 from kcache_grpc.client.client import Client
 from kcache_grpc.errors import Unavailable
-from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
+from kcache_grpc.integrations.torch.dynamo.record import RecordStore
 from kcache_grpc.integrations.torch.dynamo.trace import Trace
 from tests.serving import ServerProcess
 

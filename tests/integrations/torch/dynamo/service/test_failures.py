@@ -25,7 +25,7 @@ from kcache_grpc.client.requests.support import Refusal
 from kcache_grpc.integrations.torch.dynamo import kernels
 from kcache_grpc.integrations.torch.dynamo.lowering import decisions
 from kcache_grpc.integrations.torch.dynamo.lowering.rejections import Rejection
-from kcache_grpc.integrations.torch.dynamo.record_store import RecordStore
+from kcache_grpc.integrations.torch.dynamo.record import RecordStore
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
 from kcache_grpc.runtime.torch.call import TorchCall
 from kcache_grpc.torch import failures
@@ -337,7 +337,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("body", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_records(body: bytes, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kcache_grpc.integrations.torch.dynamo.record_store import StoredRecord
+    from kcache_grpc.integrations.torch.dynamo.record import StoredRecord
 
     monkeypatch.setattr(RecordStore, "find", lambda *_: StoredRecord(body, "disk"))
     monkeypatch.setattr(RecordStore, "add", lambda *_: None)

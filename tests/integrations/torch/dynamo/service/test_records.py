@@ -14,7 +14,7 @@ import torch
 
 import kcache_grpc as kcache
 from kcache_grpc.caches import OnDiskCache
-from kcache_grpc.integrations.torch.dynamo import kernels, record_store
+from kcache_grpc.integrations.torch.dynamo import kernels, record
 from kcache_grpc.torch import decisions
 
 
@@ -108,14 +108,14 @@ def test_a_wrong_record_is_disputed(
     [other] = first.records()
     first.run(scaled)
     asserted: list[tuple[bytes, bytes]] = []
-    add = record_store.RecordStore.add
+    add = record.RecordStore.add
     monkeypatch.setattr(
-        record_store.RecordStore,
+        record.RecordStore,
         "add",
         lambda self, digest, body, programs: asserted.append((digest, body)),
     )
     second.run(shifted, warm_start=True, namespace="elsewhere")
-    monkeypatch.setattr(record_store.RecordStore, "add", add)
+    monkeypatch.setattr(record.RecordStore, "add", add)
     [(_, wrong)] = asserted
     [name] = set(first.records()) - {other}
 
@@ -139,15 +139,15 @@ def _record_of(machine: Machine, digest: bytes) -> bytes:
 def _digest_of(machine: Machine, function: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """The source digest that the machine looks for."""
     digests: list[bytes] = []
-    find = record_store.RecordStore.find
+    find = record.RecordStore.find
 
     def spied(self: Any, digest: bytes) -> Any:
         digests.append(digest)
         return find(self, digest)
 
-    monkeypatch.setattr(record_store.RecordStore, "find", spied)
+    monkeypatch.setattr(record.RecordStore, "find", spied)
     machine.run(function)
-    monkeypatch.setattr(record_store.RecordStore, "find", find)
+    monkeypatch.setattr(record.RecordStore, "find", find)
     return digests[-1]
 
 

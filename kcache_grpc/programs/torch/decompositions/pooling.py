@@ -1,8 +1,11 @@
-"""Extremes of windows and their places, where torch-mlir has none of the element type or rank."""
+"""Pooling: extremes of windows and their places, and means, where torch-mlir lacks the element type, the rank
+or the rounding.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -14,6 +17,8 @@ def decompositions() -> dict[Any, Any]:
     return {
         aten.adaptive_max_pool2d.default: _adaptive(2),
         aten.adaptive_max_pool3d.default: _adaptive(3),
+        aten.avg_pool2d.default: _avg_pool(aten.avg_pool2d.default, 2),
+        aten.avg_pool3d.default: _avg_pool(aten.avg_pool3d.default, 3),
         aten.max_pool2d_with_indices.default: _max_pool2d,
         aten.max_pool3d_with_indices.default: _max_pool3d,
     }
@@ -117,6 +122,12 @@ class _Axis(NamedTuple):
         first = offset * self.dilation
         return first, first + (self.windows - 1) * self.step + 1, self.step
 
+    def divisors(self, torch: Any, padded: bool) -> Any:
+        """How many elements each window has along the axis."""
+        first = torch.arange(self.windows) * self.step - self.pad
+        end = (first + self.window).clamp(max=self.size + (self.pad if padded else 0))
+        return end - (first if padded else first.clamp(min=0))
+
 
 def _pooled(
     x: Any, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
@@ -147,6 +158,44 @@ def _elements(whole: Any, axes: Sequence[_Axis], offsets: Sequence[int]) -> Any:
     for at, (axis, offset) in enumerate(zip(axes, offsets, strict=True)):
         whole = torch.ops.aten.slice(whole, first + at, *axis.at(offset))
     return whole
+
+
+def _avg_pool(operation: Any, rank: int) -> Any:
+    """Means of windows that round up their number, or have a divisor of their own.
+
+    torch-mlir rejects them, or takes the window's size for the divisor.
+    """
+
+    def decomposed(
+        x: Any,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        torch: Any = import_module("torch")
+        sizes = x.shape[-rank:]
+        known = all(type(size) is int for size in sizes) and x.is_floating_point()
+        if not known or (not ceil_mode and divisor_override is None):
+            return NotImplemented
+        parts = [_spread(part, rank) for part in (kernel_size, stride or kernel_size, padding)]
+        axes = [_Axis(size, k, s, p, 1, ceil_mode) for size, k, s, p in zip(sizes, *parts, strict=True)]
+        wide = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+        margins = [margin for axis in reversed(axes) for margin in (axis.pad, axis.behind)]
+        means = operation(torch.constant_pad_nd(wide, margins, 0.0), parts[0], parts[1])
+        for at, axis in enumerate(axes):
+            means = means.narrow(at - rank, 0, axis.windows)
+        total = means * float(math.prod(parts[0]))
+        if divisor_override is not None:
+            return (total / float(divisor_override)).to(x.dtype)
+        for at, axis in enumerate(axes):
+            shape = [axis.windows if other == at else 1 for other in range(rank)]
+            total = total / axis.divisors(torch, count_include_pad).reshape(shape).to(total.dtype)
+        return total.to(x.dtype)
+
+    return decomposed
 
 
 def _spread(value: Any, rank: int) -> list[int]:
