@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.torch.complex import reject_complex
 from kcache_compiler.frontends.torch.dimensions import normalize_dims
-from kcache_compiler.frontends.torch.loops.grouped_products import GROUPED_PRODUCTS
+from kcache_compiler.frontends.torch.loops.grouped_mm import GROUPED_PRODUCTS
 from kcache_compiler.frontends.torch.loops.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.lowerings import LOWERED_OPS, lower_ops
 from kcache_compiler.frontends.torch.pooling import legalize_ceil_mode
