@@ -15,9 +15,8 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pause_gc import gc_paused
 from kcache_compiler.pipelines import cpu, kernel_of, pipeline_for
-from kcache_compiler.spec.dynamic_graph import dynamic_graph, has_symbolic_sizes
-from kcache_compiler.spec.rendering.render import render_graph
-from kcache_compiler.spec.specialize import fixed_sizes, specialize
+from kcache_compiler.spec.dynamic_graph import dynamic_graph, fixed_sizes, has_symbolic_sizes, specialize
+from kcache_compiler.spec.rendering.stablehlo import render_graph
 from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, LibraryCache
 

@@ -16,14 +16,12 @@ from typing import Protocol
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import REDUCE_WINDOW
 from kcache_compiler.llvm.target import target_named
-from kcache_compiler.lower.subkernels.dynamic import cut_dynamic_subkernels
-from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
+from kcache_compiler.lower.subkernels.dynamic import cut_dynamic_subkernels, lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import kernel_of, pipeline_for
-from kcache_compiler.shapes.formula import Formula, UnresolvedSize
+from kcache_compiler.shapes.formula import Formula, UnresolvedSize, formula_of_size
 from kcache_compiler.shapes.monomial import factors
-from kcache_compiler.shapes.polynomial import formula_of_size
 from kcache_compiler.shapes.recovery import Ambiguous, Sampling
 from kcache_compiler.spec.dynamic_graph import (
     DynamicGraph,
@@ -34,7 +32,7 @@ from kcache_compiler.spec.dynamic_graph import (
 )
 from kcache_compiler.spec.graph.nodes import DYNAMIC, Graph
 from kcache_compiler.spec.rendering.dynamic import extent_sizes, render_linalg, render_sample
-from kcache_compiler.spec.rendering.render import render_graph
+from kcache_compiler.spec.rendering.stablehlo import render_graph
 from kcache_compiler.spec.shape_inference import infer_sizes
 from kcache_compiler.spec.size_limits import linalg_limits
 from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, LibraryCache, Symbol, TensorType

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends.graph.module import read_graph
+from kcache_compiler.frontends.graph.lower import read_graph
 from kcache_compiler.frontends.graph.operations import OPS
 from kcache_compiler.frontends.graph.program import GraphNode, GraphProgram, GraphType
 from kcache_compiler.frontends.graph.table import REQUIRED, Op

@@ -11,7 +11,7 @@ from torch_mlir.execution_engine import ExecutionEngine
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_until
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.ops.harness.compare import difference

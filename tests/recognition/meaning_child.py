@@ -17,7 +17,7 @@ from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
 from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.mlir.context import new_context, parse_module, run_passes
 from kcache_compiler.spec.graph.constants import dense_text, is_resource, read_constant
-from kcache_compiler.spec.graph.native_types import TypeReader
+from kcache_compiler.spec.graph.native import TypeReader
 from tests.recognition.mutations import edit
 
 ir: Any = _ir

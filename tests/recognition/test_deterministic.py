@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.types import NUMERICS
 from tests.recognition.exports.corpus import NAMES, read
 from tests.recognition.measured import key

@@ -12,7 +12,7 @@ import pytest
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from tests.recognition import meaning
 from tests.recognition.mutations.random_graphs import SYMBOLS, neighbour, random_template, written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from tests.recognition.measured import key
 
 

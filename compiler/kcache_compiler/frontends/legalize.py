@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import InvalidProgram
@@ -12,15 +13,16 @@ from kcache_compiler.frontends.stablehlo.custom_calls import (
 )
 from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import lower_dynamic_calls
 from kcache_compiler.frontends.stablehlo.dynamic_scan import lower_dynamic_scans
+from kcache_compiler.frontends.stablehlo.function_text import replace_operation
 from kcache_compiler.frontends.stablehlo.ragged_dot import lower_ragged_dots
-from kcache_compiler.frontends.stablehlo.replacement import replace_operation
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 
 if TYPE_CHECKING:
     from torch_mlir.ir import Attribute, WalkResult
 
-    from kcache_compiler.mlir.types import Module, Op
+    from kcache_compiler.mlir.types import Module, Op, Type
+
 
 #: CHLO ops that code generation lowers directly, more accurately than their legalization to StableHLO.
 NATIVE_CHLO = frozenset(
@@ -168,3 +170,24 @@ def _operations_named(module: Module, names: set[str]) -> list[Op]:
 
     module.operation.walk(visit, native.WalkOrder.PRE_ORDER)
     return matches
+
+
+def chlo_definition(name: str, types: Sequence[Type], result: Type) -> Module | None:
+    """Return a module whose only function is the StableHLO that ``name`` (``chlo.erf``) legalizes to.
+
+    ``types`` and ``result`` are native types of one context. None if the operation does not accept them.
+    """
+    arguments = ", ".join(f"%a{i}: {type}" for i, type in enumerate(types))
+    operands = ", ".join(f"%a{i}" for i in range(len(types)))
+    signature = f"({', '.join(map(str, types))}) -> {result}"
+    text = (
+        f"func.func @definition({arguments}) -> {result} {{\n"
+        f'  %r = "{name}"({operands}) : {signature}\n'
+        f"  return %r : {result}\n}}"
+    )
+    try:
+        module = mlir.parse_module(text, result.context)
+        mlir.run_passes(module, LEGALIZE_CHLO_PIPELINE)
+    except mlir.mlir_error():
+        return None
+    return module

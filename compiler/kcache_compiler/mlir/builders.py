@@ -1,13 +1,13 @@
-"""Builders of operations and blocks at the insertion point."""
+"""Builders of operations and blocks at the insertion point, and copies of bodies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import overload
 
 from torch_mlir import ir
 
-from kcache_compiler.mlir.attributes import attribute
+from kcache_compiler.mlir.attributes import attribute, int_of
 from kcache_compiler.mlir.dialects import arith, func, linalg, llvm, scf, tensor
 from kcache_compiler.mlir.types import (
     AffineExpr,
@@ -23,7 +23,7 @@ from kcache_compiler.mlir.types import (
     sizes_of,
     type_of,
 )
-from kcache_compiler.mlir.walkers import block_of, defining
+from kcache_compiler.mlir.walkers import block_of, defining, has_regions, name_of, operations, walk
 
 
 def before(operation: Op) -> InsertionPoint:
@@ -243,3 +243,40 @@ def insert_slice(part: Value, into: Value, offsets: Sequence[int]) -> Value:
 def tensor_size(operand: Value, axis: int) -> Value:
     """The size of an axis of a tensor, a ``tensor.dim``."""
     return tensor.dim(operand, constant(axis, "index"))
+
+
+def inline_body(
+    body: Block, mapping: dict[Value, Value], index: Callable[[int], Value] | None
+) -> list[Value]:
+    """Copy ``body`` to the current point under ``mapping``; the mapped operands of its yield.
+
+    ``index`` gives the value of ``linalg.index`` by dimension; None keeps those operations.
+    """
+    for operation in operations(body):
+        if name_of(operation) == "linalg.yield":
+            return [mapping.get(operand, operand) for operand in operation.operands]
+        if index is not None and name_of(operation) == "linalg.index":
+            mapping[operation.results[0]] = index(int_of(operation.attributes["dim"]))
+            continue
+        copy = clone(operation)
+        every = walk(copy) if has_regions(copy) else [copy]
+        for inner in every:
+            operands = inner.operands
+            for number, operand in enumerate(operands):
+                if operand in mapping:
+                    operands[number] = mapping[operand]
+        for inner in every[1:]:
+            if index is not None and name_of(inner) == "linalg.index":
+                with before(inner):
+                    inner.results[0].replace_all_uses_with(index(int_of(inner.attributes["dim"])))
+                inner.erase()
+        mapping.update(zip(operation.results, copy.results, strict=True))
+    raise AssertionError("a body without a yield")
+
+
+def move_body(body: Block, target: Block, mapping: dict[Value, Value]) -> None:
+    """Move all of ``body``, its yield too, to the end of ``target``; ``mapping`` is of its arguments."""
+    for argument, becomes in mapping.items():
+        argument.replace_all_uses_with(becomes)
+    for operation in operations(body):
+        target.append(operation)

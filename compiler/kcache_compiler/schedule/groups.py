@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
 from kcache_compiler.schedule.loop_nest import Access, Nest
-from kcache_compiler.shapes.formula import product
-from kcache_compiler.shapes.size_relations import proves
+from kcache_compiler.shapes.formula import product, proves
 
 #: The attribute of a structured operation that names its phase: operations of different phases never fuse.
 PHASE = "kcache.phase"

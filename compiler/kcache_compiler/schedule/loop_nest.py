@@ -1,12 +1,15 @@
-"""The loop nest of one launch as a value: its axes and how each access strides over them."""
+"""The loop nest of one launch as a value: its axes, how each access strides over them, and the loop order.
+
+Contiguous axes are innermost, and reductions are in the order of the program. No IR.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kcache_compiler.shapes.formula import Formula
-from kcache_compiler.shapes.size_relations import Check
+from kcache_compiler.shapes.formula import Check, Formula
 
 #: Scalar operations below which a slice is not worth a thread.
 SLICE_WORK = 32768
@@ -67,3 +70,55 @@ class Nest:
                 for access in self.accesses
             ),
         )
+
+
+#: Elements of an operand that no first-level cache holds.
+LARGE = 1 << 16
+
+
+def order_axes(nest: Nest) -> Nest:
+    """Parallel axes outside, reductions inside, except a vector axis, which goes innermost.
+
+    Reductions keep their order, so that every result is summed in the order of the program.
+    """
+    parallel = [position for position, axis in enumerate(nest.axes) if axis.parallel]
+    reductions = [position for position, axis in enumerate(nest.axes) if not axis.parallel]
+    outputs = [access for access in nest.accesses if access.written]
+    if outputs and all(isinstance(stride, int) for stride in outputs[0].strides):
+        parallel.sort(key=lambda position: -abs(_as_int(outputs[0].strides[position])))
+    vector = next((p for p in reversed(parallel) if reductions and _is_vector(nest, p)), None)
+    if vector is None:
+        return nest.with_axes(_reusing(nest, parallel) + reductions)
+    return nest.with_axes([p for p in parallel if p != vector] + reductions + [vector])
+
+
+def _reusing(nest: Nest, parallel: list[int]) -> list[int]:
+    """``parallel`` with its last two axes exchanged if that reads a large operand of a product only once.
+
+    The axes are rows and columns of the result: each operand depends on one of them.
+    """
+    sizes = [axis.size if isinstance(axis.size, int) else 0 for axis in nest.axes]
+    inputs = [access for access in nest.accesses if not access.written]
+    if len(parallel) < 2 or len(inputs) != 2 or 0 in sizes or all(axis.parallel for axis in nest.axes):
+        return parallel
+    *outer, first, second = parallel
+    repeated = [access for access in inputs if access.strides[first] == 0 != access.strides[second]]
+    others = [access for access in inputs if access.strides[second] == 0 != access.strides[first]]
+    if len(repeated) != 1 or len(others) != 1:
+        return parallel
+    count, other = (
+        math.prod(size for size, stride in zip(sizes, access.strides, strict=True) if stride != 0)
+        for access in (*repeated, *others)
+    )
+    return [*outer, second, first] if count >= max(LARGE, 4 * other) else parallel
+
+
+def _as_int(formula: Formula) -> int:
+    return formula if isinstance(formula, int) else 0
+
+
+def _is_vector(nest: Nest, position: int) -> bool:
+    """All accesses step by one element or stay, the outputs step, and so does some input."""
+    inputs = [access.strides[position] for access in nest.accesses if not access.written]
+    outputs = [access.strides[position] for access in nest.accesses if access.written]
+    return all(s == 1 for s in outputs) and all(s in (0, 1) for s in inputs) and 1 in inputs

@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kcache_compiler.schedule.groups import Group, Subject
-from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Axis, Check, Nest
-from kcache_compiler.schedule.loop_order import order_axes
+from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Axis, Check, Nest, order_axes
 from kcache_compiler.schedule.split_reductions import CHUNK, Split
-from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
-from kcache_compiler.shapes.size_relations import proves
+from kcache_compiler.shapes.formula import Formula, add, apply, mul, product, proves
 
 #: Bytes of rows that one launch keeps on the stack, of the 64 KiB that a kernel may use.
 STACK = 32768

@@ -10,8 +10,8 @@ A program of dynamic shape becomes one kernel in four steps:
    program becomes a monomial of symbols. A program that states its sizes has only symbols of arguments. For
    one that computes sizes, ``spec.shape_inference`` walks the graph and derives symbols: *composite* ones,
    which are polynomials, and *opaque* ones, which divide or choose.
-2. **Requirements** become guards. What ranges (``ranges``) and normal forms (``polynomial``) prove is
-   dropped; what they refute is rejected; what is left is a ``guards.Check``. A guard also teaches a fact,
+2. **Requirements** become guards. What ranges (``ranges``) and normal forms (``formula.Polynomial``) prove is
+   dropped; what they refute is rejected; what is left is a ``formula.Check``. A guard also teaches a fact,
    such as a lower bound, a divisor or an equation, and inference is repeated until no fact is new.
 3. **Samples** (``system``, ``inferred_sizes``). The program is lowered at a few tuples of static sizes that
    occur nowhere else in it, at which no two of its sizes agree, every division has several remainders, and
@@ -22,7 +22,7 @@ A program of dynamic shape becomes one kernel in four steps:
 What is proven, checked and rejected:
 
 - *Proven when compiling*: equality and order of sizes, by comparing coefficients of polynomials over
-  symbols that are at least 0 (``guards.proves``), and by interval arithmetic. Both are sound and
+  symbols that are at least 0 (``formula.proves``), and by interval arithmetic. Both are sound and
   incomplete. Formulas of the code hold at all samples, and are unique among polynomials of at most three
   terms and a constant, products of the program's sizes, and monomials.
 - *Checked at run time*: every requirement that is neither proven nor refuted, before the kernel reads a
@@ -35,9 +35,8 @@ What is proven, checked and rejected:
 are stated or inferred.
 """
 
-from kcache_compiler.shapes.formula import Formula, UnresolvedSize
+from kcache_compiler.shapes.formula import Check, Formula, UnresolvedSize, proves
 from kcache_compiler.shapes.recovery import Ambiguous, RecoveredSizes, Sampling
-from kcache_compiler.shapes.size_relations import Check, proves
 from kcache_compiler.shapes.system import ProgramSizes, SizeSystem, StatedSizes
 
 __all__ = [

@@ -2,14 +2,18 @@
 
 A formula is an ``int``, the name of a symbol, or ``(operator, left, right)``. Constructors fold constants and
 neutral elements: a program of static shapes has integer formulas only, and equal sizes mostly have equal
-formulas.
+formulas. The normal form of a formula without division and choice is a ``Polynomial`` over symbols. A
+``Check`` is a relation between two formulas: proven for all sizes, or checked when a kernel is called.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, Union
+
+from kcache_compiler.shapes.monomial import factors
 
 Formula: TypeAlias = Union[int, str, "tuple[str, Formula, Formula]"]
 
@@ -161,3 +165,111 @@ def _factor(tokens: list[str], symbols: dict[str, int]) -> tuple[int, list[str]]
         right, rest = _sum(rest[1:], symbols)
         return EVALUATE[head](left, right), rest[1:]
     return (int(head) if head.isdigit() else symbols[head]), rest
+
+
+#: Names of the symbols of a monomial, sorted, with repetitions -> its coefficient; never 0.
+Polynomial: TypeAlias = dict[tuple[str, ...], int]
+
+
+def polynomial(formula: Formula) -> Polynomial | None:
+    """Return the formula multiplied out; None if it divides or chooses (``%``, ``ceildiv``, ``min``, ...)."""
+    if isinstance(formula, int):
+        return {(): formula} if formula else {}
+    if isinstance(formula, str):
+        return {(formula,): 1}
+    operator, left, right = formula
+    if operator not in ("+", "-", "*"):
+        return None
+    a, b = polynomial(left), polynomial(right)
+    if a is None or b is None:
+        return None
+    return _multiply_terms(a, b) if operator == "*" else _add_terms(a, b, 1 if operator == "+" else -1)
+
+
+def subtract(a: Polynomial, b: Polynomial) -> Polynomial:
+    """Return ``a - b``."""
+    return _add_terms(a, b, -1)
+
+
+def _add_terms(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
+    total = dict(a)
+    for names, coefficient in b.items():
+        total[names] = total.get(names, 0) + sign * coefficient
+    return {names: coefficient for names, coefficient in total.items() if coefficient}
+
+
+def _multiply_terms(a: Polynomial, b: Polynomial) -> Polynomial:
+    total: Polynomial = {}
+    for left, x in a.items():
+        for right, y in b.items():
+            total = _add_terms(total, {tuple(sorted(left + right)): x * y}, 1)
+    return total
+
+
+def formula_of(terms: Polynomial) -> Formula:
+    """Return the polynomial as a formula; equal polynomials give equal formulas."""
+    total: Formula = 0
+    for names in sorted(terms, key=lambda names: (-len(names), names)):
+        term: Formula = 1
+        for name in names:
+            term = mul(term, name)
+        total = add(total, mul(terms[names], term))
+    return total
+
+
+def formula_of_size(size: int) -> Formula:
+    """Return a size of a spec, an integer or a monomial of symbols, as a formula over ``s0``, ``s1``, ..."""
+    coefficient, indices = factors(size)
+    return formula_of({tuple(f"s{index}" for index in indices): coefficient} if coefficient else {})
+
+
+def normalize(formula: Formula) -> Formula:
+    """Return the normal form of a polynomial; other formulas are returned unchanged."""
+    terms = polynomial(formula)
+    return formula if terms is None else formula_of(terms)
+
+
+def monomial_text(formula: Formula) -> str | None:
+    """Return ``2*s0*s1`` for a formula that is a monomial, else None."""
+    terms = polynomial(formula)
+    if terms is None or len(terms) != 1:
+        return None
+    ((names, coefficient),) = terms.items()
+    return "*".join([str(coefficient), *names] if coefficient != 1 or not names else names)
+
+
+def proves(left: Formula, right: Formula, equal: bool) -> bool:
+    """Return whether ``left == right`` (``equal``), or ``left <= right``, holds for all sizes.
+
+    The test is sufficient, not complete: it compares the coefficients of polynomials, whose symbols are at
+    least 0. False means "not proven".
+    """
+    if left == right:
+        return True
+    a, b = polynomial(left), polynomial(right)
+    if a is None or b is None:
+        return False
+    difference = subtract(b, a)
+    return not difference if equal else all(coefficient >= 0 for coefficient in difference.values())
+
+
+@dataclass(frozen=True)
+class Check:
+    """The runtime check ``left == right`` (``equal``) or ``left <= right``: made before the kernel runs.
+
+    Not a guard, which chooses among variants.
+    """
+
+    left: Formula
+    right: Formula
+    equal: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is proven for all sizes, so that no code is needed."""
+        return proves(self.left, self.right, self.equal)
+
+    def met(self, sizes: dict[str, int]) -> bool:
+        """Return whether it holds for the sizes of the symbols."""
+        left, right = evaluate(self.left, sizes), evaluate(self.right, sizes)
+        return left == right if self.equal else left <= right

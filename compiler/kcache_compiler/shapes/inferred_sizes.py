@@ -13,12 +13,21 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kcache_compiler.shapes.formula import Formula, UnresolvedSize, add, mul, substitute, symbols_in
+from kcache_compiler.shapes.formula import (
+    Check,
+    Formula,
+    UnresolvedSize,
+    add,
+    formula_of,
+    mul,
+    normalize,
+    polynomial,
+    substitute,
+    symbols_in,
+)
 from kcache_compiler.shapes.formula import evaluate as evaluate_formula
 from kcache_compiler.shapes.monomial import evaluate, is_symbolic
-from kcache_compiler.shapes.polynomial import formula_of, normalize, polynomial
 from kcache_compiler.shapes.recovery import Samples, Sampling
-from kcache_compiler.shapes.size_relations import Check
 from kcache_compiler.shapes.symbols import SymbolFact, SymbolTable
 from kcache_compiler.shapes.system import ProgramSizes, SizeSystem, primes
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from kcache_compiler.shapes.formula import Formula, apply
-from kcache_compiler.shapes.polynomial import Polynomial, formula_of, normalize, polynomial
+from kcache_compiler.shapes.formula import Formula, Polynomial, apply, formula_of, normalize, polynomial
 
 #: Quotients within one sum that are replaced by their dividends to narrow its range.
 _MAX_SUBSTITUTIONS = 3

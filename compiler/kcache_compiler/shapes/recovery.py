@@ -17,8 +17,7 @@ from itertools import combinations, combinations_with_replacement
 from typing import TypeAlias
 
 from kcache_compiler.errors import CompileFailed, CompilerError
-from kcache_compiler.shapes.formula import Formula, mul, substitute
-from kcache_compiler.shapes.polynomial import Polynomial, formula_of, polynomial
+from kcache_compiler.shapes.formula import Formula, Polynomial, formula_of, mul, polynomial, substitute
 
 #: For each sample, the sizes of the symbols ``s0``, ``s1``, ...
 Samples: TypeAlias = Sequence[Sequence[int]]

@@ -11,9 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kcache_compiler.shapes.formula import Formula, UnresolvedSize, apply, symbols_in
-from kcache_compiler.shapes.polynomial import formula_of, polynomial
-from kcache_compiler.shapes.size_relations import Check
+from kcache_compiler.shapes.formula import (
+    Check,
+    Formula,
+    UnresolvedSize,
+    apply,
+    formula_of,
+    polynomial,
+    symbols_in,
+)
 from kcache_compiler.shapes.symbols import SymbolFact, SymbolTable
 
 

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 
 from kcache_compiler.shapes.formula import (
     EVALUATE,
+    Check,
     Formula,
     UnresolvedSize,
     apply,
     evaluate,
+    formula_of,
+    normalize,
+    polynomial,
     substitute,
     symbols_in,
 )
 from kcache_compiler.shapes.monomial import factors, monomial, symbol
-from kcache_compiler.shapes.polynomial import formula_of, normalize, polynomial
 from kcache_compiler.shapes.ranges import Range, Ranges
-from kcache_compiler.shapes.size_relations import Check
 
 #: Longest text of one formula, and most symbols of one program.
 _MAX_FORMULA = 1024

@@ -7,11 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.formula import Check, Formula, formula_of_size
 from kcache_compiler.shapes.monomial import evaluate, factors
-from kcache_compiler.shapes.polynomial import formula_of_size
 from kcache_compiler.shapes.recovery import Samples, Sampling
-from kcache_compiler.shapes.size_relations import Check
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcache_compiler.spec.canonicalize import canonicalize
 from kcache_compiler.spec.graph.nodes import Graph
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.spec.text import CANONICALIZER_VERSION
 from kcache_compiler.spec.text import parse_spec as parse
 

@@ -1,9 +1,15 @@
-"""From program bytes to the canonical spec."""
+"""From program bytes to the canonical spec.
+
+Importers of ONNX and Torch models fold sizes that the program computes, so a program with dynamic axes is
+imported at several sample sizes. If the specs are equal, the axes are symbols of unknown size.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
@@ -16,17 +22,17 @@ from kcache_compiler.shapes.monomial import evaluate, is_symbolic, size_text
 from kcache_compiler.spec.erasure import Shapes
 from kcache_compiler.spec.graph.builder import FinishedRegion
 from kcache_compiler.spec.graph.nodes import DYNAMIC, Graph, ValueType
-from kcache_compiler.spec.import_samples import with_dynamic_axes
 from kcache_compiler.spec.importers.linalg import LinalgImporter
 from kcache_compiler.spec.importers.reimport import graph_to_reimport
 from kcache_compiler.spec.importers.stablehlo import StablehloImporter
-from kcache_compiler.spec.rendering.render import render_graph
+from kcache_compiler.spec.rendering.stablehlo import render_graph
 from kcache_compiler.spec.text import write_spec
 from kcache_compiler.types import (
     DTYPE_BYTES,
     NUMERICS,
     ArgSpec,
     Canonical,
+    Dim,
     LiftedConstant,
     Quantization,
     Symbol,
@@ -35,6 +41,7 @@ from kcache_compiler.types import (
 
 if TYPE_CHECKING:
     from torch_mlir import ir
+
 
 _DEFAULT_LIMITS = Limits()
 
@@ -216,3 +223,54 @@ def _names(arguments: Sequence[ir.Value]) -> tuple[str, ...]:
         name = location.name_str if isinstance(location, native.NameLoc) else ""
         names.append(name or f"arg{index}")
     return tuple(names) if len(set(names)) == len(names) else tuple(f"arg{i}" for i in range(len(names)))
+
+
+_SYMBOL = re.compile(r"s(\d+)")
+
+
+def with_dynamic_axes(
+    canonical: Canonical, other: Canonical, axes: Mapping[tuple[int, int], str], format: str
+) -> Canonical:
+    """Return ``canonical`` with symbols of unknown size for ``axes``, which are named by (argument, axis).
+
+    ``other`` is the same program, of ``format``, at other sizes of the axes. Raises ``UnsupportedOp`` if the
+    spec depends on one.
+    """
+    for (arg, axis), name in axes.items():
+        if isinstance(canonical.symbolic_args[arg].dims[axis], int):
+            raise _fixed_axes([name], format)
+    if canonical.spec_text != other.spec_text:
+        raise _fixed_axes(sorted(set(axes.values())), format)
+    unknown: set[int] = set()
+    args: list[TensorType] = []
+    for arg, (kind, erased) in enumerate(zip(canonical.arg_spec.args, canonical.symbolic_args, strict=True)):
+        dims: list[Dim] = list(kind.dims)
+        for axis, dim in enumerate(erased.dims):
+            if (arg, axis) in axes:
+                dims[axis] = dim
+                unknown.update(int(index) for index in _SYMBOL.findall(str(dim)))
+        args.append(TensorType(kind.dtype, tuple(dims)))
+    values = tuple(-1 if i in unknown else value for i, value in enumerate(canonical.symbol_values))
+    results = tuple(_common_type(a, b) for a, b in zip(canonical.results, other.results, strict=True))
+    return replace(canonical, arg_spec=ArgSpec(tuple(args)), symbol_values=values, results=results)
+
+
+def _common_type(first: TensorType, second: TensorType) -> TensorType:
+    """A result type with ``?`` for sizes that depend on a dynamic axis."""
+    dims = tuple(a if a == b else "?" for a, b in zip(first.dims, second.dims, strict=True))
+    return TensorType(first.dtype, dims)
+
+
+#: Format -> the name of a dynamic axis there, and how to make it static.
+_ADVICE = {
+    "graph": ("kcache.v1.Graph", "give the axis a size"),
+    "onnx": ("onnx.dim_param", "give the model a size for it, as onnx.tools.update_model_dims does"),
+    "torch": ("torch.sym_size", "export it without dynamic_shapes, once for each size"),
+}
+
+
+def _fixed_axes(names: list[str], format: str) -> UnsupportedOp:
+    dims = ", ".join(map(repr, names))
+    op, advice = _ADVICE[format]
+    reason = f"the program computes with the size of {dims}, or requires a static size, of a dynamic axis"
+    return UnsupportedOp(op, f"{reason}: {advice}")

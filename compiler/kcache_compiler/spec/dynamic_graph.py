@@ -1,4 +1,4 @@
-"""Graphs with symbolic sizes: their symbols, substitution of sizes, and the sizes that occur in them."""
+"""Graphs with symbolic sizes: the sizes in them, and specialization to the sizes that an arg spec fixes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.shapes.monomial import evaluate, factors, is_symbolic, read_size, size_text, symbol
 from kcache_compiler.shapes.system import ProgramSizes, SizeSystem, StatedSizes
 from kcache_compiler.spec.graph.nodes import DYNAMIC, Graph, Node, Ref, Region, ValueType, spread, spread_size
-from kcache_compiler.spec.instantiate import extent_content
+from kcache_compiler.spec.instantiate import extent_content, instantiate
 from kcache_compiler.spec.size_limits import size_limits
+from kcache_compiler.types import ArgSpec
 
 #: A symbolic size in an attribute, outside of strings.
 _SIZE = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])((?:\d+\*)?s\d+(?:\*s\d+)*)\b')
@@ -124,6 +126,53 @@ def _substitute(region: Region, values: Mapping[int, int]) -> Region:
         return node.attributes if node.op in ("constant", "extent") else _SIZE.sub(text, node.attributes)
 
     return _map_sizes(region, lambda size: evaluate(size, values), attributes)
+
+
+def fixed_sizes(graph: Graph, args: ArgSpec) -> dict[int, int]:
+    """Return the static sizes of symbols, by index; the other symbols remain.
+
+    Raises ``InvalidProgram`` if the arg spec contradicts the spec, naming argument and axis.
+    """
+    params = graph.body.params
+    if len(params) != len(args.args):
+        raise InvalidProgram(f"the spec has {len(params)} arguments, the arg spec {len(args.args)}")
+    fixed: dict[int, int] = {}
+    for index, (param, arg) in enumerate(zip(params, args.args, strict=True)):
+        dims = param.dims or ()
+        if param.element != arg.dtype or len(dims) != len(arg.dims):
+            raise InvalidProgram(
+                f"argument {index} is {arg}, the spec has {param.element} of rank {len(dims)}"
+            )
+        for size, dim in zip(dims, arg.dims, strict=True):
+            coefficient, symbols = factors(size)
+            if coefficient == 1 and len(symbols) == 1 and isinstance(dim, int):
+                fixed.setdefault(symbols[0], dim)
+    for index, (param, arg) in enumerate(zip(params, args.args, strict=True)):
+        for axis, (size, dim) in enumerate(zip(param.dims or (), arg.dims, strict=True)):
+            expected = evaluate(size, fixed)
+            if isinstance(dim, int) and is_symbolic(expected):
+                raise InvalidProgram(
+                    f"argument {index} has size {dim} along axis {axis}, where the spec has "
+                    f"{size_text(size)}: give the sizes of its symbols, or make it dynamic"
+                )
+            if isinstance(dim, int) and dim != expected:
+                raise InvalidProgram(
+                    f"argument {index} has size {dim} along axis {axis}, where the spec has "
+                    f"{size_text(size)}{'' if expected == size else f' = {expected}'}"
+                )
+    return fixed
+
+
+def specialize(graph: Graph, sizes: Mapping[int, int]) -> Graph:
+    """Return the graph to compile for static sizes of some symbols, by index.
+
+    It is built again, which merges values that are equal at these sizes and drops axes of size 1. Axes may be
+    reordered, and with them reductions. Under ``strict``, nodes are kept, so that a kernel of static shape
+    gives the bits of a dynamic one.
+    """
+    if graph.numerics == "strict" and not computes_sizes(graph.body):
+        return substitute_all(graph, sizes)
+    return instantiate(graph, sizes)
 
 
 def with_unknown_sizes(graph: Graph) -> Graph:

@@ -5,7 +5,6 @@ rest (nodes of ONNX, operations of the Torch dialect); of a StableHLO program it
 itself.
 """
 
-from kcache_compiler.support.check import check
-from kcache_compiler.support.report import Rejection, Report
+from kcache_compiler.support.check import Rejection, Report, check
 
 __all__ = ["Rejection", "Report", "check"]

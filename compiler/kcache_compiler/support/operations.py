@@ -10,7 +10,7 @@ from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.program import Program
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
-from kcache_compiler.spec.graph.native_attributes import string
+from kcache_compiler.spec.graph.native import string
 from kcache_compiler.support.single_operation import NotExtractableError, single_operation
 
 if TYPE_CHECKING:

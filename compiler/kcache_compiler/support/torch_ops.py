@@ -11,7 +11,7 @@ from kcache_compiler.frontends.torch.dialect import OPEN_AXES
 from kcache_compiler.frontends.torch.lowering import STRUCTURE
 from kcache_compiler.frontends.torch.torch_op import name_of
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.spec.graph.native_attributes import function_type, string
+from kcache_compiler.spec.graph.native import function_type, string
 
 if TYPE_CHECKING:
     from torch_mlir import ir

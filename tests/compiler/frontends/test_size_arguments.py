@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.ops.harness.native import run

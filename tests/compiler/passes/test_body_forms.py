@@ -14,8 +14,8 @@ from kcache_compiler.passes.fusion.body_forms import Forms
 from kcache_compiler.passes.fusion.elementwise import fuse_all
 from kcache_compiler.passes.legalize.concatenate import FEW
 from kcache_compiler.schedule.choices import FuseLimits
-from kcache_compiler.spec.rendering.render import render_graph
-from kcache_compiler.spec.specialize import fixed_sizes, specialize
+from kcache_compiler.spec.dynamic_graph import fixed_sizes, specialize
+from kcache_compiler.spec.rendering.stablehlo import render_graph
 from kcache_compiler.spec.text import parse_spec
 from tests.compiler.codegen_harness import kernel_of
 

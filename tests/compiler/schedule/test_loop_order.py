@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcache_compiler.schedule.loop_nest import Access, Axis, Nest
-from kcache_compiler.schedule.loop_order import LARGE, order_axes
+from kcache_compiler.schedule.loop_nest import LARGE, Access, Axis, Nest, order_axes
 
 
 def _product(rows: int, columns: int, depth: int) -> Nest:

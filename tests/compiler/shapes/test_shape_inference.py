@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from kcache_compiler.shapes.formula import UnresolvedSize, text
+from kcache_compiler.shapes.formula import Check, UnresolvedSize, text
 from kcache_compiler.shapes.monomial import is_symbolic, size_text
-from kcache_compiler.shapes.size_relations import Check
 from kcache_compiler.spec.dynamic_graph import SizedGraph, dynamic_graph
 from kcache_compiler.spec.shape_inference import infer_sizes
 from kcache_compiler.spec.text import CANONICALIZER_VERSION, parse_spec, write_spec

@@ -7,12 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.shapes.formula import Formula, add, apply, mul
+from kcache_compiler.shapes.formula import (
+    Check,
+    Formula,
+    add,
+    apply,
+    formula_of,
+    monomial_text,
+    mul,
+    polynomial,
+    proves,
+)
 from kcache_compiler.shapes.formula import evaluate as value_of
 from kcache_compiler.shapes.monomial import evaluate
-from kcache_compiler.shapes.polynomial import formula_of, monomial_text, polynomial
 from kcache_compiler.shapes.recovery import Ambiguous, RecoveredSizes
-from kcache_compiler.shapes.size_relations import Check, proves
 from kcache_compiler.spec.dynamic_graph import (
     dynamic_graph,
     has_symbolic_sizes,

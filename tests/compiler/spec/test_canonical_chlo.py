@@ -6,11 +6,10 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends.legalize import NATIVE_CHLO
-from kcache_compiler.frontends.stablehlo.chlo_definition import chlo_definition
+from kcache_compiler.frontends.legalize import NATIVE_CHLO, chlo_definition
 from kcache_compiler.mlir.context import native_ir, new_context
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from tests.compiler.interpreter import evaluate, special
 
 T = "tensor<2x7xf32>"

@@ -7,7 +7,7 @@ import pytest
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 
 ONE_TWO, ONE_THREE = "0000803F00000040", "0000803F00004040"
 

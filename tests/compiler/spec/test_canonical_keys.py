@@ -13,7 +13,7 @@ import pytest
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.types import Canonical
 from tests.compiler.variants import NAMES, VARIANTS, mutants, text_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.spec import canonicalize, parse
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from tests.compiler.variants import commuted, duplicated, outlined, relocated, renamed, shuffled
 
 SOFTMAX = """

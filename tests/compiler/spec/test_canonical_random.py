@@ -9,7 +9,7 @@ import pytest
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.types import TensorType
 from tests.compiler.interpreter import evaluate, special
 from tests.compiler.random_programs import COMPARISONS, LOGIC, random_program

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from tests.compiler.interpreter import evaluate
 
 #: The first element that is not -1: associative, with -1 as its neutral element, and not commutative.

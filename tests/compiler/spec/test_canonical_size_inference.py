@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 
 SCATTER = """%{name} = "stablehlo.scatter"(%z, %i, %u) ({{
 ^bb0(%p: tensor<f32>, %q: tensor<f32>):

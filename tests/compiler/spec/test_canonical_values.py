@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.spec import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.types import Canonical
 from tests.compiler.interpreter import evaluate, literal, special
 from tests.compiler.variants import NAMES, text_of

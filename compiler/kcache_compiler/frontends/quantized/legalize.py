@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.prescan import is_bytecode
-from kcache_compiler.frontends.quantized.constraints import check_operation
-from kcache_compiler.frontends.quantized.element import Quantized, quantized
-from kcache_compiler.frontends.quantized.emit import QuantizationEmitter
-from kcache_compiler.frontends.quantized.operations import (
+from kcache_compiler.frontends.quantized.constraints import (
     COMBINING,
     COMPUTED,
     CONVERSIONS,
     FORWARDING,
     QUANTIZE_OPS,
+    check_operation,
 )
+from kcache_compiler.frontends.quantized.element import Quantized, quantized
+from kcache_compiler.frontends.quantized.emit import QuantizationEmitter
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kcache_compiler.frontends.stablehlo.replacement import replace_operation
+from kcache_compiler.frontends.stablehlo.function_text import replace_operation
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 

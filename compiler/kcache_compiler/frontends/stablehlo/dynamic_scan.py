@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends.stablehlo.function_text import FunctionText
-from kcache_compiler.frontends.stablehlo.replacement import replace_by_call
+from kcache_compiler.frontends.stablehlo.function_text import FunctionText, replace_by_call
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 

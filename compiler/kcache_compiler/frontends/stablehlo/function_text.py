@@ -1,4 +1,7 @@
-"""The text of a function with the operands and results of an operation, whose sizes may be dynamic."""
+"""Functions as text, with the operands and results of an operation, whose sizes may be dynamic.
+
+Operations are replaced by calls of such functions, or by other operations.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kcache_compiler.mlir import context as mlir
+
 if TYPE_CHECKING:
     from torch_mlir.ir import RankedTensorType
 
-    from kcache_compiler.mlir.types import Op
+    from kcache_compiler.mlir.types import Attribute, Module, Op
 
 
 class FunctionText:
@@ -127,3 +132,37 @@ class FunctionText:
         return self.emit(f'"stablehlo.real_dynamic_slice"({value}, {zeros}, {limits}, {ones}) : {signature}')[
             0
         ]
+
+
+def replace_operation(operation: Op, name: str, attributes: dict[str, Attribute]) -> None:
+    """Replace an operation by one called ``name`` with the same operands and result types."""
+    native = mlir.native_ir()
+    new = native.Operation.create(
+        name,
+        results=[result.type for result in operation.results],
+        operands=list(operation.operands),
+        attributes=attributes,
+        loc=operation.location,
+        ip=native.InsertionPoint(operation),
+    )
+    _replace_results(operation, new)
+
+
+def replace_by_call(module: Module, operation: Op, name: str, definition: str) -> None:
+    """Replace an operation by a call of the function ``name``, the first one in the text ``definition``.
+
+    The current context and location must be set. The function is appended to ``module``.
+    """
+    native = mlir.native_ir()
+    parsed = native.Module.parse(definition)
+    module.body.append(next(iter(parsed.body.operations)).operation.clone())
+    types = [result.type for result in operation.results]
+    with native.InsertionPoint(operation):
+        call = mlir.native_func().CallOp(types, name, list(operation.operands)).operation
+    _replace_results(operation, call)
+
+
+def _replace_results(operation: Op, new: Op) -> None:
+    for old_result, new_result in zip(operation.results, new.results, strict=True):
+        old_result.replace_all_uses_with(new_result)
+    operation.erase()

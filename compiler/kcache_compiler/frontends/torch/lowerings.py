@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kcache_compiler.frontends.torch.complex import COMPLEX, CONVERSIONS
 from kcache_compiler.frontends.torch.linalg import LINALG
-from kcache_compiler.frontends.torch.loops.grouped_products import GROUPED_PRODUCTS
+from kcache_compiler.frontends.torch.loops.grouped_mm import GROUPED_PRODUCTS
 from kcache_compiler.frontends.torch.loops.recurrent import RECURRENT
 from kcache_compiler.frontends.torch.pointwise import POINTWISE
 from kcache_compiler.frontends.torch.scatter import SCATTER

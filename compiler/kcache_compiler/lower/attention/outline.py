@@ -8,9 +8,9 @@ from kcache_compiler.llvm.cpus import tuning_for
 from kcache_compiler.lower.attention.blocking import AttentionForm, attention_form, scratch
 from kcache_compiler.lower.attention.loops import AXIS_WORDS, FACTS, Run
 from kcache_compiler.lower.attention.operands import Gathered, Walked, bits
-from kcache_compiler.lower.attention.passes import finite, scale, settled, shrink, tame
 from kcache_compiler.lower.attention.products import mix, scores
-from kcache_compiler.lower.attention.rows import write_rows
+from kcache_compiler.lower.attention.row_functions import write_rows
+from kcache_compiler.lower.attention.scaling import finite, scale, settled, shrink, tame
 from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile
 from kcache_compiler.lower.gemm.objects import library
 from kcache_compiler.lower.gemm.outline import stored_words, table_of, use_library

@@ -22,7 +22,7 @@ from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.outline import outline_contraction, packable
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
-from kcache_compiler.lower.loops.chunked_reduction import outline_chunks
+from kcache_compiler.lower.loops.combine_partials import outline_chunks
 from kcache_compiler.lower.loops.launch import Outlined, outline
 from kcache_compiler.lower.loops.masked_remainder import ended
 from kcache_compiler.lower.loops.streaming_stores import Results, streamed

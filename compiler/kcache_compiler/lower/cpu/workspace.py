@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
-from kcache_compiler.shapes.polynomial import normalize, polynomial
-from kcache_compiler.shapes.size_relations import proves
+from kcache_compiler.shapes.formula import Formula, add, apply, mul, normalize, polynomial, product, proves
 
 ALIGNMENT = 64
 #: Buffers of an area at most: placing takes time quadratic in their number.

@@ -17,8 +17,7 @@ from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func, scf
 from kcache_compiler.schedule.loop_nest import Access
-from kcache_compiler.shapes.formula import Formula, mul
-from kcache_compiler.shapes.size_relations import proves
+from kcache_compiler.shapes.formula import Formula, mul, proves
 
 #: Arguments after the closure: the batch, the bounds of rows and of columns.
 _BOUNDS = 5

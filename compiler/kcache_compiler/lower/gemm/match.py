@@ -19,8 +19,7 @@ from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.gemm_tiles import FEW_CELLS, FEW_COLUMNS, LONE_COLUMNS, Form, form_for
 from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Nest
-from kcache_compiler.shapes.formula import Formula, apply, mul, product
-from kcache_compiler.shapes.size_relations import proves
+from kcache_compiler.shapes.formula import Formula, apply, mul, product, proves
 
 #: Rows of A, and multiplications per product of a batch, up to which plain loops are at least as fast.
 FEW_ROWS, FEW_STEPS = 4, 4096

@@ -8,7 +8,6 @@ from typing import Any
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.loops.segment import carry
-from kcache_compiler.lower.sort_scatter import plain_keys
 from kcache_compiler.lower.sort_scatter.bitonic import PADDING, network_name, network_text
 from kcache_compiler.lower.sort_scatter.loop_builder import (
     MarkerOperands,
@@ -21,6 +20,7 @@ from kcache_compiler.lower.sort_scatter.marker import MarkerLaunch, Walk
 from kcache_compiler.lower.sort_scatter.radix import Words, counted_text, least_text, sort_text
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, scf
+from kcache_compiler.passes.legalize.comparators import FLOATS
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, apply, mul
 
@@ -44,7 +44,7 @@ def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, 
 def area_of(details: dict[str, Any], length: Formula) -> Formula:
     """The bytes of the words of a row, including the padding of a row, if only of none, for a network."""
     words = Words(details["key"])
-    is_long = isinstance(length, int) and length > plain_keys.MOST
+    is_long = isinstance(length, int) and length > MOST
     padded = length if is_long else apply("roundup", apply("max", 1, length), PADDING)
     return apply("roundup", mul(words.bytes, padded), 64)
 
@@ -111,14 +111,14 @@ class Keyed:
 
     def _sorts_values(self, inputs: list[Pointer]) -> bool:
         """Whether rows may be sorted as keys without positions."""
-        if not plain_keys.sorts_values(self.details, inputs):
+        if not sorts_values(self.details, inputs):
             return False
         if not isinstance(self.size, int):
             return True
-        return plain_keys.LEAST <= self.size <= self._most() and not self._keeps_least()
+        return LEAST <= self.size <= self._most() and not self._keeps_least()
 
     def _most(self) -> int:
-        return plain_keys.most(self.details, self.parts.vector_bytes)
+        return most(self.details, self.parts.vector_bytes)
 
     def _keeps_least(self) -> bool:
         size, first = self.size, self.first
@@ -126,7 +126,7 @@ class Keyed:
 
     def _keys(self) -> Pointer:
         """The keys of a row without positions."""
-        bits = plain_keys.network_bits(self.details)
+        bits = network_bits(self.details)
         return Pointer(self.given[0].base, mlir.type_of(f"i{bits}"), [])
 
     def _store_keys(self, inputs: list[Pointer]) -> mlir.Value:
@@ -137,9 +137,9 @@ class Keyed:
         def store(place: mlir.Value, state: dict[str, mlir.Value]) -> dict[str, mlir.Value]:
             element = memory.load(row, memory.times(place, row.steps[0]))
             key = self._key([element])
-            memory.store(keys, place, plain_keys.stored(key))
-            other = plain_keys.element_of(key, element.type, self.details)
-            return {"differ": arith.ori(state["differ"], plain_keys.difference(element, other, bits))}
+            memory.store(keys, place, stored(key))
+            other = element_of(key, element.type, self.details)
+            return {"differ": arith.ori(state["differ"], difference(element, other, bits))}
 
         differ = carry((mlir.constant(0), self.length), 1, {"differ": zero}, store)["differ"]
         return arith.cmpi(arith.CmpIPredicate.ne, differ, zero)
@@ -147,12 +147,12 @@ class Keyed:
     def _sort_keys(self, results: list[Pointer]) -> None:
         """Sort the keys of a row, and store their elements."""
         (result,), keys = results, self._keys()
-        bits = plain_keys.network_bits(self.details)
+        bits = network_bits(self.details)
         self._sort_by_network(keys.base, bits)
 
         def store(at: mlir.Value) -> None:
             key = memory.narrow(memory.load(keys, at), mlir.type_of(f"i{self.details['key']}"))
-            element = plain_keys.element_of(key, result.element, self.details)
+            element = element_of(key, result.element, self.details)
             memory.store(result, memory.times(at, result.steps[0]), element)
 
         loop(mlir.constant(0), self.parts.value(self.first), store)
@@ -245,3 +245,68 @@ class Keyed:
     ) -> mlir.Value:
         self.parts.library[name] = text(self.words)
         return mlir.call_llvm(name, operands, result)
+
+
+#: Minimum and maximum number of elements of a row that is sorted as keys alone.
+LEAST, MOST = 17, 1 << 16
+#: The maximum by bits of a key (at least 8), for vectors of up to 16 and 32 bytes, and longer ones: a radix
+#: sort takes a pass for each byte of a key, and the network more instructions for shorter vectors.
+_MOST = {
+    8: (512, 512, 512),
+    16: (1 << 11, 1 << 12, MOST),
+    32: (1 << 14, MOST, MOST),
+    64: (1 << 10, 1 << 12, MOST),
+}
+
+
+def sorts_values(details: dict[str, Any], inputs: list[Pointer]) -> bool:
+    """Whether the only result of a keyed sort is its only operand, of elements as wide as the key."""
+    if len(inputs) != 1 or details["results"] != [0]:
+        return False
+    element, bits = str(inputs[0].element), details["key"]
+    return element == f"i{bits}" or FLOATS.get(element, (0,))[0] == bits
+
+
+def most(details: dict[str, Any], vector_bytes: int) -> int:
+    """The maximum number of elements of a row that is sorted as keys alone on a target with such vectors."""
+    short, middle, long = _MOST[max(8, details["key"])]
+    return long if vector_bytes > 32 else middle if vector_bytes > 16 else short
+
+
+def element_of(key: mlir.Value, element: mlir.Type, details: dict[str, Any]) -> mlir.Value:
+    """The element of a key, an integer of as many bits: one of those that have it."""
+    bits = details["key"]
+    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def constant(number: int) -> mlir.Value:
+        return mlir.constant(number, f"i{bits}")
+
+    if details["descending"]:
+        key = arith.xori(key, constant(-1))
+    if details["order"] != "UNSIGNED":
+        key = arith.xori(key, constant(least))
+    if str(element) not in FLOATS:
+        return key
+    sign = arith.shrsi(key, constant(bits - 1))
+    if details["order"] == "TOTALORDER":
+        key = arith.xori(key, arith.andi(sign, constant(most)))
+    else:
+        key = arith.ori(arith.subi(arith.xori(key, sign), sign), arith.andi(sign, constant(least)))
+    return arith.bitcast(element, key)
+
+
+def difference(element: mlir.Value, other: mlir.Value, bits: int) -> mlir.Value:
+    """Nonzero if the bits of two elements differ."""
+    kind = mlir.type_of(f"i{bits}")
+    values = [value if value.type == kind else arith.bitcast(kind, value) for value in (element, other)]
+    return arith.xori(*values)
+
+
+def stored(key: mlir.Value) -> mlir.Value:
+    """A key as an integer of the network, of 32 or 64 bits."""
+    kind = mlir.type_of("i32")
+    return key if str(key.type) in ("i32", "i64") else arith.extui(kind, key)
+
+
+def network_bits(details: dict[str, Any]) -> int:
+    return max(32, details["key"])

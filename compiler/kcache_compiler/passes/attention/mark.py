@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.bodies import sums_products
-from kcache_compiler.passes.attention.candidate import Attention
-from kcache_compiler.passes.attention.match import Match
+from kcache_compiler.passes.attention.match import Attention, Match
 from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.shapes.recovery import RecoveredSizes

@@ -8,8 +8,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import bufferization, func
 from kcache_compiler.passes.bufferization.split_long_chains import distinguish_readers
 from kcache_compiler.passes.stage import NarrowBuffers, Signature, Sizes
-from kcache_compiler.shapes.formula import Formula, text
-from kcache_compiler.shapes.polynomial import monomial_text
+from kcache_compiler.shapes.formula import Formula, monomial_text, text
 from kcache_compiler.types import DTYPE_BYTES, Dim, Symbol, TensorType
 
 _COMPLEX = {"complex<f32>": "c64", "complex<f64>": "c128"}

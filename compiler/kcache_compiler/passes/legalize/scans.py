@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.mlir.regions import inline_body
+from kcache_compiler.mlir.builders import inline_body
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.types import CompileOptions
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.builders import inline_body
 from kcache_compiler.mlir.dialects import builtin
-from kcache_compiler.mlir.regions import inline_body
 from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
 
 CAST = "builtin.unrealized_conversion_cast"

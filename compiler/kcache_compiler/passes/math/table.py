@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.passes.math import (
-    algebraic,
     basic,
     error_functions,
     exponential,
     gamma,
     logarithm,
-    power,
+    powers,
     special_functions,
     trigonometry,
 )
@@ -79,10 +78,10 @@ _FUNCTIONS = (
     MathFunction("acos", 1, _ALL, 2, trigonometry.acos),
     MathFunction("atan", 1, _ALL, 2, trigonometry.atan),
     MathFunction("atan2", 2, _ALL, 2, trigonometry.atan2),
-    MathFunction("cbrt", 1, _ALL, 2, algebraic.cbrt),
-    MathFunction("sqrt", 1, _ALL, 0, algebraic.sqrt),
-    MathFunction("rsqrt", 1, _ALL, 2, algebraic.rsqrt),
-    MathFunction("pow", 2, _ALL, 4, power.pow_),
+    MathFunction("cbrt", 1, _ALL, 2, powers.cbrt),
+    MathFunction("sqrt", 1, _ALL, 0, powers.sqrt),
+    MathFunction("rsqrt", 1, _ALL, 2, powers.rsqrt),
+    MathFunction("pow", 2, _ALL, 4, powers.pow_),
     MathFunction("erf", 1, _ALL, 2, error_functions.erf),
     MathFunction("erfc", 1, _ALL, 2, error_functions.erfc),
     MathFunction("lgamma", 1, _ALL, 4, gamma.lgamma, near_zero=True),
@@ -92,7 +91,7 @@ _FUNCTIONS = (
     MathFunction("zeta", 2, _ALL, 4, special_functions.zeta),
     MathFunction("polygamma", 2, _ALL, 4, special_functions.polygamma),
     MathFunction("rem", 2, _ALL, 0, basic.rem),
-    MathFunction("fpowi", 2, _ALL, 4, power.fpowi),
+    MathFunction("fpowi", 2, _ALL, 4, powers.fpowi),
     MathFunction("ipowi", 2, _INTEGERS, 0, basic.ipowi),
     MathFunction("upowi", 2, _INTEGERS, 0, basic.upowi),
     MathFunction("round", 1, _ALL, 0, basic.round_away),

@@ -14,9 +14,7 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.legalize.tuples import fold_tuples_and_static_shapes
 from kcache_compiler.passes.narrow_types import codec
-from kcache_compiler.passes.narrow_types.bitcast import bitcast
-from kcache_compiler.passes.narrow_types.constant import constant_bytes
-from kcache_compiler.passes.narrow_types.convert import converted
+from kcache_compiler.passes.narrow_types.conversions import bitcast, constant_bytes, converted
 from kcache_compiler.passes.narrow_types.formats import (
     FLOATS,
     FORMATS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcache_compiler.mlir.context import native_stablehlo
 from kcache_compiler.spec.erasure.operation_dims import OperationDims, pinned
-from kcache_compiler.spec.graph.native_attributes import boolean, integer, integers, string
+from kcache_compiler.spec.graph.native import boolean, integer, integers, string
 from kcache_compiler.spec.graph.nodes import DYNAMIC
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kcache_compiler.spec.erasure.operation_dims import Dims, OperationDims, pinned
-from kcache_compiler.spec.erasure.reshape_groups import only_ones_differ, reshape_groups
-from kcache_compiler.spec.graph.native_attributes import integer
+from kcache_compiler.spec.graph.native import integer
 from kcache_compiler.spec.graph.nodes import DYNAMIC
+from kcache_compiler.spec.graph.reshape import only_ones_differ, reshape_groups
 
 
 def elementwise(op: OperationDims) -> None:

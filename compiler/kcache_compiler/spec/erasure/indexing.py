@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcache_compiler.mlir.context import native_stablehlo
 from kcache_compiler.spec.erasure.operation_dims import Dims, OperationDims
-from kcache_compiler.spec.graph.native_attributes import integer
+from kcache_compiler.spec.graph.native import integer
 from kcache_compiler.spec.graph.nodes import DYNAMIC
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kcache_compiler.spec.erasure.solver import Solver
-from kcache_compiler.spec.graph.native_attributes import integers
+from kcache_compiler.spec.graph.native import integers
 from kcache_compiler.spec.graph.nodes import DYNAMIC, ValueType
 from kcache_compiler.spec.importers.flatten import Block, Entry
 

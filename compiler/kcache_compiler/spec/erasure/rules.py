@@ -45,7 +45,7 @@ from kcache_compiler.spec.erasure.indexing import (
     slice,
 )
 from kcache_compiler.spec.erasure.operation_dims import OperationDims, Rule, pinned
-from kcache_compiler.spec.graph.native_attributes import array, integer, string
+from kcache_compiler.spec.graph.native import array, integer, string
 from kcache_compiler.spec.graph.operations import ASSERTED, ELEMENTWISE, IDENTITY_CALLS, native_chlo
 
 

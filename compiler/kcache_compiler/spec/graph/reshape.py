@@ -9,15 +9,21 @@ A *view entry* says what a dimension of a view is: an axis of the viewed result,
 ``spread`` encodes (``nodes.View``). An *automorphism* of a node permutes the axes of its result and keeps
 its value, as a transpose does of ``x + x.T`` (``label.py``). Of reshapes that are equal by automorphisms of
 their operand, the one with the smallest encoding is added, so that they are one node.
+
+An operation on axes that a reshape merged is computed on the axes before the merge. ``view(B*T, C) @ W``, and
+``bmm`` of merged batch and head axes, compute the same values without the merge, which moves to the result,
+where a split cancels it. This is exact, as only indices change. A reduction of a merged axis reduces all of
+its parts: StableHLO leaves the order of a reduction to the implementation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kcache_compiler.shapes.monomial import is_symbolic, product, quotient, read_size, size_text
 from kcache_compiler.spec.graph.builder import Builder
-from kcache_compiler.spec.graph.nodes import Ref, ValueType, spread
+from kcache_compiler.spec.graph.nodes import Ref, ValueType, spread, spread_size
 
 #: (view entry, size) of each input dim; (size, dim of the result) of each output dim.
 _Ins = list[tuple[int, int]]
@@ -192,4 +198,85 @@ def _read(
     return passes, inner
 
 
-__all__ = ["read_groups", "reshape"]
+def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Return the smallest groups of dims with equal products, in order; dims of size 1 are left out.
+
+    ``old`` and ``new`` are sizes of equal product. Where one is 0, ``only_ones_differ`` must hold.
+    """
+    ins = [d for d, size in enumerate(old) if size != 1]
+    outs = [d for d, size in enumerate(new) if size != 1]
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(ins):
+        group = ([ins[i]], [outs[j]])
+        left, right = old[ins[i]], new[outs[j]]
+        while left != right:
+            if left < right:
+                i += 1
+                group[0].append(ins[i])
+                left *= old[ins[i]]
+            else:
+                j += 1
+                group[1].append(outs[j])
+                right *= new[outs[j]]
+        groups.append(group)
+        i, j = i + 1, j + 1
+    return groups
+
+
+def only_ones_differ(old: Sequence[int], new: Sequence[int]) -> bool:
+    """Return whether two lists of sizes are equal except for sizes 1."""
+    return [size for size in old if size != 1] == [size for size in new if size != 1]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Dim ``dim`` of an index space is the product of ``parts``; ``split`` are the operands over ``dims``,
+    the space with the dim split.
+    """
+
+    dim: int
+    parts: tuple[int, ...]
+    dims: tuple[int, ...]
+    split: tuple[Ref, ...]
+
+
+def merge_of(builder: Builder, dims: Sequence[int], operands: Sequence[Ref]) -> Merge | None:
+    """Return the first dim that all operands that vary along it merged from the same parts."""
+    if not any(builder.nodes[ref.node].op == "reshape" for ref in operands) or min(dims, default=0) <= 0:
+        return None
+    for dim in range(len(dims)):
+        parts = {_parts(builder, ref, ref.view[dim]) for ref in operands if ref.view[dim] >= 0}
+        if len(parts) != 1:
+            continue
+        (sizes,) = parts
+        if sizes:
+            split = (*dims[:dim], *sizes, *dims[dim + 1 :])
+            return Merge(dim, sizes, split, tuple(reshape(builder, ref, split) for ref in operands))
+    return None
+
+
+def _parts(builder: Builder, ref: Ref, axis: int) -> tuple[int, ...]:
+    """The sizes that an axis of a node was merged from; empty if it was not merged."""
+    node = builder.nodes[ref.node]
+    if node.op != "reshape" or not node.attributes:
+        return ()
+    (source,) = node.operands
+    axes = builder.type_of(source).dims or ()
+    groups = read_groups(node.attributes)
+    into = out = len(source.view) - sum(count for count, _ in groups)
+    for count, sizes in groups:
+        if out == axis and len(sizes) == 1:
+            entries = source.view[into : into + count]
+            return tuple(axes[entry] if entry >= 0 else spread_size(entry) for entry in entries)
+        into, out = into + count, out + len(sizes)
+    return ()
+
+
+def split_reduced_dims(merge: Merge, reduced: frozenset[int]) -> frozenset[int]:
+    """Return the reduced dims of the space with the merged dim split."""
+    added = len(merge.parts) - 1
+    shifted = {dim + added if dim > merge.dim else dim for dim in reduced}
+    return frozenset(
+        shifted | (set(range(merge.dim, merge.dim + added + 1)) if merge.dim in reduced else set())
+    )

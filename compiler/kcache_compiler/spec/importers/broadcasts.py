@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kcache_compiler.shapes.monomial import is_symbolic, product
-from kcache_compiler.spec.erasure.reshape_groups import reshape_groups
-from kcache_compiler.spec.graph.native_attributes import integers
+from kcache_compiler.spec.graph.native import integers
 from kcache_compiler.spec.graph.nodes import DYNAMIC, ValueType
+from kcache_compiler.spec.graph.reshape import reshape_groups
 from kcache_compiler.spec.importers.flatten import Entry
 
 #: Operations whose result has the dims and broadcasts of their operand.

@@ -13,8 +13,7 @@ from kcache_compiler.mlir import context as mlir
 from kcache_compiler.shapes.monomial import is_symbolic
 from kcache_compiler.spec.graph.attributes import canonical_attributes
 from kcache_compiler.spec.graph.constants import Constant, read_constant
-from kcache_compiler.spec.graph.native_attributes import optional
-from kcache_compiler.spec.graph.native_types import is_plain
+from kcache_compiler.spec.graph.native import is_plain, optional
 from kcache_compiler.spec.graph.nodes import Ref, ValueType, broadcast_in_dim, spread
 from kcache_compiler.spec.graph.operations import ELEMENTWISE
 from kcache_compiler.spec.importers.importer import Importer, Scope

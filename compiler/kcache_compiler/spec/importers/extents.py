@@ -32,7 +32,7 @@ from kcache_compiler.shapes.monomial import (
 from kcache_compiler.spec.erasure import Shapes, Ties
 from kcache_compiler.spec.graph.constants import Constant, read_constant
 from kcache_compiler.spec.graph.element_types import is_float, is_integer, limits_of
-from kcache_compiler.spec.graph.native_attributes import integers
+from kcache_compiler.spec.graph.native import integers
 from kcache_compiler.spec.graph.nodes import DYNAMIC
 from kcache_compiler.spec.importers.broadcasts import Broadcasts, symbolic_product
 from kcache_compiler.spec.importers.dot_general import dot_numbers

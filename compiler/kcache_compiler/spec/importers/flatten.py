@@ -14,8 +14,7 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.spec.graph.native_attributes import string
-from kcache_compiler.spec.graph.native_types import TypeReader
+from kcache_compiler.spec.graph.native import TypeReader, string
 from kcache_compiler.spec.graph.nodes import ValueType
 from kcache_compiler.spec.graph.operations import MAX_DUPLICATED_VIEWS, TERMINATORS
 

@@ -17,8 +17,7 @@ from kcache_compiler.spec.erasure import Erasure, Shapes, without_erasure
 from kcache_compiler.spec.graph.attributes import canonical_attributes
 from kcache_compiler.spec.graph.builder import Builder, FinishedRegion
 from kcache_compiler.spec.graph.constants import Constant
-from kcache_compiler.spec.graph.native_attributes import string
-from kcache_compiler.spec.graph.native_types import TypeReader
+from kcache_compiler.spec.graph.native import TypeReader, string
 from kcache_compiler.spec.graph.nodes import DYNAMIC, Ref, Region, ValueType, spread
 from kcache_compiler.spec.graph.operations import SIDE_EFFECTS
 from kcache_compiler.spec.importers.extents import Extent, find_extents

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kcache_compiler.frontends.legalize import chlo_definition
 from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.frontends.program import Program
-from kcache_compiler.frontends.stablehlo.chlo_definition import chlo_definition
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 from kcache_compiler.shapes.monomial import product, size_text
 from kcache_compiler.spec.graph.builder import Builder
 from kcache_compiler.spec.graph.constants import Constant
 from kcache_compiler.spec.graph.element_types import lossless
-from kcache_compiler.spec.graph.native_attributes import (
+from kcache_compiler.spec.graph.native import (
     array,
     boolean,
     integer,

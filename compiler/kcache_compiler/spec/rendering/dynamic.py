@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from kcache_compiler.shapes.monomial import read_size
 from kcache_compiler.spec.dynamic_graph import DynamicGraph, substitute
-from kcache_compiler.spec.graph.native_types import mlir_element, mlir_type
+from kcache_compiler.spec.graph.native import mlir_element, mlir_type
 from kcache_compiler.spec.graph.nodes import Graph, Node, Region, ValueType
 from kcache_compiler.spec.rendering.stablehlo import Body, LinalgRenderer, StablehloRenderer
 

@@ -1,4 +1,4 @@
-"""Rendering of a canonical graph as StableHLO text."""
+"""Rendering of a canonical graph as a module: ``func.func public @main(inputs..., lifted constants...)``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.shapes.monomial import is_symbolic
-from kcache_compiler.spec.graph.native_types import mlir_type
-from kcache_compiler.spec.graph.nodes import DYNAMIC, Node, Ref, Region, ValueType, view_dims, whole
+from kcache_compiler.spec.dynamic_graph import fixed_sizes
+from kcache_compiler.spec.graph.native import mlir_type
+from kcache_compiler.spec.graph.nodes import DYNAMIC, Graph, Node, Ref, Region, ValueType, view_dims, whole
 from kcache_compiler.spec.graph.operations import is_elementwise, is_structured, terminator_of
+from kcache_compiler.spec.instantiate import instantiate
 from kcache_compiler.spec.rendering.contraction import Contraction, as_contraction, contraction_of, read_ints
 from kcache_compiler.spec.rendering.layout import arrange
-from kcache_compiler.types import SMALL_FLOATS
+from kcache_compiler.spec.text import parse_spec
+from kcache_compiler.types import SMALL_FLOATS, ArgSpec
 
 
 class Body:
@@ -317,3 +320,20 @@ class LinalgRenderer(StablehloRenderer):
 
     def _node(self, body: Body, node: Node) -> list[str]:
         return self._opaque(body, node)
+
+
+def render(spec_text: str, args: ArgSpec) -> str:
+    """Return the module text of a spec for these arguments: StableHLO (with CHLO), or linalg on tensors."""
+    graph = parse_spec(spec_text)
+    return render_graph(instantiate(graph, fixed_sizes(graph, args)))
+
+
+def render_graph(graph: Graph) -> str:
+    """Return the module text of a graph."""
+    match graph.family:
+        case "stablehlo":
+            return StablehloRenderer().module(graph.body)
+        case "linalg":
+            return LinalgRenderer().module(graph.body)
+        case family:
+            raise UnsupportedOp(family, "no renderer for this family")

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from kcache_compiler.spec.graph.element_types import is_float
+from kcache_compiler.spec.graph.element_types import is_float, near
 from kcache_compiler.spec.graph.nodes import Ref
-from kcache_compiler.spec.rewrites.elementary import logistic
-from kcache_compiler.spec.rewrites.scalars import near
+from kcache_compiler.spec.rewrites.identities import logistic
 from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 _LINEAR = 2 * math.sqrt(2 / math.pi)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kcache_compiler.spec.graph.element_types import is_float
+from kcache_compiler.spec.graph.element_types import is_float, near
 from kcache_compiler.spec.graph.nodes import Ref
-from kcache_compiler.spec.rewrites.scalars import near
 from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 

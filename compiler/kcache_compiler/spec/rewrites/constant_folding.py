@@ -8,9 +8,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from kcache_compiler.spec.graph.element_types import is_float, is_integer
+from kcache_compiler.spec.graph.element_types import encode, is_float, is_integer
 from kcache_compiler.spec.graph.nodes import Node, Ref
-from kcache_compiler.spec.rewrites.scalars import encode
 from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 _Number = float | int

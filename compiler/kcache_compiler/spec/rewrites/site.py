@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kcache_compiler.spec.graph.builder import Builder
+from kcache_compiler.spec.graph.element_types import encode, read_scalar
 from kcache_compiler.spec.graph.label import least_view
 from kcache_compiler.spec.graph.nodes import Node, Ref, ValueType, compose, spread
 from kcache_compiler.spec.graph.reduction import ReductionInput, add_reduction
-from kcache_compiler.spec.graph.reshape import reshape
-from kcache_compiler.spec.rewrites.merged_axes import merge_of
-from kcache_compiler.spec.rewrites.scalars import encode, read_scalar
+from kcache_compiler.spec.graph.reshape import merge_of, reshape
 
 
 class RewriteSite(NamedTuple):

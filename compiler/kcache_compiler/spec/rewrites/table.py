@@ -19,19 +19,16 @@ from __future__ import annotations
 from kcache_compiler.spec.graph.builder import Builder
 from kcache_compiler.spec.graph.nodes import Ref, ValueType, spread
 from kcache_compiler.spec.graph.reduction import ReductionInput, add_reduction, has_reduced_elements
-from kcache_compiler.spec.graph.reshape import reshape
+from kcache_compiler.spec.graph.reshape import merge_of, reshape, split_reduced_dims
 from kcache_compiler.spec.rewrites.activations import ACTIVATIONS
 from kcache_compiler.spec.rewrites.adam import OPTIMIZERS
 from kcache_compiler.spec.rewrites.constant_folding import FOLDING
-from kcache_compiler.spec.rewrites.elementary import ELEMENTARY
 from kcache_compiler.spec.rewrites.error_functions import EXPANSIONS
-from kcache_compiler.spec.rewrites.identities import BASIC
-from kcache_compiler.spec.rewrites.merged_axes import merge_of, split_reduced_dims
+from kcache_compiler.spec.rewrites.identities import BASIC, ELEMENTARY
+from kcache_compiler.spec.rewrites.normalizations import MOMENTS, SQRT_REWRITES
 from kcache_compiler.spec.rewrites.reductions import merge_reductions
 from kcache_compiler.spec.rewrites.signs import SIGNS
 from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite, Rules, build_simplified
-from kcache_compiler.spec.rewrites.sqrt_quotients import SQRT_REWRITES
-from kcache_compiler.spec.rewrites.variance import MOMENTS
 
 EXACT: tuple[GraphRewrite, ...] = (*FOLDING, *BASIC, *SIGNS, *ELEMENTARY)
 

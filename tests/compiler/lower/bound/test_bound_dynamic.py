@@ -15,10 +15,9 @@ from kcache_compiler.lower.bound.split import split
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.shapes.monomial import evaluate
-from kcache_compiler.spec.dynamic_graph import dynamic_graph
+from kcache_compiler.spec.dynamic_graph import dynamic_graph, fixed_sizes, specialize
 from kcache_compiler.spec.rendering.dynamic import extent_sizes, render_sample
 from kcache_compiler.spec.shape_inference import infer_sizes
-from kcache_compiler.spec.specialize import fixed_sizes, specialize
 from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, TensorType
 from tests.compiler.codegen_harness import NUMPY, aligned, kernel_of, load

@@ -11,9 +11,9 @@ import pytest
 from scipy import special
 
 from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.graph.element_types import read_scalar
 from kcache_compiler.spec.graph.nodes import Node, View, spread_size
 from kcache_compiler.spec.rendering.contraction import read_ints
-from kcache_compiler.spec.rewrites.scalars import read_scalar
 from kcache_compiler.spec.text import parse_spec
 
 TENSOR, SHAPE = "tensor<3x5xf32>", (3, 5)

@@ -17,7 +17,7 @@ import pytest
 from scipy import special
 
 from kcache_compiler import canonicalize
-from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rendering.stablehlo import render
 from kcache_compiler.spec.rewrites.table import VALUE_CHANGING
 from kcache_compiler.types import ArgSpec, TensorType
 from tests.compiler.codegen_harness import Kernel, kernel_of

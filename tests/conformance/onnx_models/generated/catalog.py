@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx
 
-from kcache_compiler.frontends.onnx.opset_conversion import OLDEST_OPSET
+from kcache_compiler.frontends.onnx.checks import OLDEST_OPSET
 from tests.conformance.onnx_models.generated.draw import DRAWERS, Draw, Made, Undrawn
 from tests.conformance.onnx_models.generated.nodes import (
     attending,

@@ -5,10 +5,9 @@ from kcache_compiler.frontends.onnx.ops import (
     activations,
     attention,
     constants,
-    contractions,
-    determinants,
     elementwise,
     indexing,
+    linear_algebra,
     normalization,
     quantized,
     reductions,
@@ -16,24 +15,18 @@ from kcache_compiler.frontends.onnx.ops import (
     shapes,
 )
 from kcache_compiler.frontends.onnx.ops.sequence import fourier, ngrams, recurrent
-from kcache_compiler.frontends.onnx.ops.vision import col2im as col2im_module
-from kcache_compiler.frontends.onnx.ops.vision import convolution, regions, resize, sampling
-from kcache_compiler.frontends.onnx.ops.vision import max_pool as max_pool_module
 from kcache_compiler.frontends.onnx.ops.vision import non_max_suppression as nms_module
+from kcache_compiler.frontends.onnx.ops.vision import regions, resize, sampling, windows
 
 __all__ = [
     "LEGALIZATIONS",
     "activations",
     "attention",
-    "col2im_module",
     "constants",
-    "contractions",
-    "convolution",
-    "determinants",
     "elementwise",
     "fourier",
     "indexing",
-    "max_pool_module",
+    "linear_algebra",
     "ngrams",
     "nms_module",
     "normalization",
@@ -45,4 +38,5 @@ __all__ = [
     "sampling",
     "selections",
     "shapes",
+    "windows",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kcache_compiler.frontends.onnx.emitter import FLOATS, INTEGERS, STORAGE_TYPES, Value
 from kcache_compiler.frontends.onnx.narrow_types import NARROW_FLOATS, convert_narrow
 from kcache_compiler.frontends.onnx.node import OnnxNode, legalize
-from kcache_compiler.frontends.onnx.ops.contractions import matrix_product
 from kcache_compiler.frontends.onnx.ops.elementwise import convert, element_of, saturating_convert
-from kcache_compiler.frontends.onnx.ops.vision.convolution import convolve
+from kcache_compiler.frontends.onnx.ops.linear_algebra import matrix_product
+from kcache_compiler.frontends.onnx.ops.vision.windows import convolve
 
 
 def _broadcast_parameter(n: OnnxNode, parameter: Value, x: Value) -> Value:

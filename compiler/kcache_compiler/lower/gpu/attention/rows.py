@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kcache_compiler.lower.attention.evaluate import Coordinates
 from kcache_compiler.lower.attention.operands import Gathered
-from kcache_compiler.lower.attention.row_code import RowCode
+from kcache_compiler.lower.attention.row_bodies import RowCode
 from kcache_compiler.lower.gpu.attention.vector_bodies import KeyCoordinates, Lanes, PerKeyValue
 from kcache_compiler.lower.gpu.kernel import Kernel
 from kcache_compiler.lower.loops.memory import Pointer

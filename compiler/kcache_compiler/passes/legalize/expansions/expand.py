@@ -13,8 +13,7 @@ from kcache_compiler.passes.legalize.concatenate import split_concatenations
 from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
 from kcache_compiler.passes.legalize.expansions import batch_norm as norms
 from kcache_compiler.passes.legalize.expansions import bitcast_complex as recast
-from kcache_compiler.passes.legalize.expansions import fourier
-from kcache_compiler.passes.legalize.expansions import philox as randoms
+from kcache_compiler.passes.legalize.expansions import fourier, rng
 from kcache_compiler.passes.legalize.expansions import rng as drawn
 from kcache_compiler.passes.legalize.expansions import triangular as triangles
 from kcache_compiler.passes.legalize.expansions import unary_einsum as einsums
@@ -157,7 +156,7 @@ def _random(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
         raise UnsupportedOp(mlir.name_of(op), reason, mlir.location_of(op))
     if 0 in result.shape:
         return [state, lines.zeros(result.element, result.shape)]
-    return randoms.random_bits(lines, state, algorithm, result)
+    return rng.random_bits(lines, state, algorithm, result)
 
 
 def _fft(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:

@@ -15,6 +15,12 @@ from kcache_compiler.passes.legalize.elementwise import (
     rewrite_elementwise,
     signless_tensor,
 )
+from kcache_compiler.passes.legalize.semantics.arithmetic import (
+    guard_divisions,
+    integer_power,
+    larger_or_smaller,
+    saturate_scalar,
+)
 from kcache_compiler.passes.legalize.semantics.clamp_indices import clamp_indices
 from kcache_compiler.passes.legalize.semantics.dilated_convolution import lower_dilated
 from kcache_compiler.passes.legalize.semantics.empty_reductions import (
@@ -23,9 +29,6 @@ from kcache_compiler.passes.legalize.semantics.empty_reductions import (
 )
 from kcache_compiler.passes.legalize.semantics.equivalent_operations import state_padding, state_product
 from kcache_compiler.passes.legalize.semantics.gather import lower_batched, lower_unmoved
-from kcache_compiler.passes.legalize.semantics.integer_division import guard_divisions
-from kcache_compiler.passes.legalize.semantics.integer_power import integer_power, larger_or_smaller
-from kcache_compiler.passes.legalize.semantics.saturating_conversion import saturate_scalar
 from kcache_compiler.passes.stage import Sizes
 
 #: Bytes of a constant with different elements; canonicalization lifts smaller ones already.

@@ -1,10 +1,10 @@
-"""Conversion of MLIR types to ``ValueType`` and back."""
+"""Typed reads of the attributes and types of native operations, and MLIR's text of types."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.limits import Limits, check
@@ -13,6 +13,53 @@ from kcache_compiler.spec.graph.nodes import DYNAMIC, ValueType
 
 if TYPE_CHECKING:
     from torch_mlir import ir
+
+    Attributes = ir.OpAttributeMap | ir.DictAttr
+
+
+def integer(attributes: Attributes, name: str) -> int:
+    """Return an integer attribute."""
+    return cast("ir.IntegerAttr", attributes[name]).value
+
+
+def boolean(attributes: Attributes, name: str) -> bool:
+    """Return a boolean attribute."""
+    return cast("ir.BoolAttr", attributes[name]).value
+
+
+def string(attributes: Attributes, name: str) -> str:
+    """Return a string, or the name of a symbol."""
+    return cast("ir.StringAttr | ir.FlatSymbolRefAttr", attributes[name]).value
+
+
+def integers(attributes: Attributes, name: str) -> list[int]:
+    """Return an array of integers."""
+    return list(cast("ir.DenseI64ArrayAttr", attributes[name]))
+
+
+def function_type(function: ir.Operation) -> ir.FunctionType:
+    """Return the type of a function."""
+    return cast("ir.FunctionType", cast("ir.TypeAttr", function.attributes["function_type"]).value)
+
+
+def optional(attributes: Attributes, name: str) -> ir.Attribute | None:
+    """Return an attribute, or None: the native mappings have no common ``get``."""
+    return attributes[name] if name in attributes else None  # noqa: SIM401
+
+
+def optional_integers(attributes: Attributes, name: str, within: str = "") -> list[int] | None:
+    """Return an array of integers, of the dictionary attribute ``within`` if it is named; None if absent."""
+    if within:
+        if within not in attributes:
+            return None
+        attributes = cast("ir.DictAttr", attributes[within])
+    return integers(attributes, name) if name in attributes else None
+
+
+def array(attributes: Attributes, name: str) -> list[ir.Attribute]:
+    """Return the elements of an array; empty if it is absent."""
+    return list(cast("ir.ArrayAttr", attributes[name])) if name in attributes else []
+
 
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.*)>\Z", re.DOTALL)
 _SHORT = {"complex<f32>": "c64", "complex<f64>": "c128"}

@@ -1,12 +1,47 @@
-"""Bits of elements as other elements, one or several for one."""
+"""Conversions of small elements, which round once, their bits as other elements, and constants as bytes.
+
+Bits are those of one element for several, or of several for one.
+"""
 
 from __future__ import annotations
 
-from kcache_compiler.errors import UnsupportedOp
+import re
+
+from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.narrow_types import codec
-from kcache_compiler.passes.narrow_types.formats import INTEGERS, carrier, width
-from kcache_compiler.passes.narrow_types.values import apply, like, small, wrapped
+from kcache_compiler.passes.narrow_types.formats import INTEGERS, POWERS, carrier, code_of, width
+from kcache_compiler.passes.narrow_types.values import apply, encoded, held, like, small, wrapped
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def converted(number: mlir.Value, element: str) -> mlir.Value:
+    """Numbers of a type that is not small as bytes of the small ``element``."""
+    source = str(mlir.element_type(number.type))
+    if source.startswith("complex"):
+        source = str(mlir.element_type(mlir.element_type(number.type)))
+        number = mlir.value("stablehlo.real", [number], like(number.type, source))
+    if element in INTEGERS:
+        byte = mlir.value("stablehlo.convert", [number], like(number.type, carrier(element)))
+        if source in _FLOATS:
+            return apply(codec.clamp, [byte], carrier(element), element)
+        return byte if source == "i1" else wrapped(byte, element)
+    if source not in _FLOATS:
+        number = _float_of(number, source, element)
+    return encoded(number, element)
+
+
+def _float_of(number: mlir.Value, source: str, element: str) -> mlir.Value:
+    """A float that rounds as the integer does."""
+    bits, wide = int(source.lstrip("ui")), "f32"
+    if bits > 16 and element == POWERS:
+        wide = "f64"
+        if bits == 64:
+            number = apply(codec.without_end, [number], source, source, width=64)
+    elif bits > 16:
+        return apply(codec.single_of, [number], "f32", source.startswith("ui"), width=bits)
+    return mlir.value("stablehlo.convert", [number], like(number.type, wide))
 
 
 def bitcast(op: mlir.Op, raw: mlir.Value) -> mlir.Value:
@@ -103,3 +138,46 @@ def _parts(units: mlir.Value, bits: int, count: int) -> mlir.Value:
 
 def _ints(numbers: list[int | None] | list[int]) -> mlir.Attribute:
     return mlir.attribute(f"array<i64: {', '.join(map(str, numbers))}>")
+
+
+_RAW = re.compile(r'dense<"0x([0-9A-Fa-f]*)">')
+_DENSE = re.compile(r"dense<(.*)> : [^>]*>\Z", re.DOTALL)
+_TOKEN = re.compile(r"0x[0-9A-Fa-f]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+
+def constant_bytes(op: mlir.Op) -> mlir.Value:
+    """The constant ``op`` as bytes, at the current point."""
+    kind = op.results[0].type
+    element = small(kind)
+    codes = _codes(str(op.attributes["value"]), element)
+    if carrier(element) == "i8" and element in INTEGERS:
+        top = 1 << (width(element) - 1)
+        codes = [((code ^ top) - top) & 0xFF for code in codes]
+    if not codes:
+        content = ""
+    elif len(codes) == 1:
+        signed = codes[0] - 256 if codes[0] > 127 and carrier(element) == "i8" else codes[0]
+        content = str(signed)
+    else:
+        content = f'"0x{bytes(codes).hex().upper()}"'
+    literal = mlir.attribute(f"dense<{content}> : {held(kind)}")
+    return mlir.value("stablehlo.constant", (), held(kind), value=literal)
+
+
+def _codes(literal: str, element: str) -> list[int]:
+    raw = _RAW.match(literal)
+    if raw:
+        mask = (1 << width(element)) - 1
+        return [byte & mask for byte in bytes.fromhex(raw[1])]
+    match = _DENSE.match(literal)
+    if match is None:
+        raise InvalidProgram(f"cannot read the constant {literal[:200]}")
+    known: dict[str, int] = {}
+    return [known.setdefault(token, _code(token, element)) for token in _TOKEN.findall(match[1])]
+
+
+def _code(token: str, element: str) -> int:
+    mask = (1 << width(element)) - 1
+    if token.startswith("0x") or element in INTEGERS:
+        return int(token, 0) & mask
+    return code_of(float(token), element)

@@ -1,4 +1,4 @@
-"""Helpers of attention on packed operands, sums and maxima: scaling, rescaling, tests for huge elements."""
+"""Scaling and rescaling of packed operands, sums and maxima of attention, and tests for huge elements."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kcache_compiler.lower.attention.blocking import AttentionForm
 from kcache_compiler.lower.attention.evaluate import Coordinates
 from kcache_compiler.lower.attention.operands import Gathered
-from kcache_compiler.lower.attention.row_code import RowCode
+from kcache_compiler.lower.attention.row_bodies import RowCode
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
