@@ -28,7 +28,8 @@ def assigned(program: ProgramText, *results: Value) -> tuple[str, list[str]]:
     body = mlir.block_of(mlir.main_function(module))
     prepared = bound_values(body, bound)
     ops = [op for op in mlir.operations(body) if not prepared.issuperset(op.operands)]
-    names = [str(op) for op in ops]
+    # Text of an operation by itself: to number the values of the function takes time for each.
+    names = [op.get_asm(use_local_scope=True) for op in ops]
     return interpretable(module), names
 
 
