@@ -49,6 +49,7 @@ VALUES: dict[str, list[tuple[float, float]]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", list(VALUES))
 def test_value(name: str, dtype: str) -> None:

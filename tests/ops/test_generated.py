@@ -17,7 +17,7 @@ from tests.ops.harness.programs import OpProgram
 #: What this version refuses, of all that is generated.
 REFUSED: frozenset[str] = frozenset()
 #: Shares of all pairs of operation and dtype; CI has one of them.
-SHARES = 16
+SHARES = 32
 
 
 @pytest.mark.parametrize(

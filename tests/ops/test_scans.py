@@ -72,6 +72,7 @@ def test_windows_whose_start_or_size_counts_are_no_scans(window: Window) -> None
     assert _is_scan(window, "default") == (window.op == "maximum")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(("shape", "axis"), [((1, 40000), 1), ((40000,), 0), ((70, 900), 0), ((70, 900), 1)])
 def test_long_scans_on_threads_agree_with_numpy(shape: tuple[int, ...], axis: int, backward: bool) -> None:

@@ -138,6 +138,7 @@ def test_few_results_of_many_elements(
 ELEMENTS = ("f16", "bf16", "f32", "f64", "i8", "i32", "i64", "ui16")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_every_combiner_of_every_type(element: str) -> None:
     count = SHORT + 5

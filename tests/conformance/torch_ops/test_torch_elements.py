@@ -73,6 +73,7 @@ def test_operands_that_are_broadcast(dtype: Any) -> None:
     assert outcome(all_of_them, a, b) == "right"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
 def test_tensors_of_one_number(dtype: Any) -> None:
     def all_of_them(x: Any) -> tuple[Any, ...]:

@@ -61,6 +61,7 @@ def test_total_order_goes_by_the_bits(dtype: str) -> None:
     np.testing.assert_array_equal(np.frombuffer(got, bits.dtype).reshape(2, 70), expected)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("length", [5, 257, 4000])
 def test_equal_keys_keep_their_order_on_threads(length: int) -> None:
     program = Sort("i32", (9, length), 1, "LT", pairs=True)

@@ -137,7 +137,7 @@ def _layers(draw: st.DrawFn) -> Layer:
     )
 
 
-@settings(max_examples=14, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(layer=_layers())
 def test_random_layers(layer: Layer) -> None:
     _check(layer if all(layer.places) else Layer())

@@ -206,6 +206,7 @@ def test_what_follows_what_follows_is_in_the_same_launch() -> None:
         np.testing.assert_allclose(first, second, atol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["channels first", "channels last"])
 @pytest.mark.parametrize(("stride", "dilation", "groups"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 3)])
 def test_convolutions(layout: str, stride: int, dilation: int, groups: int) -> None:

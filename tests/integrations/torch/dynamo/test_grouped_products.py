@@ -144,6 +144,7 @@ def test_a_group_does_not_see_the_values_of_others(address: str) -> None:
     assert bool(sums[1].isnan().all())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("axis", [0, 1, 2], ids=["rows", "groups", "widths"])
 def test_products_of_dynamic_sizes_stay_with_pytorch(axis: int, address: str) -> None:
     recurrent.operators()

@@ -440,6 +440,7 @@ def test_results_have_the_strides_of_eager_mode(
     assert [each.stride() for each in actual] == [each.stride() for each in expected]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "function",
     [

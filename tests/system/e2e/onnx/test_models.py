@@ -21,6 +21,7 @@ def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
         yield connected
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["mlp", "convolutions", "attention_block", "embedding"])
 def test_kernels_need_no_argument_but_the_inputs(client: kcache.Client, name: str) -> None:
     proto = CORPUS[name]()

@@ -116,6 +116,7 @@ def test_batch_norms_of_several_sizes(
         assert count < len(inputs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"eps": 0.25}, {"affine": False}, {"momentum": None}, {"eps": 0.0, "affine": False}],
