@@ -39,7 +39,6 @@ _WAITING = ("system", "server", "client", "worker")
 #: The share of a run in which the files of these folders begin, so that none of them runs alone at the end.
 _WAITING_UNTIL = 0.8
 
-
 #: Bytes of the name of the folder of temporary files: Unix sockets lie far below it, in folders of tests, and
 #: theirs may have 107.
 _LONGEST = 12
@@ -91,7 +90,7 @@ def _sample(items: list[pytest.Item]) -> None:
     """Mark as long all but every ``N``-th case of each test that is marked ``sampled(N)``."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled"):
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("long"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for group in cases.values():
         step = group[0].get_closest_marker("sampled").args[0]  # type: ignore[union-attr]

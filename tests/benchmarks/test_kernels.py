@@ -81,7 +81,7 @@ def _doubled(case: Case) -> list[Any]:
     return [each if each.dtype.kind == "i" else each.astype(np.float64) for each in case.inputs()]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("case", TINY, ids=lambda case: case.name)
 def test_jax_and_torch_define_the_same_function(case: Case) -> None:
     """In f64 both agree to f64's rounding: what is compared with the reference is the same function."""

@@ -44,7 +44,7 @@ def flip(path: Path, table: str, column: str, place: int = 20) -> None:
     tamper(path, f"UPDATE {table} SET {column} = CAST(x'{changed.hex()}' AS {kind}) WHERE rowid = {number}")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("table", "column", "subject", "taken_out"),
     [

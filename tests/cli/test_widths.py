@@ -54,7 +54,7 @@ def require_width(text: str, width: int) -> None:
         assert len(line) <= width or len(line.split()) == 1 or len(line.split()[-1]) > width // 2, line
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_breaks_a_word(
     served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]

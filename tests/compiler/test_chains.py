@@ -32,7 +32,7 @@ def test_every_operation_of_the_support_table_is_in_a_chain() -> None:
     assert sorted(_supported() - covered - set(_LEFT_OUT)) == []
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", [*KINDS, MIXED])
 def test_chains_are_valid_programs(kind: str) -> None:
     assert canonicalize(chain(kind, 2).encode(), "stablehlo", "default").spec_text

@@ -31,7 +31,7 @@ def _target(name: str) -> object:
     return pytest.param(name, marks=mark)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", [_target(name) for name in TARGETS])
 @pytest.mark.parametrize("text", [SMALL, HALF], ids=["f32", "f16"])
 def test_a_shared_object_needs_nothing_and_exports_three_names(target: str, text: str) -> None:
@@ -111,7 +111,7 @@ LARGE = """func.func @main(%x: tensor<2048x2048xf32>) -> tensor<2048x2048xf32> {
   return %0 : tensor<2048x2048xf32> }"""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", [_target(name) for name in (*TARGETS, "znver5", "neoverse-v1")])
 def test_a_kernel_that_may_be_split_brings_the_pool(target: str) -> None:
     compiled = compile_text(LARGE, target)
@@ -138,7 +138,7 @@ def test_names_of_the_pool_are_allowed_with_the_pool_only() -> None:
     elf.check(link.link([code, pool_object(target)], target, both), target)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="LLVM's assembler of another machine is not there")
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4", "skylake-avx512"])
 @pytest.mark.parametrize("name", ["arithmetic-bf16", "contraction-f32", "functions-f64"])

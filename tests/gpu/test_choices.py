@@ -62,7 +62,7 @@ def _check(name: str, dtype: str, sizes: tuple[int, ...], schedule: str, order: 
     template.check(dtype, arguments, got)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(("name", "dtype", "sizes", "schedule"), SAMPLE, ids=lambda value: str(value))
 def test_results_are_right_under_choices(
     name: str, dtype: str, sizes: tuple[int, ...], schedule: str

@@ -201,7 +201,7 @@ CASES: dict[str, Callable[[], Far]] = {
 QUICK = ("stream", "transposition", "rows", "tall bf16 product", "scatter", "attention")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("opened", [False, True], ids=["given sizes", "all sizes"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in CASES]

@@ -76,7 +76,7 @@ def check(dtype: str, sizes: Sizes, transposed: bool, orders: tuple[str, ...], t
         assert error <= TOLERANCE[dtype] * scale, f"{error} of {scale}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("dtype", "sizes", "transposed"), CASES)
 def test_few_rows_or_columns_are_tiled(dtype: str, sizes: Sizes, transposed: bool) -> None:
     check(dtype, sizes, transposed, ORDERS if dtype in ("f32", "bf16") else ("random",))

@@ -31,7 +31,7 @@ def _array(content: bytes, kind: TensorType) -> np.ndarray:
     return np.frombuffer(content, NUMPY[kind.dtype]).reshape([int(dim) for dim in kind.dims])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "program",
     [

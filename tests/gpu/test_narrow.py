@@ -41,7 +41,7 @@ def test_attention_of_a_program_is_one_launch() -> None:
     assert [launch.ops[0] for launch in launches] == ["attention"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("numerics", "opened"), [("strict", False), ("default", False), ("default", True)])
 def test_products_that_share_a_widened_operand(numerics: str, opened: bool) -> None:
     rng = np.random.default_rng(1)

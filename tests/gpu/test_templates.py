@@ -48,7 +48,7 @@ _SAMPLE += [
 _SAMPLE += [(template, "f64", (64, 128, 40)) for template in TEMPLATES if template.name == "matmul"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("template", "dtype", "sizes"),
     _SAMPLE,

@@ -57,7 +57,7 @@ def test_most_operations_are_of_one_dtype():
     assert len(UNIFORM) > 105
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("op", UNIFORM, ids=lambda op: op.name)
 def test_what_is_documented_is_valid(op: Op):
     for dtype in op.operands[0].dtypes:

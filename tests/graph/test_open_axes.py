@@ -112,7 +112,7 @@ def test_open_and_fixed_axes_have_one_key(case: Open):
     assert len(digests) == 1
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("case", OPEN, ids=lambda case: case.name)
 def test_one_kernel_computes_all_sizes(case: Open):
     rng = np.random.default_rng(len(case.name))

@@ -28,7 +28,7 @@ def test_every_operation_has_a_case():
     assert len({case.id for case in CASES}) == len(CASES)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_an_operation_means_what_numpy_computes(case: Case, interpreter: ReferenceInterpreter):
     graph = graph_of(case.build, case.arrays)

@@ -8,7 +8,7 @@ from tests.linalg_programs.judge import judge
 from tests.ops.generated.judge import Verdict
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("number", range(16))
 def test_random_programs_are_right(number: int) -> None:
     assert judge(1, number) == Verdict("right")

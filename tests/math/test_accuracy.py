@@ -29,7 +29,7 @@ def check_pairs(name: str, a: np.ndarray, b: np.ndarray) -> None:
     check(name, a, compiled(name, "f64", 2)(a, b), [exact_of_two(name, *pair) for pair in both])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", list(IN_F64))
 def test_f64_of_one_argument(name: str) -> None:
     x = arguments(name, 900)

@@ -146,7 +146,7 @@ def same_kind(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return same
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.skipif(not EXTENDED, reason="long double is f64 here")
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", list(IN_LONG_DOUBLE))
@@ -163,7 +163,7 @@ def test_every_kind_of_part(name: str, part: str) -> None:
     assert distance[worst] <= 2, (z[worst], got[worst], want[worst])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", list(IN_MPMATH))
 def test_samples(name: str, part: str) -> None:
@@ -291,7 +291,7 @@ def test_atan2_of_numbers_of_any_two_sizes(part: str) -> None:
     assert distance[worst] <= (4 if part == "f64" else 1), (y[worst], x[worst], want[worst])
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("name", list(COMPLEX))
 def test_same_bits_on_every_target(name: str) -> None:
     numbers = [np.concatenate([grid("f64"), sample("f64", 9 + n, 200)]) for n in range(COMPLEX[name].arity)]

@@ -49,6 +49,7 @@ VALUES: dict[str, list[tuple[float, float]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", list(VALUES))
 def test_value(name: str, dtype: str) -> None:
@@ -165,7 +166,7 @@ def integer_power(base: int, exponent: int, bits: int) -> int:
     return (power + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("signed", "unsigned"), [("ipowi", "upowi"), ("ipow", "upow")])
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_integer_powers(bits: int, signed: str, unsigned: str) -> None:

@@ -40,7 +40,7 @@ def run(name: str, dtype: str, target: str, opt_level: int) -> np.ndarray:
     return function(*inputs(dtype, arity))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("name", NAMES)
 def test_same_bits_on_every_target(name: str, dtype: str) -> None:
@@ -50,7 +50,7 @@ def test_same_bits_on_every_target(name: str, dtype: str) -> None:
             assert same_bits(reference, run(name, dtype, target, 3)), target
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", NAMES)
 def test_same_bits_at_every_level(name: str) -> None:
     assert same_bits(run(name, "f32", "x86-64-v3", 3), run(name, "f32", "x86-64-v3", 0))
@@ -59,7 +59,7 @@ def test_same_bits_at_every_level(name: str) -> None:
 VECTOR = [n for n in NAMES if n not in LOOPING]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("target", "register"), [("x86-64-v4", "zmm"), ("x86-64-v3", "ymm")])
 @pytest.mark.parametrize("name", VECTOR)
 def test_f32_loops_vectorize_without_calls(name: str, target: str, register: str) -> None:
@@ -79,7 +79,7 @@ def test_f64_loops_vectorize_without_calls(name: str) -> None:
     assert re.search(r"vf\w*pd\s.*%zmm", text)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("name", NAMES)
 def test_aarch64_needs_no_library(name: str, dtype: str) -> None:
@@ -87,7 +87,7 @@ def test_aarch64_needs_no_library(name: str, dtype: str) -> None:
     assert not re.search(r"^\s*bl\s", text, re.MULTILINE)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("name", [n for n in NAMES if "f16" in BY_NAME[n].dtypes])
 def test_narrow_floats_need_no_library(name: str, dtype: str) -> None:

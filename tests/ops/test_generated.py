@@ -17,7 +17,7 @@ from tests.ops.harness.programs import OpProgram
 #: What this version refuses, of all that is generated.
 REFUSED: frozenset[str] = frozenset()
 #: Shares of all pairs of operation and dtype; CI has one of them.
-SHARES = 16
+SHARES = 32
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_programs_at_the_edges_are_right() -> None:
     assert "einsum_config diagonal" in {kind for case in results for kind in case.classes}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("op", "dtype", "kind"),
     [

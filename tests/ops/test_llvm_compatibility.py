@@ -42,7 +42,7 @@ def _engine_entry(engine: ExecutionEngine) -> Entry:
     return entry
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("program", SAMPLE, ids=lambda program: program.id)
 def test_both_llvms_give_the_same_bits(program: OpProgram) -> None:
     canonical = canonicalize(program.text.encode(), "stablehlo", "strict")

@@ -40,7 +40,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
 def test_a_kernel_agrees_with_the_reference_interpreter(

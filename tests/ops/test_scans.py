@@ -38,7 +38,7 @@ def _name(window: Window) -> str:
     return f"{window.op}-{window.dtype}-{'x'.join(map(str, window.shape))}-{window.axis}-{way}"
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize("window", [*scans(), *others()], ids=_name)
 def test_strict_scans_are_the_interpreters_to_the_bit(
     window: Window, reference: ReferenceInterpreter
@@ -56,7 +56,7 @@ def _is_scan(window: Window, numerics: str) -> bool:
         return not mlir.named(module, "tensor.pad")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "window", [program for program in scans() if program.shape[program.axis] > 1], ids=_name
 )
@@ -72,6 +72,7 @@ def test_windows_whose_start_or_size_counts_are_no_scans(window: Window) -> None
     assert _is_scan(window, "default") == (window.op == "maximum")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(("shape", "axis"), [((1, 40000), 1), ((40000,), 0), ((70, 900), 0), ((70, 900), 1)])
 def test_long_scans_on_threads_agree_with_numpy(shape: tuple[int, ...], axis: int, backward: bool) -> None:

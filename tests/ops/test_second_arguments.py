@@ -41,7 +41,7 @@ def edges(dtype: str) -> np.ndarray:
     return np.array([*sizes, *(-size for size in sizes), np.nan], HALF_PRECISION[dtype])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("dtype", list(HALF_PRECISION))
 @pytest.mark.parametrize("op", list(OF_FLOATS))
 def test_every_half_with_edges(op: str, dtype: str) -> None:
@@ -107,7 +107,7 @@ def _wrapped(value: int, width: int, signed: bool) -> int:
     return value - 2**width if signed and value >= 2 ** (width - 1) else value
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("dtype", [f"{sign}{width}" for sign in ("", "u") for width in WIDTHS])
 @pytest.mark.parametrize("op", OF_INTEGERS)
 def test_integers_at_their_ends(op: str, dtype: str) -> None:

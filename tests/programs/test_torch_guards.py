@@ -74,7 +74,7 @@ CASES: dict[
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
 def test_calls_are_refused_where_the_exported_module_refuses_them(name: str) -> None:

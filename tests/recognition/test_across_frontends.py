@@ -30,7 +30,7 @@ def keys(function: str, numerics: str) -> dict[str, list[str]]:
     return names
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 @pytest.mark.parametrize("function", ["bias_relu", "softmax", "sigmoid_gate"])
 def test_frameworks_meet_bit_for_bit(function: str, numerics: str) -> None:

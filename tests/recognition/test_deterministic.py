@@ -22,7 +22,7 @@ print(*[key(read(name).texts[index]) for name in NAMES for index in (0, 3)])
 """
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_hash_seeds_do_not_change_digests(seed: str) -> None:
     done = subprocess.run(
@@ -47,7 +47,7 @@ def read_back(text: str, numerics: str, erasing: bool) -> tuple[str, str]:
     return wanted.spec_text, again.spec_text
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_spec_at_the_sizes_of_a_program_is_the_program(name: str, numerics: str) -> None:
@@ -68,7 +68,7 @@ NUMBERS_AFTERWARDS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NUMBERS_AFTERWARDS])
 def test_a_rendered_spec_is_read_back_as_itself(name: str) -> None:
     entry = read(name)

@@ -18,7 +18,7 @@ def interpreter() -> Iterator[meaning.Interpreter]:
         yield process
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_change_of_meaning_keeps_the_key(name: str, interpreter: meaning.Interpreter) -> None:
     assert change(read(name), 8, interpreter, confirm=False).collisions == []

@@ -16,7 +16,7 @@ def test_the_corpus_is_whole() -> None:
     assert all(min(sizes[name] for sizes in entry.sizes) == 2 for entry in entries for name in entry.free)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_sizes_have_one_key(name: str) -> None:
     entry = read(name)
@@ -28,7 +28,7 @@ def test_graphs_have_different_keys() -> None:
     assert len({key(read(name).texts[0]) for name in NAMES}) == len(NAMES)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_writing_it_differently_keeps_the_key(name: str) -> None:
     assert write_differently(read(name), range(6)).lost == []

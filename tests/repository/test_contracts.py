@@ -140,7 +140,7 @@ def test_what_the_design_needs_is_allowed(tree):
     assert ran.returncode == 0, ran.stdout
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("importer", "imported"), FORBIDDEN)
 def test_what_the_design_forbids_is_found(tree, importer, imported):
     file = source(tree, importer)

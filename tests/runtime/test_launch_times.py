@@ -36,7 +36,7 @@ def arguments(shapes: list[tuple[int, ...]], dtype: str = "f4") -> list[np.ndarr
     return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("program", "arrays"),
     [

@@ -36,7 +36,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_every_string_is_a_value(store, text):
     """Each comes back as it went in, and is found again; nothing else is touched."""

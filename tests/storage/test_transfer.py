@@ -21,7 +21,7 @@ from tests.postgres import PostgresServer
 from tests.storage.drafts import Time, graph, kernel, sha256, spec
 from tests.storage.inside import raw
 
-KERNELS = 40
+KERNELS, EVENTS = 40, 200
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,15 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.put_program(ns, sha256("program"), "stablehlo", b"body")
         store.quarantine_artifact(ns, sha256("object 3"), "test")
         store.add_usage(ns, [UsageDelta("kernel", kernel(1).kernel.kernel_digest, 7)])
-        store.append_audit(ns, [AuditEvent("serve", detail=f"{number}") for number in range(2500)])
+        store.append_audit(ns, [AuditEvent("serve", detail=f"{number}") for number in range(EVENTS)])
         store.raise_epoch(store.get_or_create_namespace("ünïcode"))
         store.acquire_lease(ns, sha256("lease"), "holder", 60)
     return path
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_ROWS", 100)
 
 
 @pytest.fixture
@@ -89,8 +94,8 @@ def assert_moved(source: str, target: str) -> None:
 def test_everything_arrives(source, target):
     told: list[tuple[str, int]] = []
     moved = move_store(source, target, lambda table, rows: told.append((table, rows)))
-    assert moved.rows["audit_events"] == 2500 + 2 * KERNELS
-    assert ("audit_events", 1000) in told
+    assert moved.rows["audit_events"] == EVENTS + 2 * KERNELS
+    assert ("audit_events", 100) in told
     assert_moved(source, target)
 
 
@@ -99,17 +104,18 @@ def test_an_interrupted_move_goes_on_where_it_stopped(source, target, monkeypatc
         pass
 
     def interrupt(table: str, rows: int) -> None:
-        if (table, rows) == ("audit_events", 2000):
+        if (table, rows) == ("audit_events", 200):
             raise Interrupted
 
     with pytest.raises(Interrupted):
         move_store(source, target, interrupt)
     told: list[tuple[str, int]] = []
     move_store(source, target, lambda table, rows: told.append((table, rows)))
-    assert told[0] == ("audit_events", 2500 + 2 * KERNELS)
+    assert told[0] == ("audit_events", EVENTS + 2 * KERNELS)
     assert_moved(source, target)
 
 
+@pytest.mark.sampled(3)
 def test_a_killed_move_goes_on(source, target):
     """SIGKILL in the middle, as often as it takes."""
     line = [sys.executable, "-m", "kcache_grpc", "migrate", "--from", source, "--to", target, "--json"]

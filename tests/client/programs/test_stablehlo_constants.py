@@ -71,7 +71,7 @@ def program(array: Array, element: str, form: str) -> str:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_constants_are_taken_out(element: str, form: str) -> None:

@@ -51,7 +51,7 @@ def client(server: Running, tmp_path: Path) -> Iterator[kcache.Client]:
         yield client
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_a_program_of_open_sizes_is_tuned_at_several(
     server: Running, client: kcache.Client, tmp_path: Path
 ) -> None:
@@ -133,7 +133,7 @@ def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Cli
     assert {each.sizes for each in tuned.timings} == {"s0=4,s1=56"}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -77,7 +77,7 @@ def _agrees(module: nn.Module, shape: tuple[int, ...], axis: int) -> None:
 _MORE = ("softmax over the open axis", "log_softmax", "view", "product", "var", "where", "expand", "flatten")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in _MORE else ()) for name in CASES]
 )

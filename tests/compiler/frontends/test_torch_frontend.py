@@ -83,7 +83,7 @@ def test_equal_sizes_do_not_make_two_masks_one() -> None:
 # Precision.
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "module",
     [

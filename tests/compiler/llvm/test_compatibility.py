@@ -61,6 +61,43 @@ SPECIAL = {
 }
 
 
+#: Zeros, the least and the greatest numbers, infinities, and NaN of both signs, quiet and signaling.
+NARROW_SPECIAL = {
+    "half": [
+        0,
+        0x8000,
+        1,
+        0x8001,
+        0x3FF,
+        0x400,
+        0x7BFF,
+        0x7C00,
+        0xFC00,
+        0x7E00,
+        0xFE00,
+        0x7C01,
+        0xFC01,
+        0x7FFF,
+    ],
+    "bfloat": [
+        0,
+        0x8000,
+        1,
+        0x8001,
+        0x7F,
+        0x80,
+        0x7F7F,
+        0x7F80,
+        0xFF80,
+        0x7FC0,
+        0xFFC0,
+        0x7F81,
+        0xFF81,
+        0x7FFF,
+    ],
+}
+
+
 def patterns(name: str) -> list[int]:
     """All bit patterns of a narrow format; specials and a seeded sample of a wide one."""
     width = FORMATS[name].width
@@ -75,10 +112,14 @@ def patterns(name: str) -> list[int]:
     )
 
 
+# On every change, of a narrow format only specials and every seventh pattern.
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_bits_of_constants_survive(name: str) -> None:
+def test_the_bits_of_constants_survive(name: str, step: int) -> None:
     width = FORMATS[name].width // 8
     wanted = patterns(name)
+    if width == 2:
+        wanted = [*wanted[::step], *NARROW_SPECIAL[name]]
     blob = b"".join(bits.to_bytes(width, "little") for bits in wanted)
     kind = MLIR_TYPE[name]
     text = (
@@ -193,7 +234,7 @@ class EngineKernel(Kernel):
         self.library = type("Library", (), {"kcache_run": staticmethod(run)})
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("opt_level", [0, 3])
 def test_both_llvms_compute_the_same_bits(program: Program, opt_level: int) -> None:

@@ -62,7 +62,7 @@ def test_integers_of_a_cpu_that_prefers_short_vectors(dtype: str) -> None:
     assert assembles(compiled.artifacts["asm"].decode(), compiled.interface.required_isa)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.skipif(shutil.which("as") is None, reason="needs binutils")
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "sapphirerapids", "znver5"])
 @pytest.mark.parametrize("name", TEXTS)

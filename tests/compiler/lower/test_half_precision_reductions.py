@@ -29,7 +29,7 @@ def of_all_sizes(text: str) -> Kernel:
     return Kernel(kernel)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("element", ["bf16", "f16"])
 @pytest.mark.parametrize(("name", "start", "fold"), [("add", "1.0", np.add), ("maximum", "0.5", np.maximum)])
 def test_totals_are_rounded_once(element: str, name: str, start: str, fold: np.ufunc) -> None:
@@ -47,7 +47,7 @@ def test_totals_are_rounded_once(element: str, name: str, start: str, fold: np.u
             np.testing.assert_array_equal(result.astype(np.float32), rounded)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("element", ["bf16", "f16"])
 @pytest.mark.parametrize("rows", ["?", "4"])
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])

@@ -22,6 +22,8 @@ def operations_with_builders() -> frozenset[str]:
 
 BUILT = operations_with_builders()
 PREFIXES = frozenset(name.partition(".")[0] + "." for name in BUILT)
+#: A string that begins with one of the prefixes.
+NAMED = re.compile(rf"""["'](?:{"|".join(map(re.escape, sorted(PREFIXES)))})""")
 
 
 def strings_of(node: ast.expr, constants: dict[str, ast.expr]) -> list[str]:
@@ -37,6 +39,8 @@ def strings_of(node: ast.expr, constants: dict[str, ast.expr]) -> list[str]:
 
 def named_operations(source: str) -> list[tuple[int, str]]:
     """Line and name, or its beginning, of each operation with a builder that is created by name."""
+    if not NAMED.search(source):
+        return []
     tree = ast.parse(source)
     constants: dict[str, ast.expr] = {}
     for statement in tree.body:

@@ -41,7 +41,7 @@ def test_a_longer_chain_has_no_more_forms(kind: str) -> None:
     assert counts[0] < 40
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "kind",
     ["add quantized", "dot_general quantized", "tanh quantized", "reverse", "pad", "concatenate", "mixed"],

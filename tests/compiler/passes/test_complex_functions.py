@@ -26,7 +26,7 @@ def text(op: str, part: str, count: int) -> str:
     return f"func.func @main({head}) -> ({result}) {{\n  %0 = {call}\n  return %0 : {result}\n}}\n"
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize("numerics", [pytest.param("strict", marks=pytest.mark.long), "default", "fast"])
 @pytest.mark.parametrize("op", list(OF_TENSORS))
 def test_an_operation_is_its_function(op: str, numerics: str) -> None:

@@ -51,7 +51,7 @@ def test_divisors_without_two_parts(divisor: float) -> None:
     assert inverse_parts(6.0, "f16") is None
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 @pytest.mark.parametrize("divisor", [6.0, -7.0, 0.1])

@@ -50,7 +50,7 @@ def test_operations_that_repeat_take_calls_only(kind: str) -> None:
     assert grown <= (MANY - FEW) * REPEATED[kind] + 4096  # a page
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", ["concatenate", "dot_general ?", "sort ?"])
 def test_code_of_launches_is_written_once(kind: str) -> None:
     """Not written for each and found equal afterwards: writing takes longer than all else."""
@@ -121,7 +121,7 @@ def test_operations_between_products_repeat() -> None:
     assert _functions(many) < MANY // 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["add quantized", "dot_general quantized"])
 def test_a_long_quantized_chain_computes_what_its_parts_do(kind: str) -> None:
     random = np.random.default_rng(13)
@@ -143,7 +143,7 @@ def test_a_place_may_be_turned_around_any_number_of_times() -> None:
     assert result.tobytes() == Kernel(_compiled("reverse", 1))(x, w, *_others(random))[0].tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["cosine", "remainder"])
 def test_code_grows_no_faster_than_a_chain(kind: str) -> None:
     few, many = _compiled(kind, FEW), _compiled(kind, 4 * FEW)
@@ -169,7 +169,7 @@ def test_launches_that_share_code_keep_their_names_and_buffers() -> None:
     np.testing.assert_allclose(result, value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("kind", "whole", "parts"), [("tanh", 260, 2), ("scatter", 144, 3), ("scatter", 260, 4)]
 )

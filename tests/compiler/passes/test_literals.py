@@ -30,7 +30,7 @@ def _run(text: str, x: np.ndarray) -> np.ndarray:
     return Kernel(compiled)(x)[0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("constant", CONSTANTS)
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_extremes_with_a_constant_have_the_bits_of_those_with_an_argument(name: str, constant: str) -> None:

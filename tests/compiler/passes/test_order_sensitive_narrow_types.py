@@ -102,7 +102,7 @@ def argument(dtype: str, size: int) -> np.ndarray:
     return np.stack([*rows, most * part, -most * part]).astype(DTYPES[dtype])
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("size", [1, 37])
 @pytest.mark.parametrize("dtype", list(DTYPES))
 @pytest.mark.parametrize("name", list(PROGRAMS))

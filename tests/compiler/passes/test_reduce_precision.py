@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -42,22 +44,27 @@ def _kernel(text: str, numerics: str) -> Kernel:
     return Kernel(compile_spec(canonical.spec_text, canonical.arg_spec, "x86-64-v3", options, lambda _: None))
 
 
-@pytest.mark.sampled(4)
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[ReferenceInterpreter]:
+    interpreter = ReferenceInterpreter()
+    yield interpreter
+    interpreter.close()
+
+
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_nan_becomes_infinity_as_in_the_reference_interpreter(dtype: str, numerics: str) -> None:
+def test_nan_becomes_infinity_as_in_the_reference_interpreter(
+    dtype: str, numerics: str, interpreter: ReferenceInterpreter
+) -> None:
     values = np.array(VALUES).astype(NUMPY[dtype])
-    interpreter = ReferenceInterpreter()
-    try:
-        for exponent, mantissa in ((5, 0), (8, 0), (5, 2)):
-            text = ELEMENTWISE.format(n=len(values), dtype=dtype, exponent=exponent, mantissa=mantissa)
-            (expected,) = interpreter.evaluate(text, [values.tobytes()])
-            (result,) = _kernel(text, numerics)(values)
-            wanted = np.frombuffer(expected, NUMPY[dtype])
-            assert np.isnan(wanted[0]) == (mantissa > 0)
-            np.testing.assert_array_equal(result.astype("f8"), wanted.astype("f8"))
-    finally:
-        interpreter.close()
+    for exponent, mantissa in ((5, 0), (8, 0), (5, 2)):
+        text = ELEMENTWISE.format(n=len(values), dtype=dtype, exponent=exponent, mantissa=mantissa)
+        (expected,) = interpreter.evaluate(text, [values.tobytes()])
+        (result,) = _kernel(text, numerics)(values)
+        wanted = np.frombuffer(expected, NUMPY[dtype])
+        assert np.isnan(wanted[0]) == (mantissa > 0)
+        np.testing.assert_array_equal(result.astype("f8"), wanted.astype("f8"))
 
 
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])

@@ -116,7 +116,7 @@ PROPERTIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 CASES = [(dtype, before, after, "default") for dtype in DTYPES for before in BEFORE for after in AFTER]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(
     ("dtype", "before", "after", "numerics"), [*CASES, ("f32", "times a scale", "softmax", "fast")]
 )

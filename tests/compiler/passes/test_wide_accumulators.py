@@ -56,7 +56,7 @@ def _rounded_once(kernel: Kernel, arrays: list[np.ndarray], function: Callable[.
         np.testing.assert_allclose(got.astype("f8"), expected, rtol=step)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
 @pytest.mark.parametrize("sizes", [(3, 700, 4), (1, 900, 1), (1, 300, 257), (8, 200, 2)], ids=str)
 def test_sums_are_rounded_once(kind: Any, sizes: tuple[int, int, int]) -> None:

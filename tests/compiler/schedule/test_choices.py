@@ -154,13 +154,13 @@ def _compare(program: str, schedules: list[str], target: str, numerics: str) -> 
                 np.testing.assert_allclose(b, a, rtol=apart, atol=scale, err_msg=schedule)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("program", "schedules"), QUICK, ids=[program for program, _ in QUICK])
 def test_results_are_right_under_every_choice(program: str, schedules: list[str]) -> None:
     _compare(program, schedules, "x86-64-v3", "default")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("program", ["product f32", "softmax f32"])
 def test_strict_results_are_the_same_bits_under_every_choice(program: str) -> None:
     _compare(program, MIXED, "x86-64-v3", "strict")

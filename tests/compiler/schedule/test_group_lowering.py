@@ -212,7 +212,7 @@ def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
             same_bits(strict, build(program, "strict")(*program.inputs))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_more_random_programs(seed: int, element: str, monkeypatch: pytest.Monke
     check(seed, element, monkeypatch)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("element", ["f32", "f64", "i8", "bf16"])
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_transposition_in_tiles(target: str, element: str) -> None:

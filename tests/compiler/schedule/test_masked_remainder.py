@@ -49,7 +49,7 @@ def arrays(columns: int, dtype: type = np.float32) -> list[np.ndarray]:
     return [a, b]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @AVX512
 @pytest.mark.parametrize("columns", [5, 8, 11, 16, 17, 31, 65, 100, 1001])
 def test_ends_of_rows_have_the_bits_of_a_target_without_masks(columns: int) -> None:
@@ -93,7 +93,7 @@ def assert_softmax(kernel: Kernel, columns: int, dtype: type = np.float32) -> No
     np.testing.assert_allclose(soft.astype(np.float64), wanted, rtol=near, atol=near / 100)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @AVX512
 @pytest.mark.parametrize("columns", [7, 8, 13, 16, 17, 31, 32, 50, 64, 100, 197])
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_indices_of_few_long_rows(shape: tuple[int, ...], axis: int, element: st
     np.testing.assert_array_equal(value, np.max(x, axis))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("element", "columns"), [("f32", 256), ("f32", 1001), ("i32", 321), ("bf16", 639), ("f64", 4096)]
 )
@@ -153,7 +153,7 @@ def test_a_reducer_that_depends_on_the_grouping_keeps_its_order() -> None:
     assert int(place) == CHUNK + int(np.argmax(x[CHUNK:]))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("op", "numpy"), [("and", np.all), ("or", np.any), ("xor", np.logical_xor.reduce)])
 @pytest.mark.parametrize(("shape", "axis"), [((SHORT + 9,), 0), ((3, 30001), 1)])
 def test_booleans(op: str, numpy: Any, shape: tuple[int, ...], axis: int) -> None:

@@ -109,7 +109,7 @@ def test_sums_of_one_row_at_the_edges_of_chunks(length: int) -> None:
     assert abs(float(total) - x.sum(dtype=np.float64)) <= bound
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("shape", "dims", "combiner", "element"),
     [
@@ -138,6 +138,7 @@ def test_few_results_of_many_elements(
 ELEMENTS = ("f16", "bf16", "f32", "f64", "i8", "i32", "i64", "ui16")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_every_combiner_of_every_type(element: str) -> None:
     count = SHORT + 5
@@ -250,7 +251,7 @@ def test_what_surrounds_a_long_reduction_shares_its_chunks() -> None:
     assert chunks_of(kernel) == [5, 5, 70001]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(
     ("shape", "axis"), [((length,), 0) for length in LENGTHS[1::2]] + [((2, 40001), 1), ((30001, 3), 0)]

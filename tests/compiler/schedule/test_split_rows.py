@@ -71,7 +71,7 @@ def near(result: Any, terms: np.ndarray) -> None:
     assert abs(float(result) - terms.sum()) <= bound
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize(("rows", "classes"), [(17, 4001), (67, 1001), (521, 257), (9001, 9), (40001, 2)])
 def test_a_sum_over_all_rows_shares_their_loops(rows: int, classes: int, target: str) -> None:
@@ -87,7 +87,7 @@ def test_a_sum_over_all_rows_shares_their_loops(rows: int, classes: int, target:
 _opened: dict[str, Kernel] = {}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("rows", "classes"),
     [(0, 5), (1, 70001), (3, 40001), (64, 0), (17, 4001), (521, 1), (70001, 1), (901, 99)],

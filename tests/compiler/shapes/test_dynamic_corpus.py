@@ -62,7 +62,7 @@ def _pytorch_in_f32(case: Case, arguments: list[Array], wanted: list[Array]) -> 
     return max(largest_share(evaluate(case.name, inputs, np.float32), wanted) for inputs in near)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_kernel_of_all_sizes_agrees_with_pytorch(name: str) -> None:
     _agree(case(name), 40)
@@ -118,7 +118,7 @@ def _same_bits_in_part(case: Case, count: int) -> None:
             _same_bits_at(case, kernel, others | fixed, seed)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", QUICK)
 def test_kernels_of_given_sizes_give_the_same_bits(name: str) -> None:
     _same_bits(case(name), 2)

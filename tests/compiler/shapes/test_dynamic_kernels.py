@@ -75,7 +75,7 @@ def _agree(program: OpenProgram, count: int) -> None:
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5, err_msg=f"at {sizes}")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.filterwarnings("ignore:Degrees of freedom")
 def test_a_kernel_of_all_sizes_agrees_with_numpy(program: OpenProgram) -> None:
@@ -105,7 +105,7 @@ def _same_bits(program: OpenProgram, tuples: list[tuple[int, ...]]) -> int:
     return compared
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_kernels_of_given_sizes_give_the_same_bits(program: OpenProgram) -> None:
     tuples = _tuples(program, 4)

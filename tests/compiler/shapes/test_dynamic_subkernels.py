@@ -126,7 +126,7 @@ def _numpy_turned(x: Array, count: int) -> Array:
     return x
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (1, 9), (7, 13), (13, 7), (64, 3), (331, 257)])
 def test_parts_of_two_symbols_between_neighbours(sizes: tuple[int, int]) -> None:
     """The axes change places, so one part has ``s0`` where the other has ``s1``."""

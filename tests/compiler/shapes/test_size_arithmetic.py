@@ -63,20 +63,22 @@ class Table:
 
     def check(self) -> None:
         """Every value is right wherever all that is required holds."""
-        for place, pair in enumerate(self.pairs):
-            if not all(self._at(low, pair) <= self._at(high, pair) for low, high in self.required):
-                continue
-            for formula, expected, _ in self.values:
-                wanted = expected[place]
-                if wanted is None:
-                    continue
-                for expression in (formula, self.symbols.without_remainders(formula)):
-                    assert self._at(expression, pair) == wanted, (pair, self.symbols.expand(expression))
-                    low, high = self.symbols.range(expression)
+        required = [(self.symbols.expand(low), self.symbols.expand(high)) for low, high in self.required]
+        places = [
+            place
+            for place, pair in enumerate(self.pairs)
+            if all(evaluate(low, pair) <= evaluate(high, pair) for low, high in required)
+        ]
+        for formula, expected, _ in self.values:
+            for expression in (formula, self.symbols.without_remainders(formula)):
+                expanded = self.symbols.expand(expression)
+                low, high = self.symbols.range(expression)
+                for place in places:
+                    wanted, pair = expected[place], self.pairs[place]
+                    if wanted is None:
+                        continue
+                    assert evaluate(expanded, pair) == wanted, (pair, expanded)
                     assert low <= wanted <= (wanted if high is None else high), (pair, expression)
-
-    def _at(self, formula: Formula, pair: dict[str, int]) -> int:
-        return evaluate(self.symbols.expand(formula), pair)
 
 
 def _value(op: str, order: str, row: tuple[int | None, ...]) -> int | None:

@@ -63,8 +63,8 @@ def test_a_composite_is_its_decomposition_whatever_its_name() -> None:
     assert "chlo" not in spec(COMPOSITE, more=nearly)
 
 
-def test_composites_inside_decompositions_are_inlined_when_they_are_proven() -> None:
-    depth = 200
+@pytest.mark.parametrize("depth", [30, pytest.param(200, marks=pytest.mark.long)])
+def test_composites_inside_decompositions_are_inlined_when_they_are_proven(depth: int) -> None:
     chain = [
         f"func.func private @f{i}(%x: {T}) -> {T} {{ {COMPOSITE.replace('@impl', f'@f{i + 1}')} return %r : {T} }}"
         for i in range(depth)

@@ -27,7 +27,7 @@ def original(name: str) -> Canonical:
     return canonicalize(text_of(name).encode(), "stablehlo")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
@@ -52,7 +52,7 @@ def test_rendering_and_reading_back_is_the_same_graph(name: str) -> None:
     assert canonicalize(again.encode(), "stablehlo", erasing=False).spec_text == static.spec_text
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long) if name == "transformer" else name for name in NAMES]
 )

@@ -76,6 +76,7 @@ def key(text: str) -> str:
     return canonicalize(text.encode(), "linalg").spec_text
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", [SOFTMAX, MATMUL, LOOP])
 @pytest.mark.parametrize("seed", range(3))
 def test_writing_it_differently_keeps_the_key(program: str, seed: int) -> None:

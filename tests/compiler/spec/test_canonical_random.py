@@ -76,7 +76,7 @@ def check(seeds: range, mutations: int) -> None:
             assert answer == first, f"seed {seed}\n{group[0][0]}\n{text}"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("block", range(4))
 def test_random_programs(block: int) -> None:
     check(range(8 * block, 8 * block + 8), 6)

@@ -78,7 +78,7 @@ def test_symmetry_is_lost_where_such_a_region_mixes_the_axes() -> None:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_reductions_promote_before_they_combine(op: str, size: int) -> None:
@@ -97,7 +97,7 @@ def test_reductions_promote_before_they_combine(op: str, size: int) -> None:
     assert spec == canonicalize(converted.encode(), "stablehlo").spec_text
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 @pytest.mark.parametrize(
     ("op", "element", "start", "zero"),
@@ -142,7 +142,7 @@ def divided(size: int, element: str, count: int) -> str:
     return %r, %p : tensor<f32>, tensor<i1> }}"""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("size", "element", "count", "known"),
     [(200, "i8", -56, False), (300, "ui8", 44, False), (65546, "i16", 10, False), (100, "i8", 100, True)],
@@ -168,7 +168,7 @@ def of_halves(size: int, divisor: str) -> str:
     return %r : tensor<f16> }}"""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("size", "divisor", "known"),
     [

@@ -408,7 +408,7 @@ CASES["lifted constants"] = program(
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_rendering_a_spec_and_reading_it_back_changes_nothing(name: str) -> None:
     assert read_back(CASES[name]) == canonical(CASES[name]).spec_text

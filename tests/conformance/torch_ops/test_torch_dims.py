@@ -82,7 +82,7 @@ _FUNCTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", _FUNCTIONS)
 def test_functions_of_a_tensor_of_rank_0(name: str) -> None:
     verdict, _ = judge(Sample.of(_FUNCTIONS[name], (torch.tensor(1.5),), {}))

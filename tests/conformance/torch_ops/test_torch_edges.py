@@ -229,7 +229,7 @@ def test_slices_without_elements() -> None:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("group", "dtype"),
     [("rows 2", "bf16"), ("binary 2", "f32"), ("numbers 7", "i1"), ("conversions 1", "f32")],
@@ -240,7 +240,7 @@ def test_values_at_the_edges(group: str, dtype: str) -> None:
     assert verdict.outcome == "right", verdict.reason
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("family", "dtypes"),
     [
@@ -271,6 +271,7 @@ def test_powers_that_leave_the_range_on_the_way(dtype: Any, powers: list[int]) -
     check(x, scaled=lambda x: torch.ldexp(x, torch.tensor(powers)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.float32])
 def test_a_number_beside_truth_values_changes_no_dtype(dtype: Any) -> None:
     def all_of_them(b: Any, x: Any, n: Any) -> tuple[Any, ...]:
@@ -282,6 +283,7 @@ def test_a_number_beside_truth_values_changes_no_dtype(dtype: Any) -> None:
     assert verdict.outcome == "right", verdict.reason
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "dtypes",
     [

@@ -46,7 +46,7 @@ def test_bytes() -> None:
     assert outcome(all_of_them, BYTES) == "right"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
 def test_shifts(dtype: Any) -> None:
     x = torch.tensor([[-128], [127], [5], [0]]).to(dtype)
@@ -58,7 +58,7 @@ def test_shifts(dtype: Any) -> None:
     assert outcome(all_of_them, x, by) == "right"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_operands_that_are_broadcast(dtype: Any) -> None:
     a, b = (x.nan_to_num().to(dtype) if dtype == torch.int64 else x.to(dtype) for x in (ROW, COLUMN))
@@ -73,6 +73,7 @@ def test_operands_that_are_broadcast(dtype: Any) -> None:
     assert outcome(all_of_them, a, b) == "right"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
 def test_tensors_of_one_number(dtype: Any) -> None:
     def all_of_them(x: Any) -> tuple[Any, ...]:
@@ -142,7 +143,7 @@ def test_what_torch_mlir_cannot_write_in_stablehlo_is_named_by_its_operation() -
     assert caught.value.location == "-:2:12"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "dtype"),

@@ -29,7 +29,7 @@ def check(tensors: tuple[Any, ...], **functions: Function) -> None:
     assert verdict.reason == str(len(functions)), "eager mode refuses some of them"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 def test_orders(dtype: Any) -> None:
     x = X.nan_to_num(7, 9).to(dtype) if dtype == torch.int32 else X
@@ -59,7 +59,7 @@ def test_a_number_is_searched_in_the_dtype_of_the_row() -> None:
     )
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("include", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.issue(number=19, point=18)
 _SEED = torch.Generator().manual_seed(7)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long), torch.bfloat16]
 )

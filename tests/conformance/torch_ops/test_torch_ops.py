@@ -66,7 +66,7 @@ def test_extremes_of_unsigned_numbers_in_the_dialect_are_refused() -> None:
         canonicalize(text.encode(), "torch")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_quotients_are_rounded_down_once(dtype: Any) -> None:
     x = torch.tensor([8.1, -9.0, 9.0, 0.0, -0.0, float("inf"), 2.7, -0.3]).to(dtype)

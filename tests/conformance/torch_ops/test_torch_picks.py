@@ -38,7 +38,7 @@ def _pooled(x: Any, settings: dict[str, Any]) -> Any:
     return functional.max_pool2d(x, return_indices=True, ceil_mode=True, **settings)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", _POOLS)
 def test_pools_that_round_up_give_places(name: str) -> None:
     x = torch.randn(2, 3, 7, 8, generator=_SEED)
@@ -51,7 +51,7 @@ def test_places_of_elements_that_padding_is_like(fill: float) -> None:
     assert outcome(lambda x: _pooled(x, {"kernel_size": 2}), x) == "right"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("dim", "keepdim"), [(-1, False), (0, True)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
 def test_modes(dim: int, keepdim: bool, dtype: Any) -> None:
@@ -63,7 +63,7 @@ def test_mode_of_a_scalar() -> None:
     assert outcome(torch.mode, torch.tensor(3.0)) == "right"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("dim", [None, 0, 1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_masked_extremes(name: str, dim: int | None) -> None:

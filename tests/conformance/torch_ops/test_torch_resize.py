@@ -48,7 +48,7 @@ def test_infinities_are_weighted_and_added(mode: str, align: bool, dtype: Any) -
     assert (verdict.outcome, verdict.reason) == ("right", str(len(calls) + 1))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_elements_are_copied_by_the_place_of_each_axis(dtype: Any) -> None:
     torch.manual_seed(3)
@@ -83,7 +83,7 @@ def test_cubic_weights(align: bool) -> None:
     assert verdict.outcome == "right", verdict.reason
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_open_batches(mode: str) -> None:
@@ -103,7 +103,7 @@ def test_open_batches(mode: str) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_the_size_of_the_export_says_nothing_of_open_heights(mode: str) -> None:

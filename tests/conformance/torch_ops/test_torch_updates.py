@@ -25,7 +25,7 @@ def verdict(function: Any, *tensors: Any) -> str:
     return f"{outcome.outcome} {outcome.reason}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_norm_in_training_mode(dtype: Any, affine: bool) -> None:
@@ -40,7 +40,7 @@ def test_batch_norm_in_training_mode(dtype: Any, affine: bool) -> None:
     assert verdict(normalized, *tensors).startswith("right")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", _DTYPES)
 def test_instance_norm_with_statistics(dtype: Any) -> None:
     def normalized(x: Any, mean: Any, variance: Any, weight: Any) -> Any:

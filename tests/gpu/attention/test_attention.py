@@ -143,7 +143,7 @@ def _grouped(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("bhgqk,bhkd->bhgqd", weights, v, preferred_element_type=wide).astype(q.dtype)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("element", "keys", "depth", "deep"),
     [("bf16", 70, 40, True), ("f32", 40, 17, True), ("bf16", 70, 72, False), ("f32", 40, 48, False)],
@@ -161,6 +161,7 @@ def test_grouped_heads_of_dynamic_sizes(element: str, keys: int, depth: int, dee
 
 
 @needs_ptxas
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("element", ["bf16", "f32", "f64"])
 def test_attention_of_dynamic_sizes_does_not_spill(element: str) -> None:
     _assembles(_grouped, _grouped_arguments(element), "sm_90")
@@ -211,6 +212,7 @@ def _infinite_score(arrays: list[Array]) -> None:
     arrays[1][0, 1, 120, 2] = np.inf
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("change", [_infinite_far, _infinite_score])
 def test_masked_keys_that_are_not_finite_are_not_left_out(change: Any) -> None:
     """An infinite value times a weight of zero is NaN, in rows that do not reach it as well.
@@ -238,6 +240,7 @@ def test_a_tile_of_keys_is_left_out_only_if_its_values_are_finite() -> None:
     assert np.isfinite(np.delete(got, 3, -1)).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(("rows", "waits"), [(16, 2), (17, 3)])
 def test_lanes_wait_before_scores_are_overwritten_and_before_weights_are_read(
@@ -306,6 +309,7 @@ def _in_a_loop(q: Any, k: Any, v: Any, turns: Any) -> Any:
     return jax.lax.fori_loop(0, turns, lambda _, rows: _rounded_weights(rows, k, v), q)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 def test_weights_of_an_attention_that_is_no_launch_of_its_own(element: str) -> None:
     """They are those of the program, rounded once."""

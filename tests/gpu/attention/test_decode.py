@@ -96,7 +96,7 @@ CASES: tuple[tuple[str, Sizes], ...] = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("dtype", "sizes"), CASES)
 def test_parts_of_the_keys_are_combined(dtype: str, sizes: Sizes) -> None:
     arrays = arguments(sizes, dtype)
@@ -142,7 +142,7 @@ def test_parts_beyond_a_causal_mask(dtype: str, queries: int) -> None:
     check(kernel, causal, arrays, dtype, ("random",))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("keys", [3, 70, 600])
 def test_dynamic_numbers_of_keys_leave_parts_empty(keys: int) -> None:
     function = forms.plain
@@ -183,7 +183,7 @@ def test_every_form_in_parts(function: forms.Function) -> None:
     check(kernel, function, arrays, "f32", ("reverse", "random"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("target", "keys", "heads", "parts"),
     [

@@ -15,6 +15,7 @@ from tests.gpu.harness.reference import COLUMN_SUMS, MATMUL, REFERENCES, SOFTMAX
 from tests.gpu.harness.run import run_gpu
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("reference", REFERENCES, ids=lambda reference: reference.name)
 def test_a_kernel_that_is_right_runs_in_every_order(reference: Reference, order: str) -> None:

@@ -49,7 +49,7 @@ def _case(name: str, dtype: str, sizes: tuple[int, ...]) -> tuple[CompiledKernel
     return _attention(dtype, sizes) if name == "attention" else _kernel(name, dtype, sizes)[1:]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("name", "dtype", "sizes", "barriers"),
     [

@@ -125,7 +125,7 @@ def check(
         assert error <= BOUND[dtype] * np.nanmax(np.abs(wanted), initial=1e-30), error
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("function", "dtype", "shapes", "launches"), CASES)
 def test_blocks_share_a_row(
     function: Function, dtype: str, shapes: tuple[tuple[int, ...], ...], launches: int
@@ -138,7 +138,7 @@ def test_blocks_share_a_row(
     check(kernel, function, arrays, dtype, ORDERS if function in (softmax, layer_norm) else ("random",))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("function", "dtype", "shapes"),
     [

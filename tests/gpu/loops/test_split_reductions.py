@@ -103,6 +103,7 @@ def _product(rows: int, depth: int, columns: int) -> str:
       return %r : {c} }}"""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 1024, 40), (3, 640, 33), (40, 16384, 1)])
 def test_products_of_few_rows_or_columns_are_right(rows: int, depth: int, columns: int) -> None:
     a, b = random((rows, depth)), random((depth, columns), seed=1)

@@ -72,6 +72,7 @@ def test_numpy_arrays_and_numbers_get_the_types_of_jax(client: kcache.Client) ->
     assert_like_jax(lambda x: x + 1, client, unaligned)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "bool", "complex64"])
 def test_dtypes(client: kcache.Client, dtype: str) -> None:
     x = jnp.asarray([[0, 1, 2], [3, 0, 5]], dtype)

@@ -80,7 +80,7 @@ def test_there_are_40_operators() -> None:
     assert len(SETS) == 5
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("case", CASES[::6], ids=[name for name, _ in CASES[::6]])
 def test_operators_agree_with_eager_mode(case: Case, client: kcache.Client) -> None:
     stats = check(case, SETS[:2], client)

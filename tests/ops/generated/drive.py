@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tests.child import Child
+
 #: Programs that are compiled together.
 BATCH = 12
-#: Seconds for a batch.
-_TIMEOUT = 240.0
 #: Operation, dtype, seed and number of a program.
 Asked = tuple[str, str, int, int]
 #: The same, and the class that it is drawn for.
@@ -66,12 +63,12 @@ def these(
     module: str = "tests.ops.generated.child",
 ) -> Iterator[Case]:
     """The programs that are asked for; neighbours of one operation are compiled together."""
-    child = _Child(level, target, module)
+    child, how = Child("-m", *module.split()), (level, target)
     done = 0
     try:
         for _, group in itertools.groupby(asked, lambda request: request[0]):
             for batch in _batches(list(group)):
-                yield from _batch(child, batch)
+                yield from _batch(child, how, batch)
                 done += len(batch)
                 progress(done)
     finally:
@@ -83,60 +80,16 @@ def _batches(group: Sequence[Asked | Wished]) -> Iterator[Sequence[Asked | Wishe
         yield group[first : first + BATCH]
 
 
-def _batch(child: _Child, asked: Sequence[Asked | Wished]) -> Iterator[Case]:
-    verdicts = child.ask(asked)
-    if verdicts is None and len(asked) > 1:
+def _batch(child: Child, how: tuple[int, str], asked: Sequence[Asked | Wished]) -> Iterator[Case]:
+    line = child.ask(json.dumps([*how, list(asked)]))
+    if not line and len(asked) > 1:
         half = len(asked) // 2
-        yield from _batch(child, asked[:half])
-        yield from _batch(child, asked[half:])
+        yield from _batch(child, how, asked[:half])
+        yield from _batch(child, how, asked[half:])
         return
-    for (op, dtype, _, number, *wish), verdict in zip(asked, verdicts or [["crash", child.end]], strict=True):
+    end = ["crash", f"the process ended with status {child.status}"]
+    for (op, dtype, _, number, *wish), verdict in zip(
+        asked, json.loads(line) if line else [end], strict=True
+    ):
         outcome, reason, *classes = verdict
         yield Case(op, dtype, number, outcome, reason, tuple(classes), "".join(wish))
-
-
-class _Child:
-    """A process that judges; started when it is asked."""
-
-    def __init__(self, level: int, target: str, module: str) -> None:
-        self._how = level, target
-        self._module = module
-        self._process: subprocess.Popen[str] | None = None
-        #: How the last one ended.
-        self.end = ""
-
-    def ask(self, asked: Sequence[Asked | Wished]) -> list[list[str]] | None:
-        """Outcome, reason and classes of each, or None when the process ended over them."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._module.split()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        alarm = threading.Timer(_TIMEOUT, process.kill)
-        alarm.start()
-        try:
-            process.stdin.write(json.dumps([*self._how, list(asked)]) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            alarm.cancel()
-        if not line:
-            self.end = f"the process ended with status {process.wait()}"
-            self.close()
-            return None
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None

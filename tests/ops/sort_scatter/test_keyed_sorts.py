@@ -72,7 +72,7 @@ def _drawn(data: st.DataObject, dtype: str, length: int) -> np.ndarray:
     return drawn if data.draw(st.booleans()) else drawn[:, rng.integers(0, min(4, length), length)]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(data=st.data())
@@ -85,7 +85,7 @@ def test_every_type_at_every_length(dtype: str, data: st.DataObject) -> None:
         _check(kernel, _drawn(data, dtype, length), way, first, counts, data.draw(st.booleans()))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
 @pytest.mark.parametrize("total", [False, True])
 def test_values_alone(dtype: str, total: bool) -> None:

@@ -53,7 +53,7 @@ def order_of(values: np.ndarray, way: str) -> np.ndarray:
     return np.argsort(ranks if way == "LT" else -ranks, kind="stable")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("dtype", "length", "way", "first"),
     [
@@ -123,6 +123,7 @@ def test_one_row_of_open_length(dtype: str, lengths: list[int]) -> None:
                 assert host is None or (len(host.calls) > 1) == (length > CHUNK)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("alone", [{0}, set(range(1, 10)), {1, 3, 5, 7, 9}])
 def test_a_host_that_runs_some_launches_alone(alone: set[int]) -> None:
     """The pool may be busy for any launch: what the first did decides what the others do."""
@@ -176,6 +177,7 @@ func.func @main(%x: {x}, %y: {x}) -> {x} {{
 }}"""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("length", "lengths"),
     [

@@ -26,7 +26,7 @@ def reference() -> Iterator[ReferenceInterpreter]:
     interpreter.close()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(
     "program",
     sorts(),
@@ -61,6 +61,7 @@ def test_total_order_goes_by_the_bits(dtype: str) -> None:
     np.testing.assert_array_equal(np.frombuffer(got, bits.dtype).reshape(2, 70), expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("length", [5, 257, 4000])
 def test_equal_keys_keep_their_order_on_threads(length: int) -> None:
     program = Sort("i32", (9, length), 1, "LT", pairs=True)
@@ -97,7 +98,7 @@ def test_comparators_that_contradict_themselves_leave_a_permutation() -> None:
     np.testing.assert_array_equal(np.sort(ordered, 1), np.sort(values, 1))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("length", [16, 17, 33])
 def test_narrow_floats_move_along(dtype: str, length: int) -> None:

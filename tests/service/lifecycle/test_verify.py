@@ -147,7 +147,7 @@ def test_what_does_not_compile_any_more_is_told_and_left(folder, compiler):
     assert rows(folder / "kcache.sqlite", "SELECT count(*) FROM kernels") == [(3,)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("statement", "subjects", "problem"),
     [

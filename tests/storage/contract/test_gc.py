@@ -58,7 +58,7 @@ class TestQuotas:
         assert not store.publish_kernel(filled, kernel(1)).inserted
         assert store.list_quotas(filled)["kernels"].used == 3
 
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(12)
     @pytest.mark.parametrize(
         ("resource", "insert"),
         [

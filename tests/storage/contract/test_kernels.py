@@ -36,7 +36,7 @@ def _a_spec(store, ns):
 
 
 class TestBlobs:
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(12)
     @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])
     def test_bytes_come_back_whole_and_in_slices(self, store, ns, size):
         content = random.Random(size).randbytes(size)
@@ -253,7 +253,7 @@ class TestPublish:
         published = store.publish_kernel(ns, kernel(1, extra=[("asm", b"shared IR"), ("ptx", b"")]))
         assert [ref.kind for ref in published.stored.artifacts] == ["so", "llvm", "asm", "ptx"]
 
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(12)
     @pytest.mark.parametrize(
         "spoil",
         [

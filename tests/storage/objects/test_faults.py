@@ -56,7 +56,7 @@ def ns(store: Store) -> Namespace:
     return namespace
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", sorted(WRITES))
 def test_a_store_that_refuses_is_an_error_that_leaves_nothing(store, ns, line, name, fault):

@@ -84,7 +84,7 @@ def ns(sqlite):
     return namespace
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_a_failure_at_any_statement_leaves_nothing(sqlite, ns, name):
     call, path = CALLS[name], path_of(sqlite)
@@ -105,7 +105,7 @@ def test_a_failure_at_any_statement_leaves_nothing(sqlite, ns, name):
     assert_sound(path)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_an_interruption_at_any_instruction_leaves_nothing(sqlite, ns, name):
     call, path = CALLS[name], path_of(sqlite)

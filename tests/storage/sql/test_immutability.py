@@ -64,7 +64,7 @@ def refused(connection: sqlite3.Connection, statement: str, *parameters: object)
         connection.execute(statement, parameters)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("table", TABLES)
 def test_rows_stay_as_they_were_written(filled, connection, table):
     before = contents(filled)
@@ -98,7 +98,7 @@ def test_a_row_cannot_be_replaced_through_its_rowid(filled, connection, table):
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("table", TABLES)
 def test_only_a_permit_within_the_transaction_lets_rows_go(connection, table):
     connection.execute("PRAGMA foreign_keys = OFF")

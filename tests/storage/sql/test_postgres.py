@@ -107,7 +107,7 @@ class TestSchema:
             assert compare_metadata(context, METADATA) == []
         engine.dispose()
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(9)
     @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.sql")), ids=lambda path: path.stem)
     def test_every_schema_reaches_the_present_one_with_its_data(self, path, url, postgres_server, tmp_path):
         """The rows of the schema's SQLite dump, in the schema that its migrations make on Postgres."""
@@ -169,7 +169,7 @@ class TestSchema:
         query = "SELECT attstorage::text FROM pg_attribute WHERE attname = 'content'"
         assert ("e",) in rows(url, f"{query} AND attrelid = 'artifact_chunks'::regclass")
 
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(12)
     @pytest.mark.parametrize(
         "name", sorted(name for name, value in STATEMENTS.items() if isinstance(value, Select))
     )
@@ -264,7 +264,7 @@ def filled(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 class TestImmutability:
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(12)
     @pytest.mark.parametrize("table", sorted(IMMUTABLE))
     def test_rows_stay_as_they_were_written(self, filled, table):
         before = contents(filled)

@@ -236,7 +236,7 @@ def test_tables_are_portable(table):
         CreateIndex(index).compile(dialect=dialect)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_statements_find_their_rows_by_an_index(sqlite, name):
     statement = STATEMENTS[name]

@@ -31,7 +31,7 @@ def client(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> I
         yield connected
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "hostile",
     [

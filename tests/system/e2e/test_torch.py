@@ -142,7 +142,7 @@ def call(kernel: kcache.Kernel, *inputs: Any) -> tuple[Any, ...]:
         return kernel(*inputs)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", MODULES)
 def test_results_are_those_of_eager_mode(client: kcache.Client, name: str) -> None:
     module, inputs = MODULES[name]
@@ -286,7 +286,7 @@ def test_many_programs_at_once_keep_their_weights(client: kcache.Client) -> None
 # Sizes.
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings(r"ignore:var\(\).* degrees of freedom:UserWarning")
 @pytest.mark.parametrize("name", ["mlp", "attention", "layer norm", "unbiased variance"])
 def test_an_export_with_open_sizes_is_one_kernel(client: kcache.Client, name: str) -> None:

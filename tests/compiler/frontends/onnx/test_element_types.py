@@ -192,6 +192,7 @@ def test_a_scale_that_has_no_root_is_refused(element: str) -> None:
     assert judge(_of("Attention", 23, *parts, scale=-0.5)).outcome == "refused"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("element", "unit"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8)])
 def test_attention_of_halves_is_rounded_once_but_for_its_weights(element: str, unit: float) -> None:
     """Scores of a hundred and more have errors of a tenth and more in halves, and weights as many."""

@@ -49,7 +49,7 @@ def run(form: Canonical, arrays: list[Array]) -> tuple[Array, ...]:
     return kernel(*arrays, *constants)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CORPUS)
 def test_kernels_compute_what_the_reference_does(name: str) -> None:
     proto = CORPUS[name]()
@@ -57,7 +57,7 @@ def test_kernels_compute_what_the_reference_does(name: str) -> None:
     assert_close(run(canonical(proto), arrays), reference(proto, arrays))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CORPUS)
 def test_other_weights_have_the_same_spec(name: str) -> None:
     proto = CORPUS[name]()
@@ -76,7 +76,7 @@ def test_weights_of_one_content_stay_apart() -> None:
     assert_close(run(canonical(same), arrays), reference(same, arrays))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CORPUS)
 def test_the_spec_at_the_models_sizes_is_its_static_graph(name: str) -> None:
     for proto in (CORPUS[name](), reweighted(CORPUS[name](), np.zeros_like)):

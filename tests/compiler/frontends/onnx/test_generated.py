@@ -53,7 +53,7 @@ def test_a_wrong_result_is_seen() -> None:
     assert judge(asked, answering=Made(other, [np.copy(array) for array in asked.arrays])).outcome == "wrong"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("start", [-9, -5, -4, 0, 3, 4, 9])
 @pytest.mark.parametrize("end", [-9, -5, -2, 2, 9])
 def test_slices_backward_begin_within_the_axis(start: int, end: int) -> None:
@@ -120,7 +120,7 @@ def test_a_factor_of_nothing_does_not_count() -> None:
     assert judge(draw.model()).outcome == "right"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("query", ["float16", "bfloat16", "float", "double"])
 @pytest.mark.parametrize("value", ["float16", "bfloat16", "float", "double"])
 def test_values_of_attention_have_an_element_of_their_own(query: str, value: str) -> None:
@@ -131,7 +131,7 @@ def test_values_of_attention_have_an_element_of_their_own(query: str, value: str
     assert judge(draw.model()).outcome == "right"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("aligned", [0, 1])
 @pytest.mark.parametrize("sizes", [(1, 1, 4, 4), (1, 2, 3, 2, 4), (2, 1, 2, 5)])
 @pytest.mark.parametrize("element", ["float16", "float", "double"])

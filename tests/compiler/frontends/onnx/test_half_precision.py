@@ -104,7 +104,7 @@ CASES: dict[str, tuple[list[tuple[int, ...]], dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("dtype", "numerics"), [("f16", "strict"), ("bf16", "default")])
 @pytest.mark.parametrize("op", CASES)
 def test_sums_of_many_elements_round_once(op: str, dtype: str, numerics: str) -> None:

@@ -64,7 +64,7 @@ def test_every_code_is_widened(name: str) -> None:
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(expected)[numbers])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("saturate", [0, 1])
 @pytest.mark.parametrize("name", [name for name in FORMATS if "E8M0" not in name])

@@ -191,7 +191,7 @@ def _check(case: Case) -> None:
     assert_close(run(canonical(proto), list(case.inputs)), reference(proto, case.inputs))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_the_references(name: str) -> None:
     _check(CASES[name])

@@ -149,7 +149,7 @@ def _agrees(kernel: Kernel, function: Function, arrays: list[np.ndarray], bound:
 FORMS = [plain, causal, far, biased, windowed, masked, guarded, capped, late, in_the_middle]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("function", FORMS, ids=lambda function: function.__name__)
 def test_forms_are_one_launch(function: Function) -> None:
     arrays = _arrays(37, 53, 16) + _extra(function, 37, 53)
@@ -158,7 +158,7 @@ def test_forms_are_one_launch(function: Function) -> None:
     _agrees(kernel, function, arrays)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
 def test_narrower_registers(target: str) -> None:
     if _target() == "aarch64" or (target, _target()) == ("x86-64-v3", "x86-64-v2"):
@@ -253,7 +253,7 @@ def test_loads_of_other_buffers_between_its_operations() -> None:
     _agrees(kernel, rolled, arrays, 1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("keys", [15, 16, 49, 64, 65, 127, 300])
 def test_rows_that_fill_no_vectors(keys: int) -> None:
     for function in (plain, biased):
@@ -399,7 +399,7 @@ def _undivided(q: Any, k: Any, v: Any) -> Any:
 OTHERS = [_with_weights, _with_other_shift, _of_columns, _gradient, _undivided]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("function", [*OTHERS, _plus_weights, _times_sums, _over_sums_of_other_rows])
 def test_what_is_no_attention_stays_as_it_is(function: Function) -> None:
     arrays = _arrays(40, 40, 16)

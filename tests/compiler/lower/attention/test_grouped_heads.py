@@ -94,7 +94,7 @@ def _agrees(kernel: Kernel, function: Any, arrays: list[np.ndarray]) -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("function", [both, causal, biased])
 @pytest.mark.parametrize("sizes", [(2, 6, 3, 40, 300), (3, 4, 1, 7, 50)])
 def test_nothing_is_copied(function: Any, sizes: tuple[int, ...]) -> None:
@@ -168,7 +168,7 @@ def test_pytorch_repeats() -> None:
     np.testing.assert_allclose(kernel(*arrays)[0], function(*tensors).numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("batch", "heads", "shared"), [(1, 4, 2), (2, 6, 2), (2, 4, 1)])
 def test_one_query_reads_what_is_repeated_in_place(batch: int, heads: int, shared: int) -> None:
     arrays = _arrays(batch, heads, shared, 1, 200)
@@ -178,7 +178,7 @@ def test_one_query_reads_what_is_repeated_in_place(batch: int, heads: int, share
     assert evaluate_text(kernel.interface.workspace, {"workers": 1}) < repeated
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("function", [both, causal, keys_alone])
 @pytest.mark.parametrize("queries", [2, 3, 4])
 def test_few_queries_of_repeated_keys(function: Any, queries: int) -> None:

@@ -158,7 +158,7 @@ func.func @main(%x: {lhs}, %w: {rhs}) -> {result} {{
 }}"""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("m", "n", "k", "turned", "dtype"),
     [

@@ -112,7 +112,7 @@ def _agree(name: str, opened: int, values: tuple[int, ...]) -> bool:
     return True
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("name", "opened"), QUICK)
 def test_results_are_those_of_the_kernel_without_bound_arguments(name: str, opened: int):
     assert _agree(name, opened, (1, 2, 9, 33))

@@ -100,7 +100,7 @@ def _channels(program: ProgramText, value: Value, start: int, count: int) -> Val
 CASES = [(_dense, 0), (_branches, 0), (_diffusion, 1), (_attention_twice, 2), (_upsampled, 0)]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(("build", "attentions"), CASES)
 @pytest.mark.parametrize("target", ["x86-64-v2", TARGET])
 def test_values_are_those_without_bound_weights(

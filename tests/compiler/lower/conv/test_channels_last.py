@@ -137,7 +137,7 @@ def _layers(draw: st.DrawFn) -> Layer:
     )
 
 
-@settings(max_examples=14, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(layer=_layers())
 def test_random_layers(layer: Layer) -> None:
     _check(layer if all(layer.places) else Layer())
@@ -164,14 +164,14 @@ GROUPED = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("layer", [*CASES, *GROUPED], ids=str)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 def test_layers_whose_weights_are_bound(layer: Layer, numerics: str) -> None:
     compare(layer.text, layer.operands(), [1, 2], numerics)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("layer", [*CASES[:3], CASES[4], *CASES[6:]], ids=str)
 def test_a_layer_is_one_launch(layer: Layer) -> None:
     launches = [launch.ops for launch in _check(layer).interface.launches]
@@ -179,7 +179,7 @@ def test_a_layer_is_one_launch(layer: Layer) -> None:
     assert "arith.addf" in launches[0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("layer", GROUPED, ids=str)
 def test_a_layer_of_groups_with_bound_weights_is_one_launch(layer: Layer) -> None:
     kernel, (x, *weights) = Bound(layer.text, 3, [1, 2], "default", target=TARGET), layer.operands()
@@ -204,7 +204,7 @@ def test_weights_of_small_groups_are_reordered_where_sums_may_be(numerics: str, 
     assert two_workers - one_worker == reordered * vectors * 9 * 4 * lanes * 4
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("planar", [False, True])
 @pytest.mark.parametrize(("groups", "deep", "outputs"), [(2, 2, 8), (3, 1, 6), (4, 1, 64), (2, 3, 32)])
 def test_groups_of_channels_have_their_own_weights(

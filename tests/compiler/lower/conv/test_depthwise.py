@@ -145,7 +145,7 @@ def reference() -> Iterator[ReferenceInterpreter]:
     interpreter.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("convolution", CASES, ids=str)
 def test_strict_windows_are_the_interpreters_to_the_bit(
     convolution: Convolution, reference: ReferenceInterpreter
@@ -194,7 +194,7 @@ def test_nothing_is_read_beyond_the_operands(width: int, stride: int) -> None:
     np.testing.assert_allclose(kernel(x, w)[0], convolution.expected(x, w), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.skipif(host_target().isa != "x86-64-v4", reason="blocks are vectors of AVX-512")
 @pytest.mark.parametrize("width", [7, 8, 17, 28, 33, 65])
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def padding(shape: tuple[int, ...], pads: Pads, kind: str, value: str) -> str:
     }}"""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("shape", "pads"),
     [

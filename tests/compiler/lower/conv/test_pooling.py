@@ -102,6 +102,7 @@ def image(pooling: Pooling) -> np.ndarray:
     return x.astype({"f32": np.float32, "f64": np.float64}[pooling.kind])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("pooling", POOLED, ids=str)
 def test_results(pooling: Pooling, target: str) -> None:

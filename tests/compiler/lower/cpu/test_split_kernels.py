@@ -63,7 +63,7 @@ def layers() -> list[np.ndarray]:
     return [draw.standard_normal(shape, dtype=np.float32) for shape in ((40, 32), (32, 48), (48, 32))]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("level", [0, 3])
 def test_results_are_those_of_the_whole(
@@ -105,7 +105,7 @@ def test_prepare_and_run_programs_are_split_each(halves: list[str], monkeypatch:
         assert result.tobytes() == right.tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(seed: int, halves: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     program = random_program(seed)

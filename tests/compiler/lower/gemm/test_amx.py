@@ -64,7 +64,7 @@ def test_widened_operands_are_multiplied_in_tile_registers() -> None:
     assert not {"amx-bf16", "amx-tile"} & set(strict.interface.required_isa)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("result", ["bf16", "f32"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_values(sizes: tuple[int, int, int], result: str) -> None:

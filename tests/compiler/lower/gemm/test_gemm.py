@@ -91,7 +91,7 @@ def _agrees(kernel: Kernel, sizes: tuple[int, int, int], turned: tuple[bool, boo
     assert (difference <= added + rounding * np.abs(expected)).all(), (sizes, turned)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("turned", list(itertools.product((False, True), repeat=2)))
 @pytest.mark.parametrize("target", TARGETS_HERE)
 def test_products_of_all_sizes(target: str, turned: tuple[bool, bool]) -> None:
@@ -101,7 +101,7 @@ def test_products_of_all_sizes(target: str, turned: tuple[bool, bool]) -> None:
         _agrees(kernel, sizes, turned, "f32")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("kind", ["f64", "bf16", "f16"])
 @pytest.mark.parametrize("target", TARGETS_HERE)
 def test_products_of_all_types(target: str, kind: str) -> None:
@@ -114,7 +114,7 @@ def test_products_of_all_types(target: str, kind: str) -> None:
             _agrees(kernel, sizes, turned, kind)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("target", TARGETS_HERE)
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
 def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
@@ -134,7 +134,7 @@ def test_products_of_given_sizes(m: int, n: int, k: int) -> None:
         _agrees(kernel, (m, n, k), turned, "f32")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("target", TARGETS_HERE)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_strict_sums_go_in_the_order_of_the_program(target: str, kind: str) -> None:
@@ -206,6 +206,7 @@ def test_what_follows_what_follows_is_in_the_same_launch() -> None:
         np.testing.assert_allclose(first, second, atol=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["channels first", "channels last"])
 @pytest.mark.parametrize(("stride", "dilation", "groups"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 3)])
 def test_convolutions(layout: str, stride: int, dilation: int, groups: int) -> None:
@@ -251,7 +252,7 @@ def test_threads_share_the_grid_and_change_no_bit() -> None:
     assert alone.tobytes() == shared.tobytes()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "znver4"])
 @pytest.mark.parametrize("wide", ["f32", "f64"])
 def test_the_micro_kernel_keeps_its_sums_in_registers(target: str, wide: str) -> None:
@@ -322,7 +323,7 @@ def test_sums_that_others_read_stay() -> None:
         np.testing.assert_allclose(result, each, rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 @pytest.mark.parametrize("target", TARGETS_HERE[1:3])
 def test_slices_of_any_number_of_threads_are_the_same_bits(target: str, numerics: str) -> None:

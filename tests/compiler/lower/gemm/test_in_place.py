@@ -70,7 +70,7 @@ def _check(layer: Layer, target: str) -> Bound:
     return kernel
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_layers(layer: Layer, target: str) -> None:
@@ -95,7 +95,7 @@ def test_pixels_of_a_long_sequence_are_copied_with_their_padding_by_chunk(target
     assert workspace < 2200 * 32 * 4
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("kind", "outputs"), [("f32", 8), ("f32", 24), ("f32", 72), ("f64", 20)])
 def test_the_last_vectors_of_columns_are_a_narrower_tile(kind: str, outputs: int, target: str) -> None:
@@ -176,7 +176,7 @@ def test_products_of_lower_panels(rows: int) -> None:
     assert kernel.interface.launches[-1].extent == str(-(-rows // 13))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("columns", [64, 40])
 @pytest.mark.parametrize("rows", [49, 50, 51, 52, 53, 101])
 def test_panels_that_share_a_panel_of_b(rows: int, columns: int) -> None:
@@ -263,7 +263,7 @@ CONSUMERS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("body", CONSUMERS.values(), ids=CONSUMERS)
 def test_consumers(body: str) -> None:
     """Whether they are computed in registers or by an epilogue, bits are those without bound arguments."""

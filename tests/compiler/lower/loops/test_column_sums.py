@@ -37,7 +37,7 @@ def error(result: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.linalg.norm(result - wanted) / np.linalg.norm(wanted))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("rows", [1, 17, SUMMED_ROWS**2 - 1, SUMMED_ROWS**2, SUMMED_ROWS**2 + 13, 5000])
 @pytest.mark.parametrize("columns", [16, 67])
 def test_sums_are_those_of_all_rows(rows: int, columns: int) -> None:

@@ -37,7 +37,7 @@ def program_of(rows: int, columns: int, kind: str) -> str:
     }}"""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("columns", [63, 64, 200])
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_rows_of_any_length_and_slices_of_any_start(
@@ -60,7 +60,7 @@ def test_rows_of_any_length_and_slices_of_any_start(
     same_bits(past(a, b, host=threaded_host()), wanted)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_few_short_rows_are_not_vectorized_together(groups: int, scalar: bool) -
     assert ('"llvm.loop.vectorize.width", i32 1}' in _llvm(_group_means(groups, 16))) == scalar
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("groups", [1, 2, 31, FEW_ROWS, FEW_ROWS + 1])
 @pytest.mark.parametrize("channels", [1, 3, 16, 67])
 def test_means_of_short_rows(groups: int, channels: int) -> None:

@@ -41,7 +41,7 @@ def _chain(kind: str, count: int) -> str:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str) -> None:
     random = np.random.default_rng(5)
@@ -59,7 +59,7 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str) -> Non
     assert result.tobytes() == expected.tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["batch_norm_training", "select_and_scatter"])
 def test_what_fuses_is_a_part_where_there_are_very_many(kind: str) -> None:
     random = np.random.default_rng(6)

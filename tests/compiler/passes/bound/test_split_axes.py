@@ -184,7 +184,11 @@ def rewritten_body(program: ProgramText, *results: Value) -> list[str]:
     shorten_chains(body, bound_values(body, bound))
     erase_unused(body)
     prepared = bound_values(body, bound)
-    return [str(op) for op in mlir.operations(body) if not prepared.issuperset(op.operands)]
+    return [
+        op.get_asm(use_local_scope=True)
+        for op in mlir.operations(body)
+        if not prepared.issuperset(op.operands)
+    ]
 
 
 def test_group_norm_has_the_axes_of_its_input():

@@ -99,6 +99,7 @@ def test_different_functions_have_different_keys() -> None:
     assert [functions for functions in owners.values() if len(functions) > 1] == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_is_rewritten_stays_as_it_is(path: Path, numerics: str) -> None:

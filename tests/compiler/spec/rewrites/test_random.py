@@ -148,7 +148,7 @@ def results(spec: str, arguments: list[Any]) -> list[Any]:
     return [shown(values[ref.node], ref.view) for ref in body.results]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("numerics", "tolerance"), [("strict", 1e-12), ("default", 1e-5)])
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_what_a_program_becomes_computes_what_it_did(first: int, numerics: str, tolerance: float) -> None:

@@ -149,7 +149,7 @@ def error(text: str, arguments: list[np.ndarray], case: Case) -> float:
     )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", CASES)
 def test_the_raised_form_is_no_worse_than_the_worst_of_the_frameworks_own(name: str) -> None:
     case = CASES[name]
@@ -198,7 +198,7 @@ def test_special_values_are_those_of_a_framework(name: str) -> None:
         assert np.signbit(result[x == 0]).tolist() == np.signbit(x[x == 0]).tolist()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", ["layer_norm", "variance", "batch_norm", "cross_entropy", "adam"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
 def test_what_is_not_finite_stays_so(name: str, value: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Collection
 
@@ -39,11 +40,7 @@ def spans(ops: Collection[str] = ()) -> list[tuple[str, str]]:
     newest = onnx.defs.onnx_opset_version()
     pairs: list[tuple[str, str]] = []
     for op in sorted(ops or DRAWERS):
-        since = sorted(
-            s.since_version
-            for s in onnx.defs.get_all_schemas_with_history()
-            if s.name == op and s.domain == "" and not s.deprecated
-        )
+        since = sorted(version for version, deprecated in _versions().get(op, ()) if not deprecated)
         last = min((version for version in _gone(op) if version > since[-1]), default=newest + 1) - 1
         for start, end in zip(since, [*(version - 1 for version in since[1:]), last], strict=True):
             if end >= OLDEST_OPSET:
@@ -53,8 +50,20 @@ def spans(ops: Collection[str] = ()) -> list[tuple[str, str]]:
 
 def _gone(op: str) -> list[int]:
     """Opsets from which on there is no such operator."""
-    schemas = onnx.defs.get_all_schemas_with_history()
-    return [s.since_version for s in schemas if s.name == op and s.domain == "" and s.deprecated]
+    return [version for version, deprecated in _versions().get(op, ()) if deprecated]
+
+
+@functools.cache
+def _versions() -> dict[str, list[tuple[int, bool]]]:
+    """Of each operator, the first opsets of its versions, and whether each is deprecated.
+
+    ONNX copies all its schemas for each question.
+    """
+    versions: dict[str, list[tuple[int, bool]]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            versions.setdefault(schema.name, []).append((schema.since_version, schema.deprecated))
+    return versions
 
 
 def model(op: str, span: str, seed: int, number: int) -> Made:

@@ -41,7 +41,7 @@ CASES = (
 )
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(54)
 @pytest.mark.parametrize("name", CASES)
 def test_a_kernel_that_is_lowered_once_has_the_bytes_of_a_compile(name: str) -> None:
     program = packs.sources()[name].build()

@@ -34,7 +34,7 @@ CASES: dict[str, Callable[[], cases.Case]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", CASES)
 def test_a_cpu_gives_what_is_expected_at_the_sampled_positions(
     name: str, monkeypatch: pytest.MonkeyPatch

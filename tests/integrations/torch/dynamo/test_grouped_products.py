@@ -97,7 +97,7 @@ def test_groups_of_many_rows(address: str) -> None:
     assert not any(each.left_out for each in decisions.decisions())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("transposed", [False, True], ids=["row-major", "transposed"])
 def test_products_of_groups_of_any_size(dtype: torch.dtype, transposed: bool, address: str) -> None:
@@ -118,7 +118,7 @@ def test_products_of_groups_of_any_size(dtype: torch.dtype, transposed: bool, ad
     assert not any(each.left_out for each in decisions.decisions())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_sums_of_outer_products_of_groups(dtype: torch.dtype, address: str) -> None:
     recurrent.operators()
@@ -144,6 +144,7 @@ def test_a_group_does_not_see_the_values_of_others(address: str) -> None:
     assert bool(sums[1].isnan().all())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("axis", [0, 1, 2], ids=["rows", "groups", "widths"])
 def test_products_of_dynamic_sizes_stay_with_pytorch(axis: int, address: str) -> None:
     recurrent.operators()
@@ -204,7 +205,7 @@ def test_all_ranks_of_grouped_mm(address: str) -> None:
         assert actual.stride() == expected.stride()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize(("bins", "bounds"), [(8, (0, 7)), (10, (0, 1)), (7, (-3, 4)), (5000, (-2, 2))])
 def test_histogram(dtype: torch.dtype, bins: int, bounds: tuple[int, int], address: str) -> None:

@@ -44,7 +44,7 @@ def inference(module: nn.Module) -> Callable[..., Any]:
     return call
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("settings", "shape"),
@@ -63,7 +63,7 @@ def test_layers(
     assert [decision.origin for decision in decisions.decisions()] == ["warm"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_initial_states_and_single_sequences(kind: type[nn.RNNBase], address: str) -> None:
     module = layers(kind, num_layers=2)
@@ -73,7 +73,7 @@ def test_initial_states_and_single_sequences(kind: type[nn.RNNBase], address: st
     check(inference(module), lambda: (tensor(4, 6),), address)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize(
     ("settings", "dtype"),
@@ -134,7 +134,7 @@ def test_operators_around_it_are_in_the_same_kernel(address: str) -> None:
     assert kernel_count() == 1
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_are_one_operator(kind: type[nn.RNNBase], address: str) -> None:
     """PyTorch's decomposition has the operations of each step."""
@@ -171,7 +171,7 @@ def gradients(model: nn.Module, function: Callable[..., Any], *inputs: torch.Ten
     return [*outputs, *(leaf.grad for leaf in leaves), *(grad.clone() for grad in grads)]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(
     ("kind", "settings", "shape"),
     [
@@ -202,7 +202,7 @@ def test_gradients(
         assert kernel_count() == 2
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_initial_states(kind: type[nn.RNNBase], address: str) -> None:
     module = layers(kind, num_layers=2).train()
@@ -245,7 +245,7 @@ def test_checkpointed_layers(address: str) -> None:
     assert max(counts) < 400, counts  # of 200 steps: thousands
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_under_transforms_are_left_to_pytorch(kind: type[nn.RNNBase], address: str) -> None:
@@ -296,7 +296,7 @@ def test_a_dynamic_number_of_steps_with_gradients_is_left_to_pytorch(address: st
     assert kernel_count() == 2
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_empty_batches(kind: type[nn.RNNBase], batch_first: bool, address: str) -> None:

@@ -140,7 +140,7 @@ class Steps(torch.nn.Module):
         return states.relu(), last
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore:The tensor attributes self.recurrent:UserWarning")  # of torch.export
 @pytest.mark.parametrize(
     "recurrent",
@@ -407,7 +407,7 @@ def _images() -> Tensor:
     return torch.randn(2, 3, 4, 6).contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("function", "args"),
     [
@@ -440,6 +440,7 @@ def test_results_have_the_strides_of_eager_mode(
     assert [each.stride() for each in actual] == [each.stride() for each in expected]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "function",
     [

@@ -100,7 +100,7 @@ def test_the_signer_must_be_trusted(packaged: Packaged, tmp_path: Path) -> None:
             load(packaged.path, client=other, trust="0" * 64)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("position", ["magic", "header", "graph.json", "weights.safetensors", "kernels.kcb"])
 def test_a_changed_byte_is_an_error(packaged: Packaged, position: str) -> None:
     path = Path(packaged.path)
@@ -114,7 +114,7 @@ def test_a_changed_byte_is_an_error(packaged: Packaged, position: str) -> None:
         load(path, trust=packaged.signer)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("share", [0.0001, 0.01, 0.5, 0.999])
 def test_a_truncated_file_is_an_error(packaged: Packaged, share: float) -> None:
     path = Path(packaged.path)

@@ -33,7 +33,7 @@ from tests.programs.torch.graph_text.harness import graph_of, imported, island_o
 aten: Any = torch.ops.aten
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_the_spec_is_that_of_the_importers_text(name: str) -> None:
     function, inputs = CASES[name]
@@ -111,7 +111,7 @@ def dynamic_texts(function: Callable[..., Any], inputs: tuple[Any, ...], shapes:
 _ROWS, _COLUMNS = Dim("rows", min=2, max=4096), Dim("columns", min=4, max=4096)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("function", "inputs", "shapes"),
     [

@@ -69,7 +69,7 @@ def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
         yield connected
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_inputs_that_are_shapes_are_bound_to_values(client: kcache.Client, name: str) -> None:
     op, attributes, calls, bound = CASES[name]

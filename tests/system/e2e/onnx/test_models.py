@@ -21,6 +21,7 @@ def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
         yield connected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["mlp", "convolutions", "attention_block", "embedding"])
 def test_kernels_need_no_argument_but_the_inputs(client: kcache.Client, name: str) -> None:
     proto = CORPUS[name]()
@@ -64,7 +65,7 @@ def test_objects_files_and_bytes_are_one_program(client: kcache.Client, tmp_path
     assert client.compile(path).key == key
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", OPEN)
 def test_open_dims_are_one_kernel_for_all_sizes(client: kcache.Client, name: str) -> None:
     make, names, sizes = OPEN[name]

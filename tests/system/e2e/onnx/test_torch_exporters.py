@@ -75,6 +75,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcache.Client]:
             yield embedded
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "script"])
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_compute_what_pytorch_does(

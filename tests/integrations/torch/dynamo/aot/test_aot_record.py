@@ -200,7 +200,7 @@ def checkpointed(x: Tensor, y: Tensor) -> Tensor:
     return torch.utils.checkpoint.checkpoint(lambda a, b: (a * b).sin(), x, y, use_reentrant=False)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(
     ("function", "inputs"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )

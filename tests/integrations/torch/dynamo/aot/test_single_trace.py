@@ -121,7 +121,7 @@ SEPARATE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", SEPARATE)
 def test_one_trace_gives_what_two_runs_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, shape = SEPARATE[name]
@@ -232,7 +232,7 @@ NOT_SEPARATE: dict[str, Callable[[Tensor, Tensor], Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NOT_SEPARATE)
 def test_writes_and_aliases_are_traced_as_by_aotautograd(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function = NOT_SEPARATE[name]

@@ -62,6 +62,7 @@ def test_indices_that_are_computed(function: Callable[..., Any], address: str) -
                 run(tensor(5, 4, grad=True), torch.tensor(values))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("function", [embedded, indexed, gathered, selected, scattered])
 def test_indices(function: Callable[..., Any], dynamic: bool, address: str) -> None:

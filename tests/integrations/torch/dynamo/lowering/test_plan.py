@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcache_grpc.errors import KcacheError
@@ -114,6 +114,7 @@ def operator_step(draw: Any, registers: int, result: int) -> OperatorStep:
 # JSON.
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(plans())
 def test_a_plan_survives_json(plan: Plan) -> None:
     decoded = decode_plan(json.loads(json.dumps(encode_plan(plan))), plan.programs)

@@ -98,13 +98,13 @@ IN_PLACE = {step: 1, two_caches: 2, twice: 2, unread: 1, returned: 2, negative: 
 COPIED = [transposed, accumulated, from_itself, from_the_other, exchanged]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("function", [*IN_PLACE, *COPIED], ids=lambda function: function.__name__)
 def test_updates_equal_those_of_eager_mode(address: str, function: Callable[..., Any]) -> None:
     check(function, inputs, address, backward=False)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("function", "puts"), IN_PLACE.items(), ids=lambda each: getattr(each, "__name__", "")
 )
@@ -191,7 +191,7 @@ def one_broadcast(cache: Tensor, other: Tensor, position: Tensor, new: Tensor) -
 ONE = [one_position, one_from_the_end, one_then_another, one_of_the_old, one_broadcast]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("function", ONE, ids=lambda function: function.__name__)
 def test_updates_of_one_element_equal_those_of_eager_mode(address: str, function: Callable[..., Any]) -> None:
     check(function, inputs, address, backward=False)

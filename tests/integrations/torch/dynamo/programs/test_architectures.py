@@ -39,6 +39,7 @@ def _is_as_eager(name: str, train: bool, address: str) -> None:
     assert not result.wrong, result
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "train"), SAMPLE)
 def test_a_few(name: str, train: bool, address: str) -> None:
     _is_as_eager(name, train, address)

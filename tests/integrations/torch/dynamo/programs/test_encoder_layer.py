@@ -22,7 +22,7 @@ _PADDING = torch.tensor([[False] * 5, [False, False, True, True, True]])
 _CAUSAL = torch.ones(5, 5, dtype=torch.bool).triu(1)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize(
     ("mask", "padding"),

@@ -43,7 +43,7 @@ def test_gradient_of_a_slice_without_end() -> None:
     assert kernels() == 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("start", "end", "step"), [(1, 100, 1), (-2, -1, 1), (0, None, 2), (-9, 9, 3)])
 def test_bounds_of_slice_scatter(start: int, end: int | None, step: int) -> None:
     x = torch.randn(2, 5)
@@ -71,7 +71,7 @@ def test_gradient_that_is_a_lazy_conjugate() -> None:
         torch.testing.assert_close(gradient(run, each), gradient(function, each))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(
     ("function", "sizes"),
     [
@@ -160,7 +160,7 @@ def test_operator_without_a_derivative() -> None:
     assert (left.operator, left.reason) == ("aten.linalg_ldl_factor_ex", "PyTorch has no derivative of it")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("function", [torch.linalg.det, torch.linalg.slogdet])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_gradient_of_a_determinant(function: Callable[[Tensor], Any], transposed: bool) -> None:
@@ -337,7 +337,7 @@ def test_alias_across_a_graph_break() -> None:
     assert torch.compile(function, backend="kcache", options=_OPTIONS)().item() == 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "function",
     [
@@ -360,7 +360,7 @@ def _attention(x: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(x, x, x)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "function",
     [

@@ -251,7 +251,7 @@ def subject(cases: dict[str, Case]) -> Any:
     return pytest.mark.parametrize("case", cases.values(), ids=cases)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
 @subject(TENSORS)
@@ -259,13 +259,13 @@ def test_tensors(case: Case, address: str) -> None:
     check(case.function, case.inputs, address, kernel=case.kernel, backward=case.backward)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @subject(LAYOUTS)
 def test_layouts(case: Case, address: str) -> None:
     check(case.function, case.inputs, address, kernel=case.kernel, backward=case.backward)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @subject(ALIASES)
 def test_aliases_and_mutations(case: Case, address: str) -> None:
     check(case.function, case.inputs, address, kernel=case.kernel, backward=case.backward)

@@ -86,7 +86,7 @@ def raising(error: Exception) -> Callable[..., Any]:
     return raise_error
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_of_compiles(error: Exception, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kcache.Client, "compile", raising(error))

@@ -178,6 +178,7 @@ def test_decisions_are_in_the_order_of_the_graphs(
     assert [each.kind for each in decisions.decisions()] == ["forward", "backward"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("error", [errors.Unavailable("injected"), MemoryError("injected")])
 def test_a_late_failure_leaves_the_graph_to_pytorch(
@@ -400,6 +401,7 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("end", ["waits", "fails"])
 def test_a_graph_that_is_never_called_keeps_no_process(end: str, address: str) -> None:
     ran = _run(_NEVER_CALLED, address, end)
