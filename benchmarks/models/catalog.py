@@ -20,7 +20,7 @@ Inputs = tuple[torch.Tensor, ...]
 class Model:
     """``module`` and ``inputs`` need ``package``, if it is not empty."""
 
-    module: Callable[[], nn.Module]
+    module: Callable[..., nn.Module]
     inputs: Callable[[], Inputs]
     package: str = ""
 
@@ -96,9 +96,12 @@ ALL = {**MODELS, SMOKE: Model(_smoke, lambda: (torch.randn(1, 64),))}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
-def instantiate(name: str, dtype: str = "f32") -> tuple[nn.Module, Inputs]:
-    """The model and its inputs, the same in every process. Raises ``ImportError`` without its package."""
+def instantiate(name: str, dtype: str = "f32", **sizes: int) -> tuple[nn.Module, Inputs]:
+    """The model and its inputs, the same in every process; ``sizes`` are arguments of its constructor.
+
+    Raises ``ImportError`` without its package.
+    """
     torch.manual_seed(0)
     model, kind = ALL[name], DTYPES[dtype]
-    module, inputs = model.module().eval().to(kind), model.inputs()
+    module, inputs = model.module(**sizes).eval().to(kind), model.inputs()
     return module, tuple(each.to(kind) if each.is_floating_point() else each for each in inputs)

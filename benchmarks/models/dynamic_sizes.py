@@ -1,10 +1,10 @@
 """One kernel for all batches, or all lengths, beside kernels of static sizes.
 
 ``python -m benchmarks.models.dynamic_sizes [--models NAMES] [--axis batch|length] [--sizes N,N] [--bound]
-[--json FILE]``, on one thread. A model is exported by ``torch.export``, once with a dynamic batch and once
-for each batch; with a dynamic length, from which models compute, it is compiled by ``torch.compile``. Both
-kernels are called alternately with inputs of a size, after their results were compared. Seconds are those
-that the thread computed, so that other processes lengthen them less.
+[--layers N] [--json FILE]``, on one thread. A model is exported by ``torch.export``, once with a dynamic
+batch and once for each batch; with a dynamic length, from which models compute, it is compiled by
+``torch.compile``. Both kernels are called alternately with inputs of a size, after their results were
+compared. Seconds are those that the thread computed, so that other processes lengthen them less.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.environment import clear_and_restart, description
 from benchmarks.models.catalog import Inputs, instantiate
 from benchmarks.rounds import interleave, ratio
 
-MODELS = ("resnet50", "mobilenetv3", "vit", "bert", "gpt2-prefill")
+MODELS = ("resnet18", "resnet50", "mobilenetv3", "vit", "bert", "gpt2-prefill", "lstm")
 SIZES = {"batch": (1, 2, 8, 32), "length": (16, 33, 64, 100, 128, 255, 256, 512)}
 AXES = {"batch": 0, "length": 1}
 #: Size at which the axis is dynamic: PyTorch takes 0 and 1 for static sizes.
@@ -70,7 +70,7 @@ def caller(kernel: Any, inputs: Inputs) -> Callable[[], Any]:
 
 def measured(client: kcache.Client, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of processor times, dynamic / static, by size."""
-    module, inputs = instantiate(name)
+    module, inputs = instantiate(name, **({"layers": options.layers} if options.layers else {}))
     axis = AXES[options.axis]
 
     def kernel(arguments: Inputs, dynamic: bool) -> Any:
@@ -107,6 +107,7 @@ def main() -> None:
     parser.add_argument("--axis", choices=SIZES, default="batch")
     parser.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")], default=None)
     parser.add_argument("--bound", action="store_true", help="with bound weights")
+    parser.add_argument("--layers", type=int, help="layers of models of equal layers, such as BERT")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cache", type=Path, help="directory of compiled kernels that later runs use again")
     parser.add_argument("--json", type=Path)

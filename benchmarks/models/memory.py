@@ -90,19 +90,18 @@ def _kernels() -> dict[str, int]:
 
     manifests = [each.manifest for each in gc.get_objects() if type(each) is Kernel]
     bound = {each.kernel_digest: each for each in manifests if each.preparation is not None}.values()
+    if not bound:
+        raise RuntimeError("PyTorch computed the model: there is no kernel with bound weights")
     return {
         "prepared": sum(each.preparation.prepared_bytes for each in bound if each.preparation),
         "workspace": sum(evaluate(each.workspace_bytes, {"workers": 1}) for each in bound),
     }
 
 
-def measured(model: str, calls: int) -> dict[str, Any]:
-    """The row of a model."""
+def measured(model: str, calls: int, address: str) -> dict[str, Any]:
+    """The row of a model; ``address`` is that of the server."""
     with tempfile.TemporaryDirectory(prefix="kcache-memory-") as name:
-        (Path(name) / "server").mkdir()
-        with ServerProcess(Path(name) / "server") as server:
-            parts = [_answer(model, each, calls, name, server.address) for each in (KCACHE, ONNX_RUNTIME)]
-    ours, theirs = parts
+        ours, theirs = (_answer(model, each, calls, name, address) for each in (KCACHE, ONNX_RUNTIME))
     activations = ours["workspace"] + ours["outputs"]
     return {
         **ours,
@@ -116,11 +115,14 @@ def _answer(model: str, contender: str, calls: int, folder: str, address: str) -
     done = subprocess.run(
         [*command, "--models", model, "--calls", str(calls)],
         check=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         text=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["its process ended without a message"])[-1]
 
 
 def row(model: str, report: dict[str, Any]) -> str:
@@ -159,11 +161,16 @@ def main() -> None:
     print("| model | weights, MiB | prepared | workspace | outputs | ONNX Runtime | ratio | growth |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     rows: dict[str, Any] = {}
-    for model in options.models:
-        rows[model] = measured(model, options.calls)
-        print(row(model, rows[model]), flush=True)
-        if options.json:
-            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    with tempfile.TemporaryDirectory(prefix="kcache-memory-") as name, ServerProcess(Path(name)) as server:
+        for model in options.models:
+            try:
+                rows[model] = measured(model, options.calls, server.address)
+            except subprocess.CalledProcessError as error:
+                print(f"| {model} | not measured: {_last_line(error.stderr)} |", flush=True)
+                continue
+            print(row(model, rows[model]), flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

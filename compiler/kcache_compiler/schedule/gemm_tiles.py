@@ -87,9 +87,14 @@ class Form:
         return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}{variant}"
 
     @property
+    def bits(self) -> int:
+        """Bits of a vector register."""
+        return 8 * self.lanes * BYTES[self.wide]
+
+    @property
     def quick_masks(self) -> bool:
         """Loads of some lanes are instructions for elements of B."""
-        return self.masked or (self.lanes * BYTES[self.wide] == 32 and self.b == self.wide)
+        return self.masked or (self.bits == 256 and self.b == self.wide)
 
     @property
     def direct(self) -> bool:

@@ -12,6 +12,7 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.llvm.cpus import tuning_for
 from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.gemm.few_rows import direct_parts
 from kcache_compiler.lower.gemm.micro_kernel import row_counts
 from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.schedule.gemm_tiles import form_for
@@ -396,3 +397,14 @@ def test_columns_of_one_row_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> N
         a, b = _operands(1, columns, depth, (False, False), "f32")
         np.testing.assert_allclose(kernel(a, b)[0], a.astype("f8") @ b, atol=1e-3)
         assert (buffers[-1] != 0xA5).sum() < 8192, (columns, depth)
+
+
+@pytest.mark.parametrize(("target", "prefetches"), [("x86-64-v3", False), ("x86-64-v4", True)])
+def test_a_single_row_prefetches_rows_of_b_except_with_256_bit_registers(
+    target: str, prefetches: bool
+) -> None:
+    form = form_for(
+        target_named(target), tuning_for(target, "generic"), ("f32", "f32", "f32"), "f32", exact=False
+    )
+    [row] = [part for part in direct_parts(form) if f"@{form.name}_row(" in part.splitlines()[0]]
+    assert ("llvm.intr.prefetch" in row) == prefetches
