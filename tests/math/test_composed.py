@@ -25,6 +25,19 @@ def test_exp_below_has_the_bits_of_exp() -> None:
     assert np.array_equal(ours[~np.isnan(x)].view(np.int32), plain[~np.isnan(x)].view(np.int32))
 
 
+def test_exp_distance() -> None:
+    x = np.concatenate([every(4999), np.linspace(-105, 0, 400_001, dtype=np.float32)])
+    x = x[(x <= 0) | np.isnan(x)]
+    got = compiled("exp_distance", "f32")(x)
+    assert np.array_equal(np.isnan(got), np.isnan(x))
+    x, got = x[~np.isnan(x)], got[~np.isnan(x)]
+    distance = ulp_distance(got, np.exp(x.astype(np.float64)).astype(np.float32))
+    assert distance.max() <= 1
+    assert (got <= 1).all()
+    assert (got[x == 0] == 1).all()
+    assert not got[x < -104].any()
+
+
 def test_exp_weight_has_no_subnormal_results() -> None:
     x = np.concatenate([every(9973), np.linspace(-90, 0, 400_001, dtype=np.float32)])
     x = x[(x <= 0) | np.isnan(x)]
@@ -133,3 +146,12 @@ def test_only_the_distance_from_the_own_maximum_is_never_above_0(change: dict[st
         compose(module, strict=True, flush=False)
         calls = [str(call.attributes["callee"]) for call in mlir.named(module, "func.call")]
     assert calls == ["@kcm_exp_below_f32" if below else "@kcm_exp_f32"]
+
+
+def test_the_shorter_exponential() -> None:
+    """``exp_distance`` where the target has fused multiply-add and no instruction that scales; not strict."""
+    with mlir.new_context(), mlir.unknown_location():
+        module = mlir.parse(BODY.format(**MOST))
+        compose(module, strict=False, flush=True, shorter=True)
+        calls = [str(call.attributes["callee"]) for call in mlir.named(module, "func.call")]
+    assert calls == ["@kcm_exp_distance_f32"]

@@ -21,7 +21,8 @@ LATE_MATH = 16384
 def expand_math_calls(module: mlir.Module, target: Target, options: CompileOptions) -> None:
     """Inline the calls of math functions; those above ``LATE_MATH`` are left to ``expand_late_math``."""
     is_cpu = not isinstance(target, Device)
-    compose(module, strict=options.numerics == "strict", flush=is_cpu)
+    shorter = is_cpu and options.numerics == "default" and target.has_fma and not _scales(target)
+    compose(module, strict=options.numerics == "strict", flush=is_cpu, shorter=shorter)
     late = is_cpu and not has_marks(module)
     _expand(module, target, options, LATE_MATH if late else 0)
 
@@ -34,5 +35,9 @@ def expand_late_math(module: mlir.Module, target: Target, options: CompileOption
 
 
 def _expand(module: mlir.Module, target: Target, options: CompileOptions, least: int = 0) -> None:
-    scales, fast = "avx512vl" in target.features, options.numerics == "fast"
-    inline_math_functions(module, scales, fast, least)
+    inline_math_functions(module, _scales(target), options.numerics == "fast", least)
+
+
+def _scales(target: Target) -> bool:
+    """Whether the target multiplies an f32 by a power of two in one instruction."""
+    return "avx512vl" in target.features

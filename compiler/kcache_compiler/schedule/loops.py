@@ -74,6 +74,8 @@ class Fused:
     streamed: frozenset[int] = frozenset()
     #: Elements of a vector that may be stored in part, which takes what is left of a row. 0: there is none.
     lanes: int = 0
+    #: Elements of a vector where vectors have 32 bytes. 0: elsewhere.
+    short_lanes: int = 0
     #: Chunks of an axis that is reduced, which threads share in the place of one of these loops.
     split: Split | None = None
     #: Rows that one pass over accumulators in memory takes in at most, and vectors that innermost loops take

@@ -2,7 +2,8 @@
 
 The innermost loop over a row of static length ends at a multiple of the unrolled vector length. A second
 loop, annotated for vectorization with masks, computes the remainder. Requires masked stores as one
-instruction: AVX-512.
+instruction: AVX-512, or AVX2 for elements of 4 and 8 bytes, where a masked store takes as long as several
+others.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ UNROLLED = 4
 _WIDTHS = (2, 4, 8)
 #: Minimum and maximum number of operations of a body whose loop is interleaved.
 LONG, LONGEST = 28, 160
+#: The minimum for vectors of 32 bytes, whose iteration has half as many independent elements.
+LONG_NARROW = 14
 _LOOPS = ("scf.while", "scf.for", "scf.if", "memref.load")
 
 
@@ -46,8 +49,8 @@ def _repeats(fused: Fused, buffers: Sequence[mlir.Value]) -> bool:
 
 
 def _masked(fused: Fused, buffers: Sequence[mlir.Value], target: Target) -> Fused:
-    """``fused`` with the number of lanes of a masked remainder."""
-    if target.vector_bytes < 64 or target.architecture != "x86_64":
+    """``fused`` with the number of lanes of its vectors, and of a masked remainder."""
+    if target.vector_bytes < 32 or target.architecture != "x86_64":
         return fused
     used = {access.buffer for statement in fused.statements for access in statement.nest.accesses}
     elements = [mlir.element_type(buffers[number].type) for number in used]
@@ -55,7 +58,10 @@ def _masked(fused: Fused, buffers: Sequence[mlir.Value], target: Target) -> Fuse
     plain = not any(str(element) == "i1" or str(element).startswith("complex") for element in elements)
     if not plain or not widths <= set(_WIDTHS):
         return fused
-    return replace(fused, lanes=target.vector_bytes // max(4, *widths))
+    lanes = target.vector_bytes // max(4, *widths)
+    if target.vector_bytes >= 64:
+        return replace(fused, lanes=lanes)
+    return replace(fused, lanes=0 if 2 in widths else lanes, short_lanes=lanes)
 
 
 def suits(segment: tuple[Statement, ...], codes: Mapping[int, Code], unstored: Collection[int]) -> bool:
@@ -82,6 +88,14 @@ def interleave_count(vectors: int) -> int:
     """The interleave count for this many whole vectors: of few, none is left for the masked loop."""
     count = UNROLLED
     while count > 1 and vectors < 8 * UNROLLED and vectors % count:
+        count //= 2
+    return count
+
+
+def short_count(size: object, lanes: int) -> int:
+    """The interleave count for ``size`` iterations in vectors of 32 bytes; of few vectors, none is left."""
+    count = UNROLLED
+    while count > 1 and isinstance(size, int) and size < 2 * UNROLLED * lanes and size // lanes % count:
         count //= 2
     return count
 

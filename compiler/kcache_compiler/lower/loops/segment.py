@@ -202,7 +202,7 @@ class Loops:
         if innermost and streamed and not values:
             self._past_caches(bounds, counters, streamed, step)
             return {}
-        mark = self._interleaved(values) if innermost else None
+        mark = self._interleaved(values, size) if innermost else None
         if innermost and is_static and isinstance(size, int) and self._splits(size, values):
             return self._with_remainder(bounds[1], size, values, step)
         return carry(bounds, 1, values, step, mark)
@@ -237,24 +237,31 @@ class Loops:
 
         Totals of the second start from neutral elements, so that it does not wait for those of the first.
         """
-        lanes = self.writer.fused.lanes
-        count, main = tails.UNROLLED, self._interleaved(values)
-        if not self._has_narrow_elements():
-            count = tails.interleave_count(size // lanes)
-            main = tails.vector_annotation(lanes, count)
-        middle = mlir.constant(size - size % (count * lanes))
+        end, main = self._whole_vectors(size, values)
+        middle = mlir.constant(end)
         totals = values
-        if size >= count * lanes:
+        if end > 0:
             totals = carry((mlir.constant(0), middle), 1, values, step, main)
-        if size % (count * lanes) == 0:
+        if end == size:
             return totals
-        annotation = tails.masked_annotation(lanes)
+        annotation = tails.masked_annotation(self.writer.fused.lanes)
         combiners = self._combiners(values)
         if set(combiners) != set(values):
             return carry((middle, high), 1, totals, step, annotation)
         neutral = {slot: combiners[slot].neutral(value.type) for slot, value in values.items()}
         rest = carry((middle, high), 1, neutral, step, annotation)
         return {slot: combiners[slot](totals[slot], rest[slot]) for slot in values}
+
+    def _whole_vectors(self, size: int, values: dict[Slot, mlir.Value]) -> tuple[int, mlir.Attribute | None]:
+        """The end of the loop of whole vectors in a row of ``size`` elements, and the loop's annotation."""
+        lanes = self.writer.fused.lanes
+        if self.writer.fused.short_lanes:
+            end = size - size % lanes
+            return end, self._interleaved(values, end)
+        if self._has_narrow_elements():
+            return size - size % (tails.UNROLLED * lanes), self._interleaved(values)
+        count = tails.interleave_count(size // lanes)
+        return size - size % (count * lanes), tails.vector_annotation(lanes, count)
 
     def _has_narrow_elements(self) -> bool:
         """Whether LLVM may choose vectors of more than ``lanes`` elements."""
@@ -271,12 +278,27 @@ class Loops:
             combiners |= {slot: of_results[n] for n, slot in enumerate(slots) if n in of_results}
         return {slot: combiner for slot, combiner in combiners.items() if slot in values}
 
-    def _interleaved(self, values: dict[Slot, mlir.Value]) -> mlir.Attribute | None:
-        """An interleave annotation for long, latency-bound bodies, which LLVM does not interleave itself."""
+    def _interleaved(
+        self, values: dict[Slot, mlir.Value], size: Formula | None = None
+    ) -> mlir.Attribute | None:
+        """An interleave annotation for long, latency-bound bodies, which LLVM does not interleave itself.
+
+        ``size`` is the number of iterations, if it is known.
+        """
         if self.writer.fused.turns:
             return tails.interleave_annotation(self.writer.fused.turns) if self._suits() else None
-        long = tails.LONG <= self._operations() <= tails.LONGEST and not values
-        return tails.interleave_annotation(4) if long and self.writer.fused.lanes and self._suits() else None
+        count = self._long_body_count(values, size)
+        return tails.interleave_annotation(count) if count > 1 and self._suits() else None
+
+    def _long_body_count(self, values: dict[Slot, mlir.Value], size: Formula | None) -> int:
+        """How many vectors of a long body are interleaved; 0 or 1: as LLVM decides."""
+        fused, operations = self.writer.fused, self._operations()
+        if fused.short_lanes and tails.LONG_NARROW <= operations <= tails.LONGEST:
+            count = tails.short_count(size, fused.short_lanes)
+            whole = not isinstance(size, int) or size % (count * fused.short_lanes) == 0
+            return count if not values or (whole and set(values) <= self._sums(values)) else 0
+        long = tails.LONG <= operations <= tails.LONGEST and not values
+        return tails.UNROLLED if fused.lanes and long else 0
 
     def _suits(self) -> bool:
         return tails.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
@@ -286,12 +308,18 @@ class Loops:
         lanes = self.writer.fused.lanes
         if not lanes or 2 * size < lanes or (size > UNROLLED and size % (tails.UNROLLED * lanes) == 0):
             return False
+        if self.writer.fused.short_lanes and not self._masks_pay(size % lanes, values):
+            return False
         free: set[Slot] = set()
         for number, statement in enumerate(self.segment):
             is_free = free_results(self.writer.codes[statement.number].generic)
             slots = [slot for slot in self.slots if slot.statement == number]
             free |= {slot for slot, slot_free in zip(slots, is_free, strict=True) if slot_free}
         return set(values) <= free and self._suits()
+
+    def _masks_pay(self, rest: int, values: dict[Slot, mlir.Value]) -> bool:
+        """Whether masked vectors of 32 bytes take less time than ``rest`` iterations one after another."""
+        return rest > 1 and (bool(values) or self._operations() >= tails.LONG_NARROW)
 
     def _side_by_side(self, position: int) -> bool:
         """Whether this is the split axis and directly encloses a short parallel axis of the totals."""

@@ -14,25 +14,27 @@ _ROOT_HALF = math.sqrt(0.5)
 _DEPTH = 8
 
 
-def compose(module: mlir.Module, strict: bool, flush: bool) -> None:
+def compose(module: mlir.Module, strict: bool, flush: bool, shorter: bool = False) -> None:
     """Call ``exp_below`` for what is never above 0; unless ``strict``, GELU of f32 in the place of its parts.
-    Where ``flush``, weights of attentions are 0 in the place of tiny.
+    Where ``flush``, weights of attentions are 0 in the place of tiny; where ``shorter``, ``exp_distance`` is
+    called in the place of ``exp_below``.
 
-    The first changes no bits.
+    ``exp_below`` changes no bits.
     """
+    name = "exp_distance" if shorter else "exp_below"
     for generic in mlir.named(module, "linalg.generic"):
         if flush and MARK in generic.attributes:
             _weights(generic)
         else:
-            _below(generic)
+            _below(generic, name)
     if not strict:
         for call in mlir.named(module, "func.call"):
             if str(call.attributes["callee"]) == _ERFC:
                 _gelu(call)
 
 
-def _below(generic: mlir.Op) -> None:
-    """Exponentials of the distance from a maximum over what the element is of."""
+def _below(generic: mlir.Op, name: str) -> None:
+    """Call ``name`` for exponentials of the distance from a maximum over what the element is of."""
     block = mlir.block_of(generic)
     arguments = list(block.arguments)
     for exp in mlir.operations(block):
@@ -43,7 +45,7 @@ def _below(generic: mlir.Op) -> None:
             continue
         element, most = difference.operands
         if most in arguments and _is_maximum(generic, arguments.index(most), element):
-            exp.attributes["callee"] = mlir.attribute(f"@{PREFIX}exp_below_f32")
+            exp.attributes["callee"] = mlir.attribute(f"@{PREFIX}{name}_f32")
 
 
 def _weights(generic: mlir.Op) -> None:

@@ -147,6 +147,17 @@ def exp_below(x: Expr) -> Expr:
     return (expm1_reduced(part.r) + 1.0) * lifted_power(part.word, x.fmt) * 2.0**-LIFT
 
 
+def exp_distance(x: Expr) -> Expr:
+    """exp of an f32 that is at most 0, or NaN, rounded three times: 15 operations where ``exp_below`` has 17.
+
+    One polynomial gives exp(r) 2**-LIFT, whose product with 2**(k + LIFT) is the only one that may be
+    subnormal.
+    """
+    part = reduce(maximum(_EXP_RANGE["f32"][0], x), lifted(x.fmt))
+    coefficients = [each * 2.0**-LIFT for each in (1.0, 1.0, *_EXP["f32"])]
+    return horner(part.r, coefficients) * lifted_power(part.word, x.fmt)
+
+
 #: What ``exp_weight`` makes 0: weights are normal numbers otherwise, with which CPUs multiply fast.
 VANISHING = -86.5
 

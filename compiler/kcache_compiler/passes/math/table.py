@@ -114,6 +114,7 @@ _FUNCTIONS = (
 #: weights the one above ``VANISHING``.
 _COMPOSED = (
     MathFunction("exp_below", 1, ("f32",), 2, exponential.exp_below),
+    MathFunction("exp_distance", 1, ("f32",), 2, exponential.exp_distance),
     MathFunction("exp_weight", 1, ("f32",), 2, exponential.exp_weight),
     MathFunction("gelu", 1, ("f32",), 12, error_functions.gelu),
 )
