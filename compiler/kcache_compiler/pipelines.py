@@ -14,6 +14,7 @@ from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.lower.cpu import emission
 from kcache_compiler.lower.cpu.entry import build_entry
 from kcache_compiler.lower.cpu.linking import cpu_kernel, link_objects, linked_objects
+from kcache_compiler.lower.cpu.split_loops import split_loops
 from kcache_compiler.lower.gemm.narrow_operands import narrow_operands
 from kcache_compiler.lower.gpu import emission as gpu
 from kcache_compiler.lower.gpu.cubin import assemble, begin_assembly
@@ -181,6 +182,7 @@ def cpu() -> tuple[Stage, ...]:
         Pass("launches", build_entry),
         Pass("share", deduplicate_functions),
         Pass("late-math", expand_late_math, f"of programs that call more than {LATE_MATH} operations"),
+        Pass("split-loops", split_loops),
         UpstreamPasses(
             "llvm-dialect",
             "expand-strided-metadata,lower-affine,convert-scf-to-cf,canonicalize,cse,convert-complex-to-llvm,"
