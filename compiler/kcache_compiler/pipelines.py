@@ -14,6 +14,7 @@ from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.lower.cpu import emission
 from kcache_compiler.lower.cpu.entry import build_entry
 from kcache_compiler.lower.cpu.linking import cpu_kernel, link_objects, linked_objects
+from kcache_compiler.lower.cpu.split_loops import split_loops
 from kcache_compiler.lower.gemm.narrow_operands import narrow_operands
 from kcache_compiler.lower.gpu import emission as gpu
 from kcache_compiler.lower.gpu.cubin import assemble, begin_assembly
@@ -35,7 +36,7 @@ from kcache_compiler.passes.bufferization.forward_outputs import forward_results
 from kcache_compiler.passes.bufferization.signature import pass_destinations, read_signature
 from kcache_compiler.passes.bufferization.split_long_chains import LINKS, split_update_chains
 from kcache_compiler.passes.bufferization.write_into_parts import write_into_parts
-from kcache_compiler.passes.cpu_tuning import tune
+from kcache_compiler.passes.cpu_tuning import interleave, tune
 from kcache_compiler.passes.deduplicate_functions import deduplicate_functions
 from kcache_compiler.passes.expand_math_calls import LATE_MATH, expand_late_math, expand_math_calls
 from kcache_compiler.passes.fast_math import relax
@@ -181,6 +182,8 @@ def cpu() -> tuple[Stage, ...]:
         Pass("launches", build_entry),
         Pass("share", deduplicate_functions),
         Pass("late-math", expand_late_math, f"of programs that call more than {LATE_MATH} operations"),
+        Pass("split-loops", split_loops),
+        Pass("interleave", interleave),
         UpstreamPasses(
             "llvm-dialect",
             "expand-strided-metadata,lower-affine,convert-scf-to-cf,canonicalize,cse,convert-complex-to-llvm,"

@@ -9,6 +9,8 @@ from kcache_compiler.shapes.formula import Formula, add, apply, mul
 
 #: Blocks of keys in a packed chunk.
 CHUNK_BLOCKS = 2
+#: Bytes of the vectors of forms that prefetch.
+VECTOR_BYTES = 32
 #: Cells in a span: its results stay in scratch memory during the loop over keys.
 SPAN_CELLS = 32
 
@@ -25,6 +27,11 @@ class AttentionForm(Form):
     @property
     def name(self) -> str:
         return f"attention_{self.a}_{self.b}_{self.wide}"
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether a batch prefetches what the next one reads; measured with 256-bit vectors alone."""
+        return self.lanes * BYTES[self.wide] == VECTOR_BYTES and self.fused
 
     @property
     def cell(self) -> int:

@@ -14,6 +14,8 @@ If the mask is added to scores (``reaches`` is 2), these must also be finite: no
 from __future__ import annotations
 
 from kcache_compiler.lower.attention.blocking import AttentionForm, regions
+from kcache_compiler.lower.gemm.micro_kernel import LINE
+from kcache_compiler.lower.gemm.packing import BYTES_OF
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES
@@ -96,6 +98,12 @@ class Run:
         self._table(places["key_steps"], code.const(0), facts["depth"], "depth", _KEYS)
         self._table(places["value_columns"], code.const(0), facts["columns"], "columns", _VALUES)
         self.key_run = self._consecutive("key_steps", facts["depth"])
+        if form.prefetches:
+            contiguous = code.both(self.key_run, self._consecutive("query_steps", facts["depth"]))
+            contiguous = code.both(contiguous, self._consecutive("value_columns", facts["columns"]))
+            single = code.compare("sle", facts["keys"], form.chunk)
+            self.prefetched = code.both(contiguous, single)
+            self.last = code.sub(code.ceildiv("%end", code.ceildiv(facts["m"], form.cell)), 1)
         self._clear(places["queries"], self._size(dict(self.sizes)["queries"]))
         cells = code.ceildiv(facts["m"], form.cell)
         with code.loop(code.div("%begin", cells), code.ceildiv("%end", cells)) as batch:
@@ -129,6 +137,11 @@ class Run:
             code.const("0.0", wide),
             code.const("0xFF800000" if wide == "f32" else "0xFFF0000000000000", wide),
         )
+        following: tuple[Name, ...] = ()
+        if form.prefetches:
+            number = code.min(code.add(batch, 1), self.last)
+            operands = (("q", form.a, _QUERIES), ("k", form.b, _KEYS), ("v", form.b, _VALUES))
+            following = tuple(self._base(name, kind, number, column) for name, kind, column in operands)
         rows = code.sub(high, low)
         with code.loop(0, rows) as row:
             code.store(least, code.at(places["tops"], row.counter, wide), wide, width)
@@ -140,6 +153,9 @@ class Run:
             with code.loop(low, high, form.rows) as panel:
                 count = code.min(code.sub(high, panel.counter), form.rows)
                 self._pack_queries(queries, panel.counter, count)
+                if form.prefetches:
+                    with code.when(self.prefetched):
+                        self._prefetch(following, panel.counter, count)
                 with code.loop(0, keys_in_chunk, form.block) as block:
                     end = code.min(code.add(block.counter, form.block), keys_in_chunk)
                     self._block(
@@ -249,6 +265,28 @@ class Run:
         self._scaled(places["queries"], size, "query_scale")
         tame = code.op(f"arith.extui {self._is_tame(places['queries'], size)} : i1 to i64")
         code.store(tame, code.at(self.packed, 2, "i64"))
+
+    def _prefetch(self, following: tuple[Name, ...], row: Name, count: Name) -> None:
+        """Prefetch what the next batch reads into the second-level cache: the queries of these rows, and an
+        equal share of keys and values.
+        """
+        code, facts, places = self.code, self.facts, self.places
+        m, keys = facts["m"], facts["keys"]
+        first = code.div(code.mul(row, keys), m)
+        end = code.div(code.mul(code.add(row, count), keys), m)
+        queries, keys_base, values = following
+        for base, kind, table, low, high, size in (
+            (queries, self.form.a, "rows", code.const(0), count, "depth"),
+            (keys_base, self.form.b, "key_places", first, end, "depth"),
+            (values, self.form.b, "value_places", first, end, "columns"),
+        ):
+            memory = stored_name(kind)
+            width = code.mul(facts[size], BYTES_OF[memory])
+            with code.loop(low, high) as entry:
+                place = code.load(code.at(places[table], entry.counter, "i64"))
+                start = code.at(base, place, memory)
+                with code.loop(0, width, LINE) as line:
+                    code.prefetch(code.at(start, line.counter, "i8"), level=2)
 
     def _block(
         self, batch: Name, offset: Name, row: Name, count: Name, chunk: Name, low: Name, high: Name

@@ -16,9 +16,14 @@ import jax.numpy as jnp
 import ml_dtypes
 
 from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.llvm.cpus import tuning_for
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.attention.blocking import attention_form
+from kcache_compiler.lower.attention.loops import Run
 from kcache_compiler.lower.attention.outline import outline_attention
 from kcache_compiler.lower.cpu import outline
 from kcache_compiler.lower.loops.launch import Outlined
+from kcache_compiler.schedule.gemm_tiles import form_for
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import Kernel, threaded_host
@@ -470,3 +475,17 @@ def test_pytorch_writes_attention(form: str) -> None:
     expected = function(*[tensor.double() for tensor in tensors[:3]], *tensors[3:]).numpy()
     result = kernel(*[array.astype(narrow) for array in arrays], *masks)[0].astype("f8")
     assert np.abs(result - expected).max() <= (2e-2 if form == "bf16" else 2e-6)
+
+
+@pytest.mark.parametrize(("target", "prefetches"), [("x86-64-v3", True), ("x86-64-v4", False)])
+def test_what_the_next_batch_reads_is_prefetched_with_256_bit_vectors(target: str, prefetches: bool) -> None:
+    tiles = form_for(
+        target_named(target),
+        tuning_for(target, "generic"),
+        ("f32", "f32", "f32"),
+        "f32",
+        exact=False,
+        vectors_only=True,
+    )
+    text = Run(attention_form(tiles)).text()
+    assert ("llvm.intr.prefetch" in text) is prefetches

@@ -1,0 +1,44 @@
+"""Concatenations along the innermost axis: each operand is copied by a loop of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.compiler.codegen_harness import compile_text, kernel_of, runs_here
+
+TARGET = "x86-64-v3"
+
+
+def _concatenation(rows: int, widths: tuple[int, ...]) -> str:
+    """The columns of the operands side by side, each times two so that the operands are fused."""
+    kinds = [f"tensor<{rows}x{width}xf32>" for width in widths]
+    arguments = ", ".join(f"%a{number}: {kind}" for number, kind in enumerate(kinds))
+    lines = [
+        f"%d{number} = stablehlo.add %a{number}, %a{number} : {kind}" for number, kind in enumerate(kinds)
+    ]
+    names = ", ".join(f"%d{number}" for number in range(len(widths)))
+    result = f"tensor<{rows}x{sum(widths)}xf32>"
+    return (
+        f"module {{ func.func @main({arguments}) -> {result} {{\n"
+        + "\n".join(lines)
+        + f"\n%r = stablehlo.concatenate {names}, dim = 1 : ({', '.join(kinds)}) -> {result}\n"
+        f"return %r : {result} }} }}"
+    )
+
+
+@pytest.mark.parametrize("widths", [(16, 16), (96, 96, 96, 96), (17, 40), (5, 64), (1, 1, 70), (16,) * 9])
+def test_columns_of_all_operands(widths: tuple[int, ...]) -> None:
+    target = TARGET if runs_here(TARGET) else "x86-64-v2"
+    rows, random = 7, np.random.default_rng(sum(widths))
+    kernel = kernel_of(_concatenation(rows, widths), target)
+    arrays = [random.standard_normal((rows, width), np.float32) for width in widths]
+    (result,) = kernel(*arrays)
+    np.testing.assert_array_equal(result, np.concatenate([array + array for array in arrays], 1))
+
+
+def test_no_lane_is_loaded_apart() -> None:
+    compiled = compile_text(_concatenation(64, (96, 96)), TARGET)
+    assembly = compiled.artifacts["asm"].decode()
+    assert "vaddps" in assembly
+    assert "vinsertps" not in assembly
