@@ -22,7 +22,7 @@ from kcache_compiler.lower.cpu.entry_frame import Areas, Frame
 from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
-from kcache_compiler.lower.cpu.results_in_place import store_in_results
+from kcache_compiler.lower.cpu.results_in_place import replace_summands, store_in_results
 from kcache_compiler.lower.cpu.tasks import alternating, task_text, words_of
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.unit_axes import drop_unit_axes
@@ -255,7 +255,7 @@ def _outline(
     if attentions:
         positions = {op: number for number, op in enumerate(mlir.walk(main))}
         launches.sort(key=lambda launch: positions[launch[0][-1]])
-    return launches, spared
+    return launches, [*spared, *replace_summands(main, launches)]
 
 
 def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:

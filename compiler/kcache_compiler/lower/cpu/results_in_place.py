@@ -1,17 +1,21 @@
-"""Stores an intermediate in the result that is computed from it, element for element.
+"""Stores values in buffers of other values, element for element.
 
-The softmax of one long row takes three launches: the maximum, the exponentials with their sum, and the
-division by the sum. The exponentials are stored where the division writes, so that the launches access two
-buffers of the length of the row instead of three.
+``store_in_results``: an intermediate in the result that is computed from it. The softmax of one long row
+takes three launches: the maximum, the exponentials with their sum, and the division by the sum. The
+exponentials are stored where the division writes, so that the launches access two buffers of the length of
+the row instead of three.
+
+``replace_summands``: the result of a product in the tensor that is added to it, as in a residual network. The
+launch accesses one buffer of this size instead of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
-from kcache_compiler.lower.loops.launch import read_nest
+from kcache_compiler.lower.loops.launch import Outlined, read_nest
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.loop_nest import Nest
 from kcache_compiler.schedule.split_reductions import needs_chunks
@@ -44,6 +48,65 @@ def store_in_results(
                 view.move_before(mlir.operations(mlir.block_of(main))[0])
             buffer.replace_all_uses_with(result)
             mlir.definition(buffer).erase()
+
+
+def replace_summands(main: mlir.Op, launches: Sequence[tuple[list[mlir.Op], Outlined]]) -> list[mlir.Op]:
+    """Store results of ``launches``, which are in order, in the ``replaceable`` buffer of their launch where
+    that is not read later; returns the allocations that become unused.
+
+    Both are allocations of ``main`` of one static type that only launches outside of loops and branches use.
+    None uses the buffer after the launch or the result before it, and the launch has no other view of the
+    buffer.
+    """
+    numbered = [(op, place) for place, (generics, _) in enumerate(launches) for op in generics]
+    places = {op: place for op, place in numbered if mlir.parent_of(op) == main}
+    replaced: dict[mlir.Value, mlir.Value] = {}
+    last: dict[mlir.Value, int] = {}
+    for place, (_, launch) in enumerate(launches):
+        if launch.replaceable is None:
+            continue
+        result, summand = (launch.buffers[number] for number in launch.replaceable)
+        if result.type != summand.type or None in mlir.sizes_of(result.type):
+            continue
+        if not (_is_allocated(main, result) and _is_allocated(main, summand)):
+            continue
+        buffer = replaced.get(summand, summand)
+        roots = [memory.root_of(each) for each in launch.buffers]
+        read, written = _places(summand, places), _places(result, places)
+        if read is None or written is None or min(written) < place:
+            continue
+        if (
+            max(last.get(buffer, 0), *read) <= place
+            and [replaced.get(r, r) for r in roots].count(buffer) == 1
+        ):
+            replaced[result] = buffer
+            last[buffer] = max(written)
+    for result, buffer in replaced.items():
+        mlir.definition(buffer).move_before(mlir.operations(mlir.block_of(main))[0])
+        result.replace_all_uses_with(buffer)
+    for _, launch in launches if replaced else ():
+        for each in (launch, *launch.after):
+            each.buffers = [replaced.get(buffer, buffer) for buffer in each.buffers]
+    return [mlir.definition(result) for result in replaced]
+
+
+def _is_allocated(main: mlir.Op, buffer: mlir.Value) -> bool:
+    owner = mlir.defining(buffer)
+    return owner is not None and mlir.name_of(owner) == "memref.alloc" and mlir.parent_of(owner) == main
+
+
+def _places(buffer: mlir.Value, places: Mapping[mlir.Op, int]) -> list[int] | None:
+    """The places of the launches that use ``buffer`` or views of it; None if other operations use it."""
+    found, pending = list[int](), [buffer]
+    while pending:
+        for user in _users(pending.pop()):
+            if user in places:
+                found.append(places[user])
+            elif mlir.name_of(user) in memory.VIEWS:
+                pending += user.results
+            else:
+                return None
+    return found
 
 
 def _users(value: mlir.Value) -> list[mlir.Op]:

@@ -58,6 +58,10 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
         outlined.packed = outlined.buffers.index(generic.operands[contraction.operands[1]]), packed
     checks = [check for op in followers for check in read_nest(op, shapes)[0].checks]
     outlined.nest = replace(contraction.nest, checks=(*contraction.nest.checks, *checks))
+    ends = read_ends(contraction, generic, followers, shapes)
+    if ends is not None and fills:
+        factors = [*list(generic.operands)[:2], *([] if padding is None else [padding.image])]
+        outlined.replaceable = _replaceable(contraction, ends, factors, outlined.buffers)
     function, entry = slice_function(unit.module, outlined, {op.operands[-1] for op in (generic, *followers)})
     epilogue = (
         write_epilogue(unit.module, outlined, contraction.groups, generic, followers, shapes)
@@ -66,11 +70,26 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     )
     with mlir.at_end(entry):
         image = None if padding is None else padding.image
-        ends = read_ends(contraction, generic, followers, shapes)
         _write(unit, contraction, generic, outlined, entry, bool(fills), epilogue, image, ends)
     function.verify()
     use_library(unit, contraction.form, 7)
     return outlined
+
+
+def _replaceable(
+    contraction: Contraction, ends: Ends, factors: list[mlir.Value], buffers: list[mlir.Value]
+) -> tuple[int, int] | None:
+    """The numbers of the result and of the summand that it may replace: one that is not among the
+    ``factors``, where sums are complete in registers and never left to an epilogue.
+    """
+    summand, least = ends.operands.get(OTHER), ends.operands.get(POSITIVE)
+    depth = contraction.groups.sizes("k")
+    complete = isinstance(depth, int) and depth <= contraction.form.depth
+    if summand is None or summand in factors or not complete:
+        return None
+    if least is not None and mlir.is_memref(least.type):
+        return None
+    return buffers.index(ends.result), buffers.index(summand)
 
 
 def pads_in_place(unit: Unit, generics: Sequence[mlir.Op], shapes: Shapes) -> bool:

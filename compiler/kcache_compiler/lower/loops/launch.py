@@ -66,6 +66,9 @@ class Outlined:
     subkernel: Subkernel | None = None
     #: The buffer, by number, that it reads as packed panels, and how they are packed.
     packed: tuple[int, PackedOperand] | None = None
+    #: The result and a buffer of its type, by number, that it may replace: the launch reads each element of
+    #: the buffer only before it writes that element of the result.
+    replaceable: tuple[int, int] | None = None
 
     @property
     def code(self) -> str:
@@ -331,10 +334,10 @@ def slice_function(
     inputs = [integer, integer, pointer, *[pointer] * len(outlined.buffers), *flat]
     outlined.pointer_types = [str(kind) for kind in inputs[2:]]
     attributes = ["{}", "{}", "{llvm.noalias, llvm.readonly}"]
-    for buffer in outlined.buffers:
-        argument_attributes = (
-            ["llvm.noalias"] if memory.known_not_to_alias(buffer, outlined.buffers, written) else []
-        )
+    for number, buffer in enumerate(outlined.buffers):
+        apart = memory.known_not_to_alias(buffer, outlined.buffers, written)
+        apart = apart and number not in (outlined.replaceable or ())
+        argument_attributes = ["llvm.noalias"] if apart else []
         argument_attributes += [] if buffer in written else ["llvm.readonly"]
         attributes.append("{" + ", ".join(argument_attributes) + "}")
     attributes += trailing

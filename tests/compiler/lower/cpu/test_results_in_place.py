@@ -1,4 +1,4 @@
-"""An intermediate that is stored in a result gives the values that a buffer of its own gives."""
+"""A value that is stored in another one's buffer is the value that a buffer of its own gives."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import Kernel, guarded, kernel_of, runs_here, threaded_host
+from tests.compiler.lower.bound.test_bound import compare, normal
 
 LENGTH = 70001
 
@@ -126,3 +127,75 @@ def test_a_division_at_other_indices_has_exponentials_of_its_own() -> None:
     x = _row(300, 300)
     e = np.exp(x.astype(np.float64))
     np.testing.assert_allclose(kernel(x)[0], e.T / e.sum(), rtol=2e-6)
+
+
+#: Rows, columns and inner channels of the blocks below.
+ROWS, WIDE, INNER = 45, 256, 16
+
+
+def _block(name: str, x: str, inner: int = INNER, squared: bool = False) -> str:
+    """A residual block, ``%name = max((max(x @ a, 0) @ b + bias) + x, 0)``, of ``inner`` channels and weights
+    of its own; ``squared``: ``%name = max((x @ c + bias) + x, 0)``.
+    """
+    wide, narrow = f"tensor<{ROWS}x{WIDE}xf32>", f"tensor<{ROWS}x{inner}xf32>"
+    first, second = f"tensor<{WIDE}x{inner}xf32>", f"tensor<{inner}x{WIDE}xf32>"
+    product = f"""
+        %{name}0 = stablehlo.dot_general {x}, %{name}a, contracting_dims = [1] x [0]
+          : ({wide}, {first}) -> {narrow}
+        %{name}z = stablehlo.constant dense<0.0> : {narrow}
+        %{name}1 = stablehlo.maximum %{name}0, %{name}z : {narrow}
+        %{name}2 = stablehlo.dot_general %{name}1, %{name}b, contracting_dims = [1] x [0]
+          : ({narrow}, {second}) -> {wide}"""
+    if squared:
+        product = f"""
+        %{name}2 = stablehlo.dot_general {x}, %c, contracting_dims = [1] x [0]
+          : ({wide}, tensor<{WIDE}x{WIDE}xf32>) -> {wide}"""
+    return f"""{product}
+        %{name}3 = stablehlo.broadcast_in_dim %bias, dims = [1] : (tensor<{WIDE}xf32>) -> {wide}
+        %{name}4 = stablehlo.add %{name}2, %{name}3 : {wide}
+        %{name}5 = stablehlo.add %{name}4, {x} : {wide}
+        %{name}6 = stablehlo.constant dense<0.0> : {wide}
+        %{name} = stablehlo.maximum %{name}5, %{name}6 : {wide}"""
+
+
+def _workspace_of(body: str, result: str, inner: int = INNER) -> int:
+    """Bytes of workspace of the kernel of ``body``, which reads ``%h``, without those of workers. Its bits
+    are those of the kernel without bound arguments.
+    """
+    wide, rows = f"tensor<{ROWS}x{WIDE}xf32>", f"tensor<{ROWS}x32xf32>"
+    shapes = [(ROWS, 32), (32, WIDE), *[(WIDE, inner), (inner, WIDE)] * 2, (WIDE,), (WIDE, WIDE), (WIDE, 8)]
+    names = ("x", "w", "pa", "pb", "qa", "qb", "bias", "c", "d")
+    arguments = ", ".join(
+        f"%{name}: tensor<{'x'.join(map(str, shape))}xf32>" for name, shape in zip(names, shapes, strict=True)
+    )
+    text = f"""
+      func.func @main({arguments}) -> tensor<{ROWS}x8xf32> {{
+        %h = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+          : ({rows}, tensor<32x{WIDE}xf32>) -> {wide}
+        {body}
+        %y = stablehlo.dot_general {result}, %d, contracting_dims = [1] x [0]
+          : ({wide}, tensor<{WIDE}x8xf32>) -> tensor<{ROWS}x8xf32>
+        return %y : tensor<{ROWS}x8xf32>
+      }}"""
+    arrays = [normal(*shape) / np.float32(shape[0] ** 0.5) for shape in shapes]
+    kernel = compare(text, arrays, list(range(1, len(shapes))), "default", 3, "x86-64-v3")
+    assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+    prepared = kernel.prepare(*arrays[1:])
+    (alone,) = kernel.run(prepared, arrays[0])
+    (shared,) = kernel.run(prepared, arrays[0], host=threaded_host())
+    assert alone.tobytes() == shared.tobytes()
+    return evaluate_text(kernel.interface.workspace, {"workers": 0})
+
+
+@pytest.mark.skipif(not runs_here("x86-64-v3"), reason="this machine does not have x86-64-v3")
+def test_residual_blocks_have_one_buffer() -> None:
+    blocks = _block("p", "%h") + _block("q", "%p")
+    assert _workspace_of(blocks, "%q") < 2 * 4 * ROWS * WIDE
+    both = f"\n        %s = stablehlo.add %h, %q : tensor<{ROWS}x{WIDE}xf32>"
+    assert _workspace_of(blocks + both, "%s") >= 2 * 4 * ROWS * WIDE
+
+
+@pytest.mark.skipif(not runs_here("x86-64-v3"), reason="this machine does not have x86-64-v3")
+@pytest.mark.parametrize(("squared", "inner"), [(True, INNER), (False, 264)])
+def test_a_summand_is_kept_if_it_is_a_factor_or_sums_are_partial(squared: bool, inner: int) -> None:
+    assert _workspace_of(_block("p", "%h", inner, squared), "%p", inner) >= 2 * 4 * ROWS * WIDE

@@ -24,9 +24,12 @@ BIAS, OTHER, POSITIVE = 1, 2, 4
 
 @dataclass(frozen=True)
 class Ends:
-    """The operands of a consumer, by bit: that of ``POSITIVE``, a literal or in memory, is to be zero."""
+    """The ``result`` of a consumer and its operands, by bit: that of ``POSITIVE``, a literal or in memory, is
+    to be zero.
+    """
 
     operands: dict[int, mlir.Value]
+    result: mlir.Value
 
     @property
     def bits(self) -> int:
@@ -120,7 +123,7 @@ def read_ends(
             return None
         operands[step[0]] = op.operands[step[1]]
         value = inner.results[0]
-    return Ends(operands) if operands and mlir.last(body).operands[0] == value else None
+    return Ends(operands, result) if operands and mlir.last(body).operands[0] == value else None
 
 
 def _contiguous_loop(op: mlir.Op, result: mlir.Value, size: object, shapes: Shapes) -> int | None:
