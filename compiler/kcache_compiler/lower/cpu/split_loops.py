@@ -20,7 +20,7 @@ def split_loops(module: mlir.Module) -> None:
         low, high, step = (mlir.constant_int(operand) for operand in list(loop.operands)[:3])
         if low is None or high is None or step != 1 or low < 0 or "loop_annotation" in loop.attributes:
             continue
-        ends = sorted({bound for _, bound in _comparisons(loop) if low < bound < high})
+        ends = sorted({bound for _, bound in _comparisons(loop, high) if low < bound < high})
         bounds = [low, *ends, high]
         shortest = min(end - start for start, end in pairwise(bounds))
         if not ends or len(bounds) > MOST_LOOPS + 1 or shortest < LEAST_ITERATIONS:
@@ -28,8 +28,11 @@ def split_loops(module: mlir.Module) -> None:
         _split(loop, bounds)
 
 
-def _comparisons(loop: mlir.Op) -> list[tuple[mlir.Op, int]]:
-    """Tests whether the counter is below a constant, with the constant; none if there is a loop inside."""
+def _comparisons(loop: mlir.Op, high: int) -> list[tuple[mlir.Op, int]]:
+    """Tests whether the counter is below a constant, with the constant; none if there is a loop inside.
+
+    Casts to types that do not hold all numbers below ``high`` are not the counter.
+    """
     counter = mlir.block_of(loop).arguments[0]
     names = {counter}
     found: list[tuple[mlir.Op, int]] = []
@@ -38,12 +41,20 @@ def _comparisons(loop: mlir.Op) -> list[tuple[mlir.Op, int]]:
         if name in ("scf.for", "scf.while", "scf.parallel"):
             return []
         if name == "arith.index_cast" and op.operands[0] in names:
-            names.add(op.results[0])
+            if _holds(op.results[0].type, high):
+                names.add(op.results[0])
         elif name == "arith.cmpi" and op.operands[0] in names and _is_below(op):
             bound = mlir.constant_int(op.operands[1])
-            if bound is not None:
+            # A negative bound is a large one if it is compared without signs.
+            if bound is not None and bound >= 0:
                 found.append((op, bound))
     return found
+
+
+def _holds(kind: mlir.Type, high: int) -> bool:
+    """Whether a signed integer of this type may be any number below ``high``."""
+    name = str(kind)
+    return name == "index" or high <= 1 << (int(name.removeprefix("i")) - 1)
 
 
 def _is_below(comparison: mlir.Op) -> bool:
@@ -59,7 +70,7 @@ def _split(loop: mlir.Op, bounds: list[int]) -> None:
             part = mlir.clone(loop)
             for number, value in enumerate([*limits, loop.operands[2], *carried]):
                 part.operands[number] = value
-        for comparison, bound in _comparisons(part):
+        for comparison, bound in _comparisons(part, bounds[-1]):
             with mlir.before(comparison):
                 known = mlir.constant(int(end <= bound), "i1")
             comparison.results[0].replace_all_uses_with(known)

@@ -42,3 +42,19 @@ def test_no_lane_is_loaded_apart() -> None:
     assembly = compiled.artifacts["asm"].decode()
     assert "vaddps" in assembly
     assert "vinsertps" not in assembly
+
+
+def test_a_counter_that_wraps_around() -> None:
+    """Shifts compare their count with the bits of the type; from element 65536 on, counts repeat."""
+    kind = "tensor<2x65736xi16>"
+    text = f"""
+    func.func @main(%x: {kind}) -> {kind} {{
+      %0 = stablehlo.iota dim = 1 : {kind}
+      %1 = stablehlo.shift_left %x, %0 : {kind}
+      return %1 : {kind}
+    }}"""
+    x = np.full((2, 65736), 3, np.int16)
+    count = np.arange(65736) % 65536
+    expected = np.where(count < 16, x.astype(np.int64) << np.minimum(count, 16), 0).astype(np.int16)
+    target = TARGET if runs_here(TARGET) else "x86-64-v2"
+    np.testing.assert_array_equal(kernel_of(text, target)(x)[0], expected)

@@ -1,6 +1,7 @@
 // RUN: cpu split-loops
 // A concatenation reads its second operand from column 32 on: each operand gets a loop without comparisons. Parts of fewer than
-// 16 columns stay in one loop.
+// 16 columns stay in one loop. A narrow cast of the counter and a bound above all signed numbers are left to
+// the loops.
 
 func.func @concatenation(%x: !llvm.ptr, %y: !llvm.ptr, %z: !llvm.ptr) {
   %zero = arith.constant 0 : i64
@@ -50,6 +51,28 @@ func.func @short(%x: !llvm.ptr) {
   }
   return
 }
+func.func @other_values(%x: !llvm.ptr) {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %end = arith.constant 300 : i64
+  %middle = arith.constant 64 : index
+  %narrow = arith.constant 32 : i8
+  %large = arith.constant -1 : i32
+  scf.for %i = %zero to %end step %one : i64 {
+    %column = arith.index_cast %i : i64 to index
+    %low = arith.cmpi ult, %column, %middle : index
+    %byte = arith.index_cast %column : index to i8
+    %wraps = arith.cmpi ult, %byte, %narrow : i8
+    %word = arith.index_cast %column : index to i32
+    %always = arith.cmpi ult, %word, %large : i32
+    %both = arith.andi %low, %wraps : i1
+    %all = arith.andi %both, %always : i1
+    %step = arith.select %all, %one, %i : i64
+    %q = llvm.getelementptr %x[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    llvm.store %step, %q : i64, !llvm.ptr
+  }
+  return
+}
 
 // CHECK-LABEL: func.func @concatenation
 // CHECK-DAG: %[[LOW:.*]] = arith.constant 0 : i64
@@ -68,4 +91,7 @@ func.func @short(%x: !llvm.ptr) {
 // CHECK: return %[[SECOND]]
 // CHECK-LABEL: func.func @short
 // CHECK: arith.cmpi ult
+// CHECK-NOT: scf.for
+// CHECK-LABEL: func.func @other_values
+// CHECK-COUNT-2: scf.for
 // CHECK-NOT: scf.for
