@@ -13,14 +13,9 @@ from google.protobuf.message import DecodeError
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError
-from kcache_grpc.model.gpu.launch import (
-    GpuLaunchSpec,
-    gpu_launch_from_proto,
-    gpu_launch_to_proto,
-    require_checks,
-    require_valid,
-)
+from kcache_grpc.model.gpu.launch import GpuLaunchSpec, require_checks, require_valid
 from kcache_grpc.model.gpu.target import GpuTarget
+from kcache_grpc.model.gpu.wire import gpu_launch_from_proto, gpu_launch_to_proto
 from kcache_grpc.model.identity import Ingredients, KernelIdentity
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.quantized import QuantizedBuffer, quantized_from_proto, quantized_to_proto

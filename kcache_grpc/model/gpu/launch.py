@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from kcache_grpc._proto.kcache.v1 import manifest_pb2
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.model.sizes.expression import comparison, evaluate, holds, parse, symbols_of
 
@@ -192,46 +191,3 @@ def _param(launch: GpuLaunchSpec, text: str, symbols: Mapping[str, int]) -> Para
     if text.startswith("workspace:"):
         return Param("workspace", _size(launch, "workspace offset", formula, symbols))
     return Param("i64", evaluate(formula, symbols))
-
-
-def gpu_launch_to_proto(launch: GpuLaunchSpec) -> manifest_pb2.GpuLaunchSpec:
-    """To the wire."""
-    resources = launch.resources
-    return manifest_pb2.GpuLaunchSpec(
-        name=launch.name,
-        ops=launch.ops,
-        entry=launch.entry,
-        when=launch.when,
-        grid=launch.grid,
-        block=launch.block,
-        shared_bytes=launch.shared_bytes,
-        params=launch.params,
-        resources=resources
-        and manifest_pb2.GpuResources(
-            registers=resources.registers,
-            spill_bytes=resources.spill_bytes,
-            static_shared_bytes=resources.static_shared,
-        ),
-    )
-
-
-def gpu_launch_from_proto(message: manifest_pb2.GpuLaunchSpec) -> GpuLaunchSpec:
-    """From the wire. Raises ``IntegrityError`` for a grid or block without three dimensions."""
-    if len(message.grid) != 3 or len(message.block) != 3:
-        raise IntegrityError(f"launch {message.name!r}: grid and block have three dimensions each")
-    resources = message.resources
-    grid_x, grid_y, grid_z = message.grid
-    block_x, block_y, block_z = message.block
-    return GpuLaunchSpec(
-        name=message.name,
-        ops=tuple(message.ops),
-        entry=message.entry,
-        when=message.when,
-        grid=(grid_x, grid_y, grid_z),
-        block=(block_x, block_y, block_z),
-        shared_bytes=message.shared_bytes,
-        params=tuple(message.params),
-        resources=GpuResources(resources.registers, resources.spill_bytes, resources.static_shared_bytes)
-        if message.HasField("resources")
-        else None,
-    )
