@@ -1,4 +1,4 @@
-"""Addresses on which a server listens; refuses insecure ones unless options allow them."""
+"""Addresses on which a server listens; rejects insecure ones unless options allow them."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _require_free(address: str) -> None:
         addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
         raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
-    reasons = [_refusal(family, place) for family, _, _, _, place in addresses]
+    reasons = [_bind_error(family, place) for family, _, _, _, place in addresses]
     if all(reasons):
         raise Unavailable(f"cannot listen on {address}: {reasons[0]}")
 
 
-def _refusal(family: int, place: tuple[object, ...]) -> str:
+def _bind_error(family: int, place: tuple[object, ...]) -> str:
     """Why the system would not give this place to a server; empty when it would."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

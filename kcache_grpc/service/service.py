@@ -14,7 +14,7 @@ from kcache_grpc.errors import (
     NotFound,
     ResourceExhausted,
 )
-from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, refusal_reason
+from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, rejection_reason
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.gpu.target import GPU_TARGETS, GpuTarget
 from kcache_grpc.model.identity import Toolchains
@@ -395,7 +395,7 @@ class KernelService:
                     answer, stages = await call.result(), waiter.rest(call)
             except KcacheError as error:
                 self._noting(namespace, caller, source, "", str(requirements.target)).failed(error)
-                reason = refusal_reason(error)
+                reason = rejection_reason(error)
                 if reason is not None:
                     self._bypassed(reason)
                 raise

@@ -24,7 +24,7 @@ logger = logging.getLogger("kcache.worker")
 _JOBS_PER_WORKER = 500
 #: Seconds before a worker that would not start is tried again; doubles up to the last.
 _RESTART_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-#: Requests that may wait for a worker before new ones are refused.
+#: Requests that may wait for a worker before new ones are rejected.
 _MAX_WAITING = 10_000
 #: Seconds for which a program is read while other callers wait: then it is their turn, and it is read again
 #: from its beginning later, for twice as long.

@@ -205,7 +205,7 @@ def migrate(
 ) -> None:
     """Bring a store to the schema of this version, beside its servers, or move it.
 
-    Servers of the version before go on meanwhile: what they write waits, and is refused after a while as
+    Servers of the version before go on meanwhile: what they write waits, and is rejected after a while as
     UNAVAILABLE, which clients repeat. Stop them before --from or --objects-into-rows. A move that was
     interrupted goes on when it is typed again; at the end all rows are compared.
     """

@@ -12,7 +12,7 @@ from kcache_grpc.model.gpu.launch import GpuCall, TooLarge, calls
 from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.expression import evaluate, holds
-from kcache_grpc.runtime.arrays import Refused
+from kcache_grpc.runtime.arrays import RejectedArgument
 from kcache_grpc.runtime.cpu.plan import Short
 from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of, read
 from kcache_grpc.runtime.gpu.device import Device, device_numbered
@@ -139,16 +139,16 @@ class GpuCaller:
     def __call__(
         self,
         arrays: tuple[Any, ...],
-        refuse: Callable[[int, str], ArgumentError],
+        argument_error: Callable[[int, str], ArgumentError],
         check: Callable[[list[DeviceBuffer]], None],
     ) -> tuple[Any, ...]:
-        """``refuse`` makes the error for an argument; ``check`` raises it for wrong dtypes and sizes."""
+        """``argument_error`` makes an argument's error; ``check`` raises it for wrong dtypes and sizes."""
         driver = open_driver()
-        ordinal = self._device_of(arrays, refuse)
+        ordinal = self._device_of(arrays, argument_error)
         device = device_numbered(ordinal)
         with driver.within(device.context):
             place = place_of(driver, arrays[0] if arrays else None, ordinal)
-            buffers = self._read(arrays, place.stream, refuse)
+            buffers = self._read(arrays, place.stream, argument_error)
             plan = self._planned(buffers, device, place.stream, check)
             outputs = [
                 place.empty(spec.dtype, shape)
@@ -164,14 +164,14 @@ class GpuCaller:
     def prepare(
         self,
         arrays: tuple[Any, ...],
-        refuse: Callable[[int, str], ArgumentError],
+        argument_error: Callable[[int, str], ArgumentError],
         check: Callable[[list[DeviceBuffer]], None],
     ) -> Prepared:
         """The launches of a call, with memory for its results and its workspace that they keep."""
-        device = device_numbered(self._device_of(arrays, refuse))
+        device = device_numbered(self._device_of(arrays, argument_error))
         with device.driver.within(device.context):
             place = DriverPlace(device.driver, device.ordinal, None)
-            buffers = self._read(arrays, place.stream, refuse)
+            buffers = self._read(arrays, place.stream, argument_error)
             plan = self._planned(buffers, device, place.stream, check)
             outputs = zip(self._manifest.outputs, plan.output_shapes, strict=True)
             results = [place.empty(spec.dtype, shape) for spec, shape in outputs]
@@ -193,27 +193,27 @@ class GpuCaller:
         with device.driver.within(device.context):
             return self._planned(buffers, device, stream, check)
 
-    def _device_of(self, arrays: tuple[Any, ...], refuse: Callable[[int, str], ArgumentError]) -> int:
+    def _device_of(self, arrays: tuple[Any, ...], argument_error: Callable[[int, str], ArgumentError]) -> int:
         first = 0
         for index, value in enumerate(arrays):
             try:
                 ordinal = device_of(value)
-            except Refused as refused:
-                raise refuse(index, str(refused)) from refused
+            except RejectedArgument as error:
+                raise argument_error(index, str(error)) from error
             if index == 0:
                 first = ordinal
             elif ordinal != first:
-                raise refuse(index, f"it is on cuda:{ordinal}, and argument 0 is on cuda:{first}")
+                raise argument_error(index, f"it is on cuda:{ordinal}, and argument 0 is on cuda:{first}")
         return first
 
     def _read(
-        self, arrays: tuple[Any, ...], stream: Handle, refuse: Callable[[int, str], ArgumentError]
+        self, arrays: tuple[Any, ...], stream: Handle, argument_error: Callable[[int, str], ArgumentError]
     ) -> list[DeviceBuffer]:
         def buffer_of(index: int, value: Any) -> DeviceBuffer:
             try:
                 return read(value, stream)
-            except Refused as refused:
-                raise refuse(index, str(refused)) from refused
+            except RejectedArgument as error:
+                raise argument_error(index, str(error)) from error
 
         return [buffer_of(index, value) for index, value in enumerate(arrays)]
 

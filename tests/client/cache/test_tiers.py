@@ -1,4 +1,4 @@
-"""Memory and disk: what they give, what they refuse, how they stay small."""
+"""Memory and disk: what they give, what they reject, how they stay small."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_damaged_snapshot_is_asked_for_again(
     assert new_client(fake.address).compile(PROGRAM).origin == "disk"
 
 
-def test_a_kernel_of_another_program_under_this_name_is_refused(
+def test_a_kernel_of_another_program_under_this_name_is_rejected(
     fake: FakeServer, client: kcache.Client, new_client: NewClient, cache_dir: Path
 ) -> None:
     client.compile(PROGRAM)

@@ -125,11 +125,11 @@ def test_pytorch_has_the_module_and_the_line(client: kcache.Client, tmp_path: Pa
     assert b".py" not in read_source(fixed, None).program.body
     path = tmp_path / "program.pt2"
     torch.export.save(fixed, path)
-    (refused,) = check(str(path), None, "host", "default", 200)["refused"]
-    assert refused["where"] == [place]
+    (rejected,) = check(str(path), None, "host", "default", 200)["refused"]
+    assert rejected["where"] == [place]
 
 
-def test_pytorch_operations_that_the_client_refuses() -> None:
+def test_pytorch_operations_that_the_client_rejects() -> None:
     torch = pytest.importorskip("torch")
 
     class Masked(torch.nn.Module):  # pyright: ignore[reportUntypedBaseClass]

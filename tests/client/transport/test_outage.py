@@ -21,7 +21,7 @@ from kcache_grpc.client.core import Core
 from kcache_grpc.client.transport import circuit_breaker
 from kcache_grpc.client.transport.blocking import BlockingIo, run
 from tests.client.conftest import PROGRAM, NewClient
-from tests.client.fake import FakeServer, FakeService, Refusal
+from tests.client.fake import FakeServer, FakeService, Rejection
 
 
 def impatient(address: str, cache_dir: Path, **settings: Any) -> ClientConfig:
@@ -235,11 +235,11 @@ def test_an_integrity_error_is_no_reason_to_fall_back(
 
 
 def test_a_draining_server_is_asked_again(client: kcache.Client, service: FakeService) -> None:
-    refusals = iter([True, True, False])
+    rejections = iter([True, True, False])
 
     def bend(reply: Any) -> Any:
-        if next(refusals, False):
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, "shutting down", "UNAVAILABLE")
+        if next(rejections, False):
+            raise Rejection(grpc.StatusCode.UNAVAILABLE, "shutting down", "UNAVAILABLE")
         return reply
 
     service.bend["CountSpecs"] = bend
@@ -258,7 +258,7 @@ def test_a_refused_connection_is_tried_once(address: str, cache_dir: Path) -> No
 
 
 @pytest.mark.issue(number=19, point=28)
-def test_a_server_that_answered_before_is_waited_for_when_it_refuses(
+def test_a_server_that_answered_before_is_waited_for_when_it_rejects(
     fake: FakeServer, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = Core(impatient(fake.address, cache_dir, patience_known=3600.0), BlockingIo())

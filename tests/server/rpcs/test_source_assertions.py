@@ -334,7 +334,7 @@ def test_many_large_records_come_in_several_messages(as_: As) -> None:
     }
 
 
-def test_a_quota_of_bytes_evicts_or_refuses(as_: As, store: Store) -> None:
+def test_a_quota_of_bytes_evicts_or_rejects(as_: As, store: Store) -> None:
     alice = as_("alice")
     alice.put("a", "r" * 600)
     space = store.find_namespace(alice.header.namespace)

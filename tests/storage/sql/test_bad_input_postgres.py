@@ -128,9 +128,9 @@ def test_a_full_disk_loses_nothing_and_is_got_over() -> None:
             ns = store.get_or_create_namespace("default")
             assert store.put_spec(ns, spec(0)).key == 1
             shared.fill_database_disk()
-            with pytest.raises(StoreUnavailable) as refused:
+            with pytest.raises(StoreUnavailable) as rejected:
                 store.put_spec(ns, spec(1))
-            assert "closed (" not in str(refused.value)  # the store is not
+            assert "closed (" not in str(rejected.value)  # the store is not
             shared.heal()
             first = patiently(lambda: store.get_spec(ns, 1))
             assert first is not None

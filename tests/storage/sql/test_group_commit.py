@@ -13,7 +13,7 @@ import pytest
 
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.sql.engine import group_commit
-from kcache_grpc.storage.sql.engine.group_commit import GroupCommit, Refused
+from kcache_grpc.storage.sql.engine.group_commit import GroupCommit, RejectedItems
 
 
 class Bad(Exception):
@@ -136,7 +136,7 @@ def test_who_is_named_at_fault_is_left_out(ledger, pool):
         try:
             return write(lane, items)
         except Bad as bad:
-            raise Refused([Bad(item) if item.startswith("bad") else None for item in items]) from bad
+            raise RejectedItems([Bad(item) if item.startswith("bad") else None for item in items]) from bad
 
     ledger.commit._write = naming
     ledger.go_on.set()

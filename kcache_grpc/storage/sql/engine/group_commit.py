@@ -32,7 +32,7 @@ GATHER_SHARE = 0.2
 IDLE_LANES = 256
 
 
-class Refused(Exception):
+class RejectedItems(Exception):
     """Nothing was written, and which items are at fault is known: an error for each of these, at least one.
 
     ``None`` for those that may be written without them. Raised to who groups, never to callers.
@@ -88,9 +88,9 @@ class GroupCommit(Generic[Lane, Item, Result]):
     """Items of one lane are written together, in one transaction, in the order in which they came.
 
     ``write`` writes all that it is given, or raises and has written nothing. A group that fails is written
-    again without those at fault, if ``Refused`` names them; else it is cut in halves until only they fail.
-    ``StoreUnavailable``, which is nobody's fault, is raised to all. ``size`` is in bytes. Thread-safe, and
-    usable again after a fork.
+    again without those at fault, if ``RejectedItems`` names them; else it is cut in halves until only they
+    fail. ``StoreUnavailable``, which is nobody's fault, is raised to all. ``size`` is in bytes. Thread-safe,
+    and usable again after a fork.
     """
 
     def __init__(
@@ -176,11 +176,11 @@ class GroupCommit(Generic[Lane, Item, Result]):
             return list(self._write(lane, items))
         except StoreUnavailable as error:
             return [error] * len(items)
-        except Refused as refused:
-            accepted = [item for item, error in zip(items, refused.errors, strict=True) if error is None]
+        except RejectedItems as rejected:
+            accepted = [item for item, error in zip(items, rejected.errors, strict=True) if error is None]
             assert len(accepted) < len(items)
             written = iter(self._outcomes(lane, accepted) if accepted else ())
-            return [next(written) if error is None else error for error in refused.errors]
+            return [next(written) if error is None else error for error in rejected.errors]
         except Exception as error:  # noqa: BLE001 (raised to the caller whose item it is)
             if len(items) == 1:
                 return [error]
