@@ -37,7 +37,7 @@ _COUNTERS = {
     "blob_conflicts": "Values of BlobCache that were offered under a key with another value.",
     "blob_milliseconds_saved": "Time that producing the values that were handed out took.",
     "assertion_hits": "Assertions of source digests that were returned.",
-    "assertion_misses": "Source digests without an assertion that the caller may believe.",
+    "assertion_misses": "Source digests without an assertion that the caller may trust.",
     "assertion_inserts": "Assertions that were stored.",
     "assertion_conflicts": "Assertions that were offered after another one of the same actor.",
     "assertions_quarantined": "Assertions that were disputed and put into quarantine.",

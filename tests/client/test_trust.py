@@ -1,4 +1,4 @@
-"""Nothing is believed that is not signed by the pinned key and is not what was asked for."""
+"""Nothing is trusted that is not signed by the pinned key and is not what was asked for."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def check(
         report = _of_service(client.support(body, form, target, numerics=numerics))
     if origins is not None:
         report["refused"] = [
-            rejection | {"where": origins.places(rejection["where"])} for rejection in report["refused"]
+            rejection | {"where": origins.locations(rejection["where"])} for rejection in report["refused"]
         ]
     return {**described, "service": None if client is None else client.service, **report}
 
@@ -197,20 +197,20 @@ def _page(file: str, report: dict[str, Any]) -> Any:
 
 
 def _row(rejection: dict[str, Any]) -> dict[str, Any]:
-    places = [_place(place) for place in rejection["where"]]
-    more = [] if rejection["count"] <= len(places) or not places else ["..."]
+    locations = [_location(location) for location in rejection["where"]]
+    more = [] if rejection["count"] <= len(locations) or not locations else ["..."]
     return {
         "rejected": rejection["op"] or "the program",
         "times": rejection["count"],
-        "where": ", ".join([*places[:3], *(more or ["..."] * (len(places) > 3))]) or "-",
+        "where": ", ".join([*locations[:3], *(more or ["..."] * (len(locations) > 3))]) or "-",
         "why": rejection["reason"],
     }
 
 
-def _place(place: str) -> str:
+def _location(location: str) -> str:
     """``-:3:8``, which the parser calls its buffer, is line 3."""
-    buffer, _, rest = place.partition(":")
-    return f"line {rest.partition(':')[0]}" if buffer == "-" and rest else place
+    buffer, _, rest = location.partition(":")
+    return f"line {rest.partition(':')[0]}" if buffer == "-" and rest else location
 
 
 def _listed(table: dict[str, Any]) -> Any:

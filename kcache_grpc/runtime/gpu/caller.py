@@ -20,7 +20,7 @@ from kcache_grpc.runtime.gpu.driver import Function, Handle, open_driver
 from kcache_grpc.runtime.gpu.launch_graph import Prepared
 from kcache_grpc.runtime.gpu.packed_launches import Packed, Plan
 from kcache_grpc.runtime.gpu.repeated_call import nothing, short_way
-from kcache_grpc.runtime.gpu.streams import DriverPlace, place_of
+from kcache_grpc.runtime.gpu.streams import DriverStreamContext, stream_context
 
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 _MAX_PLANS = 256
@@ -147,19 +147,19 @@ class GpuCaller:
         ordinal = self._device_of(arrays, argument_error)
         device = device_numbered(ordinal)
         with driver.within(device.context):
-            place = place_of(driver, arrays[0] if arrays else None, ordinal)
-            buffers = self._read(arrays, place.stream, argument_error)
-            plan = self._planned(buffers, device, place.stream, check)
+            context = stream_context(driver, arrays[0] if arrays else None, ordinal)
+            buffers = self._read(arrays, context.stream, argument_error)
+            plan = self._planned(buffers, device, context.stream, check)
             outputs = [
-                place.empty(spec.dtype, shape)
+                context.empty(spec.dtype, shape)
                 for spec, shape in zip(self._manifest.outputs, plan.output_shapes, strict=True)
             ]
-            owner, workspace = place.scratch(plan.workspace_bytes) if plan.workspace_bytes else (None, 0)
+            owner, workspace = context.scratch(plan.workspace_bytes) if plan.workspace_bytes else (None, 0)
             pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in outputs)]
-            plan.packed.run(driver, place.stream, workspace, pointers)
+            plan.packed.run(driver, context.stream, workspace, pointers)
             del owner
             self.short = short_way(plan, arrays)
-            return place.finish([array for array, _ in outputs])
+            return context.finish([array for array, _ in outputs])
 
     def prepare(
         self,
@@ -170,12 +170,12 @@ class GpuCaller:
         """The launches of a call, with memory for its results and its workspace that they keep."""
         device = device_numbered(self._device_of(arrays, argument_error))
         with device.driver.within(device.context):
-            place = DriverPlace(device.driver, device.ordinal, None)
-            buffers = self._read(arrays, place.stream, argument_error)
-            plan = self._planned(buffers, device, place.stream, check)
+            context = DriverStreamContext(device.driver, device.ordinal, None)
+            buffers = self._read(arrays, context.stream, argument_error)
+            plan = self._planned(buffers, device, context.stream, check)
             outputs = zip(self._manifest.outputs, plan.output_shapes, strict=True)
-            results = [place.empty(spec.dtype, shape) for spec, shape in outputs]
-            owner, workspace = place.scratch(max(1, plan.workspace_bytes))
+            results = [context.empty(spec.dtype, shape) for spec, shape in outputs]
+            owner, workspace = context.scratch(max(1, plan.workspace_bytes))
             pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in results)]
             return Prepared(device, plan.packed, workspace, tuple(pointers), (owner, buffers, results))
 

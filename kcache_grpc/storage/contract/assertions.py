@@ -119,7 +119,7 @@ class AssertionStore(ABC):
         *,
         quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
-        """What ``actor`` may believe, by source digest: its own first, then those of ``roles``, oldest first.
+        """What ``actor`` may trust, by source digest: its own first, then those of ``roles``, oldest first.
 
         Assertions in quarantine are left out, unless ``quarantined``.
         """
@@ -188,7 +188,7 @@ class AssertionStore(ABC):
 
     @abstractmethod
     def trusted_roles(self, namespace: Namespace) -> tuple[str, ...]:
-        """Roles whose assertions all callers of the namespace may believe, sorted; none by default."""
+        """Roles whose assertions all callers of the namespace may trust, sorted; none by default."""
 
     @abstractmethod
     def set_trusted_roles(self, namespace: Namespace, roles: Sequence[str]) -> bool:

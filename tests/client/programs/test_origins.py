@@ -52,8 +52,8 @@ def test_lines_of_the_sent_text_are_lines_of_the_callers() -> None:
     assert len(sent) < len(own)
     for number, line in enumerate(sent, start=1):
         if line.strip() and not line.lstrip().startswith("//"):
-            (place,) = origins.places([f"-:{number}:3"])
-            line_text = own[int(place.split(":")[1]) - 1]
+            (location,) = origins.locations([f"-:{number}:3"])
+            line_text = own[int(location.split(":")[1]) - 1]
             assert line_text.startswith(line.rstrip()) or strip_locations(line_text.encode()).decode() == line
 
 

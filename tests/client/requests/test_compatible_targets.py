@@ -1,4 +1,4 @@
-"""Kernels for lower targets: what a client believes, and for how long it keeps them."""
+"""Kernels for lower targets: what a client trusts, and for how long it keeps them."""
 
 from __future__ import annotations
 

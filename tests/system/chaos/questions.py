@@ -1,4 +1,4 @@
-"""The questions that clients ask. They believe nothing, and write down every answer."""
+"""The questions that clients ask. They trust nothing, and record every answer."""
 
 from __future__ import annotations
 
