@@ -57,7 +57,9 @@ def test_disk_hit_needs_no_server(fake: FakeServer, client: kcache.Client, new_c
 def test_disk_hit_needs_no_server_when_what_is_known_of_it_is_old(
     fake: FakeServer, cache_dir: Path, service: FakeService
 ) -> None:
-    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, patience_new=0.0, timeout=120)
+    config = ClientConfig(
+        fake.address, cache_dir, strict=True, freshness=0.0, grace_period_new=0.0, timeout=120
+    )
     assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "compiled"
     assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "disk"
     assert service.calls["GetCapabilities"] >= 2

@@ -25,7 +25,7 @@ from tests.storage.inside import tamper
 
 #: The window, and a busy machine.
 WINDOW = 1.0
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 def admin(server: Running) -> Any:
@@ -61,7 +61,7 @@ def status_of(server: Running, rows: int, namespace: str) -> int:
 
 def within_window(happened: Callable[[], bool]) -> None:
     """It happens a second after it was caused at the latest, or later on a busy machine."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -92,7 +92,7 @@ class Questions:
             self._seen.history.lost.append((register, asked))
         request = compile_request(inline(program(*name)), artifact_kinds=[SO])
         result, body, digest = None, b"", b""
-        async for reply in _patient(self._stub.CompileKernel(request, timeout=DEADLINE)):
+        async for reply in _all_replies(self._stub.CompileKernel(request, timeout=DEADLINE)):
             match reply.WhichOneof("event"):
                 case "result":
                     result = reply.result
@@ -113,7 +113,7 @@ class Questions:
             [program(*each) for each in wanted], artifact_kinds=[SO], inline_budget_bytes=1 << 20
         )
         answered: set[int] = set()
-        async for reply in _patient(self._stub.GetKernels(request, timeout=DEADLINE)):
+        async for reply in _all_replies(self._stub.GetKernels(request, timeout=DEADLINE)):
             for result in reply.results:
                 answered.add(result.index)
                 if result.status != pb.KERNEL_STATUS_DUPLICATE:
@@ -145,14 +145,14 @@ class Questions:
 
     async def read(self, digest: bytes) -> None:
         request = pb.ReadArtifactRequest(header=header(), sha256=digest)
-        replies = _patient(self._stub.ReadArtifact(request, timeout=DEADLINE))
+        replies = _all_replies(self._stub.ReadArtifact(request, timeout=DEADLINE))
         body = b"".join([reply.data async for reply in replies])
         self._check(body, digest, self._seen.objects[digest])
 
     async def retrieve(self, key: int) -> None:
         asked = time.monotonic()
         request = pb.GetSpecRequest(header=header(), key=key)
-        replies = [reply async for reply in _patient(self._stub.GetSpec(request, timeout=DEADLINE))]
+        replies = [reply async for reply in _all_replies(self._stub.GetSpec(request, timeout=DEADLINE))]
         text = b"".join(reply.text_chunk for reply in replies)
         self._told(("text", key), hashlib.sha256(text).digest(), asked, False)
 
@@ -168,7 +168,7 @@ class Questions:
             self._seen.objects[digest] = what
 
 
-async def _patient(call: Any) -> AsyncIterator[Any]:
+async def _all_replies(call: Any) -> AsyncIterator[Any]:
     """All replies; the call is cancelled when nobody wants the rest."""
     try:
         async for reply in call:
