@@ -217,9 +217,9 @@ def prepare_job(target: str) -> Frame:
     return Frame({"type": "prepare", "target": target})
 
 
-def rehearse_job(target: str) -> Frame:
+def warm_up_job(target: str) -> Frame:
     """Asks a worker to compile a small program, so that its first kernel takes no longer than the next."""
-    return Frame({"type": "rehearse", "target": target})
+    return Frame({"type": "warm_up", "target": target})
 
 
 def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:

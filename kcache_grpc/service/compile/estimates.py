@@ -95,7 +95,9 @@ class Estimates:
             call.report(stage)
             if stage == "queued" and not begun:
                 begun = True
-                task = asyncio.get_running_loop().create_task(self._tell(call, namespace, key, requirements))
+                task = asyncio.get_running_loop().create_task(
+                    self._report(call, namespace, key, requirements)
+                )
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -107,7 +109,7 @@ class Estimates:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell(
+    async def _report(
         self, call: InFlightCall[Any], namespace: Namespace, key: int, requirements: KernelRequirements
     ) -> None:
         if await call.ended(ESTIMATE_DELAY):

@@ -36,9 +36,9 @@ def prepare(request: Frame, on_stage: OnStage) -> Frame:
     return Frame({"type": "result", "compiled": 3})
 
 
-def rehearse(request: Frame, on_stage: OnStage) -> Frame:
-    (Path(request.header["target"]) / f"rehearsed-{os.getpid()}").touch()
+def warm_up(request: Frame, on_stage: OnStage) -> Frame:
+    (Path(request.header["target"]) / f"warm-{os.getpid()}").touch()
     return Frame({"type": "result"})
 
 
-JOBS = {"echo": echo, "prepare": prepare, "rehearse": rehearse}
+JOBS = {"echo": echo, "prepare": prepare, "warm_up": warm_up}

@@ -18,7 +18,7 @@ from kcache_grpc.server import ServerConfig
 from kcache_grpc.service.compile.library_preparation import REST, LibraryPreparation
 from kcache_grpc.worker import WorkerPool, WorkerSettings, codec
 from kcache_grpc.worker import pool as pool_module
-from kcache_grpc.worker.child.rehearsal import compile_typical_program
+from kcache_grpc.worker.child.warm_up import compile_typical_program
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.libraries import LibraryFolder
 from tests.server.harness.running import config_in, running
@@ -83,9 +83,9 @@ def began(folder: Path) -> int:
     return len(list(folder.glob("began-*")))
 
 
-def rehearsed(folder: Path) -> list[int]:
-    """The process ids of workers that rehearsed."""
-    return [int(file.name.removeprefix("rehearsed-")) for file in folder.glob("rehearsed-*")]
+def warmed_up(folder: Path) -> list[int]:
+    """The process ids of workers that warmed up."""
+    return [int(file.name.removeprefix("warm-")) for file in folder.glob("warm-*")]
 
 
 def test_an_idle_service_prepares_its_targets_in_order(tmp_path: Path) -> None:
@@ -102,36 +102,36 @@ def test_an_idle_service_prepares_its_targets_in_order(tmp_path: Path) -> None:
     run(body())
 
 
-def test_a_worker_of_the_pool_rehearses_when_its_libraries_are_prepared(tmp_path: Path) -> None:
+def test_a_worker_of_the_pool_warms_up_when_its_libraries_are_prepared(tmp_path: Path) -> None:
     """The worker that compiles next: the one that prepared has ended."""
 
     async def body() -> None:
         async with preparing(tmp_path, str(tmp_path)) as (pool, preparation, _):
             await until(lambda: began(tmp_path) == 1)
-            assert not rehearsed(tmp_path)
+            assert not warmed_up(tmp_path)
             (tmp_path / "open").touch()
             await preparation.wait()
-            (worker,) = rehearsed(tmp_path)
+            (worker,) = warmed_up(tmp_path)
             assert worker in pool.pids
             assert pool.idle
 
     run(body())
 
 
-def test_a_busy_worker_does_not_rehearse(tmp_path: Path) -> None:
+def test_a_busy_worker_does_not_warm_up(tmp_path: Path) -> None:
     async def body() -> None:
         async with preparing(tmp_path) as (pool, _, _):
             job = asyncio.create_task(compile(pool))
             await asyncio.sleep(0)  # the job takes the worker
             assert not pool.idle
-            assert await pool.compile_if_idle(codec.rehearse_job(str(tmp_path)), 240) is None
+            assert await pool.compile_if_idle(codec.warm_up_job(str(tmp_path)), 240) is None
             await job
-            assert await pool.compile_if_idle(codec.rehearse_job(str(tmp_path)), 240) is not None
+            assert await pool.compile_if_idle(codec.warm_up_job(str(tmp_path)), 240) is not None
 
     run(body())
 
 
-def test_the_program_of_a_rehearsal_has_products_attention_and_a_convolution(tmp_path: Path) -> None:
+def test_the_warm_up_program_has_products_attention_and_a_convolution(tmp_path: Path) -> None:
     libraries = LibraryFolder(tmp_path)
     compile_typical_program(str(host_target()), libraries)
     assert len({file.name.partition("-")[0] for file in tmp_path.iterdir()}) >= 2
