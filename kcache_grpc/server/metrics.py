@@ -26,7 +26,7 @@ _COUNTERS = {
     "compiles": "Compiles that this server ran.",
     "worker_restarts": "Workers that were replaced.",
     "libraries_prepared": "Libraries of kernels that were compiled while the server was idle.",
-    "library_preparations_preempted": "Preparations of libraries that a client's job ended or prevented.",
+    "library_preparations_preempted": "Precompilations of libraries that a client's job ended or prevented.",
     "verifications": "Stored kernels that this server verified in the background.",
     "verification_faults": "Those of them that were faulty.",
     "verifications_preempted": "Background verifications that a client's job ended.",

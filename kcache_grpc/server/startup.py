@@ -225,7 +225,7 @@ async def _start_service(config: ServerConfig) -> KernelService:
             spool_ttl=config.spool_ttl,
             server_version=server_version(),
             verify_per_hour=config.verify_rate,
-            prepared_targets=config.prepared_targets,
+            precompile_targets=config.precompile_targets,
             trusted_signers=read_signers(config.trust_signer),
         )
         return await KernelService.start(store, pool, signer, settings)

@@ -209,12 +209,12 @@ def _to_bound(fields: Json | None) -> BoundInterface | None:
     return BoundInterface(**values)
 
 
-def prepare_job(target: str) -> Frame:
+def precompile_job(target: str) -> Frame:
     """Asks for the libraries that most kernels for ``target`` are linked with.
 
     The reply's ``compiled`` is the number of those that were missing.
     """
-    return Frame({"type": "prepare", "target": target})
+    return Frame({"type": "precompile", "target": target})
 
 
 def warm_up_job(target: str) -> Frame:

@@ -125,7 +125,7 @@ def serve(
     try:
         from kcache_grpc.server import ServerConfig
         from kcache_grpc.server import serve as run_server
-        from kcache_grpc.server.config import prepared_targets
+        from kcache_grpc.server.config import precompile_targets
     finally:
         gc.enable()
 
@@ -155,7 +155,7 @@ def serve(
         "spool_ttl": spool_ttl,
         "metrics": metrics,
         "verify_rate": None if verify_rate is None else _rate(verify_rate),
-        "prepare": None if prepare is None else prepared_targets(prepare),
+        "prepare": None if prepare is None else precompile_targets(prepare),
         "log_format": log_format,
         "ready_file": ready_file,
         "preload": tuple(Path(part) for part in preload.split(":") if part) if preload else None,

@@ -73,12 +73,12 @@ def compile_spec(request: Frame, on_stage: OnStage) -> Frame:
     return codec.encode_kernel(kernel)
 
 
-def prepare(request: Frame, on_stage: OnStage) -> Frame:
-    """A ``codec.prepare_job``. Compiles nothing where workers share no libraries."""
-    on_stage("prepare")
+def precompile(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.precompile_job``. Compiles nothing where workers share no libraries."""
+    on_stage("precompile")
     libraries = shared_libraries()
     target = request.header["target"]
-    compiled = 0 if libraries is None else kcache_compiler.prepare_libraries(target, libraries)
+    compiled = 0 if libraries is None else kcache_compiler.precompile_libraries(target, libraries)
     return Frame({"type": "result", "compiled": compiled})
 
 
@@ -105,7 +105,7 @@ JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "canonicalize": canonicalize,
     "compile": compile_spec,
     "compare": compare,
-    "prepare": prepare,
+    "precompile": precompile,
     "warm_up": warm_up,
     "support": support,
 }
