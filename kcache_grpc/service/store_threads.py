@@ -61,7 +61,7 @@ class StoreThreads:
     async def look(self, hurry: Hurry | None, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The same, run inline on the event loop with a short lock timeout, where the store can do that.
 
-        A switch to another thread and back takes several times as long as a look-up in SQLite. After a call
+        A switch to another thread and back takes several times as long as a lookup in SQLite. After a call
         that was slow because of a cold disk, those of the next second run on the threads; not after one that
         was preempted: threads would be, too. A call that found a lock is repeated by a thread, which may
         wait for it.

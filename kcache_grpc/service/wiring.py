@@ -68,7 +68,7 @@ class Shared:
     signer: Signer
     config: ServiceConfig
     threads: StoreThreads
-    #: Of their own: those that wait for the same commit hold up no look-up, and share the next one.
+    #: Of their own: those that wait for the same commit hold up no lookup, and share the next one.
     writers: StoreThreads
     canonicalizer_upgrade: CanonicalizerUpgrade
     quotas: QuotaEviction

@@ -218,7 +218,7 @@ class SourceAssertions:
         return len(disputed)
 
     async def totals(self, caller: Caller) -> AssertionTotals:
-        """What the namespace holds in its present epoch."""
+        """What the namespace holds in its current epoch."""
         namespace = await self._namespaces.get(caller.namespace)
         return await self._threads(self._store.assertion_totals, namespace)
 

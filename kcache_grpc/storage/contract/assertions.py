@@ -88,7 +88,7 @@ class Dispute:
 
 @dataclass(frozen=True)
 class AssertionTotals:
-    """Counts of the present epoch; ``assertions`` and ``bytes`` include those in quarantine."""
+    """Counts of the current epoch; ``assertions`` and ``bytes`` include those in quarantine."""
 
     assertions: int
     bytes: int
@@ -97,7 +97,7 @@ class AssertionTotals:
 
 
 class AssertionStore(ABC):
-    """Assertions of a namespace in its present epoch, at most one for each source digest and actor.
+    """Assertions of a namespace in its current epoch, at most one for each source digest and actor.
 
     Methods raise ``InvalidValue`` for digests that do not have 32 bytes.
     """

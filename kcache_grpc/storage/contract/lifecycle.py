@@ -172,7 +172,7 @@ class LifecycleStore(ABC):
     def disown_toolchain(self, namespace: Namespace, toolchain: bytes, reason: str = "") -> bool:
         """From now on no kernel of the toolchain may be published here; true unless it was disowned.
 
-        Look-ups go on finding those that are stored, until they are collected: services leave them out.
+        Lookups go on finding those that are stored, until they are collected: services leave them out.
         Publishing raises ``ToolchainDisowned``.
         """
 

@@ -145,7 +145,7 @@ def test_nobody_waits_for_the_database_while_the_object_store_is_slow(store, ns,
     publisher = threading.Thread(target=store.publish_kernel, args=(ns, kernel(1, so=BIG)))
     publisher.start()
     assert line.held.acquire(timeout=120)
-    # The transaction of another writer passes, and so does every look-up.
+    # The transaction of another writer passes, and so does every lookup.
     store.put_spec(ns, spec(9))
     assert store.find_kernel(ns, kernel(1).kernel.kernel_digest) is None
     assert publisher.is_alive()
