@@ -1,7 +1,7 @@
 """The rival of a server hit: a bare grpc.aio server that answers fixed bytes, in a process of its own.
 
 ``python -m benchmarks.echo SIZE`` prints the port. It has the shape of GetKernels (one request, a stream of
-one reply) and nothing in it: no parsing, no look-up, no log. ``ONCE`` answers the same with the reply and the
+one reply) and nothing in it: no parsing, no lookup, no log. ``ONCE`` answers the same with the reply and the
 status in one batch, as the server does. ``BACK`` answers with the bytes of the request.
 """
 

@@ -1,7 +1,7 @@
 """Inputs of the example graphs, made from their descriptions: the same bits on every machine.
 
 ``make_graphs.py`` computes the expected results from these arrays; the demo and the tests feed the same
-arrays to kernels. A description says which digest the arrays have, and :func:`load` refuses others.
+arrays to kernels. A description says which digest the arrays have, and :func:`load` rejects others.
 
 Only the raw output of NumPy's Philox generator is used: NumPy promises that stream for ever, and does
 not promise that of its distributions.

@@ -98,7 +98,7 @@ class IntegrityError(KcacheError):
 
 
 class PermissionDenied(KcacheError):
-    """Not allowed, or refused because it would not be safe."""
+    """Not allowed, or rejected because it would not be safe."""
 
 
 class Unavailable(KcacheError, ConnectionError):

@@ -142,11 +142,11 @@ def generate(folder: Path) -> Path:
 
 
 def run_protoc(options: list[str]) -> None:
-    """Run the pinned protoc over every source; exits when it refuses one."""
+    """Run the pinned protoc over every source; exits when it rejects one."""
     sources = sorted(str(path.relative_to(SOURCES)) for path in (SOURCES / "kcache").rglob("*.proto"))
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{SOURCES}", *options, *sources]
     if subprocess.run(command, check=False).returncode != 0:
-        raise SystemExit("protoc refused the sources")
+        raise SystemExit("protoc rejected the sources")
 
 
 def buf(*arguments: str) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.ops.generated.seen import CPU, GPU, PROGRAMS, seen
 from tests.ops.harness.programs import OpProgram, all_programs
 from tests.ops.harness.quantized_violations import quantized_violations
-from tests.ops.harness.rejected import REFUSED
+from tests.ops.harness.rejected import REJECTED
 from tests.ops.harness.values import ALL, COMPLEX, FLOATS, INTEGERS, SIGNED, UNSIGNED
 from tests.ops.harness.violations import violations
 from tests.repository.edges import Edge, Outcome, edges
@@ -126,7 +126,7 @@ def _seen(where: str) -> dict[str, set[str]]:
     """Op -> dtypes in which its programs worked; with an asterisk where not all of them did."""
     dtypes: dict[str, set[str]] = defaultdict(set)
     if where == CPU:
-        dtypes |= _uses(program for program in all_programs() if program.id not in REFUSED)
+        dtypes |= _uses(program for program in all_programs() if program.id not in REJECTED)
     for name in seen():
         if "." in name and not name.startswith("chlo."):
             continue

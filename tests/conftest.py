@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tests.serving import ServerProcess
 
 # Deterministic in CI and by default: the same cases every run, whatever time they take on a shared machine.
-_PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("kcache", derandomize=True, max_examples=60, **_PATIENT)
-hypothesis.settings.register_profile("search", derandomize=False, max_examples=2000, **_PATIENT)
+_NO_DEADLINE: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("kcache", derandomize=True, max_examples=60, **_NO_DEADLINE)
+hypothesis.settings.register_profile("search", derandomize=False, max_examples=2000, **_NO_DEADLINE)
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "kcache")
 hypothesis.settings.load_profile(_PROFILE)
 if _PROFILE == "kcache":

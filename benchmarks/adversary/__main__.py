@@ -63,7 +63,7 @@ class Client:
         return time.perf_counter() - began
 
     def hit(self) -> float:
-        """Seconds of a look-up with the kernel's bytes."""
+        """Seconds of a lookup with the kernel's bytes."""
         request = kernels_request([add(4)], artifact_kinds=[SO], inline_budget_bytes=1 << 20)
         began = time.perf_counter()
         list(self._stub.GetKernels(request))

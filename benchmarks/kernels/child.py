@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 #: Seconds until a kernel is given up with its process: native code hangs.
-_PATIENCE = 420.0
+_TIMEOUT = 420.0
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace, folder: Path, tell: Callable[[Any], None]) 
     row = bench.compiled if options.compile else bench.measured
     wanted = {name: index for index, name in enumerate(options.names)}
     for case in sorted((case for case in all_cases() if case.name in wanted), key=lambda c: wanted[c.name]):
-        faulthandler.dump_traceback_later(_PATIENCE, exit=True)
+        faulthandler.dump_traceback_later(_TIMEOUT, exit=True)
         tell({"case": row(case)})
     faulthandler.cancel_dump_traceback_later()
     sys.stderr.flush()

@@ -11,15 +11,15 @@ import threading
 import time
 from pathlib import Path
 
-#: Seconds that a turn is put off at most: long after every pool's patience.
-PATIENCE = 1.0
+#: Seconds that a turn is put off at most: long after every pool's spin time.
+TIMEOUT = 1.0
 _PAUSE = 2e-4
 _TASKS = Path("/proc/self/task")
 
 
-def settled(patience: float = PATIENCE, tasks: Path = _TASKS) -> bool:
+def settled(timeout: float = TIMEOUT, tasks: Path = _TASKS) -> bool:
     """Waits until no thread of ``tasks`` but the calling one runs; whether that came in time."""
-    end = time.perf_counter() + patience
+    end = time.perf_counter() + timeout
     while running(tasks):
         if time.perf_counter() > end:
             return False

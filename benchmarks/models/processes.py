@@ -28,11 +28,11 @@ class Contender:
         name: str,
         command: Sequence[str],
         environment: Mapping[str, str],
-        patience: float,
+        timeout: float,
     ) -> None:
         self.name = name
         self.rounds: list[float] = []
-        self._patience = patience
+        self._timeout = timeout
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command],
             env={**os.environ, **environment},
@@ -67,14 +67,14 @@ class Contender:
     def _answer(self) -> dict[str, Any]:
         """The next line, or the reason why there is none."""
         assert self._process.stdout is not None
-        timer = threading.Timer(self._patience, self._process.kill)
+        timer = threading.Timer(self._timeout, self._process.kill)
         timer.start()
         line = self._process.stdout.readline()
         expired = not timer.is_alive()
         timer.cancel()
         if line:
             return json.loads(line)
-        return {"reason": f"no answer within {self._patience:.0f} s" if expired else self._end()}
+        return {"reason": f"no answer within {self._timeout:.0f} s" if expired else self._end()}
 
     def _end(self) -> str:
         return f"its process ended with status {self._process.wait()}"
@@ -87,7 +87,7 @@ def measured(
     names: Sequence[str],
     rounds: int,
     budget: float,
-    patience: float,
+    timeout: float,
     folder: Path,
     address: str,
     child: str = "benchmarks.models.child",
@@ -110,7 +110,7 @@ def measured(
         here = folder if name == REFERENCE else place
         if name != REFERENCE and not (place / REFERENCE_FILE).exists():
             (place / REFERENCE_FILE).symlink_to(folder / REFERENCE_FILE)
-        return Contender(name, [child, model, dtype, name, str(threads), str(here)], environment, patience)
+        return Contender(name, [child, model, dtype, name, str(threads), str(here)], environment, timeout)
 
     reference = start(REFERENCE)
     reference.stop()

@@ -69,7 +69,7 @@ def _event(number: int) -> AuditEvent:
 
 
 async def _noting(store: Store, namespace: Namespace) -> float:
-    """One look-up of one kernel: what the recorder does of it in the event loop."""
+    """One lookup of one kernel: what the recorder does of it in the event loop."""
     graph = KnownGraph(_digest("p"), 1, _digest("s"), "f32[4]", Signed(b"", b"", b""))
     results: list[Found | Missing] = [Found(graph, KnownKernel(_digest("k"), Signed(b"", b"", b""), (), 1))]
     threads = StoreThreads(1)

@@ -1,4 +1,4 @@
-"""What look-ups, inserts, audit queries and collection cost in a large store, against a small one.
+"""What lookups, inserts, audit queries and collection cost in a large store, against a small one.
 
 ``python -m benchmarks.services.scale [--postgres] [--keep FOLDER] [--specs 200000] [--only TEXT] [--limit
 2]``

@@ -2,7 +2,7 @@
 
     canonicalize(program, format)  ->  Canonical        frontends/, spec/
     compile_spec(spec_text, ...)   ->  CompiledKernel   shapes/, passes/, schedule/, lower/, llvm/
-    prepare_libraries(target, ...) ->  int              lower/, llvm/
+    precompile_libraries(target, ...) ->  int              lower/, llvm/
     toolchain(), gpu_toolchain()   ->  the toolchain fingerprints
 
 Importing this module loads neither MLIR nor LLVM: the first call that needs them does.
@@ -75,14 +75,14 @@ def compile_spec(
     return implementation(spec_text, arg_spec, target, options, on_stage, libraries)
 
 
-def prepare_libraries(target: str, libraries: LibraryCache) -> int:
+def precompile_libraries(target: str, libraries: LibraryCache) -> int:
     """Compile the libraries that most kernels for ``target`` are linked with, where ``libraries`` lacks them.
 
     Returns how many were compiled: 0 for GPUs, whose kernels have none. Changes no byte of a kernel. Raises
     ``CompileFailed`` for an unknown target.
     """
     from kcache_compiler.llvm.target import Device, target_named
-    from kcache_compiler.lower.libraries import prepare_libraries as implementation
+    from kcache_compiler.lower.libraries import precompile_libraries as implementation
 
     machine = target_named(target)
     return 0 if isinstance(machine, Device) else implementation(machine, libraries)
@@ -123,6 +123,6 @@ __all__ = [
     "canonicalize",
     "compile_spec",
     "gpu_toolchain",
-    "prepare_libraries",
+    "precompile_libraries",
     "toolchain",
 ]

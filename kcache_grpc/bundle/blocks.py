@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Level of zstd: about 400 MB/s on one core; higher levels are slower and save some percent.
 LEVEL = 3
-#: A block of more content for a byte is split into small ones: readers refuse extreme ratios.
+#: A block of more content for a byte is split into small ones: readers reject extreme ratios.
 _SPLIT_RATIO = MAX_RATIO // 2
 _SMALL_BLOCK = 8 << 10
 

@@ -49,7 +49,7 @@ _Read = Callable[[int, int], bytes]
 class Bundle:
     """An open bundle, whose index is signed by the key that it names. Thread-safe; a context manager.
 
-    Whether that key may be believed is for the caller: see ``require_trusted``. Every method that reads
+    Whether that key may be trusted is for the caller: see ``require_trusted``. Every method that reads
     raises ``IntegrityError`` for bytes that are not those of the index.
     """
 

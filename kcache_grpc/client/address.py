@@ -42,7 +42,7 @@ def parse_endpoint(
 ) -> Endpoint:
     """Reads ``host:port``, ``unix:/path``, or ``ip:port,ip:port`` for servers of one store that take turns.
 
-    A host name whose look-up gives several addresses is such a list too. Raises ``ArgumentError`` or
+    A host name whose lookup gives several addresses is such a list too. Raises ``ArgumentError`` or
     ``PermissionDenied``.
     """
     roots = _roots(tls)
@@ -66,7 +66,7 @@ def parse_endpoint(
 def _several(address: str, roots: bytes | None, token: str | None, server_id: str | None) -> Endpoint:
     if roots is not None:
         raise ArgumentError(
-            f"address {address!r}: with TLS use a host name whose look-up gives all servers, or a balancer"
+            f"address {address!r}: with TLS use a host name whose lookup gives all servers, or a balancer"
         )
     each = [parse_endpoint(part.strip(), token=token) for part in address.split(",")]
     try:

@@ -315,7 +315,7 @@ class Client:
         return run(self._core.requests.put_blobs(drafts))
 
     def get_assertion(self, source_digest: bytes) -> SourceAssertion | None:
-        """What the source graph with this digest (32 bytes) lowers to, as an actor asserted that is believed.
+        """What the source graph with this digest (32 bytes) lowers to, as a trusted actor asserted it.
 
         This client's own actor, or else the first one whose role the namespace trusts; ``None`` without one
         (docs/guide/source-assertions.md). The record matches its digest. Whether it is right is not known:

@@ -72,9 +72,9 @@ class ClientConfig:
     disk_bytes: int = 4 << 30
     #: Seconds for which the server's answer about itself holds: the longest that a raised epoch stays unseen.
     freshness: float = 60.0
-    #: Seconds of silence until a server is given up: one that never answered, one that did.
-    patience_new: float = 2.0
-    patience_known: float = 8.0
+    #: Grace period in seconds until a server counts as unavailable: one that never answered, one that did.
+    grace_period_new: float = 2.0
+    grace_period_known: float = 8.0
 
     def __post_init__(self) -> None:
         if not _NAMESPACE.fullmatch(self.namespace):
@@ -129,8 +129,8 @@ def from_environment(
         else _flag("KCACHE_COMPATIBLE_TARGETS", variables.get("KCACHE_COMPATIBLE_TARGETS")),
         preload=tuple(filter(None, variables.get("KCACHE_PRELOAD", "").split(os.pathsep))),
         trust=tuple(filter(None, map(str.strip, variables.get("KCACHE_TRUST", "").split(",")))),
-        patience_new=3.0 if strict else ClientConfig.patience_new,
-        patience_known=30.0 if strict else ClientConfig.patience_known,
+        grace_period_new=3.0 if strict else ClientConfig.grace_period_new,
+        grace_period_known=30.0 if strict else ClientConfig.grace_period_known,
     )
 
 

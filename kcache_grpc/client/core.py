@@ -33,9 +33,9 @@ from kcache_grpc.client.transport.interface import Deadline, Io, OutOfTime
 from kcache_grpc.client.transport.transfer import with_witnesses
 from kcache_grpc.client.trust.server_state import Provenance
 from kcache_grpc.client.trust.verification import KernelRequest
-from kcache_grpc.client.tuning.recorded_schedules import REFUSALS, RecordedSchedules, plain
+from kcache_grpc.client.tuning.recorded_schedules import REJECTION_ERRORS, RecordedSchedules, plain
 from kcache_grpc.errors import ArgumentError, KcacheError
-from kcache_grpc.model.bypass import BypassReason, refusal_reason
+from kcache_grpc.model.bypass import BypassReason, rejection_reason
 from kcache_grpc.model.evidence import Witness
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import Options
@@ -161,7 +161,7 @@ class Core:
 
         sources = await self._io.blocking(lambda: self._read_sources(programs, format))
         requested = [_request(source, machine, chosen, shapes, retry) for source in sources]
-        with self._counting_refusals(), located([source.origins for source in sources]):
+        with self._counting_rejections(), located([source.origins for source in sources]):
             requests, kernels = await self._kernels_of(requested, deadline, progress)
         return [
             (
@@ -174,19 +174,19 @@ class Core:
     def _read_sources(self, programs: Sequence[ProgramLike], format: str | None) -> list[Source]:
         """The bytes of programs. Those that have none are counted, as they bypass the cache."""
         try:
-            with self._counting_refusals():
+            with self._counting_rejections():
                 return [read_source(program, format) for program in programs]
         except ArgumentError:
             self._counters.bypass(BypassReason.UNCACHEABLE_INPUT)
             raise
 
     @contextlib.contextmanager
-    def _counting_refusals(self) -> Generator[None]:
+    def _counting_rejections(self) -> Generator[None]:
         """Counts why a program gets no kernel."""
         try:
             yield
         except KcacheError as error:
-            reason = refusal_reason(error)
+            reason = rejection_reason(error)
             if reason is not None:
                 self._counters.bypass(reason)
             raise
@@ -198,18 +198,18 @@ class Core:
         requests = [await self._recorded.applied(request, deadline) for request in requested]
         try:
             kernels = await self._kernels(requests, deadline, progress)
-        except REFUSALS:
-            refused = await self._recorded.refused(
+        except REJECTION_ERRORS:
+            rejected = await self._recorded.rejected(
                 requested, requests, lambda request: self._kernels([request], deadline, progress)
             )
-            if not refused:
+            if not rejected:
                 raise
             requests = [
-                plain(request) if request_key(original) in refused else request
+                plain(request) if request_key(original) in rejected else request
                 for original, request in zip(requested, requests, strict=True)
             ]
             kernels = await self._kernels(requests, deadline, progress)
-            self._recorded.give_up(refused)
+            self._recorded.give_up(rejected)
         return requests, kernels
 
     def _with_evidence(self, kernel: Kernel, request: KernelRequest, source: Source) -> Kernel:
@@ -220,7 +220,7 @@ class Core:
         self._seen.add([own])
         if source.arguments is None:
             return kernel
-        # Those of the evidence are the same, or ``read_source`` had refused it.
+        # Those of the evidence are the same, or ``read_source`` had rejected it.
         plain = self._seen.named(own.spec_digest, request.shapes.evidence)
         self._seen.add(replace(each, constants=own.constants) for each in plain)
         kernel = kernel.apart()

@@ -78,7 +78,7 @@ class ServiceRequests:
             report = await self._services.ask(
                 lambda main: check_program(main, source.program, machine, numerics, deadline)
             )
-        return report if source.origins is None else report.located(source.origins.places)
+        return report if source.origins is None else report.located(source.origins.locations)
 
     async def _graph(
         self, program: ProgramLike, format: str | None, numerics: str

@@ -103,7 +103,7 @@ class Stats:
     #: and compiles that it published. Hits in the memory or on the disk of a client do not reach the service.
     hits: int
     compiles: int
-    #: Failed compiles of the present epoch that are remembered now.
+    #: Failed compiles of the current epoch that are remembered now.
     remembered_failures: int
     #: Seconds of compiling that hits saved, since the namespace was created.
     seconds_saved: float
@@ -136,7 +136,7 @@ class Stats:
     blob_bytes: int = 0
     blob_hits: int = 0
     blob_seconds_saved: float = 0.0
-    #: Of the present epoch: assertions of source digests stored now, and their bytes, those in quarantine
+    #: Of the current epoch: assertions of source digests stored now, and their bytes, those in quarantine
     #: included; records that an actor offered after another one; and assertions put into quarantine.
     assertions: int = 0
     assertion_bytes: int = 0

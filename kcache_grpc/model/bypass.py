@@ -77,7 +77,7 @@ def counter_of(reason: BypassReason) -> str:
     return f"bypass_{reason.value}"
 
 
-def refusal_reason(error: KcacheError) -> BypassReason | None:
+def rejection_reason(error: KcacheError) -> BypassReason | None:
     """The reason where a program gets no kernel because of ``error``; ``None`` where that is no bypass.
 
     That the service is away, a wrong argument and a missing permission are none: the same program is cached

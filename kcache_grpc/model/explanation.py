@@ -83,7 +83,7 @@ class FailedBefore:
 class Explanation:
     """What becomes of a request at the service, and why. ``str()`` of it is for people."""
 
-    #: Where the look-up ended. Hits: ``"FOUND_BY_PROGRAM"``, ``"FOUND_BY_SPEC"``. Misses:
+    #: Where the lookup ended. Hits: ``"FOUND_BY_PROGRAM"``, ``"FOUND_BY_SPEC"``. Misses:
     #: ``"NAMESPACE_EMPTY"``, ``"SPEC_UNKNOWN"``, ``"NO_KERNEL"``, ``"EPOCH"``, ``"TOOLCHAIN"``, ``"TARGET"``,
     #: ``"OPTIONS"``, ``"SIZES"``, ``"GUARD"``, ``"FAILED"``, ``"COMPILING"``, ``"BYTES_LOST"``.
     step: str

@@ -89,8 +89,8 @@ def requested_shape(
         size = spec.known.get(name)
         if size is not None and size not in allowed:
             at = spec.source(name)
-            refused = " and ".join(allowed.atoms(name))
-            raise ArgumentError(f"{at} ({name}) is {size} in the program, and symbols ask for {refused}")
+            rejected = " and ".join(allowed.atoms(name))
+            raise ArgumentError(f"{at} ({name}) is {size} in the program, and symbols ask for {rejected}")
     if within is not None:
         free = {name: allowed for name, allowed in free.items() if name in within or name not in spec.known}
     fixed = {name: size for name, size in spec.known.items() if name not in free}
@@ -162,9 +162,9 @@ class Variant:
 
     def takes(self, spec: SpecSizes) -> bool:
         """Whether it is a kernel for the sizes of a program; for all of them where one is left open."""
-        return not any(self._refuses(spec, symbol.name) for symbol in spec.symbols) and not self._broken(spec)
+        return not any(self._rejects(spec, symbol.name) for symbol in spec.symbols) and not self._broken(spec)
 
-    def _refuses(self, spec: SpecSizes, name: str) -> bool:
+    def _rejects(self, spec: SpecSizes, name: str) -> bool:
         if name in spec.known:
             return name not in self.free and self.fixed[name] != spec.known[name]
         return name not in self.free or name in self.guard.symbols

@@ -16,8 +16,8 @@ from typing import Any
 from kcache_grpc.errors import InvalidProgram, KcacheError
 from kcache_grpc.programs.locations import removed_spans
 
-#: A place in the text that was sent: the parser calls its buffer ``-``.
-_PLACE = re.compile(r'"-":(\d+):(\d+)|(?<![^\s(])-:(\d+):(\d+)')
+#: A location in the text that was sent: the parser calls its buffer ``-``.
+_LOCATION = re.compile(r'"-":(\d+):(\d+)|(?<![^\s(])-:(\d+):(\d+)')
 #: The same in what the parser says of text that it cannot read.
 _LINE = re.compile(r"\bline (\d+), column (\d+)(?=: )")
 
@@ -43,19 +43,19 @@ class Origins:
     shown: bool = True
 
     def of(self, error: KcacheError) -> KcacheError:
-        """Return the error with places that the caller knows; the same error where it names none."""
+        """Return the error with locations that the caller knows; the same error where it names none."""
         finder = _Finder(self.text(), self.name, self.shown)
         op = error.metadata.get("op", "")
 
-        def place(match: re.Match[str]) -> str:
-            return finder.place(int(match[1] or match[3]), match[2] or match[4], op)
+        def location(match: re.Match[str]) -> str:
+            return finder.location(int(match[1] or match[3]), match[2] or match[4], op)
 
-        message = _PLACE.sub(place, error.message)
+        message = _LOCATION.sub(location, error.message)
         if isinstance(error, InvalidProgram) and self.shown:
-            message = _LINE.sub(lambda match: finder.shown_place(int(match[1]), match[2]), message)
+            message = _LINE.sub(lambda match: finder.shown_location(int(match[1]), match[2]), message)
         metadata = dict(error.metadata)
         if "location" in metadata:
-            metadata["location"] = _PLACE.sub(place, metadata["location"])
+            metadata["location"] = _LOCATION.sub(location, metadata["location"])
         elif op and (where := finder.operation(op)):
             message = f"{message} (at {where})"
             metadata["location"] = where
@@ -64,28 +64,28 @@ class Origins:
         cls: Any = type(error)
         return cls(message, **metadata)
 
-    def places(self, sent: Sequence[str]) -> list[str]:
-        """Return places of the text that was sent, ``-:3:8``, as the caller knows them; others as they are.
+    def locations(self, sent: Sequence[str]) -> list[str]:
+        """Return locations in the text that was sent, ``-:3:8``, as the caller knows them; others unchanged.
 
         Of text that the caller knows they keep this form, with its own line.
         """
         finder = _Finder(self.text(), self.name, self.shown)
         locations: list[str] = []
-        for place in sent:
-            match = _PLACE.fullmatch(place)
+        for location in sent:
+            match = _LOCATION.fullmatch(location)
             if match is None:
-                locations.append(place)
+                locations.append(location)
             elif self.shown:
                 line, column = match[1] or match[3], match[2] or match[4]
                 locations.append(f"-:{finder.line(int(line))}:{column}")
             else:
-                locations.append(finder.place(int(match[1] or match[3]), match[2] or match[4]))
+                locations.append(finder.location(int(match[1] or match[3]), match[2] or match[4]))
         return locations
 
 
 @contextlib.contextmanager
 def located(origins: Sequence[Origins | None]) -> Generator[None]:
-    """Raise errors inside with the places of the one program that they may be about."""
+    """Raise errors inside with the locations of the one program that they may be about."""
     try:
         yield
     except KcacheError as error:
@@ -101,7 +101,7 @@ class _Finder:
         self.text, self.name, self.shown = text, name, shown
         self.removed = removed_spans(text)
 
-    def place(self, line: int, column: str, operation: str = "") -> str:
+    def location(self, line: int, column: str, operation: str = "") -> str:
         """Where a line of the text without locations is, which has the operation."""
         start = self._start(line)
         source = self._source(start)
@@ -112,7 +112,7 @@ class _Finder:
         shown = self._shown(start, column)
         return f"{shown} ({source})" if source else shown
 
-    def shown_place(self, line: int, column: str) -> str:
+    def shown_location(self, line: int, column: str) -> str:
         """The same, without the location that the line has."""
         return self._shown(self._start(line), column)
 
@@ -120,9 +120,9 @@ class _Finder:
         """Where the operations of a name are; empty where that is not known."""
         pattern = re.compile(rb'(?m)^[^\n"]*(?:=[ \t]*|^[ \t]*)"?' + re.escape(name.encode()) + rb"\b")
         starts = [self.text.rfind(b"\n", 0, match.end()) + 1 for match in pattern.finditer(self.text)]
-        places = list(dict.fromkeys(place for start in starts if (place := self._source(start))))
-        more = f" (or one of {len(places) - 1} others)" if len(places) > 1 else ""
-        return f"{places[0]}{more}" if places else ""
+        locations = list(dict.fromkeys(location for start in starts if (location := self._source(start))))
+        more = f" (or one of {len(locations) - 1} others)" if len(locations) > 1 else ""
+        return f"{locations[0]}{more}" if locations else ""
 
     def _start(self, line: int) -> int:
         """Where a line of the text without locations begins in this one."""

@@ -1,6 +1,6 @@
 """What callers pass as arguments: NumPy arrays, PyTorch tensors, DLPack exporters, Python scalars.
 
-Each is read into a ``Buffer`` without a copy, or refused with a text that says what to do.
+Each is read into a ``Buffer`` without a copy, or rejected with a text that says what to do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LARGEST = {"f6E2M3FN": 7.5, "f6E3M2FN": 28.0, "f4E2M1FN": 6.0}
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
-class Refused(Exception):
+class RejectedArgument(Exception):
     """Why an argument cannot be used."""
 
 
@@ -56,7 +56,7 @@ class Buffer(NamedTuple):
 
 
 def framework_of(value: Any) -> Framework | None:
-    """None for what has no say: Python scalars, and objects that will be refused."""
+    """None for what has no say: Python scalars, and objects that will be rejected."""
     if isinstance(value, (np.ndarray, np.generic)):
         return Framework.NUMPY
     if is_torch(value):
@@ -73,13 +73,15 @@ def is_torch(value: Any) -> bool:
 
 
 def read(value: Any, expected: str) -> Buffer:
-    """A view of ``value``, whose dtype should be ``expected``. Raises ``Refused``."""
+    """A view of ``value``, whose dtype should be ``expected``. Raises ``RejectedArgument``."""
     if isinstance(value, (np.ndarray, np.generic)):
         return _from_numpy(value, expected)
     if is_torch(value):
         return _from_torch(value)
     if _is_tracer(value):
-        raise Refused("got a JAX tracer; a kernel cannot be called inside jax.jit or another transformation")
+        raise RejectedArgument(
+            "got a JAX tracer; a kernel cannot be called inside jax.jit or another transformation"
+        )
     if hasattr(value, "__dlpack__"):
         if expected in UNPACKED and hasattr(value, "__array__") and dlpack.on_cpu(value):
             return _from_numpy(np.asarray(value), expected)
@@ -88,7 +90,7 @@ def read(value: Any, expected: str) -> Buffer:
         return _from_scalar(value, expected)
     kind = value.__class__
     name = f"{kind.__module__}.{kind.__qualname__}"
-    raise Refused(f"got a {name}; pass a NumPy array, a PyTorch tensor, or an array with __dlpack__")
+    raise RejectedArgument(f"got a {name}; pass a NumPy array, a PyTorch tensor, or an array with __dlpack__")
 
 
 def _is_tracer(value: Any) -> bool:
@@ -99,13 +101,15 @@ def _is_tracer(value: Any) -> bool:
 
 def _from_numpy(value: Any, expected: str) -> Buffer:
     if isinstance(value, np.ma.MaskedArray):
-        raise Refused("got a masked array; pass x.filled(...) or x.data")
+        raise RejectedArgument("got a masked array; pass x.filled(...) or x.data")
     array: Array = np.asarray(value)
     dtype = name_of_numpy(array.dtype, expected)
     if not array.flags.c_contiguous:
-        raise Refused("it is not row-major contiguous; pass np.ascontiguousarray(x)")
+        raise RejectedArgument("it is not row-major contiguous; pass np.ascontiguousarray(x)")
     if not array.flags.aligned:
-        raise Refused(f"it is not aligned to its elements of {array.dtype.itemsize} bytes; pass x.copy()")
+        raise RejectedArgument(
+            f"it is not aligned to its elements of {array.dtype.itemsize} bytes; pass x.copy()"
+        )
     return Buffer(address_of(array), dtype, array.shape, array)
 
 
@@ -120,46 +124,46 @@ def address_of(array: Any) -> CData:
 
 def _from_torch(tensor: Any) -> Buffer:
     if tensor.device.type != "cpu":
-        raise Refused(f"it is on {tensor.device}; pass x.cpu()")
+        raise RejectedArgument(f"it is on {tensor.device}; pass x.cpu()")
     address = torch_address(tensor)
     if address % max(1, tensor.element_size() // (2 if tensor.is_complex() else 1)):
-        raise Refused("it is not aligned to its elements; pass x.clone()")
+        raise RejectedArgument("it is not aligned to its elements; pass x.clone()")
     dtype = names_of_torch().get(tensor.dtype, str(tensor.dtype))
     return Buffer(ffi.cast(_VOID, address), dtype, tuple(tensor.shape), tensor)
 
 
 def torch_address(tensor: Any) -> int:
-    """Where a plain, contiguous tensor's elements are. Raises ``Refused`` for all others."""
+    """Where a plain, contiguous tensor's elements are. Raises ``RejectedArgument`` for all others."""
     torch: Any = sys.modules["torch"]
     if tensor.layout is not torch.strided:
-        raise Refused(f"its layout is {tensor.layout}; pass x.to_dense()")
+        raise RejectedArgument(f"its layout is {tensor.layout}; pass x.to_dense()")
     if tensor.requires_grad and torch.is_grad_enabled():
-        raise Refused(
+        raise RejectedArgument(
             "it requires grad, and kernels have no gradients; pass x.detach(), or call under torch.no_grad()"
         )
     if tensor.is_conj() or tensor.is_neg():
-        raise Refused("it is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
+        raise RejectedArgument("it is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
     if not tensor.is_contiguous():
-        raise Refused("it is not row-major contiguous; pass x.contiguous()")
+        raise RejectedArgument("it is not row-major contiguous; pass x.contiguous()")
     try:
         return int(tensor.data_ptr())
     except RuntimeError as error:
-        raise Refused(f"it has no memory of its own: {error}") from error
+        raise RejectedArgument(f"it has no memory of its own: {error}") from error
 
 
 def _from_dlpack(value: Any) -> Buffer:
     try:
         view = dlpack.read(value)
     except dlpack.NotOnCpu as error:
-        raise Refused(f"it is on {error}; move it to the CPU first") from error
+        raise RejectedArgument(f"it is on {error}; move it to the CPU first") from error
     except Exception as error:  # code of other projects
-        raise Refused(f"its __dlpack__ failed: {error}") from error
+        raise RejectedArgument(f"its __dlpack__ failed: {error}") from error
     if not row_major(view.shape, view.strides):
-        raise Refused("it is not row-major contiguous; pass a contiguous copy")
+        raise RejectedArgument("it is not row-major contiguous; pass a contiguous copy")
     known = numpy_dtypes().get(view.dtype)
     alignment = known.alignment if known is not None else 1
     if int(ffi.cast(_ADDRESS, view.pointer)) % alignment and 0 not in view.shape:
-        raise Refused("it is not aligned to its elements; pass a copy")
+        raise RejectedArgument("it is not aligned to its elements; pass a copy")
     return Buffer(view.pointer, view.dtype, view.shape, view.owner)
 
 
@@ -180,24 +184,26 @@ def _from_scalar(value: complex, expected: str) -> Buffer:
     dtype: Any = numpy_dtype(expected)
     advice = f"pass np.asarray(x, dtype={dtype.name!r})"
     if isinstance(value, bool) != (expected == "i1"):
-        raise Refused(f"got the Python {type(value).__name__} {value!r} for {expected}; {advice}")
+        raise RejectedArgument(f"got the Python {type(value).__name__} {value!r} for {expected}; {advice}")
     if isinstance(value, complex) and not expected.startswith("c"):
-        raise Refused(f"got a Python complex for {expected}; {advice}")
+        raise RejectedArgument(f"got a Python complex for {expected}; {advice}")
     if isinstance(value, float) and expected.lstrip("u").startswith("i"):
-        raise Refused(f"got a Python float for {expected}; {advice}")
+        raise RejectedArgument(f"got a Python float for {expected}; {advice}")
     if isinstance(value, int) and expected not in ("i1", *_FLOATS) and not _fits(value, expected):
-        raise Refused(f"{value} is out of range for {expected}")
+        raise RejectedArgument(f"{value} is out of range for {expected}")
     if expected in SMALL and dtype.kind == "u" and dtype == np.uint8:
-        raise Refused(f"got the Python {type(value).__name__} {value!r} for {expected}; install ml_dtypes")
+        raise RejectedArgument(
+            f"got the Python {type(value).__name__} {value!r} for {expected}; install ml_dtypes"
+        )
     if expected in _LARGEST and not abs(value) <= _LARGEST[expected]:
-        raise Refused(f"{value} is out of range for {expected}")
+        raise RejectedArgument(f"{value} is out of range for {expected}")
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value, dtype)
     except (OverflowError, TypeError) as error:  # ml_dtypes says TypeError of integers beyond f64
-        raise Refused(f"{value} is out of range for {expected}") from error
+        raise RejectedArgument(f"{value} is out of range for {expected}") from error
     if expected in _FLOATS and _overflowed(value, array):
-        raise Refused(f"{value} is out of range for {expected}")
+        raise RejectedArgument(f"{value} is out of range for {expected}")
     return Buffer(address_of(array), expected, (), array)
 
 

@@ -101,7 +101,7 @@ class BoundArguments:
         if self.check is not None:
             self.check(arrays)
         if self.weights:
-            self._refuse_training(arrays)
+            self._reject_training(arrays)
         return (*arrays, *(self._tensors if arrays and is_torch(arrays[0]) else self.readable))
 
     @cached_property
@@ -116,7 +116,7 @@ class BoundArguments:
         """
         return tuple(map(_tensor, self.readable))
 
-    def _refuse_training(self, arrays: tuple[Any, ...]) -> None:
+    def _reject_training(self, arrays: tuple[Any, ...]) -> None:
         torch: Any = sys.modules["torch"]
         if not torch.is_grad_enabled():
             return

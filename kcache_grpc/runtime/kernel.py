@@ -17,7 +17,7 @@ from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpe
 from kcache_grpc.model.sizes.expression import FormulaDivision, FormulaOverflow, evaluate, symbols_of
 from kcache_grpc.model.sizes.guard import parse_guard
 from kcache_grpc.runtime import repeated_call, results
-from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
+from kcache_grpc.runtime.arrays import Buffer, Framework, RejectedArgument, framework_of, read
 from kcache_grpc.runtime.cpu._abi import Library
 from kcache_grpc.runtime.cpu.library import load_library, require_runnable, require_understood
 from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_workspaces
@@ -261,8 +261,8 @@ class Kernel:
                 raise self.argument_error(index, f"{reason}, as torch.empty((n, 0), dtype=..., device=...)")
             try:
                 require_sizes(tuple(arrays[index].shape))
-            except Refused as refused:
-                raise self.argument_error(index, str(refused)) from refused
+            except RejectedArgument as error:
+                raise self.argument_error(index, str(error)) from error
         try:
             outputs = gpu(arrays, self.argument_error, self._check_gpu)
             self._short = gpu.short
@@ -302,8 +302,8 @@ class Kernel:
         try:
             buffer = read(value, spec.dtype)
             return as_axes(buffer, spec) if index in self.binding.size_arguments else buffer
-        except Refused as refused:
-            raise self._wrong(index, spec, str(refused)) from refused
+        except RejectedArgument as error:
+            raise self._wrong(index, spec, str(error)) from error
 
     def _check(self, buffers: Sequence[Buffer | DeviceBuffer]) -> None:
         """Raise ``ArgumentError`` unless dtypes, ranks and sizes of the arguments match the arg spec."""

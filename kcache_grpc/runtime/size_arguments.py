@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kcache_grpc.model.manifest import TensorSpec
-from kcache_grpc.runtime.arrays import Buffer, Refused
+from kcache_grpc.runtime.arrays import Buffer, RejectedArgument
 from kcache_grpc.runtime.cpu._abi import ffi
 from kcache_grpc.runtime.dtypes import numpy_dtype
 
@@ -20,15 +20,15 @@ _MOST = 2**31 - 1
 def as_axes(buffer: Buffer, spec: TensorSpec) -> Buffer:
     """The argument that the kernel takes for the integers in ``buffer``: ``7`` is of shape ``(7, 0)``.
 
-    What has the kernel's rank already is left as it is. Raises ``Refused`` for numbers below 0 and above
-    2**31 - 1, and for as many as the kernel has no axes for.
+    What has the kernel's rank already is left as it is. Raises ``RejectedArgument`` for numbers below 0 and
+    above 2**31 - 1, and for as many as the kernel has no axes for.
     """
     count = len(spec.dims) - 1
     if len(buffer.shape) == len(spec.dims) and buffer.shape[-1] == 0:
         require_sizes(buffer.shape)
         return buffer
     if buffer.shape not in ((count,), *([()] if count == 1 else [])):
-        raise Refused(f"got rank {len(buffer.shape)}, shape {buffer.shape}")
+        raise RejectedArgument(f"got rank {len(buffer.shape)}, shape {buffer.shape}")
     if buffer.dtype != spec.dtype:
         return buffer
     kind = numpy_dtype(spec.dtype)
@@ -39,8 +39,8 @@ def as_axes(buffer: Buffer, spec: TensorSpec) -> Buffer:
 
 
 def require_sizes(sizes: Sequence[int]) -> None:
-    """Raise ``Refused`` unless all of ``sizes`` are sizes."""
+    """Raise ``RejectedArgument`` unless all of ``sizes`` are sizes."""
     if min(sizes) < 0:
-        raise Refused(f"got {min(sizes)}, and no size is below 0")
+        raise RejectedArgument(f"got {min(sizes)}, and no size is below 0")
     if max(sizes) > _MOST:
-        raise Refused(f"got {max(sizes)}, and no size is above {_MOST}")
+        raise RejectedArgument(f"got {max(sizes)}, and no size is above {_MOST}")

@@ -116,7 +116,7 @@ class ServerConfig:
         return self.workers or machine.compilers()
 
     @property
-    def prepared_targets(self) -> tuple[str, ...]:
+    def precompile_targets(self) -> tuple[str, ...]:
         """The names of ``prepare`` without "host": this machine's target in its place, if it has one."""
         names: dict[str, None] = {}
         for name in self.prepare:
@@ -180,7 +180,7 @@ def per_hour(text: str) -> float:
     return rate / hours
 
 
-def prepared_targets(text: str) -> tuple[str, ...]:
+def precompile_targets(text: str) -> tuple[str, ...]:
     """The targets of a list such as ``host,x86-64-v3``; none for ``none``."""
     return () if text.strip() == "none" else _paths(text)
 
@@ -225,7 +225,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "log_format": str,
     "ready_file": Path,
     "verify_rate": per_hour,
-    "prepare": prepared_targets,
+    "prepare": precompile_targets,
     "preload": _folders,
     "trust_signer": _paths,
 }

@@ -1,4 +1,4 @@
-"""Addresses on which a server listens; refuses insecure ones unless options allow them."""
+"""Addresses on which a server listens; rejects insecure ones unless options allow them."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def _require_free(address: str) -> None:
         addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
         raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
-    reasons = [_refusal(family, place) for family, _, _, _, place in addresses]
+    reasons = [_bind_error(family, address) for family, _, _, _, address in addresses]
     if all(reasons):
         raise Unavailable(f"cannot listen on {address}: {reasons[0]}")
 
 
-def _refusal(family: int, place: tuple[object, ...]) -> str:
-    """Why the system would not give this place to a server; empty when it would."""
+def _bind_error(family: int, address: tuple[object, ...]) -> str:
+    """Why a server cannot bind this address; empty if it can."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+            probe.bind(address)
     except OSError as error:
         return error.strerror or str(error)
     return ""

@@ -15,7 +15,7 @@ from kcache_grpc.errors import ResourceExhausted
 #: The last part of a reply is not counted if it has at most this many bytes: gRPC buffers as much.
 SMALL = 64 << 10
 #: Seconds that a reply waits for others of its connection or caller to be read.
-PATIENCE = 30.0
+UNREAD_TIMEOUT = 30.0
 #: Most seconds between two messages.
 _SLOWEST = 1.0
 
@@ -44,9 +44,9 @@ class ReplyFlowControl:
     do not read hold up themselves. One event loop.
     """
 
-    def __init__(self, limits: ReplyLimits | None = None, patience: float = PATIENCE) -> None:
+    def __init__(self, limits: ReplyLimits | None = None, timeout: float = UNREAD_TIMEOUT) -> None:
         self._limits = limits or ReplyLimits()
-        self._patience = patience
+        self._timeout = timeout
         self._connections: dict[str, int] = {}
         self._callers: dict[str, int] = {}
         #: First come, first served in each connection.
@@ -69,7 +69,7 @@ class ReplyFlowControl:
         return True
 
     async def acquire(self, reader: Reader, size: int) -> None:
-        """Returns when this many bytes may be produced. Raises ``ResourceExhausted`` after ``patience``."""
+        """Returns when this many bytes may be produced. Raises ``ResourceExhausted`` after ``timeout``."""
         if self.try_acquire(reader, size):
             return
         waiting = self._waiting.get(reader)
@@ -78,7 +78,7 @@ class ReplyFlowControl:
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         waiting[turn] = size
-        alarm = loop.call_later(self._patience, self._late, reader, turn)
+        alarm = loop.call_later(self._timeout, self._late, reader, turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -103,7 +103,7 @@ class ReplyFlowControl:
             turn.set_exception(
                 ResourceExhausted(
                     f"{held} bytes of earlier replies to this connection or caller are not read, for "
-                    f"{self._patience:g} s now: read those replies or cancel their calls",
+                    f"{self._timeout:g} s now: read those replies or cancel their calls",
                     limit="reply_bytes",
                 )
             )

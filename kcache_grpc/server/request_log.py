@@ -63,7 +63,7 @@ def _second(at: int) -> str:
 
 
 def _short(text: str) -> str:
-    """Refused requests are logged too, with whatever they said."""
+    """Rejected requests are logged too, with whatever they said."""
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 

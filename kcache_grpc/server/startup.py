@@ -186,7 +186,7 @@ def _open(config: ServerConfig) -> Store:
     return open_store(config.db, migrate=True, **beside)
 
 
-def _refuse_default_key(config: ServerConfig) -> None:
+def _reject_default_key(config: ServerConfig) -> None:
     """Raises ``ArgumentError`` where a store would be disowned for a key that nobody named."""
     if config.disown and config.default_key:
         raise ArgumentError(
@@ -210,7 +210,7 @@ def _claim(store: Store, signer: Signer, config: ServerConfig) -> None:
 async def _start_service(config: ServerConfig) -> KernelService:
     store = await asyncio.to_thread(_open, config)
     try:
-        _refuse_default_key(config)
+        _reject_default_key(config)
         signer = Signer.from_file(config.signing_key)
         _claim(store, signer, config)
         libraries = config.worker.libraries or config.state_dir / "libraries"
@@ -225,7 +225,7 @@ async def _start_service(config: ServerConfig) -> KernelService:
             spool_ttl=config.spool_ttl,
             server_version=server_version(),
             verify_per_hour=config.verify_rate,
-            prepared_targets=config.prepared_targets,
+            precompile_targets=config.precompile_targets,
             trusted_signers=read_signers(config.trust_signer),
         )
         return await KernelService.start(store, pool, signer, settings)

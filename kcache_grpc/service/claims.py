@@ -21,7 +21,7 @@ logger = logging.getLogger("kcache.service")
 #: Seconds between two polls of another server's work: the delay after a lost notification or a dead holder.
 _POLL_SECONDS = 0.5
 #: Seconds after which a claim counts for nothing: its holder may be frozen.
-_PATIENCE = 2.0
+_CLAIM_TIMEOUT = 2.0
 
 
 class WorkClaim:
@@ -31,7 +31,7 @@ class WorkClaim:
         self._claims = claims
         self._name = name
         self._subscription = subscription
-        self._until = asyncio.get_running_loop().time() + _PATIENCE
+        self._until = asyncio.get_running_loop().time() + _CLAIM_TIMEOUT
         self._claim: Claim | None = None
         #: Whether another one did the work, or does it.
         self.waited = False

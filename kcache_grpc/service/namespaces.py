@@ -32,7 +32,7 @@ def check_name(name: str) -> None:
 
 
 class Namespaces:
-    """Name -> namespace in its present epoch, at most ``max_age`` seconds old: the window in which a rising
+    """Name -> namespace in its current epoch, at most ``max_age`` seconds old: the window in which a rising
     epoch, a removal or a disowned toolchain may go unnoticed. Who remembers rows of a namespace remembers
     them under its epoch and its count of removals. ``enter`` sees each namespace once, before it is used.
     """

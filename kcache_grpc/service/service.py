@@ -14,7 +14,7 @@ from kcache_grpc.errors import (
     NotFound,
     ResourceExhausted,
 )
-from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, refusal_reason
+from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, rejection_reason
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.gpu.target import GPU_TARGETS, GpuTarget
 from kcache_grpc.model.identity import Toolchains
@@ -100,7 +100,7 @@ class KernelService:
         self.assertions = wiring.assertions(shared)
         self._estimates = Estimates(store, shared.threads, self._toolchains)
         self._background = wiring.background(shared, self._coordinator)
-        self._preparation = wiring.preparation(shared)
+        self._precompilation = wiring.precompilation(shared)
         self._asked = 0
         self._bypasses: Counter[BypassReason] = Counter()
         #: Equal requests are one, from the first to the answer.
@@ -135,7 +135,7 @@ class KernelService:
         service._audit_recorder.start()
         if service._background is not None:
             service._background.start()
-        service._preparation.start()
+        service._precompilation.start()
         service.blobs.start()
         service.assertions.start()
         return service
@@ -145,7 +145,7 @@ class KernelService:
         deadline = time.monotonic() + grace
         if self._background is not None:
             await self._background.close()
-        await self._preparation.close()
+        await self._precompilation.close()
         await self._reply_cache.drain(deadline - time.monotonic())
         await self._graphs.drain(deadline - time.monotonic())
         await self._coordinator.drain(deadline - time.monotonic())
@@ -296,8 +296,8 @@ class KernelService:
             "compiles_running": self._coordinator.running,
             "audit_dropped": self._audit_recorder.dropped,
             **{counter_of(reason): self._bypasses[reason] for reason in SERVER_REASONS},
-            "libraries_prepared": self._preparation.compiled,
-            "library_preparations_preempted": self._preparation.preempted,
+            "libraries_prepared": self._precompilation.compiled,
+            "library_preparations_preempted": self._precompilation.preempted,
             "verifications": self._background.verified if self._background else 0,
             "verification_faults": self._background.faulty if self._background else 0,
             "verifications_preempted": self._background.preempted if self._background else 0,
@@ -395,7 +395,7 @@ class KernelService:
                     answer, stages = await call.result(), waiter.rest(call)
             except KcacheError as error:
                 self._noting(namespace, caller, source, "", str(requirements.target)).failed(error)
-                reason = refusal_reason(error)
+                reason = rejection_reason(error)
                 if reason is not None:
                     self._bypassed(reason)
                 raise

@@ -29,7 +29,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 #: Seconds after which the next read does not wait for the one before: a connection that hangs delays only the
 #: callers of that read.
-_PATIENCE = 0.1
+_READ_TIMEOUT = 0.1
 
 
 def disk_reads() -> int:
@@ -61,7 +61,7 @@ class StoreThreads:
     async def look(self, hurry: Hurry | None, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The same, run inline on the event loop with a short lock timeout, where the store can do that.
 
-        A switch to another thread and back takes several times as long as a look-up in SQLite. After a call
+        A switch to another thread and back takes several times as long as a lookup in SQLite. After a call
         that was slow because of a cold disk, those of the next second run on the threads; not after one that
         was preempted: threads would be, too. A call that found a lock is repeated by a thread, which may
         wait for it.
@@ -106,7 +106,7 @@ class ReadBatch(Generic[G, K, V]):
         if key not in pending:
             pending[key] = loop.create_future()
         future = pending[key]
-        if self._task is None or self._task.done() or loop.time() > self._began + _PATIENCE:
+        if self._task is None or self._task.done() or loop.time() > self._began + _READ_TIMEOUT:
             self._began = loop.time()
             self._task = loop.create_task(self._read_all())
         return await asyncio.shield(future)

@@ -87,7 +87,7 @@ class Caller(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What is refused, and how long things may take; ``GetCapabilities`` tells."""
+    """What is rejected, and how long things may take; ``GetCapabilities`` tells."""
 
     program_bytes: int = 64 << 20
     inline_program_bytes: int = 3 << 20

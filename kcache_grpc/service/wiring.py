@@ -17,7 +17,7 @@ from kcache_grpc.service.change_notifications import ChangeNotifications
 from kcache_grpc.service.claims import Claims
 from kcache_grpc.service.compile.coordinator import CompileCoordinator
 from kcache_grpc.service.compile.lease_renewal import LeaseRenewal
-from kcache_grpc.service.compile.library_preparation import LibraryPreparation
+from kcache_grpc.service.compile.library_precompilation import LibraryPrecompilation
 from kcache_grpc.service.compile.resolver import KernelResolver
 from kcache_grpc.service.explain.explain import Explainer
 from kcache_grpc.service.failures import Failures
@@ -54,7 +54,7 @@ class ServiceConfig:
     #: Stored kernels that are verified an hour at most, while the service is idle; 0: none.
     verify_per_hour: float = 0.0
     #: Targets whose libraries are compiled while the service is idle.
-    prepared_targets: tuple[str, ...] = ()
+    precompile_targets: tuple[str, ...] = ()
     #: Identities whose bundles may be imported, beside the store's own signer.
     trusted_signers: frozenset[str] = frozenset()
 
@@ -68,7 +68,7 @@ class Shared:
     signer: Signer
     config: ServiceConfig
     threads: StoreThreads
-    #: Of their own: those that wait for the same commit hold up no look-up, and share the next one.
+    #: Of their own: those that wait for the same commit hold up no lookup, and share the next one.
     writers: StoreThreads
     canonicalizer_upgrade: CanonicalizerUpgrade
     quotas: QuotaEviction
@@ -226,8 +226,8 @@ def background(shared: Shared, coordinator: CompileCoordinator) -> BackgroundVer
     )
 
 
-def preparation(shared: Shared) -> LibraryPreparation:
-    return LibraryPreparation(shared.pool, shared.config.prepared_targets)
+def precompilation(shared: Shared) -> LibraryPrecompilation:
+    return LibraryPrecompilation(shared.pool, shared.config.precompile_targets)
 
 
 def admin(shared: Shared) -> Admin:

@@ -21,14 +21,14 @@ from kcache_grpc.storage.errors import (
     UnsupportedStore,
 )
 from kcache_grpc.storage.opening import sqlite_path
-from kcache_grpc.storage.revision import refuse_other_revision
+from kcache_grpc.storage.revision import reject_other_revision
 from kcache_grpc.storage.schema import triggers
 from kcache_grpc.storage.sql.engine.errors import translated
 from kcache_grpc.storage.sql.sqlite.file import (
     create_folder,
     is_empty,
-    refuse_foreign,
-    refuse_missing_triggers,
+    reject_foreign,
+    reject_missing_triggers,
     schema_revision,
 )
 
@@ -65,12 +65,12 @@ def back_up(url: str, target: Path, examine: Callable[[Path], object] | None = N
     SQLite, ``InvalidValue`` for a target that exists, ``StoreUnavailable`` and ``CorruptStore``.
     """
     source = _file(url)
-    _refuse_taken(target)
+    _reject_taken(target)
     create_folder(target)
     with _arriving(target) as temporary:
         with translated(), closing(sqlite3.connect(source, timeout=20)) as reading:
-            refuse_foreign(reading, source)
-            refuse_other_revision(schema_revision(reading), url)
+            reject_foreign(reading, source)
+            reject_other_revision(schema_revision(reading), url)
             with closing(sqlite3.connect(temporary)) as writing:
                 # All pages in one step: one read transaction, which writers in WAL mode do not disturb.
                 reading.backup(writing, pages=-1)
@@ -88,7 +88,7 @@ def restore(
     checks only, on a copy in the folder for temporary files.
     """
     target = _file(url)
-    _refuse_taken(target)
+    _reject_taken(target)
     for log in (target.with_name(f"{target.name}-wal"), target.with_name(f"{target.name}-shm")):
         if log.exists():
             raise InvalidValue(f"{log} of the lost store is still there: move it away first")
@@ -149,9 +149,9 @@ def make_one_file(path: Path) -> None:
 def check_copy(path: Path) -> Copy:
     """Raises ``CorruptStore`` unless the file is whole, protected, and counts its keys right."""
     with translated(), closing(sqlite3.connect(path)) as connection:
-        refuse_foreign(connection, path)
-        refuse_other_revision(schema_revision(connection), f"sqlite:///{path}")
-        refuse_missing_triggers(connection, triggers("sqlite"))
+        reject_foreign(connection, path)
+        reject_other_revision(schema_revision(connection), f"sqlite:///{path}")
+        reject_missing_triggers(connection, triggers("sqlite"))
         # Not the quick check: an index that lacks a row would give its key again.
         (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != "ok":
@@ -179,7 +179,7 @@ def _file(url: str) -> Path:
     return path.absolute()
 
 
-def _refuse_taken(path: Path) -> None:
+def _reject_taken(path: Path) -> None:
     if path.exists() and path.stat().st_size:
         raise InvalidValue(f"{path} exists: it is not overwritten")
 

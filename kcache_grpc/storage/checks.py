@@ -30,7 +30,7 @@ _ROLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 MAX_INT = 2**63 - 1
 #: Longest namespace name: it is part of an index.
 MAX_NAME_CHARS = 200
-#: Longest text in an index (target, options, numerics): Postgres refuses index rows above 2,700 bytes.
+#: Longest text in an index (target, options, numerics): Postgres rejects index rows above 2,700 bytes.
 MAX_INDEXED_BYTES = 800
 
 

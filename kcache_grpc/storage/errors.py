@@ -65,7 +65,7 @@ class SchemaMismatch(StorageError):
 
 
 class SignerMismatch(StorageError, errors.PermissionDenied):
-    """Another key signed what the store holds: clients would refuse it under this one."""
+    """Another key signed what the store holds: clients would reject it under this one."""
 
 
 class QuotaExceeded(StorageError, errors.ResourceExhausted):

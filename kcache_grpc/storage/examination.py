@@ -85,7 +85,7 @@ def _connected(url: str) -> Generator[tuple[Connection, Path | None]]:
         engine = postgres_engine(parsed, connections=1)
         try:
             with translated(), engine.connect() as connection:
-                roles.refuse_unfit(connection)
+                roles.reject_unfit(connection)
                 yield connection, None
         finally:
             engine.dispose()
@@ -96,11 +96,11 @@ def _connected(url: str) -> Generator[tuple[Connection, Path | None]]:
     path = sqlite_path(url)
     if path is None:
         raise UnsupportedStore(f"{url} is a new store each time: there is nothing to examine")
-    file.refuse_network_file_system(path)
+    file.reject_network_file_system(path)
     if file.is_empty(path):
         raise UnsupportedStore(f"there is no store in {path} yet; run: {migrate_command(url)}")
     with translated(), sqlite_engine(path).connect() as connection:
-        file.refuse_foreign(driver(connection), path)
+        file.reject_foreign(driver(connection), path)
         yield connection, path.absolute()
 
 

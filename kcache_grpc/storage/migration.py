@@ -55,7 +55,7 @@ def plan_migration(current: str) -> MigrationPlan:
 
     Raises ``SchemaMismatch`` for a schema from the future.
     """
-    _refuse_future(current)
+    _reject_future(current)
     scripts = ScriptDirectory.from_config(_config()).iterate_revisions("head", current or "base")
     revisions = [Revision(script.revision, script.doc) for script in scripts if script.revision != current]
     return MigrationPlan(current, tuple(reversed(revisions)))
@@ -66,7 +66,7 @@ def postgres_plan(url: URL, shown: str) -> MigrationPlan:
     engine = postgres_engine(url, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            roles.refuse_unfit(connection)
+            roles.reject_unfit(connection)
             return plan_migration(roles.revision_of(connection, shown))
     finally:
         engine.dispose()
@@ -94,7 +94,7 @@ def migrate_postgres(url: URL, shown: str, server_role: str | None = None) -> No
     engine = postgres_engine(url, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            roles.refuse_unfit(connection)
+            roles.reject_unfit(connection)
             # An upgrade of a large store takes long, and so does waiting for somebody else's.
             connection.exec_driver_sql("SET statement_timeout = 0")
             connection.exec_driver_sql("SET lock_timeout = 0")
@@ -117,14 +117,14 @@ def _upgrade_postgres(connection: Connection, shown: str, server_role: str | Non
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
             current = roles.revision_of(connection, shown)
             if current != SCHEMA_REVISION:
-                _refuse_future(current)
+                _reject_future(current)
                 _run(connection, shown)
                 connection.exec_driver_sql(
                     "INSERT INTO store_meta VALUES ('store_id', %(id)s) ON CONFLICT DO NOTHING",
                     {"id": secrets.token_hex(16)},
                 )
-                roles.refuse_missing_triggers(connection)
-                _refuse_early_end(roles.revision_of(connection, shown))
+                roles.reject_missing_triggers(connection)
+                _reject_early_end(roles.revision_of(connection, shown))
             if server_role is not None:
                 roles.grant_to_servers(connection, server_role)
         except BaseException:
@@ -154,7 +154,7 @@ def _upgrade(connection: Connection, path: Path, url: str) -> None:
     current = schema_revision(raw)
     if current == SCHEMA_REVISION:
         return
-    _refuse_future(current)
+    _reject_future(current)
     use_write_ahead_log(raw, path)
     # Rebuilding a table drops it for a moment: foreign keys are checked at the end instead.
     raw.execute("PRAGMA foreign_keys = OFF")
@@ -165,13 +165,13 @@ def _upgrade(connection: Connection, path: Path, url: str) -> None:
         _finish(raw)
 
 
-def _refuse_future(current: str) -> None:
+def _reject_future(current: str) -> None:
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     if current and current not in known:
         raise SchemaMismatch(current, SCHEMA_REVISION, UPGRADE_COMMAND)
 
 
-def _refuse_early_end(revision: str) -> None:
+def _reject_early_end(revision: str) -> None:
     if revision != SCHEMA_REVISION:
         raise StorageError(f"the migrations end at {revision}, not at {SCHEMA_REVISION}")
 
@@ -195,7 +195,7 @@ def _finish(raw: sqlite3.Connection) -> None:
     """Mark the file as ours, name it, and look whether the schema is what we say it is."""
     raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     raw.execute("INSERT OR IGNORE INTO store_meta VALUES ('store_id', ?)", (secrets.token_hex(16),))
-    sqlite_file.refuse_missing_triggers(raw, triggers("sqlite"))
-    _refuse_early_end(schema_revision(raw))
+    sqlite_file.reject_missing_triggers(raw, triggers("sqlite"))
+    _reject_early_end(schema_revision(raw))
     if raw.execute("PRAGMA foreign_key_check").fetchone() is not None:
         raise CorruptStore("rows refer to rows that are not there")

@@ -37,7 +37,7 @@ def open_store(
     ``memory:`` is a new store in this process; ``sqlite://`` a new one in a temporary file that goes with it;
     ``sqlite:///relative`` and ``sqlite:////absolute`` are files; ``postgresql://user@host/database`` is
     shared by any number of servers. With ``migrate`` the schema is made or upgraded first; else a store
-    without this version's schema is refused: ``SchemaMismatch`` says what to type. Raises
+    without this version's schema is rejected: ``SchemaMismatch`` says what to type. Raises
     ``UnsupportedStore``, ``ForeignDatabase``, ``CorruptStore``, ``StoreUnavailable`` too.
 
     ``objects``: URL of the object store for blobs of more than ``inline_bytes`` bytes. A store that has one
@@ -202,7 +202,7 @@ def _open_postgres(parsed: URL, migrating: bool, clock: Clock, objects: ObjectSt
 
 def _postgres_database(parsed: URL, migrating: bool) -> Database:
     _postgres_driver()
-    from kcache_grpc.storage.revision import refuse_other_revision
+    from kcache_grpc.storage.revision import reject_other_revision
     from kcache_grpc.storage.schema import SCHEMA_REVISION
     from kcache_grpc.storage.sql.engine.errors import translated
     from kcache_grpc.storage.sql.postgres import roles
@@ -212,15 +212,15 @@ def _postgres_database(parsed: URL, migrating: bool) -> Database:
     engine = postgres_engine(parsed, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            roles.refuse_unfit(connection)
+            roles.reject_unfit(connection)
             revision = roles.revision_of(connection, shown)
             if migrating and revision != SCHEMA_REVISION:
                 from kcache_grpc.storage.migration import migrate_postgres
 
                 migrate_postgres(parsed, shown)
             else:
-                refuse_other_revision(revision, shown)
-            roles.refuse_missing_triggers(connection)
+                reject_other_revision(revision, shown)
+            roles.reject_missing_triggers(connection)
     finally:
         engine.dispose()
     return PostgresDatabase(parsed)
@@ -264,7 +264,7 @@ def _open_sqlite(
 def _sqlite_database(path: Path, url: str, clock: Clock) -> Database:
     from kcache_grpc.storage.sql.sqlite.engine import SqliteDatabase
 
-    _refuse_unusable(path, url)
+    _reject_unusable(path, url)
     return SqliteDatabase(path.absolute(), clock)
 
 
@@ -286,15 +286,15 @@ def _arrived(database: Database) -> Database:
     return database
 
 
-def _refuse_unusable(path: Path, url: str) -> None:
-    from kcache_grpc.storage.revision import refuse_other_revision
+def _reject_unusable(path: Path, url: str) -> None:
+    from kcache_grpc.storage.revision import reject_other_revision
     from kcache_grpc.storage.schema import triggers
     from kcache_grpc.storage.sql.engine.errors import translated
-    from kcache_grpc.storage.sql.sqlite.file import refuse_missing_triggers, use_write_ahead_log
+    from kcache_grpc.storage.sql.sqlite.file import reject_missing_triggers, use_write_ahead_log
 
-    refuse_other_revision(_revision_of(path), url)
+    reject_other_revision(_revision_of(path), url)
     with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
-        refuse_missing_triggers(connection, triggers("sqlite"))
+        reject_missing_triggers(connection, triggers("sqlite"))
         use_write_ahead_log(connection, path)
 
 
@@ -303,10 +303,10 @@ def _revision_of(path: Path) -> str:
     from kcache_grpc.storage.sql.engine.errors import translated
     from kcache_grpc.storage.sql.sqlite import file
 
-    file.refuse_old_library()
-    file.refuse_network_file_system(path)
+    file.reject_old_library()
+    file.reject_network_file_system(path)
     if file.is_empty(path):
         return ""
     with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
-        file.refuse_foreign(connection, path)
+        file.reject_foreign(connection, path)
         return file.schema_revision(connection)

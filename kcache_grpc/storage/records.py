@@ -381,7 +381,7 @@ class Inlined:
 class Stats:
     """Counts of one namespace.
 
-    ``mappings``, ``kernels``, ``compile_us`` and ``failures`` are of its present epoch. ``compiles`` are
+    ``mappings``, ``kernels``, ``compile_us`` and ``failures`` are of its current epoch. ``compiles`` are
     the kernels that were ever published, ``hits`` and ``saved_us`` the uses of kernels: in all epochs, and
     whether or not they are still stored. ``specs``, ``artifacts`` and ``audit_events`` are what is stored.
     """

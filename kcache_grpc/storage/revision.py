@@ -16,7 +16,7 @@ def migrate_command(url: str) -> str:
     return f"kcache migrate --db {shlex.quote(url)}"
 
 
-def refuse_other_revision(current: str, url: str) -> None:
+def reject_other_revision(current: str, url: str) -> None:
     """Raises ``SchemaMismatch`` unless ``current`` is this version's revision. Revisions sort by age."""
     if current != SCHEMA_REVISION:
         newer = current > SCHEMA_REVISION

@@ -109,7 +109,7 @@ def planned_move(source_url: str, target_url: str) -> Moved:
         if not planned_migration(target_url).revisions:
             target = open_database(target_url)
             try:
-                _refuse_other_rows(target, source.fetch(_ID)[0].value)
+                _reject_other_rows(target, source.fetch(_ID)[0].value)
             finally:
                 target.close()
         counts = {
@@ -161,7 +161,7 @@ def _finished(target: Database, source_id: str) -> dict[str, int]:
     return {place.table_name: place.row_count for place in places}
 
 
-def _refuse_other_rows(target: Database, source_id: str) -> bool:
+def _reject_other_rows(target: Database, source_id: str) -> bool:
     """Raises ``Conflict`` for a target that is another store. Whether a move of this one began."""
     begun = {row.source_id for row in target.fetch(_POSITIONS)}
     if begun - {source_id} or (not begun and any(target.fetch(trace) for trace in _TRACES)):
@@ -170,7 +170,7 @@ def _refuse_other_rows(target: Database, source_id: str) -> bool:
 
 
 def _begin(source: Database, target: Database, source_id: str, tables: Sequence[Table]) -> None:
-    if _refuse_other_rows(target, source_id):
+    if _reject_other_rows(target, source_id):
         return
     meta = [{"name": row.name, "value": row.value} for row in source.fetch(_META)]
     now = time.time_ns() // 1000

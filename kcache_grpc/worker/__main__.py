@@ -31,9 +31,9 @@ from kcache_grpc.worker.libraries import VARIABLE as LIBRARIES
 from kcache_grpc.worker.stages import report
 
 _PR_SET_PDEATHSIG = 1
-#: Niceness of a worker above the service's, to which it gives way, and of a fork that reads a program above
-#: the worker's: a program that takes a minute to read must not slow the compiles of others.
-_COMPILE_NICENESS, _READ_NICENESS = 10, 19
+#: Niceness of a worker above the service's, to which it gives way, and of a fork that parses a program above
+#: the worker's: a program that takes a minute to parse must not slow the compiles of others.
+_COMPILE_NICENESS, _PARSE_NICENESS = 10, 19
 #: Descriptors that a fork request carries: the worker's channel, its log of stages, its output.
 _DESCRIPTORS = 3
 
@@ -185,12 +185,12 @@ def _warm(jobs: Any) -> None:
 
 
 def _forked(jobs: Any) -> frozenset[str]:
-    """Types of the jobs that read input of untrusted form."""
+    """Types of the jobs that parse input of untrusted form."""
     return getattr(jobs, "FORKED", frozenset())
 
 
 def _linking(jobs: Any) -> frozenset[str]:
-    """Types of the jobs that read such input and link what they make of it."""
+    """Types of the jobs that parse such input and link what they make of it."""
     return getattr(jobs, "LINKING", frozenset())
 
 
@@ -200,14 +200,14 @@ def _serve(channel: socket.socket, stages: int, jobs: Any, request: Frame, confi
         return True
     if request.type in _forked(jobs):
 
-        def read() -> Frame:
-            os.nice(_READ_NICENESS)
+        def parse() -> Frame:
+            os.nice(_PARSE_NICENESS)
             # A fork that links too needs the worker's own folder and linker, and has its confinement.
             links = request.type in _linking(jobs)
-            confine_fork(-1 if links else confined.reading, request.header.get("seconds", 0))
+            confine_fork(-1 if links else confined.parsing, request.header.get("seconds", 0))
             return _reply(stages, jobs, request)
 
-        reply = run_in_fork(read, channel)
+        reply = run_in_fork(parse, channel)
         if reply is None:
             return False
         send(channel, Frame({**reply.header, "last": False}, reply.blobs))

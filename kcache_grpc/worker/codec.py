@@ -209,17 +209,17 @@ def _to_bound(fields: Json | None) -> BoundInterface | None:
     return BoundInterface(**values)
 
 
-def prepare_job(target: str) -> Frame:
+def precompile_job(target: str) -> Frame:
     """Asks for the libraries that most kernels for ``target`` are linked with.
 
     The reply's ``compiled`` is the number of those that were missing.
     """
-    return Frame({"type": "prepare", "target": target})
+    return Frame({"type": "precompile", "target": target})
 
 
-def rehearse_job(target: str) -> Frame:
+def warm_up_job(target: str) -> Frame:
     """Asks a worker to compile a small program, so that its first kernel takes no longer than the next."""
-    return Frame({"type": "rehearse", "target": target})
+    return Frame({"type": "warm_up", "target": target})
 
 
 def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:

@@ -1,6 +1,6 @@
 """Confines a worker: it may compute, read the installation and write to its own folder.
 
-``confine`` takes effect after the imports of a worker and before it reads a program. Nothing that runs in a
+``confine`` takes effect after the imports of a worker and before it parses a program. Nothing that runs in a
 worker can undo it, nor can programs that it starts. It leaves out, and names, what the kernel does not have.
 
 ``python -m kcache_grpc.worker.containment`` prints, as JSON, what this machine does not provide.
@@ -126,11 +126,11 @@ _TOOLS = ("ld.lld", "ld", "ptxas")
 class Confinement:
     """What ``confine`` did. ``missing`` names what the kernel does not provide.
 
-    ``reading`` is a Landlock ruleset for forks that read programs, -1 without Landlock.
+    ``parsing`` is a Landlock ruleset for forks that parse programs, -1 without Landlock.
     """
 
     missing: tuple[str, ...]
-    reading: int = -1
+    parsing: int = -1
 
 
 def confine(writable: Iterable[str], readable: Iterable[str] = ()) -> Confinement:
@@ -147,7 +147,7 @@ def confine(writable: Iterable[str], readable: Iterable[str] = ()) -> Confinemen
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     with _naming(missing, "dropped capabilities"):
         _drop_capabilities()
-    reading = -1
+    parsing = -1
     with _naming(missing, "Landlock rules for files"):
         version = landlock_version()
         if version < 4:
@@ -156,16 +156,16 @@ def confine(writable: Iterable[str], readable: Iterable[str] = ()) -> Confinemen
             missing.append("Landlock rules for signals")
         readable = tuple(readable)
         confined = _ruleset(version, tuple(writable), readable)
-        reading = _ruleset(version, (), readable)
+        parsing = _ruleset(version, (), readable)
         _restrict(confined)
         os.close(confined)
     with _naming(missing, "a filter of system calls"):
         _filter_system_calls()
-    return Confinement(tuple(missing), reading)
+    return Confinement(tuple(missing), parsing)
 
 
-def confine_fork(reading: int, cpu_seconds: float) -> None:
-    """Confines a fork that reads a program: it writes nowhere and starts no program.
+def confine_fork(parsing: int, cpu_seconds: float) -> None:
+    """Confines a fork that parses a program: it writes nowhere and starts no program.
 
     The fork ends a little after ``cpu_seconds`` of processor time; 0: no limit.
     """
@@ -174,8 +174,8 @@ def confine_fork(reading: int, cpu_seconds: float) -> None:
         most = int(cpu_seconds) + 5
         if hard == resource.RLIM_INFINITY or most < hard:
             resource.setrlimit(resource.RLIMIT_CPU, (most if soft < 0 else min(soft, most), most))
-    if reading >= 0:
-        _restrict(reading)
+    if parsing >= 0:
+        _restrict(parsing)
     with contextlib.suppress(OSError):  # named by ``confine``
         _filter_limits()
 

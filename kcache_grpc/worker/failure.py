@@ -73,7 +73,7 @@ def crash(stage: str, returncode: int, tail: bytes) -> KcacheError:
         )
     if how == "SIGXCPU":
         return CompileTimeout(
-            f"stage {stage} passed its limit of processor time: the program expands while it is read, or "
+            f"stage {stage} passed its limit of processor time: the program expands while it is parsed, or "
             "is not what its format says",
             stage=stage,
         )

@@ -24,14 +24,14 @@ logger = logging.getLogger("kcache.worker")
 _JOBS_PER_WORKER = 500
 #: Seconds before a worker that would not start is tried again; doubles up to the last.
 _RESTART_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-#: Requests that may wait for a worker before new ones are refused.
+#: Requests that may wait for a worker before new ones are rejected.
 _MAX_WAITING = 10_000
-#: Seconds for which a program is read while other callers wait: then it is their turn, and it is read again
-#: from its beginning later, for twice as long.
+#: Seconds for which a program is parsed while other callers wait: then it is their turn, and it is parsed
+#: again from its beginning later, for twice as long.
 _FIRST_SLICE = 0.1
 #: The part of that for a program whose caller has another worker too.
 _SHARED = 0.3
-#: Seconds for which a compiler goes on to read a program while compiles of other callers wait for it.
+#: Seconds for which a compiler continues to parse a program while compiles of other callers wait for it.
 _GRACE = 0.03
 #: nice(2) of a process whose job gives way to all others.
 _LOWEST = 19
@@ -42,11 +42,11 @@ Needed = Callable[[bool], Awaitable[bool]]
 
 
 @dataclass
-class _Lane:
-    """Workers for one kind of work and the requests that wait for them."""
+class _WorkerGroup:
+    """Workers for one kind of work and the queue of requests for them."""
 
     name: str
-    #: Workers that the lane may have, and those that it has or starts, without successors of old ones.
+    #: Workers that the group may have, and those that it has or starts, without successors of old ones.
     most: int
     workers: int = 1
     idle: deque[WorkerProcess] = field(default_factory=deque[WorkerProcess])
@@ -72,8 +72,11 @@ class WorkerPool:
     ) -> None:
         self._settings = settings or WorkerSettings()
         self._jobs_per_worker = jobs_per_worker
-        self._lanes = {"compile": _Lane("compile", compilers), "parse": _Lane("parse", parsers)}
-        self._workers: dict[WorkerProcess, _Lane] = {}
+        self._groups = {
+            "compile": _WorkerGroup("compile", compilers),
+            "parse": _WorkerGroup("parse", parsers),
+        }
+        self._workers: dict[WorkerProcess, _WorkerGroup] = {}
         #: Those whose successor starts, and those whose successor is there.
         self._succeeded: set[WorkerProcess] = set()
         self._retiring: set[WorkerProcess] = set()
@@ -94,8 +97,8 @@ class WorkerPool:
         self.restarts = 0
 
     async def start(self) -> None:
-        """Starts a worker of each lane and waits until they are warm. Raises ``Unavailable``."""
-        firsts = [self._add(lane) for lane in self._lanes.values()]
+        """Starts a worker of each group and waits until they are warm. Raises ``Unavailable``."""
+        firsts = [self._add(group) for group in self._groups.values()]
         results = await asyncio.gather(*firsts, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -113,17 +116,17 @@ class WorkerPool:
         self, job: Frame, timeout: float, needed: Needed | None, caller: str = ""
     ) -> Frame | None:
         """As ``canonicalize``; ``None`` where the job is not ``needed`` any more."""
-        parse, compile = self._lanes["parse"], self._lanes["compile"]
+        parse, compile = self._groups["parse"], self._groups["compile"]
         seconds = _FIRST_SLICE
         while True:
-            lane = compile if not parse.idle and self._may_read(compile, caller) else parse
+            group = compile if not parse.idle and self._may_parse(compile, caller) else parse
             try:
-                return await self._run(lane, job, timeout, None, needed, caller, seconds)
-            except _TurnOverError as over:
-                seconds *= 2 if over.used else 1
+                return await self._run(group, job, timeout, None, needed, caller, seconds)
+            except _TimeSliceExpiredError as expired:
+                seconds *= 2 if expired.used else 1
 
-    def _may_read(self, compile: _Lane, caller: str) -> bool:
-        """Whether a compiler is idle that may read a program of ``caller``.
+    def _may_parse(self, compile: _WorkerGroup, caller: str) -> bool:
+        """Whether a compiler is idle that may parse a program of ``caller``.
 
         The last one is not for who has a worker already: it is left to other callers.
         """
@@ -144,15 +147,15 @@ class WorkerPool:
                 began()
             return True
 
-        reply = await self._run(self._lanes["compile"], job, timeout, on_stage, needed, caller)
+        reply = await self._run(self._groups["compile"], job, timeout, on_stage, needed, caller)
         assert reply is not None
         return reply
 
     @property
     def idle(self) -> bool:
         """Whether no job runs or waits, but for those of ``compile_apart``."""
-        waiting = any(lane.waiting for lane in self._lanes.values())
-        free = sum(len(lane.idle) for lane in self._lanes.values())
+        waiting = any(group.waiting for group in self._groups.values())
+        free = sum(len(group.idle) for group in self._groups.values())
         return not (waiting or self._alone.locked()) and free == len(self._workers)
 
     async def compile_apart(self, job: Frame, timeout: float) -> Frame | None:
@@ -179,7 +182,7 @@ class WorkerPool:
         """Runs a compiling job of the service's own on a worker of the pool; ``None`` where another job runs
         or waits. Raises as ``compile``.
         """
-        return await self._run(self._lanes["compile"], job, timeout, None) if self.idle else None
+        return await self._run(self._groups["compile"], job, timeout, None) if self.idle else None
 
     def end_apart(self) -> None:
         """Ends what runs in ``compile_apart``."""
@@ -201,8 +204,8 @@ class WorkerPool:
         await asyncio.gather(*self._apart, return_exceptions=True)
         for task in self._starting:
             task.cancel()
-        for lane in self._lanes.values():
-            for waiter in lane.waiting:
+        for group in self._groups.values():
+            for waiter in group.waiting:
                 if not waiter.done():
                     waiter.set_exception(_closing())
         await asyncio.gather(*self._starting, *self._ending, return_exceptions=True)
@@ -216,17 +219,17 @@ class WorkerPool:
 
     def counters(self) -> dict[str, int]:
         """Counters: running and waiting jobs, workers, and how many workers were replaced."""
-        idle = sum(len(lane.idle) for lane in self._lanes.values())
+        idle = sum(len(group.idle) for group in self._groups.values())
         return {
             "workers": len(self._workers),
             "workers_busy": max(len(self._workers) - idle, 0),
-            "jobs_waiting": sum(len(lane.waiting) for lane in self._lanes.values()),
+            "jobs_waiting": sum(len(group.waiting) for group in self._groups.values()),
             "worker_restarts": self.restarts,
         }
 
     async def _run(
         self,
-        lane: _Lane,
+        group: _WorkerGroup,
         job: Frame,
         timeout: float,
         on_stage: OnStage | None,
@@ -237,12 +240,12 @@ class WorkerPool:
         """Runs a job; again on another worker when somebody ends the one that has it.
 
         A job that crashes a worker in which others ran before runs again in a fresh one: the fault may be
-        theirs. ``seconds``: of a turn, after which it gives its worker to callers that wait, if any do, and
-        ``_TurnOverError`` is raised.
+        theirs. ``seconds``: a time slice, after which it gives its worker to callers that wait, if any, and
+        ``_TimeSliceExpiredError`` is raised.
         """
         for last in (False, True):
-            waits = not lane.idle
-            worker = await self._acquire(lane, caller)
+            waits = not group.idle
+            worker = await self._acquire(group, caller)
             hold = _Hold(self._holding, caller)
             shared = worker.shared_by > 0
             try:
@@ -250,7 +253,7 @@ class WorkerPool:
                     return None
                 if seconds is None or not worker.forks(job):
                     return await worker.run(job, timeout, on_stage)
-                return await self._run_turn(worker, job, timeout, hold, seconds)
+                return await self._run_time_slice(worker, job, timeout, hold, seconds)
             except KcacheError as error:
                 if self._closed:
                     raise _closing() from None
@@ -265,10 +268,10 @@ class WorkerPool:
                 self._release(worker)
         raise AssertionError("unreachable")
 
-    async def _run_turn(
+    async def _run_time_slice(
         self, worker: WorkerProcess, job: Frame, timeout: float, hold: _Hold, seconds: float
     ) -> Frame:
-        """Runs a job for its turn, and for as long as no other caller waits."""
+        """Runs a job for its time slice, and for as long as no other caller waits."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         running = loop.create_task(worker.run(job, timeout))
@@ -286,20 +289,20 @@ class WorkerPool:
             if not running.cancelled():
                 running.exception()  # is raised below, unless this job is cancelled
         if running.cancelled():
-            raise _TurnOverError(used=ran >= seconds * _SHARED)
+            raise _TimeSliceExpiredError(used=ran >= seconds * _SHARED)
         return running.result()
 
     def _allowed(self, worker: WorkerProcess, caller: str, seconds: float) -> float:
-        """Seconds that a job of ``caller`` may have ``worker``, whose turn is of ``seconds``."""
-        lane = self._workers.get(worker)
-        parse = self._lanes["parse"]
-        if lane is not None and lane is not parse and lane.waiting.holds_others(caller):
+        """Seconds that a job of ``caller`` may have ``worker``, whose time slice is ``seconds``."""
+        group = self._workers.get(worker)
+        parse = self._groups["parse"]
+        if group is not None and group is not parse and group.waiting.holds_others(caller):
             return _GRACE
-        # A compiler that is given up is not for those who have a worker already, as in ``_may_read``.
+        # A compiler that is given up is not for those who have a worker already, as in ``_may_parse``.
         waited = (
-            parse.waiting.holds_others(caller) if lane is parse else not parse.waiting.all_of(self._holding)
+            parse.waiting.holds_others(caller) if group is parse else not parse.waiting.all_of(self._holding)
         )
-        if lane is None or not waited:
+        if group is None or not waited:
             return math.inf
         return seconds * _SHARED if self._holding[caller] > 1 else seconds
 
@@ -326,29 +329,29 @@ class WorkerPool:
             finally:
                 await worker.close()
 
-    async def _acquire(self, lane: _Lane, caller: str) -> WorkerProcess:
+    async def _acquire(self, group: _WorkerGroup, caller: str) -> WorkerProcess:
         if self._closed:
             raise _closing()
         self.end_apart()
-        while lane.idle:
-            worker = lane.idle.popleft()
+        while group.idle:
+            worker = group.idle.popleft()
             if worker.alive:
                 return worker
             self._replace(worker)
-        if len(lane.waiting) >= _MAX_WAITING:
+        if len(group.waiting) >= _MAX_WAITING:
             raise Unavailable(f"{_MAX_WAITING} requests wait for a worker already", limit="max_waiting")
-        if lane.workers < lane.most:
-            lane.workers += 1
-            self._spawn_later(lane)
+        if group.workers < group.most:
+            group.workers += 1
+            self._spawn_later(group)
         waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
-        lane.waiting.append(caller, waiter)
+        group.waiting.append(caller, waiter)
         for arrival in self._arrivals:
             if not arrival.done():
                 arrival.set_result(None)
         try:
             return await waiter
         except asyncio.CancelledError:
-            lane.waiting.remove(caller, waiter)
+            group.waiting.remove(caller, waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._release(waiter.result())
             raise
@@ -365,38 +368,38 @@ class WorkerPool:
         self._offer(worker)
 
     def _offer(self, worker: WorkerProcess) -> None:
-        """Gives an idle worker to a caller that has none, or whose turn it is; a compiler may read too."""
-        lane, parse = self._workers[worker], self._lanes["parse"]
-        for queue in (lane.waiting, parse.waiting):
-            last = lane is not parse and queue is parse.waiting and not lane.idle  # as in ``_may_read``
+        """Gives an idle worker to a caller that has none, or whose turn it is; a compiler may parse too."""
+        group, parse = self._workers[worker], self._groups["parse"]
+        for queue in (group.waiting, parse.waiting):
+            last = group is not parse and queue is parse.waiting and not group.idle  # as in ``_may_parse``
             while queue and not (last and queue.all_of(self._holding)):
                 waiter = queue.popleft(self._holding)
                 if not waiter.done():
                     waiter.set_result(worker)
                     return
-        lane.idle.append(worker)
+        group.idle.append(worker)
 
     def _replace(self, worker: WorkerProcess) -> None:
         """Forgets a worker; starts another unless one was started in its place before."""
-        lane = self._workers.pop(worker)
+        group = self._workers.pop(worker)
         planned = worker in self._succeeded
         self._retiring.discard(worker)
         self._succeeded.discard(worker)
         _go(worker.close(), self._ending)
         if not planned:
             self.restarts += 1
-            logger.warning("worker %d of lane %s died and is replaced", worker.pid, lane.name)
-            self._spawn_later(lane)
+            logger.warning("worker %d of group %s died and is replaced", worker.pid, group.name)
+            self._spawn_later(group)
 
-    def _spawn_later(self, lane: _Lane, instead_of: WorkerProcess | None = None) -> None:
-        _go(self._keep_adding(lane, instead_of), self._starting)
+    def _spawn_later(self, group: _WorkerGroup, instead_of: WorkerProcess | None = None) -> None:
+        _go(self._keep_adding(group, instead_of), self._starting)
 
-    async def _keep_adding(self, lane: _Lane, instead_of: WorkerProcess | None) -> None:
+    async def _keep_adding(self, group: _WorkerGroup, instead_of: WorkerProcess | None) -> None:
         delays = iter(_RESTART_DELAYS)
         delay = next(delays)
         while True:
             try:
-                await self._add(lane)
+                await self._add(group)
                 break
             except Unavailable as error:
                 logger.error("%s; next attempt in %g s", error, delay)  # noqa: TRY400 - the text is all there is
@@ -407,19 +410,19 @@ class WorkerPool:
 
     def _retire(self, worker: WorkerProcess) -> None:
         self._retiring.add(worker)
-        lane = self._workers[worker]
-        if worker in lane.idle:
-            lane.idle.remove(worker)
+        group = self._workers[worker]
+        if worker in group.idle:
+            group.idle.remove(worker)
             self._replace(worker)
 
-    async def _add(self, lane: _Lane) -> None:
+    async def _add(self, group: _WorkerGroup) -> None:
         worker = await WorkerProcess.start(self._settings)
         try:
             self._check_hello(worker)
         except Unavailable:
             await worker.close()
             raise
-        self._workers[worker] = lane
+        self._workers[worker] = group
         self._offer(worker)
 
     def _check_hello(self, worker: WorkerProcess) -> None:
@@ -467,7 +470,7 @@ class _Hold:
                 del self._holding[self.caller]
 
 
-class _TurnOverError(Exception):
+class _TimeSliceExpiredError(Exception):
     """A job was preempted for another caller. ``used``: it had a time slice before."""
 
     def __init__(self, *, used: bool) -> None:

@@ -150,7 +150,7 @@ class WorkerProcess:
                 self._last_alarm.cancel()
             self.jobs_done += 1
             self.shared_by += not forks
-        self._tell(on_stage)
+        self._report_stages(on_stage)
         self._spent = bool(reply.header.get("last"))
         if reply.type == "died":
             self._drain_output()
@@ -229,9 +229,9 @@ class WorkerProcess:
     async def _look(self, on_stage: OnStage | None) -> None:
         while True:
             await asyncio.sleep(_LOOK)
-            self._tell(on_stage)
+            self._report_stages(on_stage)
 
-    def _tell(self, on_stage: OnStage | None) -> None:
+    def _report_stages(self, on_stage: OnStage | None) -> None:
         """Reports the stages that began since the last call."""
         for stage in self._stages.read_new():
             self._stage = stage
@@ -240,7 +240,7 @@ class WorkerProcess:
 
     async def _death(self, timeout: float, on_stage: OnStage | None) -> KcacheError:
         code = await self._reap()
-        self._tell(on_stage)
+        self._report_stages(on_stage)
         return self._died(code, timeout)
 
     def _died(self, code: int, timeout: float) -> KcacheError:

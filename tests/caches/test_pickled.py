@@ -115,7 +115,7 @@ def test_a_cyclic_value_is_rejected() -> None:
         pickled.loads(pickle.dumps(cyclic))
 
 
-def assert_plain_or_refused(content: bytes) -> None:
+def assert_plain_or_rejected(content: bytes) -> None:
     """What is read of damaged bytes is a value like any other: ``pickle`` writes it, and it is read again."""
     try:
         read = pickled.loads(content)
@@ -130,12 +130,12 @@ def test_damaged_pickles_raise_cache_errors_only(value: Any, data: Any) -> None:
     at = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(CacheError):
         pickled.loads(whole[:at])
-    assert_plain_or_refused(whole[:at] + bytes((data.draw(st.integers(0, 255)),)) + whole[at + 1 :])
+    assert_plain_or_rejected(whole[:at] + bytes((data.draw(st.integers(0, 255)),)) + whole[at + 1 :])
 
 
 @given(st.binary(max_size=30))
 def test_other_bytes_raise_cache_errors_only(tail: bytes) -> None:
-    assert_plain_or_refused(b"\x80\x04" + tail + b".")
+    assert_plain_or_rejected(b"\x80\x04" + tail + b".")
 
 
 def legacy_entry(directory: Path, key: Any, content: bytes, version: int = 0, protocol: int = 4) -> Path:

@@ -84,8 +84,8 @@ def test_what_was_changed_is_named(run: Run, store: list[str], tmp_path: Path) -
     done = run("audit", "verify", "--json", *db)
     (finding,) = json.loads(done.out)["findings"]
     assert (finding["sequence"], finding["event_id"]) == (1, 7)
-    refused = run("audit", "prune", "--before", "0s", "--json", *store)
-    assert refused.code == 11
+    rejected = run("audit", "prune", "--before", "0s", "--json", *store)
+    assert rejected.code == 11
     with meddling(tmp_path / "s.sqlite") as connection:
         connection.execute("DELETE FROM audit_seals")
         connection.execute("DELETE FROM audit_events")

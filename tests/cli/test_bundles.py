@@ -101,9 +101,9 @@ def test_a_bundle_goes_from_one_service_to_another(
     with ServerProcess(tmp_path / "other") as other:
         socket = f"unix:{tmp_path}/other/run/kcache.sock"
         monkeypatch.setenv("KCACHE_ADDR", socket)
-        refused = served("bundle", "import", path)
-        assert refused.code != 0
-        assert exported["signer"] in refused.err
+        rejected = served("bundle", "import", path)
+        assert rejected.code != 0
+        assert exported["signer"] in rejected.err
         imported = served("bundle", "import", path, "--trust", exported["signer"], "--json").json()
         assert ({item["kind"] for item in imported["new"]}, imported["rejected"]) == (
             {"mapping", "kernel"},

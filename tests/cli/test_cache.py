@@ -61,9 +61,9 @@ def test_info_shows_paths_sizes_and_entries(run: Run, cache_dir: Path) -> None:
 
 @pytest.mark.issue(number=19, point=20)
 def test_clear_asks_and_keeps_pins(run: Run, cache_dir: Path) -> None:
-    refused = run("cache", "clear")
-    assert refused.code == 5
-    assert "--yes" in refused.err
+    rejected = run("cache", "clear")
+    assert rejected.code == 5
+    assert "--yes" in rejected.err
     assert (cache_dir / "kernels").exists()
     assert run("cache", "clear", "--yes").code == 0
     assert [path.name for path in cache_dir.iterdir() if path.is_dir()] == ["pins"]
@@ -75,9 +75,9 @@ def test_clear_leaves_a_store_that_is_in_use(run: Run, cache_dir: Path) -> None:
     folder = embedded.state_dir(cache_dir)
     with (folder / embedded._IN_USE).open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
-        refused = run("cache", "clear", "--yes")
-        assert refused.code == 10
-        assert str(folder) in refused.err
+        rejected = run("cache", "clear", "--yes")
+        assert rejected.code == 10
+        assert str(folder) in rejected.err
     assert embedded.store_file(folder).exists()
 
 

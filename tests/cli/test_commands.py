@@ -365,8 +365,8 @@ def test_autotune_records_and_compile_takes_the_winner(served: Run, tmp_path: Pa
     table = served("autotune", file, "--choices", "unroll", "--budget", "0.1").out
     assert "times faster" in table
     assert "default" in table
-    refused = served("autotune", file, "--choices", "speed", "--json").error()
-    assert "no schedule choice" in refused["message"]
+    rejected = served("autotune", file, "--choices", "speed", "--json").error()
+    assert "no schedule choice" in rejected["message"]
 
 
 @pytest.mark.issue(number=19, point=8)

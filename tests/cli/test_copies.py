@@ -69,9 +69,9 @@ def test_one_byte_of_a_copy_is_named_and_not_restored(
     (tmp_path / "new").mkdir()
     url = f"sqlite:///{tmp_path}/new/kcache.sqlite"
     command = ["restore", copy, "--db", url, "--key-file", sqlite.key, "--json"]
-    refused = run(*command)
-    assert refused.code == 11
-    faults = json.loads(refused.out)["faults"]
+    rejected = run(*command)
+    assert rejected.code == 11
+    faults = json.loads(rejected.out)["faults"]
     assert subject in {fault["subject"] for fault in faults}
     assert not Path(f"{tmp_path}/new/kcache.sqlite").exists()
     rest = run(*command, "--damaged", "leave-out")

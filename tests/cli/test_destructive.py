@@ -56,7 +56,7 @@ def other_key(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("given_by", "options"), [("option", []), ("environment", ["--apply"]), ("option", ["--apply", "--yes"])]
 )
-def test_verify_refuses_a_key_that_is_not_the_signer(
+def test_verify_rejects_a_key_that_is_not_the_signer(
     run: Run,
     filled: Made,
     other_key: Path,
@@ -270,8 +270,8 @@ def test_a_dry_run_of_a_move_counts_the_rows(run: Run, sqlite: Made, tmp_path: P
     other = tmp_path / "other.sqlite"
     with open_store(f"sqlite:///{other}", migrate=True) as store:
         store.get_or_create_namespace("theirs")
-    refused = run("migrate", "--from", sqlite.url, "--to", f"sqlite:///{other}", "--dry-run")
-    assert "another store" in refused.err
+    rejected = run("migrate", "--from", sqlite.url, "--to", f"sqlite:///{other}", "--dry-run")
+    assert "another store" in rejected.err
 
 
 def test_a_dry_run_of_restore_checks_the_copy_and_writes_nothing(
@@ -297,7 +297,7 @@ def test_a_dry_run_of_restore_checks_the_copy_and_writes_nothing(
         (manifest,) = connection.execute("SELECT manifest FROM kernels WHERE id = 2").fetchone()
     place = content.index(manifest[:60]) + 30
     damaged.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-    refused = run(
+    rejected = run(
         "restore",
         damaged,
         "--db",
@@ -306,5 +306,5 @@ def test_a_dry_run_of_restore_checks_the_copy_and_writes_nothing(
         sqlite.key,
         "--dry-run",
     )
-    assert refused.code == 11
+    assert rejected.code == 11
     assert list((tmp_path / "more").iterdir()) == []

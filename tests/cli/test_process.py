@@ -209,7 +209,7 @@ def test_serve_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_serve_refuses(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+def test_serve_rejects(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
     state = (
         "--db",
         f"sqlite:///{tmp_path}/k.sqlite",
@@ -232,8 +232,8 @@ def test_migrate_makes_a_store_and_leaves_a_foreign_file_alone(run: Run, tmp_pat
     assert "schema" in run("migrate", "--db", url).out
     foreign = tmp_path / "foreign.sqlite"
     foreign.write_text("somebody's diary, surely no database at all" * 10)
-    refused = run("migrate", "--db", f"sqlite:///{foreign}")
-    assert refused.code not in (0, 2)
+    rejected = run("migrate", "--db", f"sqlite:///{foreign}")
+    assert rejected.code not in (0, 2)
     assert "diary" in foreign.read_text()
 
 

@@ -173,12 +173,12 @@ def test_the_page_has_every_launch_and_needs_nothing_else(served: Run, tmp_path:
 
 
 def test_a_folder_that_is_missing_is_named_before_anything_is_compiled(served: Run, tmp_path: Path) -> None:
-    refused = served("profile", tmp_path / "no.mlir", "--html", tmp_path / "none" / "page.html", "--json")
-    assert refused.code == 5
-    assert "none does not exist" in refused.error()["message"]
+    rejected = served("profile", tmp_path / "no.mlir", "--html", tmp_path / "none" / "page.html", "--json")
+    assert rejected.code == 5
+    assert "none does not exist" in rejected.error()["message"]
 
 
-def test_programs_that_cannot_be_compiled_are_refused(served: Run, tmp_path: Path) -> None:
+def test_programs_that_cannot_be_compiled_are_rejected(served: Run, tmp_path: Path) -> None:
     assert served("profile", tmp_path / "no.mlir", "--json").code == 9
-    refused = served("profile", written(tmp_path, "func.func"), "--json")
-    assert refused.error()["type"] == "InvalidProgram"
+    rejected = served("profile", written(tmp_path, "func.func"), "--json")
+    assert rejected.error()["type"] == "InvalidProgram"

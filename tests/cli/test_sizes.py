@@ -56,10 +56,10 @@ def test_a_dynamic_kernel_runs_on_the_arrays_that_are_given(served: Run, tmp_pat
 @pytest.mark.issue(number=19, point=2)
 @pytest.mark.filterwarnings("default:dynamic=.assume.:kcache_grpc.KcacheWarning")
 def test_other_sizes_need_evidence_or_a_warning(served: Run, tmp_path: Path) -> None:
-    refused = served("compile", program(tmp_path, 4), "--dynamic", "yes", "--json")
-    assert refused.code == 5
-    assert "axis 0 of argument 0 (s0) needs evidence" in refused.error()["message"]
-    assert "--evidence FILE" in refused.error()["message"]
+    rejected = served("compile", program(tmp_path, 4), "--dynamic", "yes", "--json")
+    assert rejected.code == 5
+    assert "axis 0 of argument 0 (s0) needs evidence" in rejected.error()["message"]
+    assert "--evidence FILE" in rejected.error()["message"]
     assumed = served("compile", program(tmp_path, 4), "--dynamic", "assume", "--json")
     assert "results at other sizes are wrong" in assumed.err
     assert list(assumed.json()["inputs"].values()) == ["f32[s0,s1]"] * 2
@@ -78,7 +78,7 @@ def test_other_sizes_need_evidence_or_a_warning(served: Run, tmp_path: Path) -> 
         (["--dynamic", "auto", "--symbols", "0.0:min=5"], "axis 0 of argument 0 (s0) is 4 in the program"),
     ],
 )
-def test_wishes_that_cannot_be_are_refused(
+def test_wishes_that_cannot_be_are_rejected(
     served: Run, tmp_path: Path, requirements: list[str], says: str
 ) -> None:
     done = served("compile", program(tmp_path, 4), *requirements, "--json")

@@ -1,4 +1,4 @@
-"""``kcache support``: all that is refused, by format; and the table."""
+"""``kcache support``: all that is rejected, by format; and the table."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 """
 
 
-def refused(run: Run, *arguments: str | Path) -> Any:
-    """What ``kcache support`` says of a program that is refused in part."""
+def rejected(run: Run, *arguments: str | Path) -> Any:
+    """What ``kcache support`` says of a program that is rejected in part."""
     done = run("support", *arguments, "--json")
     assert done.code == exit_codes.ERROR, done.err
     return json.loads(done.out)
 
 
 def counts(report: Any) -> dict[str, int]:
-    return {refusal["op"]: refusal["count"] for refusal in report["refused"]}
+    return {rejection["op"]: rejection["count"] for rejection in report["refused"]}
 
 
 def test_a_program_that_compiles(tmp_path: Path) -> None:
@@ -69,13 +69,13 @@ def test_a_program_that_compiles(tmp_path: Path) -> None:
     assert answer(done).items() >= expected.items()
 
 
-def test_all_that_is_refused_is_named(run: Run, tmp_path: Path) -> None:
+def test_all_that_is_rejected_is_named(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "two.mlir"
     file.write_text(TWO)
-    report = refused(run, file)
+    report = rejected(run, file)
     assert counts(report) == {"stablehlo.custom_call @nobody_knows": 2, "stablehlo.custom_call @nor_this": 1}
     assert (report["operations"], report["supported"], report["note"]) == (7, 4, "")
-    assert all("lowering" in refusal["reason"] or refusal["reason"] for refusal in report["refused"])
+    assert all("lowering" in rejection["reason"] or rejection["reason"] for rejection in report["refused"])
     assert report["refused"][0]["where"] == ["-:7:8", "-:3:8"]
 
 
@@ -108,11 +108,11 @@ def test_onnx_nodes(run: Run, tmp_path: Path) -> None:
     )
     file = tmp_path / "model.onnx"
     file.write_bytes(model.SerializeToString())
-    report = refused(run, file)
+    report = rejected(run, file)
     assert counts(report) == {"org.example.Magic": 1, "onnx.RandomNormalLike": 1}
     assert report["format"] == "onnx"
     assert (report["operations"], report["supported"]) == (5, 3)
-    assert {place for refusal in report["refused"] for place in refusal["where"]} >= {'node "magic"'}
+    assert {place for rejection in report["refused"] for place in rejection["where"]} >= {'node "magic"'}
 
 
 def test_a_pt2_file(run: Run, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_pt2_file(run: Run, tmp_path: Path) -> None:
     with warnings.catch_warnings():  # PyTorch warns as it likes
         warnings.simplefilter("ignore")
         torch.export.save(torch.export.export(_Model().eval(), (torch.ones(4),)), file)
-        report = refused(run, file)
+        report = rejected(run, file)
     assert report["format"] == "torch"
     assert len(report["refused"]) == 2
     assert any("chebyshev" in name for name in counts(report))
@@ -175,7 +175,7 @@ def test_a_service_that_is_named_is_asked(
     report, expected = json.loads(there.out), json.loads(here.out)
     assert (report.pop("service"), expected.pop("service")) == (server.address, None)
     assert report == expected
-    assert "stablehlo.custom_call @nobody_knows" in {refusal["op"] for refusal in report["refused"]}
+    assert "stablehlo.custom_call @nobody_knows" in {rejection["op"] for rejection in report["refused"]}
     assert server.address in served("support", path).out
     good = tmp_path / "good.mlir"
     good.write_text(ADD)
@@ -186,7 +186,7 @@ def test_a_service_that_is_named_is_asked(
 
 
 @pytest.mark.issue(number=19, point=28)
-def test_the_client_says_what_a_service_refuses(server: ServerProcess, tmp_path: Path) -> None:
+def test_the_client_says_what_a_service_rejects(server: ServerProcess, tmp_path: Path) -> None:
     with Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=120) as client:
         before = client.count()
         report = client.support(TWO, target="x86-64-v3")

@@ -123,7 +123,7 @@ def rendered(renderable: Any, width: int) -> str:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_reasons_are_wrapped_between_words(width: int) -> None:
     reason = "no definition of a custom call whose name nobody knows, neither here nor in the tables of JAX"
-    refused = [{"op": "stablehlo.custom_call @nobody", "reason": reason, "count": 1, "where": ["-:3:8"]}]
+    rejected = [{"op": "stablehlo.custom_call @nobody", "reason": reason, "count": 1, "where": ["-:3:8"]}]
     report = {
         "format": "stablehlo",
         "target": "x86-64-v4",
@@ -131,7 +131,7 @@ def test_reasons_are_wrapped_between_words(width: int) -> None:
         "service": None,
         "operations": 1,
         "supported": 0,
-        "refused": refused,
+        "refused": rejected,
         "note": "",
     }
     text = rendered(support_page("p.mlir", report), width)

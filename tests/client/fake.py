@@ -37,7 +37,7 @@ TENSOR = TensorSpec("f32", ("4",))
 Bend = Callable[[Any], Any]
 
 
-class Refusal(Exception):
+class Rejection(Exception):
     """Ends a call with a status; with ``reason`` it carries an ErrorInfo."""
 
     def __init__(self, code: grpc.StatusCode, message: str = "", reason: str = "", **metadata: str) -> None:
@@ -49,7 +49,7 @@ class Refusal(Exception):
 
 
 class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
-    """Set the attributes; ``bend[name]`` changes a reply of that method, or raises ``Refusal``."""
+    """Set the attributes; ``bend[name]`` changes a reply of that method, or raises ``Rejection``."""
 
     def __init__(self) -> None:
         self.signer = Signer.generate()
@@ -159,7 +159,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
             self.programs[program.digest] = program
             return program
         if source.program_digest not in self.programs:
-            raise Refusal(grpc.StatusCode.NOT_FOUND, "not known", "PROGRAM_REQUIRED")
+            raise Rejection(grpc.StatusCode.NOT_FOUND, "not known", "PROGRAM_REQUIRED")
         return self.programs[source.program_digest]
 
     # The methods.
@@ -205,7 +205,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         stops = self.stops
         self.hold.wait(120)
         if self.stops != stops:
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, "stopped")
+            raise Rejection(grpc.StatusCode.UNAVAILABLE, "stopped")
         yield pb.CompileKernelResponse(heartbeat=pb.Heartbeat())
         with self.lock:
             name = wanted(program.digest, request)
@@ -232,14 +232,14 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
                 for reply in self.CompileKernel(each, context):
                     event = pb.CompileKernelsEvent(index=index, reply=bend(reply))
                     yield pb.CompileKernelsResponse(events=[event])
-            except Refusal as refusal:
-                event = pb.CompileKernelsEvent(index=index, failure=status_of(refusal))
+            except Rejection as rejection:
+                event = pb.CompileKernelsEvent(index=index, failure=status_of(rejection))
                 yield pb.CompileKernelsResponse(events=[event])
 
     def ReadArtifact(self, request: pb.ReadArtifactRequest, context: Any) -> Iterator[Any]:
         self.read_offsets.append(request.read_offset)
         if request.sha256 not in self.artifacts:
-            raise Refusal(grpc.StatusCode.NOT_FOUND, "evicted", "NOT_FOUND")
+            raise Rejection(grpc.StatusCode.NOT_FOUND, "evicted", "NOT_FOUND")
         data = self.artifacts[request.sha256]
         for start in range(request.read_offset, len(data), 1 << 20):
             yield pb.ReadArtifactResponse(data=data[start : start + (1 << 20)], size_bytes=len(data))
@@ -286,7 +286,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
 
     def GetSpec(self, request: pb.GetSpecRequest, context: Any) -> Iterator[Any]:
         if request.key != 1:
-            raise Refusal(grpc.StatusCode.NOT_FOUND, "no such key", "NOT_FOUND")
+            raise Rejection(grpc.StatusCode.NOT_FOUND, "no such key", "NOT_FOUND")
         yield pb.GetSpecResponse(spec=self._summary(request.key), text_chunk=b"canonical \xc3")
         yield pb.GetSpecResponse(text_chunk=b"\xa9 text")
 
@@ -320,7 +320,7 @@ def wanted(digest: bytes, request: pb.GetKernelsRequest | pb.CompileKernelReques
 
 
 class _Watch(grpc.ServerInterceptor):
-    """Counts calls, bends replies, and turns ``Refusal`` into a status."""
+    """Counts calls, bends replies, and turns ``Rejection`` into a status."""
 
     def __init__(self, service: FakeService) -> None:
         self._service = service
@@ -338,15 +338,15 @@ class _Watch(grpc.ServerInterceptor):
                     self._service.headers.append(request.header)
                 behaviour = handler.unary_unary or handler.stream_unary
                 return bend(behaviour(request, context))
-            except Refusal as refusal:
-                refuse(context, refusal)
+            except Rejection as rejection:
+                reject(context, rejection)
 
         def stream(request: Any, context: Any) -> Iterator[Any]:
             try:
                 for reply in handler.unary_stream(request, context):
                     yield bend(reply)
-            except Refusal as refusal:
-                refuse(context, refusal)
+            except Rejection as rejection:
+                reject(context, rejection)
 
         pair = {
             "request_deserializer": handler.request_deserializer,
@@ -359,18 +359,18 @@ class _Watch(grpc.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(unary, **pair)
 
 
-def status_of(refusal: Refusal) -> bytes:
-    info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain="kcache", metadata=refusal.metadata)
+def status_of(rejection: Rejection) -> bytes:
+    info = error_details_pb2.ErrorInfo(reason=rejection.reason, domain="kcache", metadata=rejection.metadata)
     detail = any_pb2.Any()
     detail.Pack(info)
-    status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message, details=[detail])
+    status = status_pb2.Status(code=rejection.code.value[0], message=rejection.message, details=[detail])
     return status.SerializeToString()
 
 
-def refuse(context: Any, refusal: Refusal) -> None:
-    if refusal.reason:
-        context.set_trailing_metadata((("grpc-status-details-bin", status_of(refusal)),))
-    context.abort(refusal.code, refusal.message)
+def reject(context: Any, rejection: Rejection) -> None:
+    if rejection.reason:
+        context.set_trailing_metadata((("grpc-status-details-bin", status_of(rejection)),))
+    context.abort(rejection.code, rejection.message)
 
 
 class FakeServer:
@@ -417,18 +417,18 @@ def serving(service: FakeService, credentials: grpc.ServerCredentials | None = N
         server.stop()
 
 
-def once(refusal: Refusal, after: int = 0) -> Bend:
-    """Refuses one reply, after some that pass."""
+def once(rejection: Rejection, after: int = 0) -> Bend:
+    """Rejects one reply, after some that pass."""
     state = {"passed": 0, "refused": False}
 
     def bend(reply: Any) -> Any:
         if state["passed"] >= after and not state["refused"]:
             state["refused"] = True
-            raise refusal
+            raise rejection
         state["passed"] += 1
         return reply
 
     return bend
 
 
-__all__ = ["CONSTANT", "FakeServer", "FakeService", "Refusal", "once", "replace", "serving"]
+__all__ = ["CONSTANT", "FakeServer", "FakeService", "Rejection", "once", "replace", "serving"]

@@ -13,7 +13,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from tests.client.conftest import PROGRAM, NewClient
-from tests.client.fake import CONSTANT, FakeServer, FakeService, Refusal, once
+from tests.client.fake import CONSTANT, FakeServer, FakeService, Rejection, once
 
 LARGE = PROGRAM + "// " + "x" * (3 << 20) + "\n"
 
@@ -105,7 +105,7 @@ def test_a_broken_upload_resumes(client: kcache.Client, service: FakeService) ->
     def breaks(held: bytes) -> None:
         starts.append(len(held))
         if len(starts) == 1:
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, "gone")
+            raise Rejection(grpc.StatusCode.UNAVAILABLE, "gone")
 
     service.bend["UploadPart"] = breaks
     assert client.compile(LARGE).origin == "compiled"
@@ -136,13 +136,13 @@ def test_constants_come_in_their_order_and_are_read_once(
 
 def test_a_broken_download_resumes_where_it_broke(client: kcache.Client, service: FakeService) -> None:
     service.constants = (CONSTANT,)
-    service.bend["ReadArtifact"] = once(Refusal(grpc.StatusCode.UNAVAILABLE, "gone"), after=2)
+    service.bend["ReadArtifact"] = once(Rejection(grpc.StatusCode.UNAVAILABLE, "gone"), after=2)
     client.compile(PROGRAM)
     assert service.read_offsets == [0, 2 << 20]
 
 
 def test_a_broken_stream_is_attached_to_again(client: kcache.Client, service: FakeService) -> None:
-    service.bend["CompileKernel"] = once(Refusal(grpc.StatusCode.UNAVAILABLE, "gone"), after=1)
+    service.bend["CompileKernel"] = once(Rejection(grpc.StatusCode.UNAVAILABLE, "gone"), after=1)
     assert client.compile(PROGRAM).origin == "compiled"
     assert service.calls["CompileKernel"] == 2
     assert client.stats().client["retries"] == 1
@@ -151,7 +151,7 @@ def test_a_broken_stream_is_attached_to_again(client: kcache.Client, service: Fa
 def test_a_stream_that_breaks_among_the_bytes_is_finished_by_reading(
     client: kcache.Client, service: FakeService
 ) -> None:
-    service.bend["CompileKernel"] = once(Refusal(grpc.StatusCode.UNAVAILABLE, "gone"), after=4)
+    service.bend["CompileKernel"] = once(Rejection(grpc.StatusCode.UNAVAILABLE, "gone"), after=4)
     assert client.compile(PROGRAM).origin == "compiled"
     assert service.calls["CompileKernel"] == 1
     [offset] = service.read_offsets
@@ -170,45 +170,45 @@ def test_evicted_bytes_are_a_miss(
 
 
 @pytest.mark.parametrize(
-    ("refusal", "error", "calls"),
+    ("rejection", "error", "calls"),
     [
-        (Refusal(grpc.StatusCode.UNAVAILABLE, "restarting", "UNAVAILABLE"), None, 2),
-        (Refusal(grpc.StatusCode.CANCELLED, "shutdown"), None, 2),
-        (Refusal(grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2"), None, 2),
-        (Refusal(grpc.StatusCode.INTERNAL, "bug"), kcache.KcacheError, 1),
-        (Refusal(grpc.StatusCode.PERMISSION_DENIED, "no"), kcache.PermissionDenied, 1),
-        (Refusal(grpc.StatusCode.UNAUTHENTICATED, "no token"), kcache.PermissionDenied, 1),
+        (Rejection(grpc.StatusCode.UNAVAILABLE, "restarting", "UNAVAILABLE"), None, 2),
+        (Rejection(grpc.StatusCode.CANCELLED, "shutdown"), None, 2),
+        (Rejection(grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2"), None, 2),
+        (Rejection(grpc.StatusCode.INTERNAL, "bug"), kcache.KcacheError, 1),
+        (Rejection(grpc.StatusCode.PERMISSION_DENIED, "no"), kcache.PermissionDenied, 1),
+        (Rejection(grpc.StatusCode.UNAUTHENTICATED, "no token"), kcache.PermissionDenied, 1),
         (
-            Refusal(grpc.StatusCode.UNIMPLEMENTED, "no fft", "UNSUPPORTED_OP", op="stablehlo.fft"),
+            Rejection(grpc.StatusCode.UNIMPLEMENTED, "no fft", "UNSUPPORTED_OP", op="stablehlo.fft"),
             kcache.UnsupportedOp,
             1,
         ),
         (
-            Refusal(grpc.StatusCode.FAILED_PRECONDITION, "no", "COMPILE_FAILED", stage="link"),
+            Rejection(grpc.StatusCode.FAILED_PRECONDITION, "no", "COMPILE_FAILED", stage="link"),
             kcache.CompileFailed,
             1,
         ),
-        (Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "slow", "COMPILE_TIMEOUT"), kcache.CompileTimeout, 1),
-        (Refusal(grpc.StatusCode.INVALID_ARGUMENT, "bad", "INVALID_PROGRAM"), kcache.InvalidProgram, 1),
-        (Refusal(grpc.StatusCode.FAILED_PRECONDITION, "new", "FROM_THE_FUTURE"), kcache.KcacheError, 1),
+        (Rejection(grpc.StatusCode.DEADLINE_EXCEEDED, "slow", "COMPILE_TIMEOUT"), kcache.CompileTimeout, 1),
+        (Rejection(grpc.StatusCode.INVALID_ARGUMENT, "bad", "INVALID_PROGRAM"), kcache.InvalidProgram, 1),
+        (Rejection(grpc.StatusCode.FAILED_PRECONDITION, "new", "FROM_THE_FUTURE"), kcache.KcacheError, 1),
     ],
 )
 def test_errors_are_what_the_server_meant_and_only_absence_is_retried(
     client: kcache.Client,
     service: FakeService,
-    refusal: Refusal,
+    rejection: Rejection,
     error: type[kcache.KcacheError] | None,
     calls: int,
 ) -> None:
-    service.bend["CompileKernel"] = once(refusal)
+    service.bend["CompileKernel"] = once(rejection)
     if error is None:
         client.compile(PROGRAM)
     else:
         with pytest.raises(error) as caught:
             client.compile(PROGRAM)
         assert type(caught.value) is error
-        assert refusal.message in str(caught.value)
-        assert caught.value.metadata.items() >= refusal.metadata.items()
+        assert rejection.message in str(caught.value)
+        assert caught.value.metadata.items() >= rejection.metadata.items()
     assert service.calls["CompileKernel"] == calls
 
 
@@ -220,7 +220,7 @@ def test_a_remembered_failure_is_raised_as_what_it_was(client: kcache.Client, se
     client.store(PROGRAM)
     service.bend["GetKernels"] = bend
     service.bend["CompileKernel"] = once(
-        Refusal(grpc.StatusCode.UNIMPLEMENTED, "no fft", "UNSUPPORTED_OP", op="stablehlo.fft")
+        Rejection(grpc.StatusCode.UNIMPLEMENTED, "no fft", "UNSUPPORTED_OP", op="stablehlo.fft")
     )
     with pytest.raises(kcache.UnsupportedOp, match="no fft") as caught:
         client.compile(PROGRAM)
@@ -264,10 +264,10 @@ def test_sixteen_threads_make_one_question(client: kcache.Client, service: FakeS
 
 
 def test_a_shared_failure_reaches_all_who_wait(client: kcache.Client, service: FakeService) -> None:
-    refusal = Refusal(grpc.StatusCode.FAILED_PRECONDITION, "no", "COMPILE_FAILED")
+    rejection = Rejection(grpc.StatusCode.FAILED_PRECONDITION, "no", "COMPILE_FAILED")
 
     def bend(reply: Any) -> Any:
-        raise refusal
+        raise rejection
 
     service.bend["CompileKernel"] = bend
     with ThreadPoolExecutor(8) as pool:
@@ -328,7 +328,7 @@ def test_graph_operations(client: kcache.Client, service: FakeService) -> None:
      {"dynamic": "auto", "symbols": [(0, 0), (0, 0)]}, {"options": "fast"},
      {"target": "sm_130"}, {"format": ["x"]}],
 )  # fmt: skip
-def test_wrong_arguments_are_refused_before_anything_is_sent(
+def test_wrong_arguments_are_rejected_before_anything_is_sent(
     client: kcache.Client, service: FakeService, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(kcache.ArgumentError):

@@ -123,12 +123,12 @@ def test_several_addresses_are_one_target_of_servers_that_take_turns() -> None:
     ["", "host", "host:", ":1", "host:0", "host:65536", "host:a", "http://host:1", "::1:7420", "unix:rel",
      "dns:///host:1", "host:1/path", "a b:1"],
 )  # fmt: skip
-def test_other_addresses_are_refused(address: str) -> None:
+def test_other_addresses_are_rejected(address: str) -> None:
     with pytest.raises(ArgumentError, match="address"):
         parse_endpoint(address)
 
 
-def test_code_over_plaintext_from_another_host_is_refused() -> None:
+def test_code_over_plaintext_from_another_host_is_rejected() -> None:
     with pytest.raises(PermissionDenied, match="tls="):
         parse_endpoint("cache.example:7420").require_safe_code()
     parse_endpoint("cache.example:7420", tls=True).require_safe_code()

@@ -83,7 +83,7 @@ def test_what_was_asked_for_is_taken_and_kept(
         ({"dynamic": "auto"}, "f32[s0,1]", ""),
     ],
 )
-def test_a_kernel_for_other_sizes_is_refused(
+def test_a_kernel_for_other_sizes_is_rejected(
     client: kcache.Client, service: FakeService, requirements: Any, arg_spec: str, guard: str
 ) -> None:
     serve(service, arg_spec, guard)

@@ -1,4 +1,4 @@
-"""Nothing is believed that is not signed by the pinned key and is not what was asked for."""
+"""Nothing is trusted that is not signed by the pinned key and is not what was asked for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_key_is_pinned_at_first_contact(
     assert record["server_id"] == server_id(service.signer.public_key)
 
 
-def test_another_key_later_is_refused_with_advice(
+def test_another_key_later_is_rejected_with_advice(
     fake: FakeServer, service: FakeService, new_client: NewClient, cache_dir: Path
 ) -> None:
     new_client(fake.address).compile(PROGRAM)
@@ -97,7 +97,7 @@ def test_a_damaged_pin_is_told(
         new_client(fake.address).compile(PROGRAM)
 
 
-def test_an_identity_that_is_not_the_keys_digest_is_refused(
+def test_an_identity_that_is_not_the_keys_digest_is_rejected(
     client: kcache.Client, service: FakeService
 ) -> None:
     def bend(reply: Any) -> Any:
@@ -124,7 +124,7 @@ SIGNED: dict[str, Callable[[Signed], Signed]] = {
 
 
 @pytest.mark.parametrize("change", SIGNED.values(), ids=SIGNED.keys())
-def test_a_bad_signature_is_refused(
+def test_a_bad_signature_is_rejected(
     client: kcache.Client, service: FakeService, change: Callable[[Signed], Signed]
 ) -> None:
     service.change_signed = change
@@ -157,7 +157,7 @@ MANIFESTS: dict[str, Callable[[Manifest], Manifest]] = {
 
 
 @pytest.mark.parametrize("name", BINDINGS)
-def test_a_binding_of_something_else_is_refused(
+def test_a_binding_of_something_else_is_rejected(
     client: kcache.Client, service: FakeService, name: str
 ) -> None:
     service.change_binding = BINDINGS[name]
@@ -166,7 +166,7 @@ def test_a_binding_of_something_else_is_refused(
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_of_something_else_is_refused(
+def test_a_manifest_of_something_else_is_rejected(
     client: kcache.Client, service: FakeService, name: str
 ) -> None:
     service.change_manifest = MANIFESTS[name]
@@ -174,7 +174,7 @@ def test_a_manifest_of_something_else_is_refused(
         client.compile(PROGRAM, target="x86-64-v2")
 
 
-def test_a_signed_value_that_cannot_be_read_is_refused(client: kcache.Client, service: FakeService) -> None:
+def test_a_signed_value_that_cannot_be_read_is_rejected(client: kcache.Client, service: FakeService) -> None:
     service.change_signed = lambda signed: service.signer.sign(b"kcache.binding.v1\0", b"\xff\xff\xff")
     with pytest.raises(kcache.IntegrityError, match="not a binding"):
         client.compile(PROGRAM)
@@ -231,7 +231,7 @@ def test_artifact_bytes_are_checked_when_they_are_read(client: kcache.Client, se
         client.compile(PROGRAM)
 
 
-def test_more_bytes_than_signed_are_refused(client: kcache.Client, service: FakeService) -> None:
+def test_more_bytes_than_signed_are_rejected(client: kcache.Client, service: FakeService) -> None:
     def bend(reply: pb.ReadArtifactResponse) -> pb.ReadArtifactResponse:
         reply.data += b"more"
         return reply
@@ -242,7 +242,7 @@ def test_more_bytes_than_signed_are_refused(client: kcache.Client, service: Fake
         client.compile(PROGRAM)
 
 
-def test_a_text_that_is_not_its_digest_is_refused(client: kcache.Client, service: FakeService) -> None:
+def test_a_text_that_is_not_its_digest_is_rejected(client: kcache.Client, service: FakeService) -> None:
     def bend(reply: Any) -> Any:
         reply.text_chunk += b" "
         return reply
@@ -266,7 +266,7 @@ def test_a_raised_epoch_reaches_the_client_with_the_next_answer(
     assert (again.origin, again.manifest.epoch) == ("compiled", 2)
 
 
-def test_native_code_over_plaintext_from_another_host_is_refused(new_client: NewClient) -> None:
+def test_native_code_over_plaintext_from_another_host_is_rejected(new_client: NewClient) -> None:
     client = new_client("cache.invalid:7420")
     with pytest.raises(kcache.PermissionDenied, match="tls="):
         client.compile(PROGRAM)

@@ -179,7 +179,7 @@ class Kernel:
         outputs = [aligned(_shape(kind, symbols), NUMPY[kind.dtype]) for kind in self.interface.outputs]
         workers = host.workers if host is not None else 1
         bytes_needed = evaluate_text(self.interface.workspace, {**symbols, "workers": workers})
-        size = max(0, bytes_needed)  # less where the kernel refuses the sizes
+        size = max(0, bytes_needed)  # less where the kernel rejects the sizes
         workspace = aligned((size + _BEHIND,), np.uint8)
         workspace[size:] = _UNWRITTEN
         pointers = [array.ctypes.data if array.size else None for array in (*inputs, *outputs)]

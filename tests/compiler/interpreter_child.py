@@ -16,7 +16,7 @@ from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
 from kcache_compiler.mlir.context import new_context, parse_module, run_passes
 
 PREPARE = "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo))"
-#: The interpreter has no ``dot``; this pass refuses ``map``, which it has.
+#: The interpreter has no ``dot``; this pass rejects ``map``, which it has.
 DEPRECATED = "builtin.module(func.func(stablehlo-legalize-deprecated-ops))"
 
 

@@ -81,8 +81,8 @@ def judged(subject: Case) -> str:
     cpu = lower_module(text, len(arguments), host_target().isa, CompileOptions(opt_level=1), lambda _: None)
     try:
         kernel = _compiled(text, len(arguments), subject)
-    except CompileFailed as refused:
-        return "refused" if refused.stage == "schedule" else f"{type(refused).__name__}: {refused}"
+    except CompileFailed as rejected:
+        return "refused" if rejected.stage == "schedule" else f"{type(rejected).__name__}: {rejected}"
     try:
         (got,) = run_gpu(kernel, arguments, order=subject.order, seed=subject.seed + 1)
     except EmulationError as error:

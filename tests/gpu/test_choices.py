@@ -1,4 +1,4 @@
-"""Every schedule choice of kernels for GPUs gives right results, or is refused before there is a kernel."""
+"""Every schedule choice of kernels for GPUs gives right results, or is rejected before there is a kernel."""
 
 from __future__ import annotations
 
@@ -82,18 +82,18 @@ def test_each_value_of_each_choice(name: str, dtype: str) -> None:
     count = 0
     for sizes in SIZES[name]:
         for number, schedule in enumerate(_each(name)):
-            with _or_refused():
+            with _or_rejected():
                 _check(name, dtype, sizes, schedule, ORDERS[number % len(ORDERS)])
                 count += 1
     assert count
 
 
 @contextmanager
-def _or_refused() -> Generator[None, None, None]:
+def _or_rejected() -> Generator[None, None, None]:
     try:
         yield
-    except CompileFailed as refused:
-        if refused.stage != "schedule":
+    except CompileFailed as rejected:
+        if rejected.stage != "schedule":
             raise
 
 
@@ -184,13 +184,13 @@ def test_the_defaults_of_an_architecture_are_tiles_that_it_can_have(target: str)
         ("f32", "sm_90", "gpu_tile:3x3", "no schedule choice"),
     ],
 )
-def test_choices_that_a_gpu_cannot_have_are_refused(
+def test_choices_that_a_gpu_cannot_have_are_rejected(
     dtype: str, target: str, schedule: str, reason: str
 ) -> None:
     template = BY_NAME["matmul"]
-    with pytest.raises(CompileFailed, match=reason) as refused:
+    with pytest.raises(CompileFailed, match=reason) as rejected:
         compiled(template.text(dtype, 128, 128, 64), 3, schedule, target)
-    assert refused.value.stage == "schedule"
+    assert rejected.value.stage == "schedule"
 
 
 def test_a_cpu_has_none_of_them() -> None:
@@ -202,7 +202,7 @@ def test_a_cpu_has_none_of_them() -> None:
 
 
 @pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip install 'kcache-grpc[cubin]'")
-def test_a_choice_that_spills_registers_is_refused() -> None:
+def test_a_choice_that_spills_registers_is_rejected() -> None:
     template = BY_NAME["matmul"]
     with pytest.raises(CompileFailed, match=r"too few registers for it: .* launch_0 \d+"):
         compiled(template.text("f16", 512, 512, 64), 3, "gpu_depth:16,gpu_tile:256x128,gpu_warps:4")

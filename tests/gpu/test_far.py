@@ -222,7 +222,7 @@ def test_the_last_elements_are_right(name: str, opened: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["pointwise", "softmax", "column sums", "transpose", "matmul"])
-def test_more_blocks_than_a_gpu_has_are_refused_before_a_launch(name: str) -> None:
+def test_more_blocks_than_a_gpu_has_are_rejected_before_a_launch(name: str) -> None:
     text = TEMPLATE[name].text("f32", *TEMPLATE[name].sizes[3])
     canonical = canonicalize(text.encode(), "stablehlo", "default")
     args, options = ArgSpec(canonical.symbolic_args), CompileOptions()
@@ -241,7 +241,7 @@ def test_more_blocks_than_a_gpu_has_are_refused_before_a_launch(name: str) -> No
             continue
         assert all(call.grid[0] < 1 << 31 and call.grid[1:] == (1, 1) for call in launched)
         powers.append(power)
-    assert powers == list(range(3, powers[-1] + 1)), "once it is refused it stays so"
+    assert powers == list(range(3, powers[-1] + 1)), "once it is rejected it stays so"
     assert 15 < powers[-1] < 40
     with pytest.raises(TooLarge, match="blocks in x, and a GPU has 2147483647 at most"):
         calls(launches, dict.fromkeys(symbols, 1 << powers[-1] + 1))

@@ -17,11 +17,11 @@ from tests.gpu.harness.run import run_gpu
 from tests.ops.harness.compare import difference
 from tests.ops.harness.native import run
 from tests.ops.harness.programs import OpProgram, all_programs
-from tests.ops.harness.rejected import REFUSED
+from tests.ops.harness.rejected import REJECTED
 from tests.recognition.eager.close import largest_share
 
 TARGET = "sm_90"
-OPS = [program for program in all_programs() if program.id not in REFUSED]
+OPS = [program for program in all_programs() if program.id not in REJECTED]
 #: Of the ops one in so many, and the quick graphs, on every change; all of them in the long run.
 STEP = 80
 QUICK = ("softmax", "layer_norm", "gpt_logits")

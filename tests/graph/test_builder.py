@@ -1,4 +1,4 @@
-"""``kcache.Graph``: what it builds, what it refuses, and that bytes and graph are one."""
+"""``kcache.Graph``: what it builds, what it rejects, and that bytes and graph are one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_values_are_compared_by_identity():
         list(x)
 
 
-REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
+REJECTED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("belongs to another graph", lambda g, x: g.exp(small()[1])),
     ("exp takes values, arrays and numbers, not str", lambda g, x: g.exp("x")),
     ("add of numbers alone", lambda g, x: g.add(1, 2)),
@@ -117,14 +117,14 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "build"), REFUSED, ids=[words[:24] for words, _ in REFUSED])
+@pytest.mark.parametrize(("words", "build"), REJECTED, ids=[words[:24] for words, _ in REJECTED])
 def test_what_cannot_be_a_graph(words: str, build: Callable[[Graph, Value], Any]):
     with pytest.raises(ArgumentError) as caught:
         build(*small())
     assert words in str(caught.value)
 
 
-def test_a_refused_node_leaves_no_trace():
+def test_a_rejected_node_leaves_no_trace():
     graph, x = small()
     with pytest.raises(ArgumentError):
         graph.softmax(x, axis=1.5)  # pyright: ignore[reportArgumentType]

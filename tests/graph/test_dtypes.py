@@ -1,4 +1,4 @@
-"""Every operation is valid StableHLO in every dtype that its entry lists, and refuses every other one."""
+"""Every operation is valid StableHLO in every dtype that its entry lists, and rejects every other one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_is_documented_is_valid(op: Op):
 
 
 @pytest.mark.parametrize("op", UNIFORM, ids=lambda op: op.name)
-def test_what_is_not_documented_is_refused(op: Op):
+def test_what_is_not_documented_is_rejected(op: Op):
     for dtype in set(PLAIN_DTYPES) - set(op.operands[0].dtypes):
         with pytest.raises(InvalidProgram, match=rf"^node 0 '{op.results[0]}' \({op.name}\): the operand"):
             read_graph(program(op, dtype), LIMITS)

@@ -22,8 +22,8 @@ from tests.graph.running import LIMITS
 F32 = "DATA_TYPE_F32"
 
 
-def refused(body: bytes, kind: type[CompilerError] = InvalidProgram) -> str:
-    """The message with which a graph is refused, which must not take long."""
+def rejected(body: bytes, kind: type[CompilerError] = InvalidProgram) -> str:
+    """The message with which a graph is rejected, which must not take long."""
     began = time.process_time()
     with pytest.raises(kind) as caught:
         canonicalize(decode_graph(body, LIMITS), "graph")
@@ -33,7 +33,7 @@ def refused(body: bytes, kind: type[CompilerError] = InvalidProgram) -> str:
     return message
 
 
-def refused_graph(
+def rejected_graph(
     build: Callable[..., Any], *types: tuple[str, tuple[Any, ...]], kind: Any = InvalidProgram
 ) -> str:
     """The same of what ``build`` makes of inputs x, y, z."""
@@ -41,7 +41,7 @@ def refused_graph(
     values = [graph.input(name, *type) for name, type in zip("xyzuvw", types, strict=False)]
     outputs = build(graph, *values)
     graph.output(*([outputs] if isinstance(outputs, Value) else outputs))
-    return refused(graph.to_bytes(), kind)
+    return rejected(graph.to_bytes(), kind)
 
 
 def message(**fields: Any) -> bytes:
@@ -71,7 +71,7 @@ def node(op: str, operands: list[str], results: list[str], **attributes: pb.Grap
     ids=["empty", "garbage", "mlir", "onnx", "version", "cut"],
 )
 def test_other_bytes(body: bytes, words: str):
-    assert words in refused(body)
+    assert words in rejected(body)
 
 
 def test_a_message_is_not_taken_where_values_are():
@@ -158,25 +158,25 @@ NODES: list[tuple[str, list[pb.GraphNode], str]] = [
 
 @pytest.mark.parametrize(("nodes", "words"), [pytest.param(n, w, id=i) for i, n, w in NODES])
 def test_nodes(nodes: list[pb.GraphNode], words: str):
-    assert words in refused(message(nodes=nodes))
+    assert words in rejected(message(nodes=nodes))
 
 
 def test_outputs_and_inputs():
-    assert "has no outputs" in refused(message(outputs=[]))
-    assert "nothing defines output 1, 'z'" in refused(message(outputs=["x", "z"]))
+    assert "has no outputs" in rejected(message(outputs=[]))
+    assert "nothing defines output 1, 'z'" in rejected(message(outputs=["x", "z"]))
 
     def value(name: str, dtype: str, *dims: pb.GraphDimension) -> bytes:
         return message(inputs=[pb.GraphValue(name=name, dtype=dtype, dims=list(dims))])
 
-    assert "input 0 '': it has no name" in refused(value("", F32))
-    assert "it has the dtype 'unspecified'" in refused(value("x", "DATA_TYPE_UNSPECIFIED"))
-    assert "axis 0 has the size -1" in refused(value("x", F32, pb.GraphDimension(size=-1)))
-    assert "axis 0 has the symbol 'a b'" in refused(value("x", F32, pb.GraphDimension(symbol="a b")))
+    assert "input 0 '': it has no name" in rejected(value("", F32))
+    assert "it has the dtype 'unspecified'" in rejected(value("x", "DATA_TYPE_UNSPECIFIED"))
+    assert "axis 0 has the size -1" in rejected(value("x", F32, pb.GraphDimension(size=-1)))
+    assert "axis 0 has the symbol 'a b'" in rejected(value("x", F32, pb.GraphDimension(symbol="a b")))
 
 
 def test_expected_types():
     def expecting(dtype: str, *dims: pb.GraphDimension, name: str = "x") -> str:
-        return refused(message(expected=[pb.GraphValue(name=name, dtype=dtype, dims=list(dims))]))
+        return rejected(message(expected=[pb.GraphValue(name=name, dtype=dtype, dims=list(dims))]))
 
     assert "'x', input 0, has the type f32[4]; expected f32[5]" in expecting(F32, pb.GraphDimension(size=5))
     assert "; expected f64[4]" in expecting("DATA_TYPE_F64", pb.GraphDimension(size=4))
@@ -352,7 +352,7 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
 
 @pytest.mark.parametrize(("build", "types", "words"), [pytest.param(b, t, w, id=i) for i, b, t, w in RULES])
 def test_rules(build: Callable[..., Any], types: list[tuple[str, tuple[Any, ...]]], words: str):
-    assert words in refused_graph(build, *types)
+    assert words in rejected_graph(build, *types)
 
 
 OPEN: list[tuple[str, Callable[..., Any]]] = [
@@ -367,7 +367,7 @@ OPEN: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(("op", "build"), OPEN, ids=[op for op, _ in OPEN])
 def test_what_has_no_form_for_an_open_axis_names_it(op: str, build: Callable[..., Any]):
-    words = refused_graph(build, ("f32", ("n",)), kind=UnsupportedOp)
+    words = rejected_graph(build, ("f32", ("n",)), kind=UnsupportedOp)
     assert f"unsupported op graph.{op} at node " in words
     assert "is dynamic" in words
 
@@ -377,7 +377,7 @@ def test_what_has_no_form_for_an_open_axis_names_it(op: str, build: Callable[...
 
 def constant(dtype: str, dims: list[int], content: bytes) -> str:
     value = pb.GraphTensor(dtype=dtype, dims=dims, content=content)
-    return refused(message(constants=[pb.GraphConstant(name="c", value=value)]))
+    return rejected(message(constants=[pb.GraphConstant(name="c", value=value)]))
 
 
 def test_constants():
@@ -391,7 +391,7 @@ def test_constants():
 
 
 def large(build: Callable[..., Any], *types: tuple[str, tuple[Any, ...]]) -> str:
-    return refused_graph(build, *types, kind=LimitExceeded)
+    return rejected_graph(build, *types, kind=LimitExceeded)
 
 
 def test_huge_tensors():
@@ -416,7 +416,7 @@ def test_sizes_of_open_axes_do_not_explode():
             x = g.concatenate(x, x)
         return x
 
-    assert "does not fit 64 bits" in refused_graph(doubled, ("f32", ("n",)))
+    assert "does not fit 64 bits" in rejected_graph(doubled, ("f32", ("n",)))
 
     def powers(g: Graph, x: Value) -> Value:
         for _ in range(9):
@@ -437,13 +437,13 @@ def _output(build: Callable[..., Any], *types: tuple[str, tuple[Any, ...]]) -> b
 def test_a_million_nodes():
     encoded = node("exp", ["x"], ["y"]).SerializeToString()
     field = b"\x22" + bytes([len(encoded)]) + encoded
-    words = refused(message() + field * 1_000_000, LimitExceeded)
+    words = rejected(message() + field * 1_000_000, LimitExceeded)
     assert "number of operations is" in words
 
 
 def test_many_composites_are_counted_as_what_they_are():
     nodes = [node("layer_norm", ["x"], [f"y{index}"]) for index in range(9000)]
-    assert "number of operations is 100001, above the limit of 100000" in refused(
+    assert "number of operations is 100001, above the limit of 100000" in rejected(
         message(nodes=nodes), LimitExceeded
     )
 
@@ -454,7 +454,7 @@ def test_a_node_with_too_much(field: str):
         [pb.GraphAttribute(name="a", int_value=0)] * 20_000 if field == "attributes" else ["x"] * 20_000
     )
     body = message(nodes=[pb.GraphNode(op="exp", **{field: entries})])
-    assert f"{field} of a node is 20000" in refused(body, LimitExceeded)
+    assert f"{field} of a node is 20000" in rejected(body, LimitExceeded)
 
 
 def test_a_program_above_the_limit_is_not_read():
@@ -470,7 +470,7 @@ def test_constants_above_the_limit():
         lower_graph(program, dataclasses.replace(LIMITS, constant_bytes=7999))
 
 
-def test_random_bytes_are_refused_in_words():
+def test_random_bytes_are_rejected_in_words():
     rng = np.random.default_rng(4)
     whole = _output(lambda g, x: g.softmax(g.layer_norm(x) + 1.0), ("f32", (3, 4)))
     for _ in range(300):

@@ -118,7 +118,7 @@ def test_what_is_wrong_is_said_of_the_node(client: Client):
     assert caught.value.metadata["op"] == "graph.slice"
 
 
-def test_what_is_too_large_is_refused(client: Client):
+def test_what_is_too_large_is_rejected(client: Client):
     node = pb.GraphNode(op="exp", operands=["x"], results=["y"]).SerializeToString()
     body = layer().to_bytes() + (b"\x22" + bytes([len(node)]) + node) * 1_000_000
     with pytest.raises(ResourceExhausted, match="number of operations"):

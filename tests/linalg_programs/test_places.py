@@ -105,14 +105,14 @@ def test_numbers_are_places_of_the_tensor(place: int, reached: int) -> None:
 
 
 @pytest.mark.parametrize("text", [_NUMBERED.replace("PLACE", "5"), _CUT])
-def test_numbers_that_open_sizes_do_not_reach_are_refused_by_the_kernel(text: str) -> None:
+def test_numbers_that_open_sizes_do_not_reach_are_rejected_by_the_kernel(text: str) -> None:
     kernel = _kernel(text.replace("SIZE", "?"))
     assert kernel(np.arange(7, dtype="f4"))[0][0] == (5 if text != _CUT else 4)
     with pytest.raises(RuntimeError, match="do not fit"):
         kernel(np.arange(5, dtype="f4"))
 
 
-def test_slices_that_open_sizes_do_not_hold_are_refused_by_the_kernel() -> None:
+def test_slices_that_open_sizes_do_not_hold_are_rejected_by_the_kernel() -> None:
     kernel = _kernel(_PUT_SLICE)
     (got,) = kernel(np.full(8, 3, "f4"), np.zeros(9, "f4"))
     assert got.tolist() == [3.0] * 8 + [0.0]
@@ -166,7 +166,7 @@ _COMPUTED = """func.func @main(%n: tensor<i32>, %t: tensor<5xf32>) -> tensor<8xf
         ),
     ],
 )
-def test_what_no_place_mends_is_refused(step: str, reason: str) -> None:
+def test_what_no_place_mends_is_rejected(step: str, reason: str) -> None:
     with pytest.raises(UnsupportedOp, match=reason):
         _kernel(_COMPUTED.replace("STEP", step))
 

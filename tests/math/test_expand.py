@@ -93,7 +93,7 @@ ONE = "func.func @f(%x: {type}) -> {type} {{ %0 = math.exp %x : {type} return %0
         ),
     ],
 )
-def test_an_unknown_function_or_type_is_refused_by_name(text: str, op: str) -> None:
+def test_an_unknown_function_or_type_is_rejected_by_name(text: str, op: str) -> None:
     with pytest.raises(UnsupportedOp, match=op) as caught:
         expanded(text)
     assert caught.value.op == op

@@ -103,7 +103,7 @@ def test_the_option_is_no_ingredient() -> None:
     assert Options(compatible_targets=True) != Options(compatible_targets=False)
 
 
-def test_unknown_values_are_refused() -> None:
+def test_unknown_values_are_rejected() -> None:
     with pytest.raises(ArgumentError, match="use True, False or None"):
         Options(compatible_targets="yes")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="unknown target match number 9"):

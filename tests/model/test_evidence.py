@@ -121,7 +121,7 @@ def test_a_dynamic_kernel_takes_other_sizes_of_what_is_shown() -> None:
         ),
     ],
 )
-def test_what_is_not_shown_is_refused(
+def test_what_is_not_shown_is_rejected(
     requirements: ShapeRequirements, others: tuple[Binding, ...], says: str
 ) -> None:
     with pytest.raises(ArgumentError, match=says):
@@ -137,6 +137,6 @@ def test_what_is_not_shown_is_refused(
         ({"mode": "dynamic", "evidence": (bytes(32),) * 65}, "65 programs of evidence, more than 64"),
     ],
 )
-def test_wishes_that_mean_nothing_are_refused(requirements: dict[str, object], says: str) -> None:
+def test_wishes_that_mean_nothing_are_rejected(requirements: dict[str, object], says: str) -> None:
     with pytest.raises(ArgumentError, match=says):
         ShapeRequirements(**requirements)  # type: ignore[arg-type]

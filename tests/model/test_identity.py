@@ -59,7 +59,7 @@ def test_ingredients_cannot_run_into_each_other() -> None:
         {"bound": ("w",)},
     ],
 )
-def test_unknown_options_are_refused(change: dict[str, object]) -> None:
+def test_unknown_options_are_rejected(change: dict[str, object]) -> None:
     with pytest.raises(ArgumentError):
         Options(**change)  # type: ignore[arg-type]
 
@@ -120,7 +120,7 @@ def test_a_signature_holds_for_its_bytes_its_domain_and_its_key_only(tmp_path: P
             verifier.verify(domain, forged)
 
 
-def test_a_key_file_is_private_or_refused(tmp_path: Path) -> None:
+def test_a_key_file_is_private_or_rejected(tmp_path: Path) -> None:
     path = tmp_path / "signing.key"
     Signer.from_file(path)
     assert path.stat().st_mode & 0o777 == 0o600

@@ -51,7 +51,7 @@ def test_defaults_are_in_no_key() -> None:
         ("grain", "use one of"),
     ],
 )
-def test_what_is_no_choice_is_refused_with_what_there_is(schedule: str, named: str) -> None:
+def test_what_is_no_choice_is_rejected_with_what_there_is(schedule: str, named: str) -> None:
     with pytest.raises(ArgumentError, match=named):
         canonical_schedule(schedule)
     assert not is_known(schedule)

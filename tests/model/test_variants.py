@@ -287,12 +287,12 @@ def test_a_wish_has_one_name() -> None:
     [{"min": -1}, {"max": -1}, {"multiple_of": 0}, {"min": 5, "max": 4}, {"min": 1.5}, {"max": True},
      {"min": 1, "max": 7, "multiple_of": 8}, {"max": 1 << 63}],
 )  # fmt: skip
-def test_bounds_that_are_none_are_refused(bad: dict[str, int]) -> None:
+def test_bounds_that_are_none_are_rejected(bad: dict[str, int]) -> None:
     with pytest.raises(ArgumentError):
         Dim(**bad)
 
 
-def test_wishes_that_contradict_themselves_are_refused() -> None:
+def test_wishes_that_contradict_themselves_are_rejected() -> None:
     axis = (Axis(0, 0), Dim())
     for mode, axes in ((STATIC, (axis,)), (DYNAMIC, (axis, axis)), ("sometimes", ())):
         with pytest.raises(ArgumentError):

@@ -61,7 +61,7 @@ def test_unset_options_are_the_documented_defaults() -> None:
         ),
     ],
 )
-def test_what_is_unknown_is_refused(read: object, error: type[Exception]) -> None:
+def test_what_is_unknown_is_rejected(read: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         read()  # type: ignore[operator]
 

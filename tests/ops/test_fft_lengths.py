@@ -1,4 +1,4 @@
-"""Lengths of Fourier transforms: their factors, and which are refused."""
+"""Lengths of Fourier transforms: their factors, and which are rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_factors_are_of_the_length_and_found_at_once(length: int) -> None:
     assert (max(result, default=1) <= LARGEST_PRIME) == (length < 10000)
 
 
-def test_a_length_without_small_factors_is_refused() -> None:
+def test_a_length_without_small_factors_is_rejected() -> None:
     kind = f"tensor<{2**31 - 1}xcomplex<f32>>"
     text = f"""
 func.func @main(%x: {kind}) -> {kind} {{

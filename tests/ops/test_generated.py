@@ -1,4 +1,4 @@
-"""Random programs of every operation agree with the oracle, or are refused by name; none ends a process."""
+"""Random programs of every operation agree with the oracle, or are rejected by name; none ends a process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.ops.generated.operations.catalog import EDGES, FAMILIES, pairs
 from tests.ops.generated.structure.stated import of_attribute, table
 from tests.ops.harness.programs import OpProgram
 
-#: What this version refuses, of all that is generated.
-REFUSED: frozenset[str] = frozenset()
+#: What this version rejects, of all that is generated.
+REJECTED: frozenset[str] = frozenset()
 #: Shares of all pairs of operation and dtype; CI has one of them.
 SHARES = 32
 
@@ -23,13 +23,13 @@ SHARES = 32
 @pytest.mark.parametrize(
     "share", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, SHARES))]
 )
-def test_generated_programs_are_right_or_refused(share: int) -> None:
+def test_generated_programs_are_right_or_rejected(share: int) -> None:
     chosen = pairs()[share::SHARES]
     results = list(cases(chosen, len(chosen), seed=2))
     assert len(results) == len(chosen)
     bad = [case for case in results if case.outcome in ("wrong", "crash", "error")]
     assert not bad, bad[0]
-    assert {case.op for case in results if case.outcome == "refused"} <= REFUSED
+    assert {case.op for case in results if case.outcome == "refused"} <= REJECTED
     right = sum(case.outcome == "right" for case in results)
     assert right >= 0.95 * len(results)
 

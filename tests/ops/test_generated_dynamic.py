@@ -1,4 +1,4 @@
-"""Programs with open sizes: one kernel agrees at three tuples of sizes, and refuses those that break it."""
+"""Programs with open sizes: one kernel agrees at three tuples of sizes, and rejects those that break it."""
 
 from __future__ import annotations
 
@@ -168,13 +168,13 @@ def test_sizes_that_choose_between_open_ones_keep_their_choice() -> None:
     try:
         _, kernel = _compiled(text)
     except UnsupportedOp:
-        return  # refused, as at all samples that are tried one side is chosen; never one side for all sizes
+        return  # rejected, as at all samples that are tried one side is chosen; never one side for all sizes
     for n in (2, 9):
         (content,) = run(kernel, [np.ones(n, np.float32).tobytes()], [], (n,))
         assert np.frombuffer(content, np.float32).tolist() == [1.0] * n + [7.0] * (5 - n)
 
 
-def test_an_assertion_of_data_is_refused() -> None:
+def test_an_assertion_of_data_is_rejected() -> None:
     text = """
     func.func @main(%x: tensor<?xf32>, %c: tensor<i1>) -> tensor<?xf32> {
       stablehlo.custom_call @shape_assertion(%c) {has_side_effect = true} : (tensor<i1>) -> ()

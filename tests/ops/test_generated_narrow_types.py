@@ -11,13 +11,13 @@ from tests.ops.generated.small.derive import pairs
 
 
 def judged(count: int, seed: int) -> list[str]:
-    """What is not right; of what is refused by name, what goes beyond one in twenty."""
+    """What is not right; of what is rejected by name, what goes beyond one in twenty."""
     chosen = drawn(pairs(), count, seed)
     results = list(cases(chosen, count, seed, module=CHILD))
     assert len(results) >= min(count, len(chosen))
-    refused = [case for case in results if case.outcome == "refused"]
+    rejected = [case for case in results if case.outcome == "refused"]
     others = [case for case in results if case.outcome not in ("right", "no-oracle", "refused")]
-    beyond = refused if len(refused) > len(results) // 20 else []
+    beyond = rejected if len(rejected) > len(results) // 20 else []
     return [f"{case.op} {case.dtype} {case.number}: {case.outcome} {case.reason}" for case in others + beyond]
 
 

@@ -144,7 +144,7 @@ def test_a_tridiagonal_system_says_which_pivot_is_0() -> None:
     close("f32", matrix @ solved[1], rows[1])
 
 
-def test_diagonals_of_other_lengths_are_refused() -> None:
+def test_diagonals_of_other_lengths_are_rejected() -> None:
     short, long = random("f32", 3), random("f32", 4)
     kinds = [("f32", (3,)), ("f32", (4,)), ("f32", (3,)), ("f32", (4, 1)), ("i32", ())]
     with pytest.raises(UnsupportedOp, match="lapack_sgtsv_ffi"):
@@ -269,7 +269,7 @@ def test_letters_are_part_of_the_key() -> None:
     assert digest("L") != digest("U")
 
 
-def test_letters_that_are_missing_or_unknown_are_refused() -> None:
+def test_letters_that_are_missing_or_unknown_are_rejected() -> None:
     matrix = random("f32", 3, 3)
     kinds = [("f32", (3, 3)), ("i32", ())]
     for letters in ("", "uplo=X"):

@@ -17,9 +17,9 @@ from kcache_grpc.model.target import host_target
 from tests.ops.harness.compare import difference
 from tests.ops.harness.native import Entry, call, run
 from tests.ops.harness.programs import OpProgram, all_programs
-from tests.ops.harness.rejected import REFUSED
+from tests.ops.harness.rejected import REJECTED
 
-PROGRAMS = [program for program in all_programs() if program.id not in REFUSED]
+PROGRAMS = [program for program in all_programs() if program.id not in REJECTED]
 #: A sixth of them on every change, chosen by name; the others in the long run.
 SAMPLE = [
     program if zlib.crc32(program.id.encode()) % 6 == 0 else pytest.param(program, marks=pytest.mark.long)

@@ -45,7 +45,7 @@ def _run(
 @pytest.mark.parametrize(
     "share", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, _SHARES))]
 )
-def test_generated_programs_are_right_or_refused(share: int) -> None:
+def test_generated_programs_are_right_or_rejected(share: int) -> None:
     chosen = pairs()[share::_SHARES]
     results = list(cases(chosen, len(chosen), seed=2, module=_CHILD))
     assert len(results) == len(chosen)
@@ -182,7 +182,7 @@ def test_a_quantized_program_of_open_sizes_runs_at_every_size() -> None:
         np.testing.assert_array_equal(np.frombuffer(got, "f4").reshape(rows, 4), wanted.astype("f4"))
 
 
-def test_numbers_that_no_float_type_of_ours_expresses_are_refused() -> None:
+def test_numbers_that_no_float_type_of_ours_expresses_are_rejected() -> None:
     narrow = "!quant.uniform<i4:f8E4M3FN, 0.5>"
     text = (
         f"func.func @main(%a: tensor<6x{narrow}>) -> tensor<6x{narrow}> {{ return %a : tensor<6x{narrow}> }}"

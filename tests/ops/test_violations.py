@@ -1,4 +1,4 @@
-"""What breaks a constraint of the specification is refused before a key is taken, by op and constraint."""
+"""What breaks a constraint of the specification is rejected before a key is taken, by op and constraint."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ALL = [*violations(), *quantized_violations()]
 
 @pytest.mark.parametrize("violation", _ALL, ids=[violation.id for violation in _ALL])
 def test_a_broken_constraint_is_named(violation: Violation) -> None:
-    with pytest.raises(InvalidProgram) as refusal:
+    with pytest.raises(InvalidProgram) as rejection:
         canonicalize(violation.program.encode(), "stablehlo", "strict")
-    message = str(refusal.value)
+    message = str(rejection.value)
     assert violation.op in message
     assert all(word in message for word in violation.words), message

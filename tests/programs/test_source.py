@@ -137,7 +137,7 @@ def test_jax_exports_from_different_lines_are_the_same_program() -> None:
     assert b".py" not in read(first, None).body
 
 
-def test_jax_export_for_two_platforms_is_refused() -> None:
+def test_jax_export_for_two_platforms_is_rejected() -> None:
     jax = pytest.importorskip("jax")
     exported = jax.export.export(jax.jit(lambda x: x + 1), platforms=("cpu", "cuda"))(
         jax.ShapeDtypeStruct((4,), "float32")
@@ -172,7 +172,7 @@ func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
 """
 
 
-def test_ops_that_need_several_devices_are_refused() -> None:
+def test_ops_that_need_several_devices_are_rejected() -> None:
     pytest.importorskip("jax")
     with pytest.raises(UnsupportedOp, match=r"sdy\.\w+ is for programs of several devices") as caught:
         without_shardings(MANUAL)

@@ -1,4 +1,4 @@
-"""What an export takes for granted of its open sizes holds at each call, or the call is refused."""
+"""What an export takes for granted of its open sizes holds at each call, or the call is rejected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _sampled(x: Any, grid: Any) -> Any:
     return torch.nn.functional.grid_sample(x, grid, align_corners=False)
 
 
-#: A function, its sizes at the export, the open first axes, then the sizes of calls: taken, and refused.
+#: A function, its sizes at the export, the open first axes, then the sizes of calls: taken, and rejected.
 CASES: dict[
     str, tuple[Callable[..., Any], list[_Shape], list[Any], list[list[_Shape]], list[list[_Shape]]]
 ] = {
@@ -77,8 +77,8 @@ CASES: dict[
 @pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
-def test_calls_are_refused_where_the_exported_module_refuses_them(name: str) -> None:
-    function, sizes, opened, taken, refused = CASES[name]
+def test_calls_are_rejected_where_the_exported_module_rejects_them(name: str) -> None:
+    function, sizes, opened, taken, rejected = CASES[name]
     exported = _exported(function, sizes, opened)
     _, bound = torch_program(exported)
     module = exported.module()
@@ -86,7 +86,7 @@ def test_calls_are_refused_where_the_exported_module_refuses_them(name: str) -> 
         arrays = _arrays(shapes)
         assert bound.complete(arrays) == arrays
         module(*arrays)
-    for shapes in refused:
+    for shapes in rejected:
         with pytest.raises(ArgumentError, match=r"shape\[0\] is \d+.* exported for"):
             bound.complete(_arrays(shapes))
         with pytest.raises(AssertionError, match="Guard failed"):

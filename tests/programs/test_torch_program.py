@@ -125,7 +125,7 @@ def test_bound_arguments_are_the_modules_own_memory() -> None:
 
 
 @pytest.mark.issue(number=19, point=3)
-def test_weights_that_require_grad_are_refused_in_grad_mode() -> None:
+def test_weights_that_require_grad_are_rejected_in_grad_mode() -> None:
     module = Mlp()
     arguments = torch_program(export(module, X))[1]
     with pytest.raises(
@@ -240,7 +240,7 @@ def test_bounds_without_two_samples_are_told() -> None:
         torch_program(exported)
 
 
-# What is refused.
+# What is rejected.
 
 
 @pytest.mark.issue(number=19, point=18)
@@ -266,7 +266,7 @@ def test_updates_of_inputs_are_the_last_results() -> None:
 
 
 @pytest.mark.issue(number=19, point=18)
-def test_updates_of_buffers_that_share_memory_are_refused() -> None:
+def test_updates_of_buffers_that_share_memory_are_rejected() -> None:
     class Shared(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -312,12 +312,12 @@ def test_copies_of_something_else_are_updates(changed: Any) -> None:
         (torch.argwhere, "aten.nonzero"),
     ],
 )
-def test_sizes_that_elements_decide_are_refused(function: Any, name: str) -> None:
+def test_sizes_that_elements_decide_are_rejected(function: Any, name: str) -> None:
     with pytest.raises(UnsupportedOp, match=rf"unsupported op torch\.({name}): the elements decide"):
         torch_program(export(function, X))
 
 
-def test_effects_are_refused() -> None:
+def test_effects_are_rejected() -> None:
     def checked(x: Any) -> Any:
         factor, info = torch.linalg.cholesky_ex(x)
         torch.ops.aten._linalg_check_errors.default(info, "checked", is_matrix=True)
@@ -327,7 +327,7 @@ def test_effects_are_refused() -> None:
         torch_program(export(checked, torch.eye(3)))
 
 
-def test_sizes_as_inputs_and_results_are_refused() -> None:
+def test_sizes_as_inputs_and_results_are_rejected() -> None:
     rows = torch.export.Dim("rows")
     exported = export(lambda x: (x, x.shape[0]), X, dynamic_shapes=(({0: rows},),))
     with pytest.raises(ArgumentError, match="which is no tensor"):
@@ -367,7 +367,7 @@ def test_the_callers_program_stays_as_it_was() -> None:
     ],
     ids=["remainder", "quotient", "bound"],
 )
-def test_steps_of_open_sizes_are_refused(function: Any) -> None:
+def test_steps_of_open_sizes_are_rejected(function: Any) -> None:
     rows = torch.export.Dim.DYNAMIC
     exported = export(function, X, dynamic_shapes=(({0: rows},),))
     with pytest.raises(UnsupportedOp, match="of sizes that the program leaves open"):

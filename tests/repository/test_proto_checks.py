@@ -77,7 +77,7 @@ def test_an_added_field_is_stale_until_generated_and_then_compatible(tree):
     ],
     ids=["renumbered", "retyped", "removed", "no longer streamed"],
 )
-def test_a_change_that_breaks_released_clients_is_refused(tree, old, new):
+def test_a_change_that_breaks_released_clients_is_rejected(tree, old, new):
     edit(tree, PROTO.replace(old, new))
     run(tree, "write")
     ran = run(tree, "check")
@@ -85,7 +85,7 @@ def test_a_change_that_breaks_released_clients_is_refused(tree, old, new):
     assert "BREAK" in ran.stdout
 
 
-def test_an_undocumented_field_is_refused(tree):
+def test_an_undocumented_field_is_rejected(tree):
     edit(tree, PROTO.replace("  // A field.\n", ""))
     run(tree, "write")
     assert run(tree, "check").returncode != 0

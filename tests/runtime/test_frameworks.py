@@ -55,7 +55,7 @@ def test_every_dtype_of_torch(torch, dtype):
     assert result.tolist() == x.tolist()
 
 
-def test_torch_arguments_that_are_refused(torch):
+def test_torch_arguments_that_are_rejected(torch):
     good = torch.ones(SHAPE)
     weights = torch.ones(SHAPE, requires_grad=True)
     cases = [
@@ -116,7 +116,7 @@ def test_jax_arrays_of_the_wrong_kind(jax):
             add_kernel()(good, wrong)
 
 
-def test_tracers_of_jax_are_refused(jax):
+def test_tracers_of_jax_are_rejected(jax):
     kernel = add_kernel()
     for transform in (jax.jit, jax.grad, jax.vmap):
         with pytest.raises(ArgumentError, match="got a JAX tracer"):
@@ -168,7 +168,7 @@ class Broken(Exporter):
         raise AttributeError("no device here")
 
 
-def test_exporters_that_are_refused():
+def test_exporters_that_are_rejected():
     good = np.ones(SHAPE, np.float32)
     read_only = good.copy()
     read_only.flags.writeable = False

@@ -370,7 +370,7 @@ def test_artifacts_are_fetched_once_and_when_needed():
     assert fetched == ["so"]
 
 
-def test_what_is_not_a_kernel_is_refused():
+def test_what_is_not_a_kernel_is_rejected():
     for content, says in ((b"no ELF at all", "cannot be loaded"), (b"", "cannot be loaded")):
         kernel = add_kernel()
         manifest = _with_so(kernel, content)
@@ -421,10 +421,10 @@ def test_kernels_loaded_one_after_another_are_different_libraries():
 
 
 def test_a_system_without_anonymous_files(monkeypatch):
-    def refuse(name):
+    def reject(name):
         raise PermissionError("no memfd")
 
-    monkeypatch.setattr("os.memfd_create", refuse)
+    monkeypatch.setattr("os.memfd_create", reject)
     np.testing.assert_array_equal(add_kernel()(ones(), ones())[0], ones() + 1)
 
 

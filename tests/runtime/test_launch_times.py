@@ -60,7 +60,7 @@ def test_other_kernels_say_nothing_of_their_work(client: Client) -> None:
     assert {(launch.flops, launch.bytes) for launch in launches} == {("", "")}
 
 
-def test_kernels_that_do_not_report_are_refused(client: Client) -> None:
+def test_kernels_that_do_not_report_are_rejected(client: Client) -> None:
     with pytest.raises(ArgumentError, match="launches:reported"):
         measure_launches(client.compile(LOOP), arguments([(1000,)]), 1)
 

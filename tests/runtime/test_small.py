@@ -58,7 +58,7 @@ def test_bits_above_an_element_say_nothing(client: kcache.Client) -> None:
     assert kernel(raw)[0].view(np.uint8).tolist() == [0x0F, 0x0F, 0x01, 0x08]
 
 
-def test_other_arrays_are_refused(client: kcache.Client) -> None:
+def test_other_arrays_are_rejected(client: kcache.Client) -> None:
     kernel = client.compile(program("f8E5M2"), options=OPTIONS)
     with pytest.raises(kcache.ArgumentError, match="f8E5M2"):
         kernel(np.zeros(4, np.uint8))

@@ -165,7 +165,7 @@ def test_threads_of_the_pool_keep_subnormals():
     assert all((result != 0).all() for result in results)
 
 
-def test_strict_kernels_refuse_a_flushing_thread():
+def test_strict_kernels_reject_a_flushing_thread():
     torch = pytest.importorskip("torch")
     strict = make("RUN { return 0; }", [], [], numerics="strict")
     relaxed = make("RUN { return 0; }", [], [])

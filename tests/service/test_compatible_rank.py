@@ -1,4 +1,4 @@
-"""Which stored kernel a look-up with ``compatible_targets`` gets, of any that there may be."""
+"""Which stored kernel a lookup with ``compatible_targets`` gets, of any that there may be."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def fill(store: Store) -> None:
 
 
 def sql_of(path: Path) -> str:
-    """The database as SQL. Tables come with their rows first, then triggers, which would refuse them."""
+    """The database as SQL. Tables come with their rows first, then triggers, which would reject them."""
     with raw(path) as connection:
         return "\n".join([f"PRAGMA application_id = {APPLICATION_ID};", *connection.iterdump(), ""])
 

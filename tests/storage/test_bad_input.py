@@ -76,7 +76,7 @@ def test_every_string_is_a_value(store, text):
 
 
 @pytest.mark.parametrize("text", ["nul\0", "lone \ud800 surrogate"])
-def test_what_no_database_keeps_is_refused_before_anything_is_touched(store, ns, text):
+def test_what_no_database_keeps_is_rejected_before_anything_is_touched(store, ns, text):
     before = store.stats(ns)
     calls = [
         lambda: store.put_spec(ns, replace(spec(0), numerics=text)),
@@ -151,7 +151,7 @@ def test_a_circle_of_aliases_is_an_error_and_not_for_ever(sqlite):
         sqlite.list_aliases(ns, 1)
 
 
-def test_a_read_only_store_is_read_and_writes_are_refused(sqlite):
+def test_a_read_only_store_is_read_and_writes_are_rejected(sqlite):
     ns = fill(sqlite)
     before = contents(path_of(sqlite))
     connection = sqlite._db  # type: ignore[attr-defined]
@@ -181,15 +181,15 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with open_store("sqlite:///" + sys.argv[2]) as store:
     ns = store.find_namespace("default")
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
-    refused = published = 0
+    rejected = published = 0
     for number in range(1, 60):
         try:
             store.publish_kernel(ns, kernel(number, so=bytes([number]) * 40_000))
             published += 1
         except StoreUnavailable as error:
             assert "space" in str(error) or "failed" in str(error), error
-            refused += 1
-    assert refused, "the disk was not full"
+            rejected += 1
+    assert rejected, "the disk was not full"
     found = store.find_kernels(ns, [kernel(n).kernel.kernel_digest for n in range(60)])
     assert len(found) == published + 1, (len(found), published)
     for each in found.values():

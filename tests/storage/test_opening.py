@@ -1,4 +1,4 @@
-"""Opening and migrating: what is refused, with what to type; what breaks, and that nothing is lost."""
+"""Opening and migrating: what is rejected, with what to type; what breaks, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -89,35 +89,35 @@ class TestUrls:
 
 
 class TestRevisions:
-    def test_a_missing_store_is_refused_with_the_command_and_not_made(self, path, url):
-        with pytest.raises(SchemaMismatch) as refused:
+    def test_a_missing_store_is_rejected_with_the_command_and_not_made(self, path, url):
+        with pytest.raises(SchemaMismatch) as rejected:
             open_store(url)
-        assert (refused.value.current, refused.value.expected) == ("", SCHEMA_REVISION)
-        assert refused.value.command == f"kcache migrate --db {url}"
-        assert refused.value.command in str(refused.value)
+        assert (rejected.value.current, rejected.value.expected) == ("", SCHEMA_REVISION)
+        assert rejected.value.command == f"kcache migrate --db {url}"
+        assert rejected.value.command in str(rejected.value)
         assert not path.exists()
 
     def test_the_command_can_be_pasted(self, tmp_path):
         url = f"sqlite:///{tmp_path}/with space; rm -rf .sqlite"
-        with pytest.raises(SchemaMismatch) as refused:
+        with pytest.raises(SchemaMismatch) as rejected:
             open_store(url)
-        assert refused.value.command == f"kcache migrate --db '{url}'"
+        assert rejected.value.command == f"kcache migrate --db '{url}'"
 
-    def test_an_older_schema_is_refused_with_the_command(self, path, url):
+    def test_an_older_schema_is_rejected_with_the_command(self, path, url):
         migrate(url)
         tamper(path, REVISE.format("0000"))
-        with pytest.raises(SchemaMismatch) as refused:
+        with pytest.raises(SchemaMismatch) as rejected:
             open_store(url)
-        assert "migrate" in refused.value.command
+        assert "migrate" in rejected.value.command
 
     def test_a_schema_from_the_future_is_left_alone(self, path, url):
         migrate(url)
         tamper(path, REVISE.format("9999"))
         before = contents(path)
         for call in (open_store, migrate):
-            with pytest.raises(SchemaMismatch) as refused:
+            with pytest.raises(SchemaMismatch) as rejected:
                 call(url)
-            assert refused.value.command == "pip install --upgrade kcache-grpc"
+            assert rejected.value.command == "pip install --upgrade kcache-grpc"
         assert contents(path) == before
 
     def test_migrating_twice_changes_nothing(self, path, url):
@@ -177,7 +177,7 @@ class TestForeignFiles:
             with pytest.raises(StorageError):
                 call(f"sqlite:///{tmp_path}")
 
-    def test_a_network_file_system_is_refused(self, path, url, monkeypatch):
+    def test_a_network_file_system_is_rejected(self, path, url, monkeypatch):
         migrate(url)
         monkeypatch.setattr(file, "file_system_type", lambda _: 0x6969)
         for call in (open_store, migrate):

@@ -1,4 +1,4 @@
-"""Moving a store: everything arrives, an interrupted move goes on, a target of its own is refused."""
+"""Moving a store: everything arrives, an interrupted move goes on, a target of its own is rejected."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_killed_move_goes_on(source, target):
     assert_moved(source, target)
 
 
-def test_a_target_with_rows_of_its_own_is_refused_and_left_alone(source, target):
+def test_a_target_with_rows_of_its_own_is_rejected_and_left_alone(source, target):
     migrate(target)
     with open_store(target) as store:
         ns = store.get_or_create_namespace("mine")
@@ -143,7 +143,7 @@ def test_a_target_with_rows_of_its_own_is_refused_and_left_alone(source, target)
         assert store.count_specs(ns) == 1
 
 
-def test_a_target_on_which_a_server_has_started_is_refused(source, target):
+def test_a_target_on_which_a_server_has_started_is_rejected(source, target):
     migrate(target)
     with open_store(target) as store:
         store.claim_signer(b"87654321")

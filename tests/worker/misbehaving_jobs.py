@@ -93,7 +93,7 @@ def eat(request: Frame, on_stage: OnStage) -> Frame:
     return Frame({"type": "result"}, (bytes(1 << 40),))
 
 
-def refuse(request: Frame, on_stage: OnStage) -> Frame:
+def reject(request: Frame, on_stage: OnStage) -> Frame:
     raise InvalidProgram("no", line="3")
 
 
@@ -106,5 +106,5 @@ def leave(request: Frame, on_stage: OnStage) -> Frame:
     os._exit(3)
 
 
-_ALL = (echo, look, stages, noise, crash, segfault, hang, gate, eat, refuse, bug, leave)
+_ALL = (echo, look, stages, noise, crash, segfault, hang, gate, eat, reject, bug, leave)
 JOBS = {job.__name__: job for job in _ALL}

@@ -203,9 +203,9 @@ def test_memory_is_limited_and_says_so() -> None:
 def test_typed_errors_and_bugs_travel() -> None:
     async def body() -> None:
         async with pool() as p:
-            with pytest.raises(errors.InvalidProgram) as refused:
-                await compile(p, "refuse")
-            assert refused.value.metadata == {"line": "3"}
+            with pytest.raises(errors.InvalidProgram) as rejected:
+                await compile(p, "reject")
+            assert rejected.value.metadata == {"line": "3"}
             with pytest.raises(errors.CompileFailed) as failed:
                 await compile(p, "bug")
             assert failed.value.stage == "fuse"
@@ -362,7 +362,7 @@ def test_a_cancelled_job_frees_its_place() -> None:
     run(body())
 
 
-def test_a_closed_pool_refuses_work_and_leaves_no_process() -> None:
+def test_a_closed_pool_rejects_work_and_leaves_no_process() -> None:
     async def body() -> None:
         async with pool() as p:
             pids = p.pids
@@ -377,7 +377,7 @@ def test_a_closed_pool_refuses_work_and_leaves_no_process() -> None:
     run(body())
 
 
-def test_a_pool_that_closes_before_a_job_begins_refuses_it() -> None:
+def test_a_pool_that_closes_before_a_job_begins_rejects_it() -> None:
     async def body() -> None:
         async with pool() as p:
 

@@ -17,7 +17,7 @@ from benchmarks.kernels.table.contractions import attended
 from kcache_grpc.runtime.cpu._abi import ffi
 
 NAME, READY = "kcache", "kcache, buffers ready"
-REFUSED = "refused"
+REJECTED = "refused"
 
 
 class Ours:
@@ -66,7 +66,7 @@ class Ours:
                 program, target=self._target, options=self._options, on_progress=progress
             )
         except kcache.UnsupportedOp as error:
-            raise Absent(f"{REFUSED}: {error}") from error
+            raise Absent(f"{REJECTED}: {error}") from error
 
     def _warm(self) -> None:
         """A server in use: its workers have imported all, libraries of products and attention are there."""

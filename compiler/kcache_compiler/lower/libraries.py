@@ -19,7 +19,7 @@ def usual_forms(target: Target) -> tuple[Form, ...]:
     return products, attention_form(products), replace(products, prepacked=True)
 
 
-def prepare_libraries(target: Target, cache: LibraryCache) -> int:
+def precompile_libraries(target: Target, cache: LibraryCache) -> int:
     """Compile those of ``usual_forms`` that ``cache`` lacks; returns how many these are.
 
     Each is stored when it is compiled, so that a caller that is ended loses at most one.

@@ -89,7 +89,7 @@ def autotune(
             budget=budget,
             sizes=tuples,
             **o.sizes(dynamic, symbols),
-            on_progress=_told(Path(file).name),
+            on_progress=_progress_reporter(Path(file).name),
         )
         compile.warn_of_other_service(client, tuning.kernel)
     described = _described(tuning)
@@ -122,7 +122,7 @@ def _sizes(text: str) -> dict[Any, int]:
     return sizes
 
 
-def _told(name: str) -> Any:
+def _progress_reporter(name: str) -> Any:
     """A line to standard error for each step, on a terminal."""
     console = output.stderr()
     began, tried = time.monotonic(), itertools.count(1)

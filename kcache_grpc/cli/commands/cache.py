@@ -50,7 +50,7 @@ def clear(
 ) -> None:
     """Remove kernels and caches on disk, the embedded store with its keys, and what was set aside.
 
-    Pins and trusted signers stay. Asks before it does so. Refused while a program uses the embedded service.
+    Pins and trusted signers stay. Asks before it does so. Rejected while a program uses the embedded service.
     """
     from kcache_grpc import embedded
 

@@ -208,16 +208,16 @@ class Stages:
         self.groups: list[dict[str, Any]] = []
         #: Seconds that the compile was expected to take, as far as that was told.
         self.expected: float | None = None
-        self._latest, self._told = "send", 0.0
+        self._latest, self._reported = "send", 0.0
 
     def report(self, stage: str, at: float) -> None:
         """A stage began, as a message says that came after this many seconds."""
         self.expected = getattr(stage, "expected_seconds", self.expected)
         if stage == self._latest:
             return
-        if at < self._told:  # another attempt, of which the seconds count anew
-            self._told = 0.0
-        if at > self._told or not self.groups:
+        if at < self._reported:  # another attempt, of which the seconds count anew
+            self._reported = 0.0
+        if at > self._reported or not self.groups:
             self._end(at)
         else:
             self.groups[-1]["stages"].append(self._latest)
@@ -226,11 +226,11 @@ class Stages:
     def finish(self, seconds: float) -> None:
         """So long after the last message. Nothing where none came: nothing was compiled."""
         if self.groups:
-            self._end(self._told + seconds)
+            self._end(self._reported + seconds)
 
     def _end(self, at: float) -> None:
-        self.groups.append({"stages": [self._latest], "seconds": at - self._told})
-        self._told = at
+        self.groups.append({"stages": [self._latest], "seconds": at - self._reported})
+        self._reported = at
 
 
 @contextmanager

@@ -20,7 +20,7 @@ Address = Annotated[str, typer.Argument(help="host:port or unix:/path, as an err
 
 
 def servers(json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> None:
-    """Show which identity is pinned at which address: clients refuse another one there."""
+    """Show which identity is pinned at which address: clients reject another one there."""
     kept = _pins(cache_dir)
     rows = [
         {

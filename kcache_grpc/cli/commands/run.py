@@ -132,7 +132,7 @@ def bound_to(kernel: Kernel, arrays: list[NDArray[Any]]) -> tuple[Kernel, Sequen
 def _sizes(kernel: Kernel, arrays: list[NDArray[Any]], size: int) -> dict[str, int]:
     """Of the symbols: from the arrays that are given, of the others ``size``.
 
-    0 for numbers that are no size, which the kernel refuses.
+    0 for numbers that are no size, which the kernel rejects.
     """
     numbers = kernel.binding.size_arguments
     sizes = {

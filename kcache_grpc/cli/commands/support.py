@@ -93,11 +93,11 @@ def check(
         source = _read(file, format)
     except UnsupportedOp as error:  # what PyTorch's importer does not read
         where = [error.metadata["location"]] if "location" in error.metadata else []
-        refused: list[dict[str, Any]] = [
+        rejected: list[dict[str, Any]] = [
             {"op": error.op, "reason": error.message, "count": 1, "where": where}
         ]
         note = "the program was not looked at beyond this: there may be more"
-        report = {"operations": None, "supported": None, "refused": refused, "note": note}
+        report = {"operations": None, "supported": None, "refused": rejected, "note": note}
         return {"format": "torch", "target": target_name, "numerics": numerics, "service": None, **report}
     program, origins = source.program, source.origins
     described: dict[str, str] = {"format": program.format.value, "target": target_name, "numerics": numerics}
@@ -110,7 +110,7 @@ def check(
         report = _of_service(client.support(body, form, target, numerics=numerics))
     if origins is not None:
         report["refused"] = [
-            refusal | {"where": origins.places(refusal["where"])} for refusal in report["refused"]
+            rejection | {"where": origins.locations(rejection["where"])} for rejection in report["refused"]
         ]
     return {**described, "service": None if client is None else client.service, **report}
 
@@ -190,27 +190,27 @@ def _page(file: str, report: dict[str, Any]) -> Any:
         + (f", at {escape(report['service'])}" if report["service"] else "")
     ]
     if report["refused"]:
-        parts += ["", output.rows([_row(refusal) for refusal in report["refused"]])]
+        parts += ["", output.rows([_row(rejection) for rejection in report["refused"]])]
     if report["note"]:
         parts += ["", f"Note: {escape(report['note'])}."]
     return Group(*parts)
 
 
-def _row(refusal: dict[str, Any]) -> dict[str, Any]:
-    places = [_place(place) for place in refusal["where"]]
-    more = [] if refusal["count"] <= len(places) or not places else ["..."]
+def _row(rejection: dict[str, Any]) -> dict[str, Any]:
+    locations = [_location(location) for location in rejection["where"]]
+    more = [] if rejection["count"] <= len(locations) or not locations else ["..."]
     return {
-        "rejected": refusal["op"] or "the program",
-        "times": refusal["count"],
-        "where": ", ".join([*places[:3], *(more or ["..."] * (len(places) > 3))]) or "-",
-        "why": refusal["reason"],
+        "rejected": rejection["op"] or "the program",
+        "times": rejection["count"],
+        "where": ", ".join([*locations[:3], *(more or ["..."] * (len(locations) > 3))]) or "-",
+        "why": rejection["reason"],
     }
 
 
-def _place(place: str) -> str:
+def _location(location: str) -> str:
     """``-:3:8``, which the parser calls its buffer, is line 3."""
-    buffer, _, rest = place.partition(":")
-    return f"line {rest.partition(':')[0]}" if buffer == "-" and rest else place
+    buffer, _, rest = location.partition(":")
+    return f"line {rest.partition(':')[0]}" if buffer == "-" and rest else location
 
 
 def _listed(table: dict[str, Any]) -> Any:

@@ -82,7 +82,7 @@ def restore(
 ) -> None:
     """Put a copy, once it is checked, where the store was. Keys given since the backup are given again.
 
-    Every digest and signature is checked. A copy with anything damaged is refused unless --damaged says
+    Every digest and signature is checked. A copy with anything damaged is rejected unless --damaged says
     otherwise; what is damaged is named, and the exit status is not 0.
     """
     if damaged not in _DAMAGED:
@@ -107,7 +107,7 @@ def restore(
             output.show(
                 {"restored": False, "faults": _described(examination)}, json, lambda: _page(examination)
             )
-            raise _refused(file, examination)
+            raise _rejected(file, examination)
 
     copy = put_back(file, config.db, examine, dry_run=dry_run)
     if raise_epochs and not dry_run:
@@ -164,7 +164,7 @@ def _kept_key(config: ServerConfig, key_id: bytes | None) -> tuple[str | None, s
     )
 
 
-def _refused(file: Path, examined: Examined) -> IntegrityError:
+def _rejected(file: Path, examined: Examined) -> IntegrityError:
     named = [f"{fault.subject} {fault.digest.hex()[:16]} ({fault.problem})" for _, fault in examined.faults]
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     return IntegrityError(

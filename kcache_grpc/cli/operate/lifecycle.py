@@ -161,14 +161,14 @@ def trusted_roles(
     namespace: Annotated[str, typer.Argument(help="Key space; made if need be.")],
     role: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE", help="A role whose assertions every caller believes; again for more."),
+        typer.Option(metavar="ROLE", help="A role whose assertions every caller trusts; again for more."),
     ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Trust no role: callers believe their own.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Trust no role: callers trust their own.")] = False,
     json: o.Json = False,
     db: stores.Db = None,
     debug: o.Debug = False,
 ) -> None:
-    """Set whose assertions of source graphs callers believe beside their own; without options, print it."""
+    """Set whose assertions of source graphs callers trust beyond their own; without options, print it."""
     from kcache_grpc.service.namespaces import check_name
 
     if role and none:
@@ -181,7 +181,7 @@ def trusted_roles(
             changed = admin.set_trusted_roles(space, role or [])
         roles = list(store.trusted_roles(space)) if space else []
     described = {"namespace": namespace, "trusted_roles": roles, "changed": changed}
-    text = f"{namespace} trusts assertions of {', '.join(roles) or 'no role: callers believe their own'}"
+    text = f"{namespace} trusts assertions of {', '.join(roles) or 'no role: callers trust their own'}"
     output.show(described, json, lambda: text)
 
 

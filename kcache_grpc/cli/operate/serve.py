@@ -125,7 +125,7 @@ def serve(
     try:
         from kcache_grpc.server import ServerConfig
         from kcache_grpc.server import serve as run_server
-        from kcache_grpc.server.config import prepared_targets
+        from kcache_grpc.server.config import precompile_targets
     finally:
         gc.enable()
 
@@ -155,7 +155,7 @@ def serve(
         "spool_ttl": spool_ttl,
         "metrics": metrics,
         "verify_rate": None if verify_rate is None else _rate(verify_rate),
-        "prepare": None if prepare is None else prepared_targets(prepare),
+        "prepare": None if prepare is None else precompile_targets(prepare),
         "log_format": log_format,
         "ready_file": ready_file,
         "preload": tuple(Path(part) for part in preload.split(":") if part) if preload else None,
@@ -205,7 +205,7 @@ def migrate(
 ) -> None:
     """Bring a store to the schema of this version, beside its servers, or move it.
 
-    Servers of the version before go on meanwhile: what they write waits, and is refused after a while as
+    Servers of the version before go on meanwhile: what they write waits, and is rejected after a while as
     UNAVAILABLE, which clients repeat. Stop them before --from or --objects-into-rows. A move that was
     interrupted goes on when it is typed again; at the end all rows are compared.
     """

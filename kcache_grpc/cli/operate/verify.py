@@ -42,7 +42,7 @@ def verify(
 
     Changes nothing without --apply. With it, once a namespace is checked, bytes that fail their digest and
     kernels and mappings that are wrong otherwise go into quarantine (kcache quarantine list). They are made
-    anew when they are asked for. It needs the signing key of the store's servers: another key is refused.
+    anew when they are asked for. It needs the signing key of the store's servers: another key is rejected.
     """
     if yes and dry_run:
         raise ArgumentError("--yes is for --apply: a dry run changes nothing")
@@ -53,7 +53,7 @@ def verify(
 
     def check(toolchains: frozenset[bytes], recompile: Compile | None) -> Found:
         with stores.administered(db) as (store, admin):
-            _refuse_other_key(store, key, config)
+            _reject_other_key(store, key, config)
             return [
                 (each.name, event)
                 for each in stores.chosen(store, namespace)
@@ -99,7 +99,7 @@ def _no_key(config: ServerConfig) -> str:
     return f"{why}; name it with --key-file"
 
 
-def _refuse_other_key(store: Store, key: bytes | None, config: ServerConfig) -> None:
+def _reject_other_key(store: Store, key: bytes | None, config: ServerConfig) -> None:
     """Raises ``PermissionDenied``, as ``kcache serve`` does."""
     from kcache_grpc.model.signing import key_id_of
 

@@ -1,4 +1,4 @@
-"""The tier on disk: kernels of earlier processes, bounded, and believed only after verification.
+"""The tier on disk: kernels of earlier processes, bounded, and used only after verification.
 
 Layout below the cache directory, which must be the user's own (0700)::
 
@@ -103,7 +103,7 @@ class DiskTier:
         ``max_age``: seconds since it was saved after which it is a miss; such a kernel does not become
         younger by use. ``None``: of any age.
         """
-        path = _place(self._kernels, name)
+        path = _path_of(self._kernels, name)
         if max_age is not None and not _is_younger(path, max_age):
             return None
         data = self._read(path)
@@ -132,11 +132,11 @@ class DiskTier:
         reply = pb.KernelResult(
             status=pb.KERNEL_STATUS_FOUND, binding=kernel.reply.binding, manifest=kernel.reply.manifest
         )
-        self._write(_place(self._kernels, name), reply.SerializeToString(deterministic=True))
+        self._write(_path_of(self._kernels, name), reply.SerializeToString(deterministic=True))
 
     def blob(self, sha256: bytes, size: int) -> bytes | None:
         """Verified bytes; ``None`` for a miss."""
-        path = _place(self._blobs, sha256.hex())
+        path = _path_of(self._blobs, sha256.hex())
         data = self._read(path)
         if data is None:
             return None
@@ -150,7 +150,7 @@ class DiskTier:
 
     def save_blob(self, sha256: bytes, data: bytes) -> None:
         """Keeps bytes whose digest the caller has checked."""
-        path = _place(self._blobs, sha256.hex())
+        path = _path_of(self._blobs, sha256.hex())
         if len(data) <= self._limit and not path.exists():
             self._write(path, data)
 
@@ -158,7 +158,7 @@ class DiskTier:
         """Keeps bytes whose digest the caller has checked; whether they are new. Raises ``OSError``."""
         if self.blob(sha256, len(data)) is not None:
             return False
-        write_whole(_place(self._blobs, sha256.hex()), data)
+        write_whole(_path_of(self._blobs, sha256.hex()), data)
         self._account(len(data))
         return True
 
@@ -236,7 +236,7 @@ def needed_blobs(binding: Binding, manifest: Manifest) -> list[tuple[bytes, int]
     return [(code.sha256, code.size), *((constant.sha256, constant.size) for constant in binding.constants)]
 
 
-def _place(folder: Path, name: str) -> Path:
+def _path_of(folder: Path, name: str) -> Path:
     return folder / name[:2] / name[2:]
 
 

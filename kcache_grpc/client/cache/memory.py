@@ -200,7 +200,7 @@ class KernelTable:
             return None
         try:
             return self._by_program.get((program, format, target, options, _quick(shapes)))
-        except TypeError:  # an argument of a wrong, unhashable type: refused where it is read
+        except TypeError:  # an argument of a wrong, unhashable type: rejected where it is read
             return None
 
     def keep(self, key: RequestKey, provenance: Provenance, kernel: Kernel, window: float = _EVER) -> None:

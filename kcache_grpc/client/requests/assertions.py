@@ -68,7 +68,7 @@ class PutAssertionResult:
 async def get(
     connection: Connection, source_digests: Sequence[bytes], deadline: Deadline
 ) -> dict[bytes, SourceAssertion]:
-    """The assertions that the caller may believe, by source digest.
+    """The assertions that the caller may trust, by source digest.
 
     Raises ``IntegrityError`` for a record that does not match its digest.
     """

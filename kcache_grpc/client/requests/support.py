@@ -39,9 +39,9 @@ class Support:
     refusals: tuple[Refusal, ...]
     note: str
 
-    def located(self, places: Callable[[Sequence[str]], list[str]]) -> Support:
-        """The same with locations as the caller knows them, which ``places`` returns of those sent."""
-        refusals = (replace(each, locations=tuple(places(each.locations))) for each in self.refusals)
+    def located(self, locations: Callable[[Sequence[str]], list[str]]) -> Support:
+        """The same with locations as the caller knows them, which ``locations`` returns of those sent."""
+        refusals = (replace(each, locations=tuple(locations(each.locations))) for each in self.refusals)
         return replace(self, refusals=tuple(refusals))
 
 

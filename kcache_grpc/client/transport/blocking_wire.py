@@ -37,7 +37,7 @@ class BlockingWire:
         options = channel_options(endpoint)
         self._target = endpoint.target
         self._metadata = call_metadata(endpoint)
-        #: By path: making one costs as much as several look-ups of what it needs.
+        #: By path: making one costs as much as several lookups of what it needs.
         self._callables: dict[str, Callable[..., Any]] = {}
         if endpoint.roots is None:
             self._channel = grpc.insecure_channel(endpoint.target, options=options)

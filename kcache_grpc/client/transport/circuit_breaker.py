@@ -16,16 +16,18 @@ LONGEST_COOLDOWN = 30.0
 class CircuitBreaker:
     """Shared by all calls to one server; thread-safe.
 
-    Closed: every attempt is admitted. After ``patience`` seconds of nothing but failures it opens, and
+    Closed: every attempt is admitted. After ``grace_period`` seconds of nothing but failures it opens, and
     attempts fail at once. After a cooldown one attempt is let through as a probe: if it succeeds the
     breaker closes, else it stays open for twice as long, up to ``LONGEST_COOLDOWN``.
-    A server that answered before gets ``patience_known``: it may be restarting. One that never did and
+    A server that answered before gets ``grace_period_known``: it may be restarting. One that never did and
     refuses the connection gets none.
     """
 
-    def __init__(self, patience_new: float, patience_known: float, clock: Callable[[], float]) -> None:
-        self._patience_new = patience_new
-        self._patience_known = patience_known
+    def __init__(
+        self, grace_period_new: float, grace_period_known: float, clock: Callable[[], float]
+    ) -> None:
+        self._grace_period_new = grace_period_new
+        self._grace_period_known = grace_period_known
         self._clock = clock
         self._lock = threading.Lock()
         self._answered = False
@@ -69,9 +71,9 @@ class CircuitBreaker:
             now = self._clock()
             if self._failing_since is None:
                 self._failing_since = now
-            patience = self._patience_known if self._answered else self._patience_new
+            grace_period = self._grace_period_known if self._answered else self._grace_period_new
             nobody = refused and not self._answered
-            if nobody or self._probing or now - self._failing_since >= patience:
+            if nobody or self._probing or now - self._failing_since >= grace_period:
                 self._open(now)
 
     def abandoned(self) -> None:

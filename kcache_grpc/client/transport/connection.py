@@ -160,7 +160,7 @@ class Connection:
         self.channel.after_fork(self._breaker())
 
     def _breaker(self) -> CircuitBreaker:
-        return CircuitBreaker(self._config.patience_new, self._config.patience_known, time.monotonic)
+        return CircuitBreaker(self._config.grace_period_new, self._config.grace_period_known, time.monotonic)
 
     async def _refresh_quietly(self) -> None:
         try:

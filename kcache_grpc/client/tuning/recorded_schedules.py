@@ -25,11 +25,11 @@ from kcache_grpc.model.sizes.modes import AUTO
 #: Seconds for which a client trusts what it was told the best schedule is.
 _WINDOW = 60.0
 #: How a service says that it does not make a kernel of that schedule: an older one does not know the choice.
-REFUSALS = (CompileFailed, UnsupportedOp, CompileTimeout, ArgumentError)
+REJECTION_ERRORS = (CompileFailed, UnsupportedOp, CompileTimeout, ArgumentError)
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RejectedSchedule:
     """A request with a recorded schedule, and why it has no kernel."""
 
     request: KernelRequest
@@ -60,30 +60,30 @@ class RecordedSchedules:
             self._keep(key, schedule)
         return _scheduled(request, schedule)
 
-    async def refused(
+    async def rejected(
         self,
         requested: Sequence[KernelRequest],
         requests: Sequence[KernelRequest],
         make: Callable[[KernelRequest], Awaitable[object]],
-    ) -> dict[RequestKey, Refusal]:
+    ) -> dict[RequestKey, RejectedSchedule]:
         """The requests of ``requested`` whose ``applied`` request has a schedule that cannot be compiled."""
-        refused: dict[RequestKey, Refusal] = {}
+        rejected: dict[RequestKey, RejectedSchedule] = {}
         for original, request in zip(requested, requests, strict=True):
             if original.options.schedule == RECORDED and request.options.schedule:
                 try:
                     await make(request)
-                except REFUSALS as error:
-                    refused[request_key(original)] = Refusal(request, error)
-        return refused
+                except REJECTION_ERRORS as error:
+                    rejected[request_key(original)] = RejectedSchedule(request, error)
+        return rejected
 
-    def give_up(self, refused: Mapping[RequestKey, Refusal]) -> None:
+    def give_up(self, rejected: Mapping[RequestKey, RejectedSchedule]) -> None:
         """Takes the default for a while, of which there is a kernel, and says so."""
-        for key, refusal in refused.items():
+        for key, rejection in rejected.items():
             self._keep(key, "")
             text = (
-                f"the recorded schedule {refusal.request.options.schedule} of program "
-                f"{refusal.request.program.digest.hex()} is not used, as no kernel can be made of it: "
-                f"{refusal.error.message}; the default is taken (kcache autotune finds what is best now)"
+                f"the recorded schedule {rejection.request.options.schedule} of program "
+                f"{rejection.request.program.digest.hex()} is not used, as no kernel can be made of it: "
+                f"{rejection.error.message}; the default is taken (kcache autotune finds what is best now)"
             )
             warnings.warn(text, KcacheWarning, stacklevel=2)
 

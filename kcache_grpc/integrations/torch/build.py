@@ -109,7 +109,7 @@ def exported_call(
 ) -> tuple[bytes, AcceptedSizes | None]:
     """The text of a call's program, whose inputs are its tensors, row-major; with ``dynamic`` also its guard.
 
-    Raises ``NotSupported`` where ``torch.export`` refuses it or it brings constants, ``KcacheError`` where it
+    Raises ``NotSupported`` where ``torch.export`` rejects it or it brings constants, ``KcacheError`` where it
     cannot be written.
     """
     inputs = tuple(torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors)

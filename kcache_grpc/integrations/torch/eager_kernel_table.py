@@ -109,9 +109,9 @@ class TableDirectory:
         """Make the folders (0700). Raises ``PermissionError`` where another user could write there."""
         self.path = cache_dir / "eager"
         for folder in (cache_dir, self.path, self.path / "programs"):
-            refusal = own_directory(folder)
-            if refusal:
-                raise PermissionError(refusal)
+            reason = own_directory(folder)
+            if reason:
+                raise PermissionError(reason)
 
     def table(self, op: str, device: str, toolchain: str) -> EagerKernelTable:
         """The table of an operator such as ``aten::add.Tensor``; nothing is read yet."""

@@ -20,7 +20,7 @@ from kcache_grpc.integrations.torch.build import NotSupported, in_clean_thread
 from kcache_grpc.integrations.torch.eager_kernel_table import TableDirectory
 from kcache_grpc.integrations.torch.lookup import Lookup
 from kcache_grpc.integrations.torch.metadata import NotKeyed, call_key, tensors_of
-from kcache_grpc.integrations.torch.operators import may_divide_by_zero, overload_of, refusal
+from kcache_grpc.integrations.torch.operators import may_divide_by_zero, overload_of, unsupported_reason
 from kcache_grpc.local_files import KcacheWarning
 
 torch: Any = import_module("torch")
@@ -139,7 +139,7 @@ class KernelHolder:
         self.dynamic = dynamic
         self.strict = strict
         self._client = client
-        self._refusal = refusal(self.op)
+        self._unsupported_reason = unsupported_reason(self.op)
         self._calls: dict[Any, _Hit | _Eager] = {}
         self._counts: dict[str, _Count] = {"hits": _Count(), "misses": _Count()}
         self._hit = self._counts["hits"].add
@@ -226,7 +226,7 @@ class KernelHolder:
 
     def _outcome(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], grad: bool) -> _Hit | _Eager:
         tensors = tensors_of([*args, *kwargs.values()])
-        reason = self._refusal or _unsupported(tensors, grad)
+        reason = self._unsupported_reason or _unsupported(tensors, grad)
         if not reason and may_divide_by_zero(self.op, tensors):
             reason = "element_checks"
         if reason:

@@ -10,7 +10,7 @@ from kcache_grpc.errors import ArgumentError
 
 torch: Any = import_module("torch")
 
-_REFUSED_TAGS = {
+_UNSUPPORTED_TAGS = {
     "nondeterministic_seeded": "random",
     "dynamic_output_shape": "data_dependent",
     "data_dependent_output": "data_dependent",
@@ -64,7 +64,7 @@ def _gives_tensors(op: Any) -> bool:
     return any(str(value.type).startswith("Tensor") for value in op._schema.returns)
 
 
-def refusal(op: Any) -> str:
+def unsupported_reason(op: Any) -> str:
     """Why no call of an operator can have a kernel, as the name of a counter; empty where one can."""
     schema = op._schema
     if schema.is_mutable:
@@ -72,8 +72,8 @@ def refusal(op: Any) -> str:
     if any(value.alias_info is not None for value in schema.returns):
         return "view"
     for tag in op.tags:
-        if tag.name in _REFUSED_TAGS:
-            return _REFUSED_TAGS[tag.name]
+        if tag.name in _UNSUPPORTED_TAGS:
+            return _UNSUPPORTED_TAGS[tag.name]
     if _checks_elements(op):
         return "element_checks"
     if not schema.returns or any(str(value.type) != "Tensor" for value in schema.returns):

@@ -11,7 +11,7 @@ from typing import Any
 from kcache_grpc.client.client import Client
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.integrations.torch.holder import BUSY, KernelHolder
-from kcache_grpc.integrations.torch.operators import composite, overload_of, refusal
+from kcache_grpc.integrations.torch.operators import composite, overload_of, unsupported_reason
 
 torch: Any = import_module("torch")
 
@@ -180,7 +180,7 @@ def unregister(op: Any = None) -> int:
 
 
 def _why_not(op: Any) -> str:
-    reason = refusal(op)
+    reason = unsupported_reason(op)
     if reason:
         return f"kernels give new tensors that depend on the arguments alone ({reason})"
     if composite(op):

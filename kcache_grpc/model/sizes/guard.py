@@ -102,7 +102,7 @@ class Guard:
         return self.broken(values) is None
 
     def broken(self, values: Mapping[str, int]) -> tuple[str, str] | None:
-        """The first symbol whose size is refused, and the atom that refuses it; ``None`` when it holds."""
+        """The first symbol whose size is rejected, and the atom that rejects it; ``None`` when it holds."""
         for (first, *others), allowed in self.groups:
             size = _value(values, first)
             for other in others:

@@ -54,8 +54,8 @@ class Tensor:
     dims: tuple[int, ...]
     data_type: int
     external: bool
-    #: Where its elements are, if in another file: location, offset, length (-1: to the end of the file).
-    place: tuple[str, int, int] | None
+    #: Where its elements are, if in another file: file, offset, length (-1: to the end of the file).
+    location: tuple[str, int, int] | None
     body: memoryview
 
     @property
@@ -103,8 +103,8 @@ def read_tensor(body: memoryview) -> Tensor:
         elif field.tag == _DATA:
             key, value = _entry(field.payload)
             entries[key] = value
-    place = _place(entries, name) if external else None
-    return Tensor(name, tuple(dims), data_type, external, place, body)
+    location = _location_of(entries, name) if external else None
+    return Tensor(name, tuple(dims), data_type, external, location, body)
 
 
 def _entry(body: memoryview) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def _entry(body: memoryview) -> tuple[str, str]:
     return texts.get(1, ""), texts.get(2, "")
 
 
-def _place(entries: dict[str, str], name: str) -> tuple[str, int, int]:
+def _location_of(entries: dict[str, str], name: str) -> tuple[str, int, int]:
     try:
         return entries["location"], int(entries.get("offset") or 0), int(entries.get("length") or -1)
     except (KeyError, ValueError):
@@ -128,15 +128,15 @@ class ExternalFiles:
 
     def read(self, tensor: Tensor) -> memoryview:
         """Return the bytes of a tensor. Raises ``InvalidProgram``."""
-        assert tensor.place is not None
-        location, offset, length = tensor.place
-        content = self._files.get(location)
+        assert tensor.location is not None
+        file, offset, length = tensor.location
+        content = self._files.get(file)
         if content is None:
-            content = self._files[location] = self._map(location, tensor.name)
+            content = self._files[file] = self._map(file, tensor.name)
         end = len(content) if length < 0 else offset + length
         if not 0 <= offset <= end <= len(content):
             raise InvalidProgram(
-                f"the tensor {tensor.name!r} has bytes {offset} to {end} of {self._directory / location}, "
+                f"the tensor {tensor.name!r} has bytes {offset} to {end} of {self._directory / file}, "
                 f"which has {len(content)}: the file is cut off, or belongs to another model"
             )
         return content[offset:end]

@@ -39,7 +39,7 @@ def source_trace(node: Any) -> str:
 
 @contextlib.contextmanager
 def located_rejection(graph: Any) -> Generator[None]:
-    """Raise ``UnsupportedOp`` of a node's operation with the node's place."""
+    """Raise ``UnsupportedOp`` of a node's operation with the node's location."""
     try:
         yield
     except UnsupportedOp as error:
@@ -48,6 +48,6 @@ def located_rejection(graph: Any) -> Generator[None]:
         file, line, module = _source(nodes[0]) if name and nodes else ("", "", "")
         if not file:
             raise
-        place = f"{file}:{line} in module {module}" if module else f"{file}:{line}"
-        metadata = {"location": place, **error.metadata}
-        raise UnsupportedOp(f"{error.message} (at {place})", **metadata) from error
+        location = f"{file}:{line} in module {module}" if module else f"{file}:{line}"
+        metadata = {"location": location, **error.metadata}
+        raise UnsupportedOp(f"{error.message} (at {location})", **metadata) from error

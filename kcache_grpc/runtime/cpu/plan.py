@@ -75,7 +75,7 @@ class Plan:
         self.outputs = Outputs(layout, constants, recycled_outputs())
         self._dims = ffi.new("int64_t[]", list(symbols.values())) if symbols else ffi.NULL
         self.workspace_bytes = evaluate(manifest.workspace_bytes, {**symbols, "workers": workers})
-        if self.workspace_bytes < 0:  # as some buffer in it has: the kernel would refuse such sizes
+        if self.workspace_bytes < 0:  # as some buffer in it has: the kernel would reject such sizes
             raise error_of(manifest, SIZES_DISAGREE, symbols)
         self.workspaces = workspaces
         self._threads = threads

@@ -1,6 +1,6 @@
 """Arguments in the memory of a GPU: PyTorch tensors, CuPy and JAX arrays, anything with DLPack.
 
-Each is read in place, or refused with a text that says what to do.
+Each is read in place, or rejected with a text that says what to do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kcache_grpc.runtime import dlpack
-from kcache_grpc.runtime.arrays import Refused, is_torch, row_major, torch_address
+from kcache_grpc.runtime.arrays import RejectedArgument, is_torch, row_major, torch_address
 from kcache_grpc.runtime.cpu._abi import ffi
 from kcache_grpc.runtime.dtypes import names_of_torch
 
@@ -30,30 +30,36 @@ class DeviceBuffer(NamedTuple):
 
 
 def device_of(value: Any) -> int:
-    """The number of the GPU whose memory an argument is in. Raises ``Refused`` where it is in none."""
+    """The number of the GPU whose memory holds an argument. Raises ``RejectedArgument`` where none does."""
     if is_torch(value):
         if value.device.type != "cuda":
-            raise Refused(f"it is on {value.device}, and the kernel runs on a GPU; pass x.cuda()")
+            raise RejectedArgument(f"it is on {value.device}, and the kernel runs on a GPU; pass x.cuda()")
         return int(value.device.index)
     if isinstance(value, (np.ndarray, np.generic)):
-        raise Refused("it is a NumPy array, and the kernel runs on a GPU; pass torch.from_numpy(x).cuda()")
+        raise RejectedArgument(
+            "it is a NumPy array, and the kernel runs on a GPU; pass torch.from_numpy(x).cuda()"
+        )
     if hasattr(value, "__dlpack_device__"):
         try:
             kind, number = dlpack.device_of(value)
         except Exception as error:  # code of other projects, a JAX tracer's among it
-            raise Refused(f"its __dlpack_device__ failed: {error}") from error
+            raise RejectedArgument(f"its __dlpack_device__ failed: {error}") from error
         if kind != dlpack.CUDA:
-            raise Refused(f"it is on {dlpack.device_name(kind, number)}, and the kernel runs on a GPU")
+            raise RejectedArgument(
+                f"it is on {dlpack.device_name(kind, number)}, and the kernel runs on a GPU"
+            )
         return number
     name = f"{type(value).__module__}.{type(value).__qualname__}"
-    raise Refused(f"got a {name}; pass a tensor or array in the memory of a GPU")
+    raise RejectedArgument(f"got a {name}; pass a tensor or array in the memory of a GPU")
 
 
 def read(value: Any, stream: int) -> DeviceBuffer:
     """An argument for use on ``stream``, which waits for what its framework still computes of it."""
     buffer = _from_torch(value, stream) if is_torch(value) else _from_others(value, stream)
     if buffer.pointer % INPUT_ALIGNMENT and 0 not in buffer.shape:
-        raise Refused(f"it is a view that is not aligned to {INPUT_ALIGNMENT} bytes; pass a copy, x.clone()")
+        raise RejectedArgument(
+            f"it is a view that is not aligned to {INPUT_ALIGNMENT} bytes; pass a copy, x.clone()"
+        )
     return buffer
 
 
@@ -70,7 +76,7 @@ def _from_others(value: Any, stream: int) -> DeviceBuffer:
     try:
         view = dlpack.read_cuda(value, stream)
     except Exception as error:  # code of other projects
-        raise Refused(f"its __dlpack__ failed: {error}") from error
+        raise RejectedArgument(f"its __dlpack__ failed: {error}") from error
     if not row_major(view.shape, view.strides):
-        raise Refused("it is not row-major contiguous; pass a contiguous copy")
+        raise RejectedArgument("it is not row-major contiguous; pass a contiguous copy")
     return DeviceBuffer(int(ffi.cast(_ADDRESS, view.pointer)), view.dtype, view.shape, view.owner)

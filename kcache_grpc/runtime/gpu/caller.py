@@ -12,7 +12,7 @@ from kcache_grpc.model.gpu.launch import GpuCall, TooLarge, calls
 from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.expression import evaluate, holds
-from kcache_grpc.runtime.arrays import Refused
+from kcache_grpc.runtime.arrays import RejectedArgument
 from kcache_grpc.runtime.cpu.plan import Short
 from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of, read
 from kcache_grpc.runtime.gpu.device import Device, device_numbered
@@ -20,7 +20,7 @@ from kcache_grpc.runtime.gpu.driver import Function, Handle, open_driver
 from kcache_grpc.runtime.gpu.launch_graph import Prepared
 from kcache_grpc.runtime.gpu.packed_launches import Packed, Plan
 from kcache_grpc.runtime.gpu.repeated_call import nothing, short_way
-from kcache_grpc.runtime.gpu.streams import DriverPlace, place_of
+from kcache_grpc.runtime.gpu.streams import DriverStreamContext, stream_context
 
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 _MAX_PLANS = 256
@@ -139,43 +139,43 @@ class GpuCaller:
     def __call__(
         self,
         arrays: tuple[Any, ...],
-        refuse: Callable[[int, str], ArgumentError],
+        argument_error: Callable[[int, str], ArgumentError],
         check: Callable[[list[DeviceBuffer]], None],
     ) -> tuple[Any, ...]:
-        """``refuse`` makes the error for an argument; ``check`` raises it for wrong dtypes and sizes."""
+        """``argument_error`` makes an argument's error; ``check`` raises it for wrong dtypes and sizes."""
         driver = open_driver()
-        ordinal = self._device_of(arrays, refuse)
+        ordinal = self._device_of(arrays, argument_error)
         device = device_numbered(ordinal)
         with driver.within(device.context):
-            place = place_of(driver, arrays[0] if arrays else None, ordinal)
-            buffers = self._read(arrays, place.stream, refuse)
-            plan = self._planned(buffers, device, place.stream, check)
+            context = stream_context(driver, arrays[0] if arrays else None, ordinal)
+            buffers = self._read(arrays, context.stream, argument_error)
+            plan = self._planned(buffers, device, context.stream, check)
             outputs = [
-                place.empty(spec.dtype, shape)
+                context.empty(spec.dtype, shape)
                 for spec, shape in zip(self._manifest.outputs, plan.output_shapes, strict=True)
             ]
-            owner, workspace = place.scratch(plan.workspace_bytes) if plan.workspace_bytes else (None, 0)
+            owner, workspace = context.scratch(plan.workspace_bytes) if plan.workspace_bytes else (None, 0)
             pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in outputs)]
-            plan.packed.run(driver, place.stream, workspace, pointers)
+            plan.packed.run(driver, context.stream, workspace, pointers)
             del owner
             self.short = short_way(plan, arrays)
-            return place.finish([array for array, _ in outputs])
+            return context.finish([array for array, _ in outputs])
 
     def prepare(
         self,
         arrays: tuple[Any, ...],
-        refuse: Callable[[int, str], ArgumentError],
+        argument_error: Callable[[int, str], ArgumentError],
         check: Callable[[list[DeviceBuffer]], None],
     ) -> Prepared:
         """The launches of a call, with memory for its results and its workspace that they keep."""
-        device = device_numbered(self._device_of(arrays, refuse))
+        device = device_numbered(self._device_of(arrays, argument_error))
         with device.driver.within(device.context):
-            place = DriverPlace(device.driver, device.ordinal, None)
-            buffers = self._read(arrays, place.stream, refuse)
-            plan = self._planned(buffers, device, place.stream, check)
+            context = DriverStreamContext(device.driver, device.ordinal, None)
+            buffers = self._read(arrays, context.stream, argument_error)
+            plan = self._planned(buffers, device, context.stream, check)
             outputs = zip(self._manifest.outputs, plan.output_shapes, strict=True)
-            results = [place.empty(spec.dtype, shape) for spec, shape in outputs]
-            owner, workspace = place.scratch(max(1, plan.workspace_bytes))
+            results = [context.empty(spec.dtype, shape) for spec, shape in outputs]
+            owner, workspace = context.scratch(max(1, plan.workspace_bytes))
             pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in results)]
             return Prepared(device, plan.packed, workspace, tuple(pointers), (owner, buffers, results))
 
@@ -193,27 +193,27 @@ class GpuCaller:
         with device.driver.within(device.context):
             return self._planned(buffers, device, stream, check)
 
-    def _device_of(self, arrays: tuple[Any, ...], refuse: Callable[[int, str], ArgumentError]) -> int:
+    def _device_of(self, arrays: tuple[Any, ...], argument_error: Callable[[int, str], ArgumentError]) -> int:
         first = 0
         for index, value in enumerate(arrays):
             try:
                 ordinal = device_of(value)
-            except Refused as refused:
-                raise refuse(index, str(refused)) from refused
+            except RejectedArgument as error:
+                raise argument_error(index, str(error)) from error
             if index == 0:
                 first = ordinal
             elif ordinal != first:
-                raise refuse(index, f"it is on cuda:{ordinal}, and argument 0 is on cuda:{first}")
+                raise argument_error(index, f"it is on cuda:{ordinal}, and argument 0 is on cuda:{first}")
         return first
 
     def _read(
-        self, arrays: tuple[Any, ...], stream: Handle, refuse: Callable[[int, str], ArgumentError]
+        self, arrays: tuple[Any, ...], stream: Handle, argument_error: Callable[[int, str], ArgumentError]
     ) -> list[DeviceBuffer]:
         def buffer_of(index: int, value: Any) -> DeviceBuffer:
             try:
                 return read(value, stream)
-            except Refused as refused:
-                raise refuse(index, str(refused)) from refused
+            except RejectedArgument as error:
+                raise argument_error(index, str(error)) from error
 
         return [buffer_of(index, value) for index, value in enumerate(arrays)]
 

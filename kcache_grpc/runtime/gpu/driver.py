@@ -263,7 +263,7 @@ class Driver:
         detail = f"{name}: {error}" + (f": {message[:2000]}" if message else "")
         if result == self._cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise ResourceExhausted(f"the GPU has no memory left ({detail})", limit="device memory")
-        raise KcacheError(f"the CUDA driver refused a call: {detail}", code=error)
+        raise KcacheError(f"the CUDA driver rejected a call: {detail}", code=error)
 
 
 def launch_of(function: Function, grid: Triple, block: Triple, shared_bytes: int) -> Launch:

@@ -27,7 +27,7 @@ def for_exporters(plan: Plan, arrays: tuple[Any, ...]) -> Short:
     device, packed, workspace_bytes = plan.device, plan.packed, plan.workspace_bytes
     driver, context, constants = device.driver, device.context, plan.constants
     kind: Any = arrays[0].__class__
-    ordinal, place = device.ordinal, (dlpack.CUDA, device.ordinal)
+    ordinal, dlpack_device = device.ordinal, (dlpack.CUDA, device.ordinal)
     inputs = zip(plan.manifest.inputs, plan.input_shapes, strict=True)
     checks = [dlpack.Facts.of(spec.dtype, shape) for spec, shape in inputs]
     outputs = [
@@ -51,7 +51,7 @@ def for_exporters(plan: Plan, arrays: tuple[Any, ...]) -> Short:
         pointers: list[Handle] = []
         keep: list[object] = []
         for array, facts in zip(arrays, checks):  # noqa: B905 - of equal lengths
-            if array.__class__ is not kind or array.__dlpack_device__() != place:
+            if array.__class__ is not kind or array.__dlpack_device__() != dlpack_device:
                 return None
             export = exported(array, _LEGACY, facts)
             if export is None or export[0] & _ODD:

@@ -95,8 +95,8 @@ def _for_device_arrays(plan: Plan) -> Short:
     return run
 
 
-def for_torch(plan: Plan, place: Any, stream_of: Callable[[], Handle]) -> Short:
-    """For plain tensors without gradients in ``place``, a ``torch.device``, on the stream that it gives."""
+def for_torch(plan: Plan, device: Any, stream_of: Callable[[], Handle]) -> Short:
+    """For plain tensors without gradients on ``device``, a ``torch.device``, on the stream that it gives."""
     torch: Any = sys.modules["torch"]
     device, packed, dtypes = plan.device, plan.packed, torch_dtypes()
     driver, context = device.driver, device.context
@@ -120,7 +120,7 @@ def for_torch(plan: Plan, place: Any, stream_of: Callable[[], Handle]) -> Short:
                 tensor.__class__ is not kind
                 or tensor.dtype is not dtype
                 or tensor.shape != shape
-                or tensor.device != place
+                or tensor.device != device
                 or tensor.layout is not strided
                 or tensor.requires_grad
                 or not tensor.is_contiguous()
@@ -130,11 +130,11 @@ def for_torch(plan: Plan, place: Any, stream_of: Callable[[], Handle]) -> Short:
             ):
                 return None
             pointers.append(address)
-        tensors = [empty(shape, dtype=dtype, device=place) for dtype, shape in outputs]
+        tensors = [empty(shape, dtype=dtype, device=device) for dtype, shape in outputs]
         pointers += constants
         pointers += [tensor.data_ptr() for tensor in tensors]
         # Given back to PyTorch's pool at the end of the call, for what comes after on this stream.
-        scratch = empty(workspace_bytes, dtype=uint8, device=place) if workspace_bytes else None
+        scratch = empty(workspace_bytes, dtype=uint8, device=device) if workspace_bytes else None
         packed.run(driver, stream_of(), 0 if scratch is None else scratch.data_ptr(), pointers)
         return tuple(tensors)
 
@@ -142,11 +142,11 @@ def for_torch(plan: Plan, place: Any, stream_of: Callable[[], Handle]) -> Short:
 
 
 def run_on_gpu(
-    plan: Plan, place: Any, stream_of: Callable[[], Handle]
+    plan: Plan, device: Any, stream_of: Callable[[], Handle]
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """A function that puts the launches of ``plan`` on the stream that ``stream_of`` returns.
 
-    It takes contiguous tensors of the dtypes and shapes of ``plan`` in ``place``, a ``torch.device``, copies
+    It takes contiguous tensors of the dtypes and shapes of ``plan`` on ``device``, a ``torch.device``, copies
     those that are not aligned, and allocates outputs and workspace there. It waits for nothing, so that it
     can run while the stream is captured into a CUDA graph.
     """
@@ -164,10 +164,10 @@ def run_on_gpu(
         if any(address & _ODD for address in addresses):
             tensors = [tensor.clone() if tensor.data_ptr() & _ODD else tensor for tensor in tensors]
             addresses = list(map(address_of, tensors))
-        outputs = [empty(shape, dtype=dtype, device=place) for shape, dtype in layouts]
+        outputs = [empty(shape, dtype=dtype, device=device) for shape, dtype in layouts]
         buffers = [*addresses, *constants, *map(address_of, outputs)]
         # Given back to PyTorch's pool at the end of the call, for what comes after on this stream.
-        scratch = empty(workspace_bytes, dtype=uint8, device=place) if workspace_bytes else None
+        scratch = empty(workspace_bytes, dtype=uint8, device=device) if workspace_bytes else None
         with driver.within(context):
             packed.run(driver, stream_of(), 0 if scratch is None else scratch.data_ptr(), buffers)
         return tuple(outputs)

@@ -18,7 +18,7 @@ from kcache_grpc.runtime.gpu.device_memory import DeviceArray
 from kcache_grpc.runtime.gpu.driver import Driver, Handle
 
 
-class Place(Protocol):
+class StreamContext(Protocol):
     """One call's stream and memory."""
 
     stream: Handle
@@ -36,7 +36,7 @@ class Place(Protocol):
         ...
 
 
-class TorchPlace:
+class TorchStreamContext:
     """PyTorch's current stream of a device, and its caching allocator."""
 
     def __init__(self, ordinal: int) -> None:
@@ -58,12 +58,12 @@ class TorchPlace:
         return tuple(results)
 
 
-class CupyPlace:
+class CupyStreamContext:
     """CuPy's current stream, and its pool. CuPy has no bfloat16: such results are of the driver's memory."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self._cupy: Any = sys.modules["cupy"]
-        self._others = DriverPlace(driver, ordinal, None)
+        self._others = DriverStreamContext(driver, ordinal, None)
         self._ordinal = ordinal
         with self._cupy.cuda.Device(ordinal):
             self.stream: Handle = int(self._cupy.cuda.get_current_stream().ptr)
@@ -83,7 +83,7 @@ class CupyPlace:
         return tuple(results)
 
 
-class DriverPlace:
+class DriverStreamContext:
     """The legacy default stream and the driver's own pool: for frameworks that tell of neither, as JAX.
 
     Results are ``DeviceArray``, handed to the framework of ``like`` through DLPack if it has a namespace.
@@ -107,13 +107,13 @@ class DriverPlace:
         return tuple(results) if adopt is None else tuple(map(adopt, results))
 
 
-def place_of(driver: Driver, like: Any, ordinal: int) -> Place:
-    """The place of a call whose first argument is ``like``, in the memory of GPU ``ordinal``."""
+def stream_context(driver: Driver, like: Any, ordinal: int) -> StreamContext:
+    """The stream context of a call whose first argument is ``like``, in the memory of GPU ``ordinal``."""
     if is_torch(like):
-        return TorchPlace(ordinal)
+        return TorchStreamContext(ordinal)
     if is_cupy(like):
-        return CupyPlace(driver, ordinal)
-    return DriverPlace(driver, ordinal, like)
+        return CupyStreamContext(driver, ordinal)
+    return DriverStreamContext(driver, ordinal, like)
 
 
 def is_cupy(value: Any) -> bool:

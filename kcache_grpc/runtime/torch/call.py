@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.gpu.target import GpuTarget
-from kcache_grpc.runtime.arrays import Buffer, Refused
+from kcache_grpc.runtime.arrays import Buffer, RejectedArgument
 from kcache_grpc.runtime.cpu._abi import ffi
 from kcache_grpc.runtime.cpu.openmp import OpenMpThreads, openmp_of_torch
 from kcache_grpc.runtime.cpu.thread_pool import is_of_process
@@ -115,8 +115,8 @@ class TorchCall:
         for index, tensor in enumerate(tensors):
             try:
                 other = device_of(tensor)
-            except Refused as refused:
-                raise self.kernel.argument_error(index, str(refused)) from refused
+            except RejectedArgument as error:
+                raise self.kernel.argument_error(index, str(error)) from error
             if other != ordinal:
                 reason = f"it is on cuda:{other}, and argument 0 is on cuda:{ordinal}"
                 raise self.kernel.argument_error(index, reason)

@@ -155,7 +155,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     async def SetTrustedRoles(  # noqa: N802
         self, request: pb.SetTrustedRolesRequest, context: Call
     ) -> pb.SetTrustedRolesResponse:
-        """Says whose assertions are believed."""
+        """Says whose assertions are trusted."""
         caller = self._caller(request.header, context)
         changed = await self._admin.set_trusted_roles(caller, request.roles)
         return pb.SetTrustedRolesResponse(changed=changed)

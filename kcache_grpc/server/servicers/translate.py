@@ -119,13 +119,13 @@ def kernel_requirements(
     match: common_pb2.TargetMatch,
 ) -> KernelRequirements:
     """Target, options, sizes and target match of a request. Raises ``ArgumentError``."""
-    return _kernel_wish(
+    return _kernel_requirements(
         target.SerializeToString(), options.SerializeToString(), shapes.SerializeToString(), match
     )
 
 
 @lru_cache(maxsize=256)
-def _kernel_wish(target: bytes, options: bytes, shapes: bytes, match: int) -> KernelRequirements:
+def _kernel_requirements(target: bytes, options: bytes, shapes: bytes, match: int) -> KernelRequirements:
     """Callers ask for few different ones, each many times."""
     return KernelRequirements(
         target_from_proto(common_pb2.Target.FromString(target)),
@@ -386,12 +386,12 @@ def compiled(answer: Answer, origin: Origin, inline: Iterable[tuple[ArtifactRef,
 
 def with_stages(result: bytes, stages: tuple[str, ...]) -> bytes:
     """A serialized ``CompileKernelResponse`` of a serialized result and the stages that belong to it."""
-    encoded = _told(stages)
+    encoded = _encoded_stages(stages)
     return b"".join((_RESULT_TAG, varint(len(result) + len(encoded)), result, encoded))
 
 
 @lru_cache(maxsize=256)
-def _told(stages: tuple[str, ...]) -> bytes:
+def _encoded_stages(stages: tuple[str, ...]) -> bytes:
     """Most waiters of a kernel receive the same events."""
     return kernel_cache_pb2.CompileResult(earlier_stages=stages).SerializeToString()
 

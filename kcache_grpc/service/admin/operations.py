@@ -64,7 +64,7 @@ class Administration:
         return changed
 
     def set_trusted_roles(self, namespace: Namespace, roles: Sequence[str]) -> bool:
-        """Say whose assertions callers believe beside their own; true if changed."""
+        """Say whose assertions callers trust in addition to their own; true if changed."""
         changed = self._store.set_trusted_roles(namespace, roles)
         self._note(namespace, "trusted_roles", roles=sorted(set(roles)))
         return changed

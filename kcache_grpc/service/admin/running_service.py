@@ -117,7 +117,7 @@ class Admin:
         return changed
 
     async def set_trusted_roles(self, caller: Caller, roles: Sequence[str]) -> bool:
-        """True when it changed anything, which holds from the next look-up on. Raises ``ArgumentError``."""
+        """True when it changed anything, which holds from the next lookup on. Raises ``ArgumentError``."""
         checks.roles(roles)
         namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
         return await self._threads(self._as(caller).set_trusted_roles, namespace, list(roles))

@@ -1,4 +1,4 @@
-"""Use cases of ``SourceAssertions``: what a caller may believe, what it asserts, what it disputes.
+"""Use cases of ``SourceAssertions``: what a caller may trust, what it asserts, what it disputes.
 
 Actors are authenticated principals. What a request says of its actor is written to the audit log, and decides
 nothing.
@@ -47,8 +47,8 @@ COUNTERS: tuple[str, ...] = (
 
 
 @dataclass(frozen=True)
-class Believed:
-    """An assertion that the caller may believe. ``index``: position of its digest in the request."""
+class TrustedAssertion:
+    """An assertion that the caller may trust. ``index``: position of its digest in the request."""
 
     index: int
     assertion: AssertionRecord
@@ -86,8 +86,10 @@ class SourceAssertions:
         """Stops, and writes the hit counters."""
         await self._hits.close()
 
-    async def get(self, caller: Caller, source_digests: Sequence[bytes]) -> AsyncIterator[list[Believed]]:
-        """What the caller may believe, in the order of the digests, in parts of at most 3 MiB of records.
+    async def get(
+        self, caller: Caller, source_digests: Sequence[bytes]
+    ) -> AsyncIterator[list[TrustedAssertion]]:
+        """What the caller may trust, in the order of the digests, in parts of at most 3 MiB of records.
 
         Raises ``ArgumentError``, ``ResourceExhausted``.
         """
@@ -101,7 +103,7 @@ class SourceAssertions:
         if len(set(source_digests)) < len(source_digests):
             raise ArgumentError("a source digest comes twice", field="source_digests")
         namespace = await self._namespaces.get(caller.namespace)
-        returned: list[Believed] = []
+        returned: list[TrustedAssertion] = []
         try:
             for start in range(0, len(source_digests), _WINDOW):
                 window = source_digests[start : start + _WINDOW]
@@ -111,7 +113,7 @@ class SourceAssertions:
                 ]
                 for group in _groups(indexed):
                     part = await self._read(namespace, group)
-                    returned += [Believed(row.index, row.assertion, b"") for row in part]
+                    returned += [TrustedAssertion(row.index, row.assertion, b"") for row in part]
                     if part:
                         yield part
         finally:
@@ -163,7 +165,7 @@ class SourceAssertions:
     async def dispute(
         self, caller: Caller, source_digest: bytes, record_digest: bytes, observed: bytes, reason: str
     ) -> int:
-        """Quarantines the assertions with this record that the caller may believe; how many it was.
+        """Quarantines the assertions with this record that the caller may trust; how many it was.
 
         Raises ``ArgumentError``, and ``NotFound`` where there are none, in quarantine or not.
         """
@@ -198,7 +200,7 @@ class SourceAssertions:
         if disputed is None:
             raise NotFound(
                 f"namespace {namespace.name} has no assertion of {source_digest.hex()} with the record "
-                f"{record_digest.hex()} that {principal.name} may believe",
+                f"{record_digest.hex()} that {principal.name} may trust",
                 source_digest=source_digest.hex(),
             )
         self._counted["assertions_quarantined"] += len(disputed)
@@ -216,7 +218,7 @@ class SourceAssertions:
         return len(disputed)
 
     async def totals(self, caller: Caller) -> AssertionTotals:
-        """What the namespace holds in its present epoch."""
+        """What the namespace holds in its current epoch."""
         namespace = await self._namespaces.get(caller.namespace)
         return await self._threads(self._store.assertion_totals, namespace)
 
@@ -234,18 +236,18 @@ class SourceAssertions:
         def work() -> dict[bytes, AssertionRecord]:
             roles = self._store.trusted_roles(namespace)
             rows = self._store.find_assertions(namespace, source_digests, caller.principal.name, roles)
-            return {digest: believed[0] for digest, believed in rows.items()}
+            return {digest: trusted[0] for digest, trusted in rows.items()}
 
         hurry = self._store.short_lock_waits if self._store.answers_from_memory else None
         return await self._threads.look(hurry, work)
 
     async def _read(
         self, namespace: Namespace, group: Sequence[tuple[int, AssertionRecord]]
-    ) -> list[Believed]:
+    ) -> list[TrustedAssertion]:
         rows = [assertion for _, assertion in group]
         records = await self._threads(self._store.read_records, namespace, rows)
         return [
-            Believed(index, assertion, records[assertion.id])
+            TrustedAssertion(index, assertion, records[assertion.id])
             for index, assertion in group
             if assertion.id in records
         ]
@@ -268,7 +270,7 @@ class SourceAssertions:
         _check_text(toolchain, "toolchain", _MOST_TOOLCHAIN)
 
     def _note_hits(
-        self, namespace: Namespace, caller: Caller, returned: Sequence[Believed], asked: int
+        self, namespace: Namespace, caller: Caller, returned: Sequence[TrustedAssertion], asked: int
     ) -> None:
         if returned:
             self._hits.add(namespace, (row.assertion.id for row in returned))

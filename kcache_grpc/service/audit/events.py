@@ -27,7 +27,7 @@ Part = tuple[Hashable, Callable[[], AuditEvent]]
 
 @dataclass(slots=True)
 class Lookup:
-    """A look-up of many kernels. ``at`` in nanoseconds, ``took`` in microseconds."""
+    """A lookup of many kernels. ``at`` in nanoseconds, ``took`` in microseconds."""
 
     namespace: Namespace
     caller: Caller

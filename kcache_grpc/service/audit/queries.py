@@ -22,7 +22,7 @@ from kcache_grpc.storage.records import AuditRecord, Namespace
 _PAGE, _MOST_PAGE = 100, 1000
 _SEALS, _MOST_SEALS = 10, 25
 #: Seconds that a page with few events goes on looking for more.
-_PATIENCE = 1.0
+_PAGE_TIMEOUT = 1.0
 _ORDERS = {"": False, "id": False, "id asc": False, "id desc": True}
 
 
@@ -86,9 +86,9 @@ class AuditLog:
     async def _look(
         self, namespace: Namespace, condition: Filter, cursor: int | None, newest_first: bool, limit: int
     ) -> tuple[list[AuditRecord], int | None]:
-        """Until the page is full, the log ends or patience does."""
+        """Reads until the page is full, the log ends or the timeout expires."""
         records: list[AuditRecord] = []
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _PAGE_TIMEOUT
         while True:
             page = await self._threads(
                 self._store.find_events,

@@ -92,7 +92,7 @@ class Sealer:
         left = tuple(number for number in seen.unlisted if number not in set(old[:adopted]))
         self._seen[writer] = ChainState(last, seen.last_id, left)
         if adopted:
-            self._tell(writer, adopted)
+            self._log_adopted(writer, adopted)
         return adopted
 
     def _put(self, writer: str, last: Head, ids: tuple[int, ...], leaves: list[bytes]) -> Seal | None:
@@ -110,7 +110,7 @@ class Sealer:
         seal = replace(seal, signature=signed.signature)
         return seal if self._store.put_seal(seal, marks) else None
 
-    def _tell(self, writer: str, events: int) -> None:
+    def _log_adopted(self, writer: str, events: int) -> None:
         logger.warning("%d audit events that %s left unsealed are sealed as they were found", events, writer)
         detail = json.dumps({"writer": writer, "events": events})
         self._store.append_audit(NOWHERE, [AuditEvent("adopt", outcome="ok", detail=detail)])

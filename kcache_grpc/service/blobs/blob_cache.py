@@ -1,4 +1,4 @@
-"""Use cases of ``BlobCache``: look-ups and inserts of opaque values, their counters and audit events."""
+"""Use cases of ``BlobCache``: lookups and inserts of opaque values, their counters and audit events."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class BlobCache:
     async def get_small(self, caller: Caller, key: bytes) -> SmallValue | ValueRecord | None:
         """The value of one key, ``None`` where there is none. Raises ``ArgumentError``.
 
-        Of a value with more than one chunk only the record: no look-up is counted, for ``get`` follows.
+        Of a value with more than one chunk only the record: no lookup is counted, for ``get`` follows.
         """
         namespace = self._namespaces.known(caller.namespace) or await self._namespaces.get(caller.namespace)
         value = self._memory.get((namespace.id, namespace.removals, key))

@@ -3,7 +3,7 @@
 Keys are of a namespace: a spec takes or joins the namespace's own key, so bindings and manifests are built
 again with that key, the namespace and its epoch, and are signed by this store's key. Digests of programs,
 specs, kernels and bytes stay. Kernels of any toolchain are taken, under their own toolchain: requests of
-another one never find them. Specs of another canonicalizer are rejected, as no look-up here would find them.
+another one never find them. Specs of another canonicalizer are rejected, as no lookup here would find them.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Import:
         if entry.attributes.get("canonicalizer") != str(self._canonicalizer):
             raise ArgumentError(
                 f"canonicalizer {entry.attributes.get('canonicalizer')} wrote its spec, and this server has "
-                f"canonicalizer {self._canonicalizer}: no look-up here would find it"
+                f"canonicalizer {self._canonicalizer}: no lookup here would find it"
             )
 
     def _spec(self, bundle: Bundle, digest: bytes) -> SpecDraft:

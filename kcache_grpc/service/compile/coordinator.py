@@ -49,7 +49,7 @@ from kcache_grpc.worker import WorkerPool, codec
 logger = logging.getLogger("kcache.service")
 
 #: Seconds for which a compiled kernel waits for a store that is away: a restart throws no work away.
-_PATIENCE = 60.0
+_PUBLISH_TIMEOUT = 60.0
 #: Seconds between two attempts to publish: the first, the last.
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
 #: Kernels that are remembered as compiled here.
@@ -284,7 +284,7 @@ class CompileCoordinator:
         self, namespace: Namespace, draft: KernelDraft, lease: Lease, event: AuditEvent
     ) -> Published:
         """Publishes, again while the store is away and nobody took the lease over."""
-        deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
+        deadline, pause = time.monotonic() + _PUBLISH_TIMEOUT, _FIRST_PAUSE
         while True:
             try:
                 return await self._threads(

@@ -27,7 +27,7 @@ from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import Namespace
 
 #: Seconds of a compile after which it is estimated: who waits for a shorter one is not told of an estimate.
-PATIENCE = 0.2
+ESTIMATE_DELAY = 0.2
 #: Kernels of the requested spec that are read, and of each other spec.
 _SAME_SPEC, _EACH_SPEC = 64, 8
 #: Specs nearest in size whose kernels are looked for; specs with kernels that are enough; bytes of the texts
@@ -95,7 +95,9 @@ class Estimates:
             call.report(stage)
             if stage == "queued" and not begun:
                 begun = True
-                task = asyncio.get_running_loop().create_task(self._tell(call, namespace, key, requirements))
+                task = asyncio.get_running_loop().create_task(
+                    self._report(call, namespace, key, requirements)
+                )
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -107,10 +109,10 @@ class Estimates:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell(
+    async def _report(
         self, call: InFlightCall[Any], namespace: Namespace, key: int, requirements: KernelRequirements
     ) -> None:
-        if await call.ended(PATIENCE):
+        if await call.ended(ESTIMATE_DELAY):
             return
         with contextlib.suppress(KcacheError):
             estimate = await self.estimate(namespace, Subject(key), requirements)

@@ -16,7 +16,7 @@ _PACE = 0.1
 #: each costs server and client 0.4 ms. And the slowest paces, of those that joined and of the first.
 _SHARE, _SLOWEST, _SLOWEST_LEAD = 0.03, 4.0, 1.0
 #: Seconds until a request that joined gets a stage: most kernels are there by then, and all that will join.
-_PATIENCE = 0.5
+_FIRST_STAGE_DELAY = 0.5
 
 
 #: Takes a stage, or ``None``: nothing began for a while.
@@ -83,7 +83,7 @@ class Waiter:
         while not call.task.done():
             time = now()
             # As it is now: others may have come meanwhile.
-            due = max(looked + self._waiters.pace, began + _PATIENCE)
+            due = max(looked + self._waiters.pace, began + _FIRST_STAGE_DELAY)
             if time >= last_sent + silence:
                 await send(None)
                 last_sent = now()

@@ -66,7 +66,7 @@ class NewGraph:
 
 
 class Explainer:
-    """Reads and compares; stores nothing. One event loop. ``choose`` is how look-ups and compiles choose."""
+    """Reads and compares; stores nothing. One event loop. ``choose`` is how lookups and compiles choose."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from kcache_grpc.storage.records import FailureRecord, KernelRecord, Namespace
 
 _MAX_MESSAGE = 4000
 
-#: Heaviest ingredient that differs -> the step where the look-up ends.
+#: Heaviest ingredient that differs -> the step where the lookup ends.
 _STEPS = (
     ("epoch", "EPOCH", "the kernels of its spec belong to earlier epochs of the namespace"),
     ("target", "TARGET", "the kernels of its spec are for other targets"),
@@ -123,7 +123,7 @@ def with_compatible(explained: Explanation, target: str) -> Explanation:
 
 
 def step_of(asked: Asked, near: Sequence[NearKernel]) -> tuple[str, str]:
-    """Where the look-up ended, from the nearest kernel: by the heaviest ingredient that differs."""
+    """Where the lookup ended, from the nearest kernel: by the heaviest ingredient that differs."""
     if not near:
         return "NO_KERNEL", f"its spec is stored under key {asked.kernel.key}, but no kernel of it is"
     nearest = near[0]

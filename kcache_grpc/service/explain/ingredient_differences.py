@@ -45,7 +45,7 @@ def differences(asked: Asked, near: NearKernel, *, sizes: bool = True) -> tuple[
 
 
 def broken_guard(asked: Asked, near: NearKernel) -> tuple[str, str] | None:
-    """The symbol and the condition for which the guard of a kernel refuses the sizes of the request."""
+    """The symbol and the condition for which the guard of a kernel rejects the sizes of the request."""
     other = _variant(asked, near)
     if other is None or not other.guard.symbols <= asked.sizes.known.keys():
         return None

@@ -29,7 +29,7 @@ class CanonicalizerUpgrade:
     def enter(self, namespace: Namespace) -> Namespace:
         """The namespace in an epoch of this canonicalizer: the next one, if an older one wrote the last spec.
 
-        A store that cannot say so is left as it is: look-ups leave out what another canonicalizer wrote.
+        A store that cannot say so is left as it is: lookups leave out what another canonicalizer wrote.
         """
         try:
             last = self._store.count_specs(namespace)

@@ -265,7 +265,7 @@ class Graphs:
     ) -> Stored:
         """Store spec, mapping with a signed binding, and constants in one transaction; evicts for quotas.
 
-        Raises ``ResourceExhausted`` if a quota refuses more.
+        Raises ``ResourceExhausted`` if a quota rejects more.
         """
 
         def bind(key: int) -> SignedBytes:

@@ -336,7 +336,7 @@ class QuotaEviction:
         return write(namespace, *args, **kwargs)
 
     def require(self, namespace: Namespace, resource: str) -> None:
-        """Raises ``QuotaExceeded`` if an insert would certainly be refused, before work is done for it."""
+        """Raises ``QuotaExceeded`` if an insert would certainly be rejected, before work is done for it."""
         quota = self._store.list_quotas(namespace).get(resource)
         if quota is not None and quota.policy != EVICT and quota.used >= quota.most:
             raise QuotaExceeded(namespace.name, resource, quota.most, quota.used + 1, quota.policy)

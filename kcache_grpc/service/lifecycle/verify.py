@@ -126,7 +126,7 @@ class Verification:
         Raises ``SignerMismatch`` for a key that is not the store's signer, ``PermissionDenied`` for a repair
         without the key.
         """
-        self._refuse_other_key(repair)
+        self._reject_other_key(repair)
         counts, findings = Counts(), list[_Finding]()
         for finding in self._check(namespace, sample, counts):
             counts.faults += 1
@@ -152,7 +152,7 @@ class Verification:
         The caller judges whether the faults are plausible. Raises as ``steps`` does, and what ``recompile``
         raises that is no ``KcacheError``.
         """
-        self._refuse_other_key(repair)
+        self._reject_other_key(repair)
         faults: list[Fault] = []
         for finding in list(self._check_kernel(namespace, kernel, Counts())):
             if repair and finding.repair is not None:
@@ -162,7 +162,7 @@ class Verification:
                 faults.append(finding.left())
         return tuple(faults)
 
-    def _refuse_other_key(self, repair: bool) -> None:
+    def _reject_other_key(self, repair: bool) -> None:
         stored = self._store.find_signer()
         if self._verifier is None or stored is None:
             if repair:

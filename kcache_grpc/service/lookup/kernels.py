@@ -24,7 +24,7 @@ MEMORY_WINDOW = 30.0
 
 
 class Kernels:
-    """Look-ups of kernels and reads of blobs. One event loop; memory hits never leave it."""
+    """Lookups of kernels and reads of blobs. One event loop; memory hits never leave it."""
 
     def __init__(self, store: Store, threads: StoreThreads, key_id: bytes) -> None:
         self._store = store

@@ -88,7 +88,7 @@ class Dispute:
 
 @dataclass(frozen=True)
 class AssertionTotals:
-    """Counts of the present epoch; ``assertions`` and ``bytes`` include those in quarantine."""
+    """Counts of the current epoch; ``assertions`` and ``bytes`` include those in quarantine."""
 
     assertions: int
     bytes: int
@@ -97,7 +97,7 @@ class AssertionTotals:
 
 
 class AssertionStore(ABC):
-    """Assertions of a namespace in its present epoch, at most one for each source digest and actor.
+    """Assertions of a namespace in its current epoch, at most one for each source digest and actor.
 
     Methods raise ``InvalidValue`` for digests that do not have 32 bytes.
     """
@@ -119,7 +119,7 @@ class AssertionStore(ABC):
         *,
         quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
-        """What ``actor`` may believe, by source digest: its own first, then those of ``roles``, oldest first.
+        """What ``actor`` may trust, by source digest: its own first, then those of ``roles``, oldest first.
 
         Assertions in quarantine are left out, unless ``quarantined``.
         """
@@ -188,7 +188,7 @@ class AssertionStore(ABC):
 
     @abstractmethod
     def trusted_roles(self, namespace: Namespace) -> tuple[str, ...]:
-        """Roles whose assertions all callers of the namespace may believe, sorted; none by default."""
+        """Roles whose assertions all callers of the namespace may trust, sorted; none by default."""
 
     @abstractmethod
     def set_trusted_roles(self, namespace: Namespace, roles: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, St
 #: What a namespace may have a quota of: rows, the bytes of all its artifacts, constants and programs, or
 #: those of its ``BlobCache`` values.
 RESOURCES = ("artifact_bytes", "assertion_bytes", "cache_bytes", "kernels", "mappings", "specs")
-#: Beyond its quota an insert makes room by eviction, or is refused. Specs are refused always.
+#: Beyond its quota an insert makes room by eviction, or is rejected. Specs are rejected always.
 EVICT, REFUSE = "evict", "refuse"
 #: What may be pinned, by digest: a kernel, the mappings of a program, or all kernels and mappings of a spec.
 PINNABLE = ("kernel", "mapping", "spec")
@@ -172,7 +172,7 @@ class LifecycleStore(ABC):
     def disown_toolchain(self, namespace: Namespace, toolchain: bytes, reason: str = "") -> bool:
         """From now on no kernel of the toolchain may be published here; true unless it was disowned.
 
-        Look-ups go on finding those that are stored, until they are collected: services leave them out.
+        Lookups go on finding those that are stored, until they are collected: services leave them out.
         Publishing raises ``ToolchainDisowned``.
         """
 

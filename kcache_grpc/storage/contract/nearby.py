@@ -73,7 +73,7 @@ class NearbyStore(ABC):
     def list_compile_times(
         self, namespace: Namespace, key: int, target: str | None, limit: int
     ) -> tuple[CompileTime, ...]:
-        """Compile times of at most ``limit`` kernels of a key: those of the present epoch for ``target``, or
+        """Compile times of at most ``limit`` kernels of a key: those of the current epoch for ``target``, or
         with ``None`` those of all epochs and targets. Where there are more, which of them is not specified:
         the rest of the kernels is not read.
         """

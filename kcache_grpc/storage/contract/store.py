@@ -72,7 +72,7 @@ class NamespaceStore(ABC):
 
     @abstractmethod
     def get_or_create_namespace(self, name: str, most: int | None = None) -> Namespace:
-        """The namespace of that name in its present epoch, created with epoch 1 if it is not stored.
+        """The namespace of that name in its current epoch, created with epoch 1 if it is not stored.
 
         Names are 1 to 200 printable characters. Raises ``TooManyNamespaces`` instead of creating one where
         ``most`` namespaces are stored.
@@ -80,7 +80,7 @@ class NamespaceStore(ABC):
 
     @abstractmethod
     def find_namespace(self, name: str) -> Namespace | None:
-        """The namespace in its present epoch, or ``None``."""
+        """The namespace in its current epoch, or ``None``."""
 
     @abstractmethod
     def list_namespaces(self) -> tuple[Namespace, ...]:
@@ -161,7 +161,7 @@ class GraphStore(ABC):
     def find_mappings(
         self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
     ) -> Mapping[bytes, MappingRecord]:
-        """Those that ``find_mapping`` would find, by program digest, for one look-up and a little each."""
+        """Those that ``find_mapping`` would find, by program digest, for one lookup and a little each."""
 
     @abstractmethod
     def put_graph(
@@ -300,7 +300,7 @@ class KernelStore(ABC):
 
 
 class HitStore(ABC):
-    """What hits read: all that an answer takes, for the price of one look-up.
+    """What hits read: all that an answer takes, for the price of one lookup.
 
     Bytes that come along are checked; any may be left out, as they are when they fail their digest. Then
     ``read_artifact`` reads them, or says why not.
@@ -454,7 +454,7 @@ class Store(
 
     @property
     def answers_from_memory(self) -> bool:
-        """Whether a look-up takes microseconds as a rule: no network, and nothing that writers could hold."""
+        """Whether a lookup takes microseconds as a rule: no network, and nothing that writers could hold."""
         return False
 
     def short_lock_waits(self) -> AbstractContextManager[None]:

@@ -58,15 +58,15 @@ class MemoryAssertions(MemoryPart, AssertionStore):
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
         checks.digests("source digest", source_digests)
         digests = set(source_digests)
-        believed: dict[bytes, list[AssertionRecord]] = {}
+        trusted: dict[bytes, list[AssertionRecord]] = {}
         for assertion in self._of_epoch(namespace):
-            is_believed = assertion.actor == actor or assertion.role in roles
+            is_trusted = assertion.actor == actor or assertion.role in roles
             is_served = quarantined or not assertion.quarantined
-            if assertion.source_digest in digests and is_believed and is_served:
-                believed.setdefault(assertion.source_digest, []).append(assertion)
+            if assertion.source_digest in digests and is_trusted and is_served:
+                trusted.setdefault(assertion.source_digest, []).append(assertion)
         return {
             digest: tuple(sorted(rows, key=lambda row: (row.actor != actor, row.id)))
-            for digest, rows in believed.items()
+            for digest, rows in trusted.items()
         }
 
     def read_records(

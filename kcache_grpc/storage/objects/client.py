@@ -22,7 +22,7 @@ from kcache_grpc.storage.errors import StorageError, StoreUnavailable
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
 
-#: Seconds after which a failure was a wait. Refusals take about one.
+#: Seconds after which a failure was a wait. Rejections take about one.
 _LONG = 5.0
 T = TypeVar("T")
 #: All objects of bytes lie below it.
@@ -97,7 +97,7 @@ class Owner:
 class ObjectStore:
     """Objects by name, below the URL. Safe to use from any thread, but not in the child of a fork.
 
-    Every call raises ``StoreUnavailable`` when the object store refuses, hangs or is another one by now.
+    Every call raises ``StoreUnavailable`` if the object store rejects a request, hangs or has been replaced.
     """
 
     def __init__(self, url: str, backend: Backend, inline_bytes: int, folder: Path | None = None) -> None:
@@ -145,7 +145,7 @@ class ObjectStore:
             except StoreUnavailable:
                 if not self._breaker.silent:
                     with suppress(StoreUnavailable):
-                        self.require(name, size)  # refused because it is shorter?
+                        self.require(name, size)  # rejected because it is shorter?
                 raise
             if content is not None and len(content) == end - start:
                 return content

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 INLINE_BYTES = 64 << 10
 
 _SCHEMES = ("file", "s3", "gs", "az")
-#: A store that hangs costs a caller about 20 s, one that refuses about a second.
+#: A store that hangs costs a caller about 20 s, one that rejects requests about a second.
 _CLIENT: ClientConfig = {
     "connect_timeout": "3s",
     "read_timeout": "8s",

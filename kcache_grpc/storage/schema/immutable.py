@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Rows that are written once. The columns that name a row: a second insert under them is refused, so that
+#: Rows that are written once. The columns that name a row: a second insert under them is rejected, so that
 #: REPLACE finds nothing to replace on any connection, whatever its pragmas.
 IMMUTABLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "specs": (("namespace_id", "key"), ("namespace_id", "spec_digest")),

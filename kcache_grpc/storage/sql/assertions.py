@@ -183,15 +183,15 @@ class SqlAssertions(SqlPart, AssertionStore):
         quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
         checks.digests("source digest", source_digests)
-        believed: dict[bytes, list[AssertionRecord]] = {}
+        trusted: dict[bytes, list[AssertionRecord]] = {}
         values = {**_here(namespace), "own": actor, "roles": list(roles)}
         for batch in batches(source_digests):
             for row in self._db.fetch(_FIND, {**values, "named": list(batch)}):
                 if quarantined or not row.quarantined:
-                    believed.setdefault(row.source_digest, []).append(_record(row))
+                    trusted.setdefault(row.source_digest, []).append(_record(row))
         return {
             digest: tuple(sorted(rows, key=lambda row: (row.actor != actor, row.id)))
-            for digest, rows in believed.items()
+            for digest, rows in trusted.items()
         }
 
     def read_records(

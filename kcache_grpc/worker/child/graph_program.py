@@ -55,7 +55,7 @@ def decode_graph(body: bytes, limits: Limits) -> GraphProgram:
 
 
 def _count_entries(body: bytes, limits: Limits) -> None:
-    """Refuse too many fields of the message before objects are made of them.
+    """Reject too many fields of the message before objects are made of them.
 
     Walks the outermost level of the wire format, and stops where that is broken: the parser says so.
     """

@@ -3,7 +3,7 @@
 A job module has ``hello() -> dict``, ``warm() -> None`` and ``JOBS``: type of a request -> function of the
 request and of ``on_stage``, giving the reply.
 
-Processor time and memory of a job are limited while it reads a program, in proportion to the program: a
+Processor time and memory of a job are limited while it parses a program, in proportion to the program: a
 reader that needs more was given something that expands, such as aliases of aliases that a message prints out.
 What comes after has the limits of the worker.
 """
@@ -22,9 +22,9 @@ from kcache_compiler.difference import nearest_specs
 from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.worker import codec
 from kcache_grpc.worker.child.graph_program import decode_graph
-from kcache_grpc.worker.child.rehearsal import compile_typical_program
 from kcache_grpc.worker.child.support import OnStage, hello
 from kcache_grpc.worker.child.support import support as check_support
+from kcache_grpc.worker.child.warm_up import compile_typical_program
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.libraries import shared_libraries
 
@@ -35,12 +35,12 @@ module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   return %r : tensor<4xf32> } }
 """
 __all__ = ["FORKED", "JOBS", "LINKING", "hello", "warm"]
-#: These read what clients send, with parsers that do not survive all of it: each has a process of its own.
+#: These parse what clients send, with parsers that do not survive all of it: each has a process of its own.
 FORKED = frozenset({"canonicalize", "support"})
 #: Of these, those that compile too.
 LINKING = frozenset({"support"})
 #: The stage whose limits are those of this module.
-READ = "read"
+PARSE_STAGE = "read"
 #: Processor seconds and bytes of memory for a program of no size, and for each byte of one.
 _SECONDS, _SECONDS_PER_BYTE = 2, 20 / (1 << 20)
 _BYTES, _BYTES_PER_BYTE = 1 << 30, 64
@@ -73,18 +73,18 @@ def compile_spec(request: Frame, on_stage: OnStage) -> Frame:
     return codec.encode_kernel(kernel)
 
 
-def prepare(request: Frame, on_stage: OnStage) -> Frame:
-    """A ``codec.prepare_job``. Compiles nothing where workers share no libraries."""
-    on_stage("prepare")
+def precompile(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.precompile_job``. Compiles nothing where workers share no libraries."""
+    on_stage("precompile")
     libraries = shared_libraries()
     target = request.header["target"]
-    compiled = 0 if libraries is None else kcache_compiler.prepare_libraries(target, libraries)
+    compiled = 0 if libraries is None else kcache_compiler.precompile_libraries(target, libraries)
     return Frame({"type": "result", "compiled": compiled})
 
 
-def rehearse(request: Frame, on_stage: OnStage) -> Frame:
-    """A ``codec.rehearse_job``."""
-    on_stage("rehearse")
+def warm_up(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.warm_up_job``."""
+    on_stage("warm_up")
     compile_typical_program(request.header["target"], shared_libraries())
     return Frame({"type": "result"})
 
@@ -105,14 +105,14 @@ JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "canonicalize": canonicalize,
     "compile": compile_spec,
     "compare": compare,
-    "prepare": prepare,
-    "rehearse": rehearse,
+    "precompile": precompile,
+    "warm_up": warm_up,
     "support": support,
 }
 
 
 def limited(on_stage: OnStage, size: int, seconds: float) -> OnStage:
-    """``on_stage``, with limits for a program of ``size`` bytes during ``READ`` and of ``seconds`` in all.
+    """``on_stage``, with limits for a program of ``size`` bytes in ``PARSE_STAGE`` and ``seconds`` in all.
 
     Seconds are of the processor; passing them ends the process with SIGXCPU. ``RLIMIT_AS`` limits memory.
     """
@@ -121,8 +121,8 @@ def limited(on_stage: OnStage, size: int, seconds: float) -> OnStage:
 
     def begin(stage: str) -> None:
         on_stage(stage)
-        if stage == READ:
-            _limit_seconds(started, min(seconds, read_seconds(size)))
+        if stage == PARSE_STAGE:
+            _limit_seconds(started, min(seconds, parse_seconds(size)))
             _limit_memory(_address_space() + _BYTES + _BYTES_PER_BYTE * size, memory)
         else:
             _limit_seconds(started, seconds)
@@ -131,8 +131,8 @@ def limited(on_stage: OnStage, size: int, seconds: float) -> OnStage:
     return begin
 
 
-def read_seconds(size: int) -> float:
-    """Processor seconds for reading a program of ``size`` bytes."""
+def parse_seconds(size: int) -> float:
+    """Processor seconds for parsing a program of ``size`` bytes."""
     return _SECONDS + _SECONDS_PER_BYTE * size
 
 

@@ -44,7 +44,7 @@ def support(request: Frame, on_stage: OnStage) -> Frame:
     program = decode_graph(body, limits) if header["format"] == "graph" else body
     options = CompileOptions(numerics=header["numerics"], opt_level=1)
     report = check(program, header["format"], header["target"], options, limits, on_stage)
-    refused = [
+    rejected = [
         {
             "op": rejection.op,
             "reason": clip(rejection.reason),
@@ -54,7 +54,7 @@ def support(request: Frame, on_stage: OnStage) -> Frame:
         for rejection in report.rejections
     ]
     counted = report.supported if report.operations else None
-    result = {"operations": report.operations or None, "supported": counted, "refused": refused}
+    result = {"operations": report.operations or None, "supported": counted, "refused": rejected}
     return Frame({"type": "result", "found": result | {"note": report.note}})
 
 

@@ -17,7 +17,7 @@ import kcache_grpc as kcache
 from kcache_grpc import embedded
 from kcache_grpc.model.signing import Signer
 from tests.client.conftest import PROGRAM, NewClient
-from tests.client.fake import FakeServer, FakeService, Refusal
+from tests.client.fake import FakeServer, FakeService, Rejection
 
 pytestmark = [pytest.mark.issue(number=19, point=20), pytest.mark.timeout(900)]
 
@@ -142,12 +142,12 @@ def test_a_folder_that_cannot_be_used_is_replaced_by_a_temporary_one(
 def full_quota(reply: Any) -> Any:
     message = "namespace default may hold 1 kernels"
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    raise Refusal(code, message, "RESOURCE_EXHAUSTED", limit="quota.kernels")
+    raise Rejection(code, message, "RESOURCE_EXHAUSTED", limit="quota.kernels")
 
 
 def disowned_toolchain(reply: Any) -> Any:
     code = grpc.StatusCode.PERMISSION_DENIED
-    raise Refusal(code, "toolchain is disowned", "PERMISSION_DENIED", toolchain="ab")
+    raise Rejection(code, "toolchain is disowned", "PERMISSION_DENIED", toolchain="ab")
 
 
 def unknown_status(reply: Any) -> Any:
@@ -208,10 +208,10 @@ def test_a_damaged_pin_trusts_nobody_and_stops_no_program(
 def test_wrong_tokens_and_changed_identities_stay_errors(
     fake: FakeServer, service: FakeService, embedded_service: FakeService, new_client: NewClient
 ) -> None:
-    def refuse(reply: Any) -> Any:
-        raise Refusal(grpc.StatusCode.UNAUTHENTICATED, "a wrong token", "PERMISSION_DENIED")
+    def reject(reply: Any) -> Any:
+        raise Rejection(grpc.StatusCode.UNAUTHENTICATED, "a wrong token", "PERMISSION_DENIED")
 
-    service.bend["GetKernels"] = refuse
+    service.bend["GetKernels"] = reject
     with pytest.raises(kcache.PermissionDenied):
         new_client(fake.address, strict=False).compile(PROGRAM)
     del service.bend["GetKernels"]

@@ -11,7 +11,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from tests.client.conftest import PROGRAM
-from tests.client.fake import FakeServer, FakeService, Refusal, once
+from tests.client.fake import FakeServer, FakeService, Rejection, once
 
 SEVEN = [PROGRAM + "\n" * count for count in range(7)]
 
@@ -75,15 +75,15 @@ def test_programs_that_were_evicted_meanwhile_are_sent_after_all(
 
 
 def test_an_older_server_is_asked_for_each(client: kcache.Client, service: FakeService) -> None:
-    service.bend["CompileKernels"] = _raising(Refusal(grpc.StatusCode.UNIMPLEMENTED))
+    service.bend["CompileKernels"] = _raising(Rejection(grpc.StatusCode.UNIMPLEMENTED))
     kernels = client.compile_many(SEVEN)
     assert len(set(digests(kernels))) == 7
     assert (service.calls["CompileKernels"], service.calls["CompileKernel"]) == (1, 7)
 
 
-def _raising(refusal: Refusal) -> Any:
+def _raising(rejection: Rejection) -> Any:
     def bend(reply: Any) -> Any:
-        raise refusal
+        raise rejection
 
     return bend
 
@@ -94,7 +94,7 @@ def test_a_stream_that_breaks_is_gone_on_with_alone(client: kcache.Client, servi
     def bend(reply: pb.CompileKernelsResponse) -> pb.CompileKernelsResponse:
         told.append(reply)
         if reply.events[0].index == 3:
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, "going down")
+            raise Rejection(grpc.StatusCode.UNAVAILABLE, "going down")
         return reply
 
     service.bend["CompileKernels"] = bend
@@ -104,8 +104,8 @@ def test_a_stream_that_breaks_is_gone_on_with_alone(client: kcache.Client, servi
 
 
 def test_the_error_of_one_is_raised_as_what_it_is(client: kcache.Client, service: FakeService) -> None:
-    refusal = Refusal(grpc.StatusCode.FAILED_PRECONDITION, "too odd", "COMPILE_FAILED", stage="lower")
-    service.bend["CompileKernel"] = _raising(refusal)
+    rejection = Rejection(grpc.StatusCode.FAILED_PRECONDITION, "too odd", "COMPILE_FAILED", stage="lower")
+    service.bend["CompileKernel"] = _raising(rejection)
     with pytest.raises(kcache.CompileFailed, match="too odd") as caught:
         client.compile_many(SEVEN)
     assert caught.value.stage == "lower"
@@ -113,13 +113,13 @@ def test_the_error_of_one_is_raised_as_what_it_is(client: kcache.Client, service
 
 
 def test_one_that_is_to_be_tried_again_is(client: kcache.Client, service: FakeService) -> None:
-    service.bend["CompileKernel"] = once(Refusal(grpc.StatusCode.UNAVAILABLE, "full", "UNAVAILABLE"))
+    service.bend["CompileKernel"] = once(Rejection(grpc.StatusCode.UNAVAILABLE, "full", "UNAVAILABLE"))
     kernels = client.compile_many(SEVEN)
     assert len(set(digests(kernels))) == 7
     assert (service.together, service.calls["CompileKernel"]) == (7, 1)
 
 
-def test_an_index_that_nobody_asked_for_is_refused(client: kcache.Client, service: FakeService) -> None:
+def test_an_index_that_nobody_asked_for_is_rejected(client: kcache.Client, service: FakeService) -> None:
     def bend(reply: pb.CompileKernelsResponse) -> pb.CompileKernelsResponse:
         reply.events[0].index += 7
         return reply

@@ -163,7 +163,9 @@ def test_an_untrusted_signer_is_rejected_and_nothing_changes(
     assert len(client.preload(path, trust=both).new) == 3
 
 
-def test_a_trust_that_is_no_identity_is_refused(bundle: Bundles, alone: Callable[..., kcache.Client]) -> None:
+def test_a_trust_that_is_no_identity_is_rejected(
+    bundle: Bundles, alone: Callable[..., kcache.Client]
+) -> None:
     with pytest.raises(ArgumentError, match="64 lower-case hex"):
         alone().preload(bundle(), trust="somebody")
 

@@ -1,4 +1,4 @@
-"""Memory and disk: what they give, what they refuse, how they stay small."""
+"""Memory and disk: what they give, what they reject, how they stay small."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def test_disk_hit_needs_no_server(fake: FakeServer, client: kcache.Client, new_c
 def test_disk_hit_needs_no_server_when_what_is_known_of_it_is_old(
     fake: FakeServer, cache_dir: Path, service: FakeService
 ) -> None:
-    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, patience_new=0.0, timeout=120)
+    config = ClientConfig(
+        fake.address, cache_dir, strict=True, freshness=0.0, grace_period_new=0.0, timeout=120
+    )
     assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "compiled"
     assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "disk"
     assert service.calls["GetCapabilities"] >= 2
@@ -123,7 +125,7 @@ def test_a_damaged_snapshot_is_asked_for_again(
     assert new_client(fake.address).compile(PROGRAM).origin == "disk"
 
 
-def test_a_kernel_of_another_program_under_this_name_is_refused(
+def test_a_kernel_of_another_program_under_this_name_is_rejected(
     fake: FakeServer, client: kcache.Client, new_client: NewClient, cache_dir: Path
 ) -> None:
     client.compile(PROGRAM)

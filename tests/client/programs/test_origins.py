@@ -52,8 +52,8 @@ def test_lines_of_the_sent_text_are_lines_of_the_callers() -> None:
     assert len(sent) < len(own)
     for number, line in enumerate(sent, start=1):
         if line.strip() and not line.lstrip().startswith("//"):
-            (place,) = origins.places([f"-:{number}:3"])
-            line_text = own[int(place.split(":")[1]) - 1]
+            (location,) = origins.locations([f"-:{number}:3"])
+            line_text = own[int(location.split(":")[1]) - 1]
             assert line_text.startswith(line.rstrip()) or strip_locations(line_text.encode()).decode() == line
 
 
@@ -125,11 +125,11 @@ def test_pytorch_has_the_module_and_the_line(client: kcache.Client, tmp_path: Pa
     assert b".py" not in read_source(fixed, None).program.body
     path = tmp_path / "program.pt2"
     torch.export.save(fixed, path)
-    (refused,) = check(str(path), None, "host", "default", 200)["refused"]
-    assert refused["where"] == [place]
+    (rejected,) = check(str(path), None, "host", "default", 200)["refused"]
+    assert rejected["where"] == [place]
 
 
-def test_pytorch_operations_that_the_client_refuses() -> None:
+def test_pytorch_operations_that_the_client_rejects() -> None:
     torch = pytest.importorskip("torch")
 
     class Masked(torch.nn.Module):  # pyright: ignore[reportUntypedBaseClass]

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import kcache_grpc as kcache
-from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, refusal_reason
+from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, rejection_reason
 from kcache_grpc.service.values import Limits
 from kcache_grpc.storage import open_store
 from tests.client.conftest import PROGRAM, NewClient
-from tests.client.fake import FakeServer, FakeService, Refusal
+from tests.client.fake import FakeServer, FakeService, Rejection
 from tests.repository.sources import ROOT
 from tests.server.harness import gated_jobs
 from tests.server.harness.programs import add
@@ -186,18 +186,18 @@ def test_a_strict_client_bypasses_nothing(new_client: NewClient) -> None:
 
 
 def full(reply: Any) -> Any:
-    raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "RESOURCE_EXHAUSTED", limit="quota.kernels")
+    raise Rejection(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "RESOURCE_EXHAUSTED", limit="quota.kernels")
 
 
 def disowned(reply: Any) -> Any:
-    raise Refusal(grpc.StatusCode.PERMISSION_DENIED, "disowned", "PERMISSION_DENIED", toolchain="ab")
+    raise Rejection(grpc.StatusCode.PERMISSION_DENIED, "disowned", "PERMISSION_DENIED", toolchain="ab")
 
 
 @pytest.mark.parametrize(
     ("method", "bend", "reason"),
     [("CompileKernel", full, "quota"), ("GetKernels", disowned, "version_skew")],
 )
-def test_a_service_that_refuses(
+def test_a_service_that_rejects(
     fake: FakeServer,
     service: FakeService,
     embedded_service: FakeService,
@@ -238,9 +238,9 @@ def test_bypasses_of_ended_clients_are_in_the_stats(fake: FakeServer, new_client
 
 @pytest.mark.parametrize("limit", ["max_waiting", "reply_bytes", "spool_bytes"])
 def test_a_busy_server_is_no_reason(limit: str) -> None:
-    assert refusal_reason(kcache.ResourceExhausted("busy", limit=limit)) is None
-    assert refusal_reason(kcache.Unavailable("away")) is None
-    assert refusal_reason(kcache.ArgumentError("wrong")) is None
+    assert rejection_reason(kcache.ResourceExhausted("busy", limit=limit)) is None
+    assert rejection_reason(kcache.Unavailable("away")) is None
+    assert rejection_reason(kcache.ArgumentError("wrong")) is None
 
 
 def test_the_page_has_every_reason_and_this_file_goes_through_all() -> None:

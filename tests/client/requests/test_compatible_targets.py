@@ -1,4 +1,4 @@
-"""Kernels for lower targets: what a client believes, and for how long it keeps them."""
+"""Kernels for lower targets: what a client trusts, and for how long it keeps them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kcache_grpc.client.config import from_environment
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.target import CpuTarget
 from tests.client.conftest import PROGRAM, NewClient
-from tests.client.fake import FakeServer, FakeService, Refusal, serving
+from tests.client.fake import FakeServer, FakeService, Rejection, serving
 
 pytestmark = pytest.mark.issue(number=20, point=7)
 
@@ -59,7 +59,7 @@ def test_a_lower_target_is_taken_where_the_caller_allows_it(
 
 
 @pytest.mark.parametrize("allowed", [False, None])
-def test_a_lower_target_is_refused_where_nobody_allows_it(
+def test_a_lower_target_is_rejected_where_nobody_allows_it(
     client: kcache.Client, service: FakeService, allowed: bool | None
 ) -> None:
     service.change_manifest = made_for("x86-64-v2")
@@ -79,7 +79,7 @@ def test_a_lower_target_is_refused_where_nobody_allows_it(
         ("sm_90", made_for("x86-64-v2")),
     ],
 )
-def test_what_the_target_does_not_include_is_refused_whoever_allows_it(
+def test_what_the_target_does_not_include_is_rejected_whoever_allows_it(
     client: kcache.Client, service: FakeService, asked: str, change: Change
 ) -> None:
     allow(service)
@@ -236,7 +236,7 @@ def test_an_old_lower_kernel_serves_while_the_service_is_away(
     make_old(cache_dir, 3600)
 
     def away(reply: Any) -> Any:
-        raise Refusal(grpc.StatusCode.UNAVAILABLE, "away")
+        raise Rejection(grpc.StatusCode.UNAVAILABLE, "away")
 
     service.bend["GetKernels"] = away
     client = new_client(fake.address)

@@ -53,7 +53,7 @@ def liar(tmp_path: Path) -> Iterator[tuple[Liar, kcache.Client]]:
     server.stop(0).wait()
 
 
-def test_a_record_that_does_not_match_its_digest_is_not_believed(liar: tuple[Liar, kcache.Client]) -> None:
+def test_a_record_that_does_not_match_its_digest_is_not_trusted(liar: tuple[Liar, kcache.Client]) -> None:
     servicer, client = liar
     servicer.assertion = pb.SourceAssertion(
         source_digest=sha("a"), record=b"{}", record_digest=sha("{}"), actor="ci"
@@ -68,7 +68,7 @@ def test_a_record_that_does_not_match_its_digest_is_not_believed(liar: tuple[Lia
         client.put_assertion(sha("a"), b"other", [])
 
 
-def test_an_assertion_of_another_digest_is_not_believed(liar: tuple[Liar, kcache.Client]) -> None:
+def test_an_assertion_of_another_digest_is_not_trusted(liar: tuple[Liar, kcache.Client]) -> None:
     servicer, client = liar
     servicer.assertion = pb.SourceAssertion(source_digest=sha("b"), record=b"{}", record_digest=sha("{}"))
     with pytest.raises(kcache.IntegrityError, match="not requested"):

@@ -21,11 +21,17 @@ from kcache_grpc.client.core import Core
 from kcache_grpc.client.transport import circuit_breaker
 from kcache_grpc.client.transport.blocking import BlockingIo, run
 from tests.client.conftest import PROGRAM, NewClient
-from tests.client.fake import FakeServer, FakeService, Refusal
+from tests.client.fake import FakeServer, FakeService, Rejection
 
 
-def impatient(address: str, cache_dir: Path, **settings: Any) -> ClientConfig:
-    settings = {"strict": True, "timeout": 120.0, "patience_new": 0.0, "patience_known": 0.0, **settings}
+def without_grace(address: str, cache_dir: Path, **settings: Any) -> ClientConfig:
+    settings = {
+        "strict": True,
+        "timeout": 120.0,
+        "grace_period_new": 0.0,
+        "grace_period_known": 0.0,
+        **settings,
+    }
     return ClientConfig(address, cache_dir, **settings)
 
 
@@ -54,7 +60,7 @@ def test_the_breaker_fails_at_once_and_closes_again(
 ) -> None:
     for cooldown in ("FIRST_COOLDOWN", "LONGEST_COOLDOWN"):
         monkeypatch.setattr(circuit_breaker, cooldown, 3600.0)
-    core = Core(impatient(fake.address, cache_dir), BlockingIo())
+    core = Core(without_grace(fake.address, cache_dir), BlockingIo())
     compiled(core)
     fake.stop()
     with pytest.raises(kcache.Unavailable):
@@ -212,7 +218,7 @@ def test_not_strict_falls_back_with_one_warning_and_a_counted_reason(
         "kcache_grpc.client.transport.endpoint.EmbeddedLocation.reach",
         lambda self: __import__("kcache_grpc.client.address", fromlist=["x"]).parse_endpoint(fake.address),
     )
-    core = Core(impatient("127.0.0.1:1", cache_dir, strict=False), BlockingIo())
+    core = Core(without_grace("127.0.0.1:1", cache_dir, strict=False), BlockingIo())
     with pytest.warns(kcache.KcacheWarning, match=r"127\.0\.0\.1:1 does not answer") as caught:
         kernels = [compiled(core, text) for text in (PROGRAM, PROGRAM + "\n")]
     assert [kernel.origin for kernel in kernels] == ["compiled", "compiled"]
@@ -235,11 +241,11 @@ def test_an_integrity_error_is_no_reason_to_fall_back(
 
 
 def test_a_draining_server_is_asked_again(client: kcache.Client, service: FakeService) -> None:
-    refusals = iter([True, True, False])
+    rejections = iter([True, True, False])
 
     def bend(reply: Any) -> Any:
-        if next(refusals, False):
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, "shutting down", "UNAVAILABLE")
+        if next(rejections, False):
+            raise Rejection(grpc.StatusCode.UNAVAILABLE, "shutting down", "UNAVAILABLE")
         return reply
 
     service.bend["CountSpecs"] = bend
@@ -251,17 +257,17 @@ def test_a_draining_server_is_asked_again(client: kcache.Client, service: FakeSe
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "unix:/nowhere/kcache.sock", "127.0.0.1:1,127.0.0.1:2"])
 def test_a_refused_connection_is_tried_once(address: str, cache_dir: Path) -> None:
     """However long a server that says nothing would be waited for."""
-    core = Core(impatient(address, cache_dir, patience_new=3600.0), BlockingIo())
+    core = Core(without_grace(address, cache_dir, grace_period_new=3600.0), BlockingIo())
     with pytest.raises(kcache.Unavailable, match="does not answer"):
         compiled(core)
     assert "retries" not in core._counters.snapshot()
 
 
 @pytest.mark.issue(number=19, point=28)
-def test_a_server_that_answered_before_is_waited_for_when_it_refuses(
+def test_a_server_that_answered_before_is_waited_for_when_it_rejects(
     fake: FakeServer, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    core = Core(impatient(fake.address, cache_dir, patience_known=3600.0), BlockingIo())
+    core = Core(without_grace(fake.address, cache_dir, grace_period_known=3600.0), BlockingIo())
     compiled(core)
     fake.stop()
     pauses: list[float] = []

@@ -45,7 +45,7 @@ def test_every_origin_names_its_service(
 
 
 def test_a_fallback_names_the_embedded_service(embedded_service: FakeService, cache_dir: Path) -> None:
-    config = ClientConfig("127.0.0.1:1", cache_dir, timeout=120.0, patience_new=0.0)
+    config = ClientConfig("127.0.0.1:1", cache_dir, timeout=120.0, grace_period_new=0.0)
     core = Core(config, BlockingIo())
     with pytest.warns(kcache.KcacheWarning, match="embedded service compiles instead"):
         first = run(core.compile(PROGRAM, None, "host", None, None))

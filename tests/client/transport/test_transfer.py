@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def test_breaker_opens_when_patience_is_over_and_probes_one_at_a_time() -> None:
+def test_breaker_opens_after_the_grace_period_and_probes_one_at_a_time() -> None:
     clock = Clock()
     breaker = CircuitBreaker(2.0, 8.0, clock)
     breaker.failed()

@@ -119,7 +119,7 @@ def test_programs_with_different_winners_come_together(server: ServerProcess, co
     assert {each.origin for each in kernels} == {"remote"}
 
 
-def test_a_winner_that_the_compiler_refuses_now_gives_way_to_the_default(
+def test_a_winner_that_the_compiler_rejects_now_gives_way_to_the_default(
     server: ServerProcess, connect: Any
 ) -> None:
     """Its failure is remembered by the service, as that of a compile is."""
@@ -212,7 +212,7 @@ def test_the_asynchronous_client(server: ServerProcess, tmp_path: Path) -> None:
         ({"inputs": [np.ones(3, np.float32)]}, "takes 2 arguments"),
     ],
 )
-def test_wrong_input_is_refused(connect: Any, arguments: dict[str, Any], said: str) -> None:
+def test_wrong_input_is_rejected(connect: Any, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(kcache.ArgumentError, match=said):
         connect("a", namespace="wrong").autotune(product(16), **arguments)
 

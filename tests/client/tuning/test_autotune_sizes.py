@@ -151,12 +151,12 @@ def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Cli
         ({"dynamic": "auto"}, "tune with False or True"),
     ],
 )
-def test_wrong_sizes_are_refused(client: kcache.Client, arguments: dict[str, Any], said: str) -> None:
+def test_wrong_sizes_are_rejected(client: kcache.Client, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(kcache.ArgumentError, match=said):
         client.autotune(rows(72), **arguments)
 
 
-def test_sizes_of_a_kernel_that_has_none_and_outside_of_a_guard_are_refused(client: kcache.Client) -> None:
+def test_sizes_of_a_kernel_that_has_none_and_outside_of_a_guard_are_rejected(client: kcache.Client) -> None:
     with pytest.raises(kcache.ArgumentError, match="pass dynamic=True"):
         client.autotune(rows(72, "4"), sizes=[{"s0": 4}])
     bounds = {(0, 0): kcache.Dim(min=4)}

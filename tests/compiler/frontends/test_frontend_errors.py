@@ -1,4 +1,4 @@
-"""Programs that are refused, each with an error that says what is wrong and where."""
+"""Programs that are rejected, each with an error that says what is wrong and where."""
 
 # ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations
@@ -28,7 +28,7 @@ LINALG = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 """
 
 
-def refuse(
+def reject(
     kind: type[CompilerError], program: str | bytes, format: str = "stablehlo", limits: Limits = DEFAULT
 ) -> str:
     with pytest.raises(kind) as caught:
@@ -91,13 +91,13 @@ def refuse(
     ],
 )
 def test_invalid_programs_say_what_is_wrong(program: str | bytes, said: str) -> None:
-    assert said in refuse(InvalidProgram, program)
+    assert said in reject(InvalidProgram, program)
 
 
 def test_stablehlo_is_not_linalg() -> None:
-    assert "format 'stablehlo'" in refuse(InvalidProgram, HEAD + ADD, "linalg")
-    assert "format 'linalg'" in refuse(InvalidProgram, LINALG, "stablehlo")
-    assert "unknown format" in refuse(InvalidProgram, HEAD + ADD, "hlo")
+    assert "format 'stablehlo'" in reject(InvalidProgram, HEAD + ADD, "linalg")
+    assert "format 'linalg'" in reject(InvalidProgram, LINALG, "stablehlo")
+    assert "unknown format" in reject(InvalidProgram, HEAD + ADD, "hlo")
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_stablehlo_is_not_linalg() -> None:
         ),
     ],
 )
-def test_side_effects_are_refused_by_name_and_place_even_when_dead(op: str, said: str) -> None:
-    message = refuse(UnsupportedOp, f'{HEAD}  {op} loc("model.py":7:3)\n{ADD}')
+def test_side_effects_are_rejected_by_name_and_place_even_when_dead(op: str, said: str) -> None:
+    message = reject(UnsupportedOp, f'{HEAD}  {op} loc("model.py":7:3)\n{ADD}')
     assert said in message
     assert "model.py:7:3" in message
 
 
 def test_what_is_no_tensor_does_not_cross_the_boundary() -> None:
     program = "func.func @main(%x: tuple<tensor<4xf32>>) -> tuple<tensor<4xf32>> {\n  return %x : tuple<tensor<4xf32>>\n}"
-    assert "only tensors" in refuse(UnsupportedOp, program)
+    assert "only tensors" in reject(UnsupportedOp, program)
 
 
 @pytest.mark.parametrize("format", ["stablehlo", "linalg"])
-def test_random_and_truncated_bytes_are_refused(format: str) -> None:
+def test_random_and_truncated_bytes_are_rejected(format: str) -> None:
     """In a process of its own: the native readers print to standard error."""
     script = f"""
 import random, sys
@@ -150,12 +150,12 @@ for case in cases:
         assert str(error)
     else:
         raise AssertionError(case)
-print("all refused")
+print("all rejected")
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
     )
-    assert done.stdout == "all refused\n", done.stderr[-3000:]
+    assert done.stdout == "all rejected\n", done.stderr[-3000:]
 
 
 def test_bytecode_and_portable_artifacts_have_the_key_of_their_text() -> None:
@@ -209,8 +209,8 @@ def test_versioned_operations_have_the_key_of_their_text() -> None:
         ),
     ],
 )
-def test_numbers_that_end_the_native_parser_are_refused(operation: str, said: str) -> None:
-    assert said in refuse(InvalidProgram, f"{HEAD}\n  %r = {operation}\n{ADD}")
+def test_numbers_that_end_the_native_parser_are_rejected(operation: str, said: str) -> None:
+    assert said in reject(InvalidProgram, f"{HEAD}\n  %r = {operation}\n{ADD}")
 
 
 def test_an_artifact_from_the_future_names_the_versions_that_work() -> None:
@@ -235,17 +235,17 @@ def test_an_artifact_from_the_future_names_the_versions_that_work() -> None:
 # -- limits
 
 
-def test_a_huge_body_is_refused_at_once() -> None:
+def test_a_huge_body_is_rejected_at_once() -> None:
     body = b"(" * 100_000_000
     started = time.process_time()
-    assert "program size in bytes is 100000000" in refuse(LimitExceeded, body)
+    assert "program size in bytes is 100000000" in reject(LimitExceeded, body)
     assert time.process_time() - started < 0.5  # a look at every byte takes longer
 
 
-def test_deep_brackets_are_refused_before_parsing() -> None:
+def test_deep_brackets_are_rejected_before_parsing() -> None:
     for opening in ("(", "[", "{", "<", "({"):
-        assert "nesting of brackets" in refuse(LimitExceeded, "module attributes {a = " + opening * 100_000)
-    assert "nesting of brackets" in refuse(LimitExceeded, f"func.func @main({'tuple<' * 5000}")
+        assert "nesting of brackets" in reject(LimitExceeded, "module attributes {a = " + opening * 100_000)
+    assert "nesting of brackets" in reject(LimitExceeded, f"func.func @main({'tuple<' * 5000}")
 
 
 def test_bracket_depth_sees_no_strings_comments_or_arrows() -> None:
@@ -277,9 +277,9 @@ def chain(count: int) -> str:
     return head + "\n".join(lines) + f"\n  return %v{count} : tensor<4xf32>\n}}\n"
 
 
-def test_a_deep_chain_does_not_recurse_and_too_many_operations_are_refused() -> None:
+def test_a_deep_chain_does_not_recurse_and_too_many_operations_are_rejected() -> None:
     assert canonicalize(chain(20_000).encode(), "stablehlo").operations == 20_000
-    assert "number of operations" in refuse(LimitExceeded, chain(300), limits=Limits(operations=250))
+    assert "number of operations" in reject(LimitExceeded, chain(300), limits=Limits(operations=250))
 
 
 def test_calls_that_double_are_counted_once_per_distinct_operands_and_bounded() -> None:
@@ -297,10 +297,10 @@ def test_calls_that_double_are_counted_once_per_distinct_operands_and_bounded() 
     same = start + "".join(level(i, "%x") for i in range(40)) + last
     assert canonicalize(same.encode(), "stablehlo").operations == 41
     doubling = start + "".join(level(i, "%a") for i in range(40)) + last
-    assert "after inlining" in refuse(LimitExceeded, doubling, limits=Limits(operations=5000))
+    assert "after inlining" in reject(LimitExceeded, doubling, limits=Limits(operations=5000))
 
 
-def test_long_chains_of_calls_are_refused() -> None:
+def test_long_chains_of_calls_are_rejected() -> None:
     functions = [
         f"func.func private @f{i}(%x: tensor<4xf32>) -> tensor<4xf32> {{\n  %r = call @f{i + 1}(%x) : "
         "(tensor<4xf32>) -> tensor<4xf32>\n  return %r : tensor<4xf32>\n}\n"
@@ -308,10 +308,10 @@ def test_long_chains_of_calls_are_refused() -> None:
     ]
     last = HEAD.replace("@main", "private @f300") + ADD
     start = HEAD + "  %r = call @f0(%x) : (tensor<4xf32>) -> tensor<4xf32>\n  return %r : tensor<4xf32>\n}\n"
-    assert "depth of calls" in refuse(LimitExceeded, start + "".join(functions) + last)
+    assert "depth of calls" in reject(LimitExceeded, start + "".join(functions) + last)
 
 
-def test_deep_regions_are_refused() -> None:
+def test_deep_regions_are_rejected() -> None:
     def nested(depth: int) -> str:
         body = "stablehlo.return %x : tensor<4xf32>"
         for i in range(depth):
@@ -323,7 +323,7 @@ def test_deep_regions_are_refused() -> None:
         return f"func.func @main(%x: tensor<4xf32>, %p: tensor<i1>) -> tensor<4xf32> {{\n{body}\n}}"
 
     assert canonicalize(nested(60).encode(), "stablehlo").operations == 1
-    assert "nesting of regions" in refuse(LimitExceeded, nested(70))
+    assert "nesting of regions" in reject(LimitExceeded, nested(70))
 
 
 @pytest.mark.parametrize(
@@ -334,9 +334,9 @@ def test_deep_regions_are_refused() -> None:
         (f"tensor<{'1x' * 40}f32>", "rank of a tensor"),
     ],
 )
-def test_huge_tensors_are_refused_without_overflow(type: str, said: str) -> None:
+def test_huge_tensors_are_rejected_without_overflow(type: str, said: str) -> None:
     program = f"func.func @main(%x: {type}) -> {type} {{\n  %r = stablehlo.tanh %x : {type}\n  return %r : {type}\n}}"
-    assert said in refuse(LimitExceeded, program)
+    assert said in reject(LimitExceeded, program)
 
 
 def test_a_huge_splat_costs_one_element() -> None:
@@ -353,17 +353,17 @@ def test_constants_and_attributes_are_bounded() -> None:
         + f"  %c = stablehlo.constant dense<[{values}]> : tensor<1000xf32>\n"
     )
     program += "  return %c : tensor<1000xf32>\n}"
-    assert "bytes of constants is 4000" in refuse(LimitExceeded, program, limits=Limits(constant_bytes=3000))
+    assert "bytes of constants is 4000" in reject(LimitExceeded, program, limits=Limits(constant_bytes=3000))
     aliases = "#a0 = [1, 2]\n" + "".join(f"#a{i + 1} = [#a{i}, #a{i}]\n" for i in range(60))
     call = "  %r = stablehlo.custom_call @f(%x) {mhlo.attributes = {a = #a60}} : (tensor<4xf32>) -> tensor<4xf32>\n"
     program = aliases + HEAD + call + "  return %r : tensor<4xf32>\n}"
-    assert "characters of the attributes" in refuse(
+    assert "characters of the attributes" in reject(
         LimitExceeded, program, limits=Limits(attribute_characters=10_000)
     )
 
 
 def test_limits_on_arguments() -> None:
-    assert "number of arguments" in refuse(LimitExceeded, HEAD + ADD, limits=Limits(arguments=0))
+    assert "number of arguments" in reject(LimitExceeded, HEAD + ADD, limits=Limits(arguments=0))
 
 
 # -- what a program says about itself

@@ -133,7 +133,7 @@ def test_what_else_an_old_text_does_wrong_is_said_at_its_line() -> None:
     "numbers",
     ["dense<1> : tensor<999999999xi64>", "dense<[1, 0, 2]> : tensor<2xi64>", "dense<1> : tensor<2xi32>"],
 )
-def test_other_elements_are_refused(numbers: str) -> None:
+def test_other_elements_are_rejected(numbers: str) -> None:
     with pytest.raises(InvalidProgram, match="line 2"):
         spec(filled(PROGRAMS[0], (numbers,)))
 

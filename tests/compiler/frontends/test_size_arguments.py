@@ -204,7 +204,7 @@ def test_arguments_that_sizes_are_made_of_are_axes(text: str, sizes: tuple[int, 
 
 
 def test_a_size_that_an_argument_has_too_is_one_symbol() -> None:
-    """A call in which they differ is refused before anything runs."""
+    """A call in which they differ is rejected before anything runs."""
     for text in (CALLED, LOOP):
         assert [symbol.name for symbol in _canonical(text).symbols] == ["s0"]
 
@@ -246,7 +246,7 @@ def test_what_is_made_with_a_size_fits_what_it_meets(met: str) -> None:
 
 
 @pytest.mark.parametrize("misfit", list(MISFITS))
-def test_sizes_that_fit_nothing_are_refused(misfit: str) -> None:
+def test_sizes_that_fit_nothing_are_rejected(misfit: str) -> None:
     """By all operations of several operands, in branches too, and behind what makes other sizes of a size."""
     counted = """
   %count = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>

@@ -235,14 +235,14 @@ def test_open_axes_need_both_programs() -> None:
         canonicalize(alone.encode(), "torch")
 
 
-def test_a_program_that_differs_between_its_sizes_is_refused() -> None:
+def test_a_program_that_differs_between_its_sizes_is_rejected() -> None:
     different = opened('[[0, 0, "rows"]]').decode()
     head, tail = different.rsplit("torch.aten.relu", 1)
     with pytest.raises(UnsupportedOp, match="computes with the size of 'rows'"):
         canonicalize(f"{head}torch.aten.sigmoid{tail}".encode(), "torch")
 
 
-# What is refused.
+# What is rejected.
 
 
 def test_truncated_text_names_the_line() -> None:
@@ -294,7 +294,7 @@ def test_ops_that_do_not_exist_are_named() -> None:
         canonicalize(SMALL.replace("aten.relu ", "aten.relux ").encode(), "torch")
 
 
-def test_arguments_that_can_be_written_to_are_refused() -> None:
+def test_arguments_that_can_be_written_to_are_rejected() -> None:
     text = SMALL.replace("!torch.vtensor", "!torch.tensor")
     with pytest.raises(UnsupportedOp, match="which is mutable") as caught:
         canonicalize(text.encode(), "torch")
@@ -329,7 +329,7 @@ def test_a_pool_that_has_nothing_to_round_is_the_plain_one() -> None:
     assert len({canonicalize(form, "torch").spec_digest for form in forms}) == 1
 
 
-def test_a_mean_that_rounds_up_is_refused() -> None:
+def test_a_mean_that_rounds_up_is_rejected() -> None:
     with pytest.raises(UnsupportedOp, match=r"avg_pool2d.*ceil_mode"):
         canonicalize(text_of(nn.AvgPool2d(2, 2, ceil_mode=True), torch.randn(1, 2, 5, 5)), "torch")
 
@@ -342,7 +342,7 @@ def test_a_mean_that_rounds_up_is_refused() -> None:
         lambda x: functional.rrelu(x, training=True),
     ],
 )
-def test_random_numbers_are_refused(function: Any) -> None:
+def test_random_numbers_are_rejected(function: Any) -> None:
     with pytest.raises(UnsupportedOp, match="random numbers"):
         canonicalize(text_of(Function(function), X), "torch")
 

@@ -68,7 +68,7 @@ def test_ptxas_takes_it_and_says_what_it_costs(name: str) -> None:
 
 
 @needs_ptxas
-def test_what_ptxas_refuses_is_a_compile_failure_in_its_words() -> None:
+def test_what_ptxas_rejects_is_a_compile_failure_in_its_words() -> None:
     with pytest.raises(CompileFailed, match=r"ptxas.*(syntax|error)"):
         assemble_ptx(ptx_of("sm_80").replace("st.global", "st.nowhere"), "sm_80")
     over = ptx_of("sm_80").replace("tile[256]", f"tile[{STATIC_SHARED + 256}]")
@@ -130,10 +130,10 @@ def test_an_assembler_takes_what_its_release_knows(name: str) -> None:
 def test_an_assembler_that_is_too_old_leaves_ptx_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuses = tmp_path / "ptxas"
-    refuses.write_text("#!/bin/sh\necho \"ptxas fatal: Value '$1' is not defined\" >&2\nexit 1\n")
-    refuses.chmod(0o700)
-    old = Ptxas(refuses, "12.2.140", (12, 2))
+    rejects = tmp_path / "ptxas"
+    rejects.write_text("#!/bin/sh\necho \"ptxas fatal: Value '$1' is not defined\" >&2\nexit 1\n")
+    rejects.chmod(0o700)
+    old = Ptxas(rejects, "12.2.140", (12, 2))
     monkeypatch.setattr(ptxas, "find_ptxas", lambda: old)
     monkeypatch.setattr(cubin, "find_ptxas", lambda: old)
     compiled = lower_module(POINTWISE, 2, "sm_120", CompileOptions(), lambda _: None)
@@ -144,7 +144,7 @@ def test_an_assembler_that_is_too_old_leaves_ptx_alone(
         lower_module(POINTWISE, 2, "sm_90", CompileOptions(), lambda _: None)
 
 
-def test_unknown_architectures_are_refused_with_the_known() -> None:
+def test_unknown_architectures_are_rejected_with_the_known() -> None:
     assert is_gpu("sm_130")
     assert not is_gpu("x86-64-v3")
     with pytest.raises(CompileFailed, match=r"unknown target 'sm_130'; known: sm_75, .*sm_120"):

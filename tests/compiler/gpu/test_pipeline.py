@@ -64,7 +64,7 @@ def test_a_loop_that_data_ends_is_one_thread_where_its_values_are_numbers() -> N
     assert (launch.ops[0], launch.block, launch.grid) == ("while", (1, 1, 1), ("1", "1", "1"))
 
 
-def test_an_unknown_architecture_is_refused() -> None:
+def test_an_unknown_architecture_is_rejected() -> None:
     with pytest.raises(CompileFailed, match="sm_130"):
         compiled(POINTWISE, 2, "sm_130")
 

@@ -188,15 +188,15 @@ def test_output_dims_and_workspace_are_formulas() -> None:
     assert [(symbol.arg, symbol.axis) for symbol in interface.symbols] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_a_shape_that_depends_on_data_is_refused() -> None:
-    with pytest.raises(UnsupportedOp, match="depends on data") as refusal:
+def test_a_shape_that_depends_on_data_is_rejected() -> None:
+    with pytest.raises(UnsupportedOp, match="depends on data") as rejection:
         compile_text("""
           func.func @main(%m: tensor<1x1xi32>) -> tensor<?xf32> {
             %n = stablehlo.reshape %m : (tensor<1x1xi32>) -> tensor<1xi32>
             %i = stablehlo.dynamic_iota %n, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
             return %i : tensor<?xf32>
           }""")
-    assert refusal.value.op == "stablehlo.dynamic_iota"
+    assert rejection.value.op == "stablehlo.dynamic_iota"
 
 
 def test_loops_swap_what_they_carry() -> None:
@@ -223,18 +223,18 @@ def test_a_workspace_is_used_again() -> None:
 
 
 def test_an_op_without_lowering_is_named_with_its_location() -> None:
-    with pytest.raises(UnsupportedOp) as refusal:
+    with pytest.raises(UnsupportedOp) as rejection:
         compile_text("""
           func.func @main(%a: tensor<2x4xcomplex<f32>>) -> tensor<2x4xcomplex<f32>> {
             %f = stablehlo.custom_call @anything(%a) : (tensor<2x4xcomplex<f32>>) -> tensor<2x4xcomplex<f32>> loc("here":3:4)
             return %f : tensor<2x4xcomplex<f32>>
           }""")
-    assert refusal.value.op == "stablehlo.custom_call"
-    assert "here" in refusal.value.location
+    assert rejection.value.op == "stablehlo.custom_call"
+    assert "here" in rejection.value.location
 
 
 @pytest.mark.parametrize("kind", ["f80", "i3"])
-def test_an_element_type_without_buffers_is_refused(kind: str) -> None:
+def test_an_element_type_without_buffers_is_rejected(kind: str) -> None:
     with pytest.raises(UnsupportedOp, match=kind):
         compile_text(
             f"func.func @main(%a: tensor<2x{kind}>) -> tensor<2x{kind}> {{ return %a : tensor<2x{kind}> }}"
@@ -246,7 +246,7 @@ def test_text_that_is_no_module_is_an_invalid_program() -> None:
         compile_text("func.func @main(")
 
 
-def test_an_unknown_target_is_refused() -> None:
+def test_an_unknown_target_is_rejected() -> None:
     with pytest.raises(CompileFailed, match="x86-64-v9"):
         compile_text(LOOP, "x86-64-v9")
 
@@ -287,10 +287,10 @@ def test_stages_are_told_in_order_and_timed() -> None:
     ],
     ids=["unranked", "memref", "recursion", "custom call"],
 )
-def test_programs_outside_the_language_are_refused(text: str, op: str) -> None:
-    with pytest.raises(UnsupportedOp) as refusal:
+def test_programs_outside_the_language_are_rejected(text: str, op: str) -> None:
+    with pytest.raises(UnsupportedOp) as rejection:
         compile_text(text)
-    assert refusal.value.op == op
+    assert rejection.value.op == op
 
 
 def test_a_constant_that_repeats_takes_no_memory() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kcache_compiler import CompiledKernel, CompileOptions, canonicalize, compile_spec, prepare_libraries
+from kcache_compiler import CompiledKernel, CompileOptions, canonicalize, compile_spec, precompile_libraries
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.llvm.cpus import tuning_for
 from kcache_compiler.llvm.target import target_named
@@ -151,7 +151,7 @@ func.func @main(%q: tensor<48x32xf32>, %k: tensor<64x32xf32>, %v: tensor<64x32xf
     [pytest.param(PRODUCT, (), marks=pytest.mark.long), (PRODUCT, (1,)), (ATTENTION, ())],
     ids=["product", "bound", "attention"],
 )
-def test_prepared_libraries_are_those_of_kernels(program: bytes, bound: tuple[int, ...]) -> None:
+def test_precompiled_libraries_are_those_of_kernels(program: bytes, bound: tuple[int, ...]) -> None:
     def compiled(cache: Kept) -> bytes:
         _forget()
         canonical = canonicalize(program, "stablehlo")
@@ -161,19 +161,19 @@ def test_prepared_libraries_are_those_of_kernels(program: bytes, bound: tuple[in
         )
         return kernel.artifacts["so"]
 
-    unprepared, prepared = Kept(), Kept()
-    expected = compiled(unprepared)
-    assert unprepared.saved
+    demanded, precompiled = Kept(), Kept()
+    expected = compiled(demanded)
+    assert demanded.saved
     _forget()
-    assert prepare_libraries("x86-64-v3", prepared) == 3
-    assert set(unprepared.saved) <= set(prepared.saved)
-    assert compiled(prepared) == expected
-    assert len(prepared.saved) == 3
-    assert prepare_libraries("x86-64-v3", prepared) == 0
+    assert precompile_libraries("x86-64-v3", precompiled) == 3
+    assert set(demanded.saved) <= set(precompiled.saved)
+    assert compiled(precompiled) == expected
+    assert len(precompiled.saved) == 3
+    assert precompile_libraries("x86-64-v3", precompiled) == 0
 
 
-def test_what_is_prepared_is_saved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preparation that is ended goes on where it was."""
+def test_what_is_precompiled_is_saved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A precompilation that is ended goes on where it was."""
     kept = Kept()
     compile_library = libraries.compiled_library
 
@@ -186,15 +186,15 @@ def test_what_is_prepared_is_saved_one_by_one(monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(libraries, "compiled_library", compile_one)
         with pytest.raises(KeyboardInterrupt):
-            prepare_libraries("x86-64-v3", kept)
+            precompile_libraries("x86-64-v3", kept)
     assert len(kept.saved) == 1
-    assert prepare_libraries("x86-64-v3", kept) == 2
+    assert precompile_libraries("x86-64-v3", kept) == 2
 
 
-def test_gpus_have_no_libraries_to_prepare() -> None:
-    assert prepare_libraries("sm_80", Kept()) == 0
+def test_gpus_have_no_libraries_to_precompile() -> None:
+    assert precompile_libraries("sm_80", Kept()) == 0
 
 
 def test_libraries_of_an_unknown_target_are_rejected() -> None:
     with pytest.raises(CompileFailed, match="unknown target"):
-        prepare_libraries("x86-64-v9", Kept())
+        precompile_libraries("x86-64-v9", Kept())

@@ -65,7 +65,7 @@ def test_the_last_stage_of_a_part_of_the_pipeline_is_verified() -> None:
     assert "static-shapes" in verified_after(cpu()[: names.index("select-and-scatter")])
 
 
-def test_what_walks_do_not_look_for_in_bodies_is_refused_there() -> None:
+def test_what_walks_do_not_look_for_in_bodies_is_rejected_there() -> None:
     text = """func.func @main(%a: memref<4xf32>, %b: memref<4xf32>) {
       linalg.generic {indexing_maps = [affine_map<(d) -> (d)>, affine_map<(d) -> (d)>],
           iterator_types = ["parallel"]} ins(%a : memref<4xf32>) outs(%b : memref<4xf32>) {

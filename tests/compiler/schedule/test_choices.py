@@ -204,6 +204,6 @@ def test_defaults_are_the_first_values() -> None:
 
 
 @pytest.mark.parametrize("text", ["speed:9", "grain:7", "grain", "grain:4;unroll:on", "grain=4"])
-def test_what_is_no_choice_is_refused(text: str) -> None:
+def test_what_is_no_choice_is_rejected(text: str) -> None:
     with pytest.raises(CompileFailed, match="no schedule choice"):
         parse_choices(text)

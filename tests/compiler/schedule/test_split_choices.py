@@ -215,7 +215,7 @@ def test_what_is_proved() -> None:
     assert regroups(Reducer((INTEGER,), (), (1,)))  # the last
 
 
-def test_a_start_that_would_count_again_is_refused() -> None:
+def test_a_start_that_would_count_again_is_rejected() -> None:
     # The last of equals wins, zeros of both signs are equal: a start of 0 would win against -0 in each chunk.
     steps = (
         ReducerOperation("cmpf", (0, 1), GREATER),

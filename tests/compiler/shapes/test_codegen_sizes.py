@@ -29,7 +29,7 @@ def _floats(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype("f4")
 
 
-def _refuses(kernel: Kernel, *arrays: np.ndarray | np.number) -> None:
+def _rejects(kernel: Kernel, *arrays: np.ndarray | np.number) -> None:
     with pytest.raises(RuntimeError, match="sizes of the arguments do not fit"):
         kernel(*arrays)
 
@@ -40,7 +40,7 @@ def test_slices_stay_within_their_operand() -> None:
     np.testing.assert_array_equal(kernel(x)[0], x[5:8])
     np.testing.assert_array_equal(kernel(x[:8])[0], x[5:8])
     for size in (0, 4, 7):
-        _refuses(kernel, x[:size])
+        _rejects(kernel, x[:size])
 
 
 def test_dynamic_slices_fit_their_operand() -> None:
@@ -50,7 +50,7 @@ def test_dynamic_slices_fit_their_operand() -> None:
     for start, taken in ((-9, 0), (0, 0), (4, 4), (6, 4)):
         np.testing.assert_array_equal(kernel(x, np.int32(start))[0], x[taken : taken + 3])
     for size in (0, 2):
-        _refuses(kernel, x[:size], np.int32(0))
+        _rejects(kernel, x[:size], np.int32(0))
 
 
 def test_gathers_clamp_and_fit_their_operand() -> None:
@@ -62,7 +62,7 @@ def test_gathers_clamp_and_fit_their_operand() -> None:
     np.testing.assert_array_equal(got, np.stack([x[0:3], x[2:5], x[4:7]]))
     assert kernel(x, np.zeros((0, 1), "i4"))[0].shape == (0, 3)
     for size in (0, 2):
-        _refuses(kernel, x[:size], np.array([[0]], "i4"))
+        _rejects(kernel, x[:size], np.array([[0]], "i4"))
 
 
 def test_concatenated_operands_agree_beside_their_axis() -> None:
@@ -71,8 +71,8 @@ def test_concatenated_operands_agree_beside_their_axis() -> None:
         for second in SIZES:
             a, b = _floats(first, 5), _floats(second, 5)
             np.testing.assert_array_equal(kernel(a, b)[0], np.concatenate([a, b]))
-    _refuses(kernel, _floats(3, 4), _floats(2, 6))
-    _refuses(kernel, _floats(2, 6), _floats(3, 4))
+    _rejects(kernel, _floats(3, 4), _floats(2, 6))
+    _rejects(kernel, _floats(2, 6), _floats(3, 4))
 
 
 _ROWS = f"%size = stablehlo.get_dimension_size %b, dim = 0 : ({V}) -> tensor<i32>\n%shape = stablehlo.reshape %size : (tensor<i32>) -> tensor<1xi32>"
@@ -86,7 +86,7 @@ def test_a_broadcast_expands_what_turns_out_to_have_size_one(size: int) -> None:
     np.testing.assert_array_equal(kernel(like, like)[0], like)
     np.testing.assert_array_equal(kernel(single, like)[0], np.full(size, 3, "f4"))
     if size != 4:
-        _refuses(kernel, _floats(4), like)
+        _rejects(kernel, _floats(4), like)
 
 
 def test_a_broadcast_beside_an_expanding_axis() -> None:
@@ -113,10 +113,10 @@ def test_a_static_source_of_a_broadcast_fits_its_result() -> None:
     kernel = _kernel(["tensor<4xf32>", V], V, _ROWS, line)
     x = _floats(4)
     np.testing.assert_array_equal(kernel(x, x)[0], x)
-    _refuses(kernel, x, _floats(5))
+    _rejects(kernel, x, _floats(5))
 
 
-def test_sizes_inside_control_flow_are_refused_when_they_need_a_check() -> None:
+def test_sizes_inside_control_flow_are_rejected_when_they_need_a_check() -> None:
     with pytest.raises(UnsupportedOp, match=r"stablehlo\.slice"):
         compile_text(f"""
           func.func @main(%p: tensor<i1>, %a: {V}) -> tensor<3xf32> {{
@@ -149,17 +149,17 @@ def test_a_stated_size_holds(line: str, result: str, size: int) -> None:
     kernel = _kernel([V], result, line)
     assert kernel(_floats(size))[0].size == 6
     for other in (0, 2, 8):
-        _refuses(kernel, _floats(other))
+        _rejects(kernel, _floats(other))
 
 
-def test_what_the_toolchain_cannot_lower_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedOp, match=r"stablehlo\.dot_general.*its lowering fails") as refusal:
+def test_what_the_toolchain_cannot_lower_is_rejected_by_name() -> None:
+    with pytest.raises(UnsupportedOp, match=r"stablehlo\.dot_general.*its lowering fails") as rejection:
         compile_text(f"""
           func.func @main(%a: {T}, %b: tensor<3x5xf32>) -> tensor<4x5xf32> {{
             %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({T}, tensor<3x5xf32>) -> tensor<4x5xf32>
             return %r : tensor<4x5xf32>
           }}""")
-    assert refusal.value.location
+    assert rejection.value.location
 
 
 def test_a_place_is_looked_for_in_a_program_that_lives_as_long() -> None:

@@ -1,4 +1,4 @@
-"""Implicit broadcasts of open sizes to stated ones: a kernel refuses sizes that differ when it is called."""
+"""Implicit broadcasts of open sizes to stated ones: a kernel rejects sizes that differ when it is called."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def test_places_may_name_an_axis_of_stated_size() -> None:
 
 
 @pytest.mark.parametrize("places", ["5", "0, 1", "-1"])
-def test_places_that_are_no_axes_are_refused(places: str) -> None:
+def test_places_that_are_no_axes_are_rejected(places: str) -> None:
     with pytest.raises(InvalidProgram, match="broadcast_dimensions"):
         canonicalize(_sum("2x3", "3", "2x3", places), "stablehlo")

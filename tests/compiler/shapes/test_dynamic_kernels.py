@@ -219,7 +219,7 @@ def test_a_program_that_computes_its_sizes_keeps_them_open() -> None:
         kernel(np.ones(3, "f4"), np.ones((2, 4), "f4"))
 
 
-def test_a_number_next_to_computed_sizes_is_refused_by_name() -> None:
+def test_a_number_next_to_computed_sizes_is_rejected_by_name() -> None:
     """The spec repeats it as a view, which has no form where sizes are computed."""
     clamped = """
   %low = stablehlo.constant dense<-2.0> : tensor<f32>

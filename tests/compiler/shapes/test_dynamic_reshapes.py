@@ -12,7 +12,7 @@ from tests.compiler.codegen_harness import Kernel
 
 
 @pytest.mark.parametrize("stated", ["5x3", "15", "7x1x2"])
-def test_a_reshape_that_fixes_the_product_of_open_sizes_is_refused(stated: str) -> None:
+def test_a_reshape_that_fixes_the_product_of_open_sizes_is_rejected(stated: str) -> None:
     kind = f"tensor<{stated}xf32>"
     text = f"""func.func @main(%a: tensor<?x?xf32>) -> {kind} {{
   %r = stablehlo.reshape %a : (tensor<?x?xf32>) -> {kind}
@@ -22,7 +22,7 @@ def test_a_reshape_that_fixes_the_product_of_open_sizes_is_refused(stated: str) 
         canonicalize(text.encode(), "stablehlo")
 
 
-def test_elements_that_do_not_fill_computed_sizes_are_refused_by_the_kernel() -> None:
+def test_elements_that_do_not_fill_computed_sizes_are_rejected_by_the_kernel() -> None:
     text = """func.func @main(%x: tensor<?x?xf32>, %w: tensor<15xf32>) -> tensor<?x?xf32> {
   %a = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x?xf32>) -> tensor<i32>
   %b = stablehlo.get_dimension_size %x, dim = 1 : (tensor<?x?xf32>) -> tensor<i32>

@@ -166,7 +166,7 @@ def _windows(count: int) -> str:
 
 @pytest.mark.long
 def test_results_of_other_sizes_than_what_is_given() -> None:
-    """Fewer rows than a window are refused as they are without parts."""
+    """Fewer rows than a window are rejected as they are without parts."""
     short, long = (Kernel(_compiled(_windows(count))) for count in (MIN_EQUAL_FUSED // 2, MIN_EQUAL_FUSED))
     assert [_calls(kernel) for kernel in (short, long)] == [0, MIN_EQUAL_FUSED]
     for size in (0, 1, 2, 3, 4, 31, 1009):
@@ -309,7 +309,7 @@ def test_what_counts_is_sorted_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize("count", [2, MIN_EQUAL_FUSED])
-def test_what_cannot_be_a_part_is_refused_where_it_stands(count: int) -> None:
+def test_what_cannot_be_a_part_is_rejected_where_it_stands(count: int) -> None:
     kind = "tensor<?x8xf32>"
     steps = [
         _sort(f"v{n + 1}", f"v{n}", kind, 1).replace(
@@ -318,6 +318,6 @@ def test_what_cannot_be_a_part_is_refused_where_it_stands(count: int) -> None:
         for n in range(count)
     ]
     text = "\n".join([f"func.func @main(%v0: {kind}) -> {kind} {{", *steps, f"return %v{count} : {kind}\n}}"])
-    with pytest.raises(UnsupportedOp, match="@unknown") as refused:
+    with pytest.raises(UnsupportedOp, match="@unknown") as rejected:
         _compiled(text)
-    assert refused.value.op == "stablehlo.custom_call"
+    assert rejected.value.op == "stablehlo.custom_call"

@@ -1,4 +1,4 @@
-"""Windows that leave less than nothing of an open axis: what is refused touches no memory."""
+"""Windows that leave less than nothing of an open axis: what is rejected touches no memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _program() -> str:
 }}"""
 
 
-def test_a_workspace_has_room_for_what_is_read_at_sizes_that_are_refused() -> None:
+def test_a_workspace_has_room_for_what_is_read_at_sizes_that_are_rejected() -> None:
     canonical = canonicalize(_program().encode(), "stablehlo", "strict")
     options = CompileOptions(numerics="strict")
     compiled = compile_spec(

@@ -1,4 +1,4 @@
-"""Sizes at which a program means nothing, or something else than its samples show, are refused."""
+"""Sizes at which a program means nothing, or something else than its samples show, are rejected."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_composites_inside_decompositions_are_inlined_when_they_are_proven(depth
         ),
     ],
 )
-def test_calls_that_do_not_fit_their_name_are_refused(call: str, reason: str) -> None:
+def test_calls_that_do_not_fit_their_name_are_rejected(call: str, reason: str) -> None:
     result = call.rpartition(" -> ")[2]
     with pytest.raises(UnsupportedOp, match=reason):
         spec(f"%r = stablehlo.custom_call {call}", result=result)

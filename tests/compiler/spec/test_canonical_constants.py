@@ -55,12 +55,12 @@ def test_a_constant_is_one_whatever_dialect_writes_it() -> None:
 
 @pytest.mark.parametrize(("format", "op", "make"), FORMS)
 @pytest.mark.parametrize("blob", ["0000803F", ONE_TWO + "00", ONE_TWO * 2, ""])
-def test_resources_of_another_size_are_refused(format: str, op: str, make: type[bytes], blob: str) -> None:
+def test_resources_of_another_size_are_rejected(format: str, op: str, make: type[bytes], blob: str) -> None:
     with pytest.raises(InvalidProgram, match=r"resource r.* 8|resource r of a constant is missing"):
         canonicalize(make(blob, op), format)  # pyright: ignore
 
 
-def test_attributes_that_name_a_resource_are_refused() -> None:
+def test_attributes_that_name_a_resource_are_rejected() -> None:
     text = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
       %r = stablehlo.custom_call @scaled(%x) {api_version = 4 : i32, backend_config = {w = dense_resource<r> : tensor<2xf32>}} : (tensor<2xf32>) -> tensor<2xf32>
       return %r : tensor<2xf32> }

@@ -427,7 +427,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
 }
 
 #: Rules that no StableHLO program of one function shows: the linalg family's, and those of operations that the frontend
-#: legalizes, inlines or refuses before.
+#: legalizes, inlines or rejects before.
 ELSEWHERE = {
     "linalg.generic",
     "tensor.empty",

@@ -18,7 +18,7 @@ TOLERANCE = 1e-5
 
 
 class Outcome(NamedTuple):
-    """``how``: right, refused, wrong, or constant: a result says nothing. ``apart``: the largest difference
+    """``how``: right, rejected, wrong, or constant: a result says nothing. ``apart``: the largest difference
     from eager mode.
     """
 

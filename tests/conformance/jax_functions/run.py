@@ -46,7 +46,7 @@ _ROUNDS = re.compile(r"stablehlo\.convert [^\n]*f64>\) -> tensor<[^>\n]*f32>")
 
 
 class Outcome(NamedTuple):
-    """``what``: forward or gradient. ``how``: right, refused, wrong, or undefined (JAX has none)."""
+    """``what``: forward or gradient. ``how``: right, rejected, wrong, or undefined (JAX has none)."""
 
     name: str
     what: str
@@ -96,15 +96,15 @@ def _gradient(function: Callable[..., Any], arguments: list[Any]) -> Callable[..
         return sum(jnp.sum(jnp.real(x) * _weights(x.shape)) for x in parts)
 
     whole = jax.grad(total, argnums=over)
-    if not (reason := _refused(whole, arguments)):
+    if not (reason := _rejected(whole, arguments)):
         return whole
-    some = tuple(i for i in over if not _refused(jax.grad(total, argnums=i), arguments))
+    some = tuple(i for i in over if not _rejected(jax.grad(total, argnums=i), arguments))
     if not some:
         raise Undefined(f"JAX: {reason}")
     return jax.grad(total, argnums=some)
 
 
-def _refused(gradient: Callable[..., Any], arguments: list[Any]) -> str:
+def _rejected(gradient: Callable[..., Any], arguments: list[Any]) -> str:
     """Why JAX does not differentiate so; nothing where it does."""
     try:
         jax.eval_shape(gradient, *arguments)

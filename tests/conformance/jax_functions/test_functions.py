@@ -70,6 +70,6 @@ def test_all(part: int) -> None:
     names = list(FUNCTIONS)[part::_PARTS]
     results = [outcome for outcomes in driven(names, "f32") for outcome in outcomes]
     assert [outcome for outcome in results if outcome.how in BAD and outcome.how != "refused"] == []
-    refused = {outcome.name for outcome in bad(results)}
-    assert len(refused) <= 0.1 * len(names), bad(results)
+    rejected = {outcome.name for outcome in bad(results)}
+    assert len(rejected) <= 0.1 * len(names), bad(results)
     assert len(FUNCTIONS) >= 600

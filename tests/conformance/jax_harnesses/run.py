@@ -27,7 +27,7 @@ class NoOracle(Exception):
 
 
 def outcome(name: str, mode: str) -> tuple[str, str]:
-    """How, and why. How: right, refused, wrong, or undefined, of which JAX gives no result."""
+    """How, and why. How: right, rejected, wrong, or undefined, of which JAX gives no result."""
     judge = {"static": _static, "held": _held, "batched": _batched, "symbols": _symbols}[mode]
     try:
         why = judge((symbols.CASES if mode == "symbols" else CASES)[name])

@@ -54,7 +54,7 @@ def test_a_few(mode: str) -> None:
 @pytest.mark.parametrize("part", range(1, _PARTS + 1))
 @pytest.mark.parametrize("mode", [*_SAMPLE, "held"])
 def test_all(mode: str, part: int) -> None:
-    """None is wrong. What may be refused is on the page that the record makes."""
+    """None is wrong. What may be rejected is on the page that the record makes."""
     status, last = judged(mode, "--part", f"{part}/{_PARTS}")
     assert status == 0, last
 

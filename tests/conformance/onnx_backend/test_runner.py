@@ -24,8 +24,8 @@ from tests.conformance.onnx_models.node_tests import ROUNDED
 
 
 @contextmanager
-def refusals_skipped() -> Iterator[None]:
-    """Skip the test where an operator is refused, or a model of an opset before 7."""
+def rejections_skipped() -> Iterator[None]:
+    """Skip the test where an operator is rejected, or a model of an opset before 7."""
     try:
         yield
     except UnsupportedOp as error:
@@ -37,20 +37,20 @@ def refusals_skipped() -> Iterator[None]:
 
 
 def run(client: kcache.Client, pattern: str) -> unittest.TestResult:
-    """Run the package's tests whose names match; what is refused is skipped."""
+    """Run the package's tests whose names match; what is rejected is skipped."""
 
     class Prepared:
         def __init__(self, model: Any) -> None:
             self.prepared = backend.prepare(model, client=client)
 
         def run(self, inputs: Any) -> Any:
-            with refusals_skipped():
+            with rejections_skipped():
                 return self.prepared.run(inputs)
 
     class Tried(backend.Backend):
         @classmethod
         def prepare(cls, model: Any, device: str = "CPU", client: Any = client, **_: Any) -> Any:
-            with refusals_skipped():
+            with rejections_skipped():
                 return Prepared(model)
 
     runner = onnx.backend.test.BackendTest(Tried, __name__)

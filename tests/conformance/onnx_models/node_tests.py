@@ -47,7 +47,7 @@ _INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 
 class Outcome(NamedTuple):
-    """``how``: ok, rounded, refused (a typed error), not compiled (it has a spec), wrong, or other values.
+    """``how``: ok, rounded, rejected (a typed error), not compiled (it has a spec), wrong, or other values.
 
     ``rounded`` is out of the case's own tolerance, and no farther from what its model gives in f64 than the
     case's own outputs are, which were rounded on the way, or two units in the last place.

@@ -71,7 +71,7 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
         "| --- | --- |",
         *(f"| `{name}` | {why} |" for name, why in sorted(core.NONE.items())),
         "",
-        *_refused(others),
+        *_rejected(others),
     ]
     return _HEAD + "\n".join(lines) + "\n"
 
@@ -81,7 +81,7 @@ def _row(name: str, outcomes: dict[str, str], samples: int) -> str:
     return f"| `{name}` | {' | '.join(kinds)} | {samples or ''} |"
 
 
-def _refused(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _rejected(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Unsupported operations of the samples, the most frequent first."""
     counts = Counter(case["outcome"] for case in samples)
     reasons = Counter(_reason(case) for case in samples if case["outcome"] == "refused")

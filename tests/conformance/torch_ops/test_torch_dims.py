@@ -20,7 +20,7 @@ from tests.conformance.torch_ops.harness.samples import Sample
 
 pytestmark = pytest.mark.issue(number=19, point=12)
 
-#: Refused for tensors of rank 0, by name.
+#: Rejected for tensors of rank 0, by name.
 _NONE_OF_RANK_0 = {
     *("torch.aten.unsqueeze_copy", "torch.aten.transpose_copy.int", "torch.aten.squeeze_copy.dim"),
     *("torch.aten.scatter_reduce.two", "torch.prims.prod", "torch.aten.cumprod", "torch.aten.logsumexp"),
@@ -54,7 +54,7 @@ def test_every_operation_of_a_tensor_of_rank_0(dim: int) -> None:
     assert not wrong
     assert {v.outcome for v in known if v.name in _NONE_OF_RANK_0} <= {"UnsupportedOp", "InvalidProgram"}
     assert len([v for v in known if v.outcome == "right"]) > 60
-    # What eager mode refuses never compiles; of prims it refuses negative dimensions.
+    # What eager mode rejects never compiles; of prims it rejects negative dimensions.
     others = [v for v in verdicts if not v.has_oracle and not v.name.startswith("torch.prims.")]
     assert {v.outcome for v in others} <= {"UnsupportedOp", "InvalidProgram"}
 

@@ -35,7 +35,7 @@ def check(x: Any, **functions: Function) -> None:
     calls = [Call(name, function) for name, function in functions.items()]
     verdict = judge_calls(calls, (x,), edges=True)
     assert verdict.outcome == "right", verdict.reason
-    assert verdict.reason == str(len(calls)), "eager mode refuses some of them"
+    assert verdict.reason == str(len(calls)), "eager mode rejects some of them"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -188,7 +188,7 @@ def test_pools_and_running_sums_of_bytes(dtype: Any) -> None:
     )
 
 
-def test_pools_of_bytes_in_the_dialect_are_refused() -> None:
+def test_pools_of_bytes_in_the_dialect_are_rejected() -> None:
     x, y, i = (f"!torch.vtensor<[1,{n},{n}],{t}>" for n, t in ((4, "si8"), (2, "si8"), (2, "si64")))
     lists = "!torch.list<int>"
     text = f"""func.func @main(%a: {x}) -> {y} {{
@@ -206,7 +206,7 @@ def test_pools_of_bytes_in_the_dialect_are_refused() -> None:
         canonicalize(text.encode(), "torch")
 
 
-def test_a_slice_that_ends_at_zero_in_the_dialect_is_refused() -> None:
+def test_a_slice_that_ends_at_zero_in_the_dialect_is_rejected() -> None:
     x, y = "!torch.vtensor<[?],f32>", "!torch.vtensor<[?],f32>"
     text = f"""func.func @main(%a: {x}) -> {y} {{
       %0 = torch.constant.int 0

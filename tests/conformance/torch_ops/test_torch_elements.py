@@ -102,9 +102,9 @@ def test_only_the_first_result_of_an_embedding_bag_is_given() -> None:
         torch_program(exported)
 
 
-def test_bytes_between_pixels_are_refused() -> None:
+def test_bytes_between_pixels_are_rejected() -> None:
     verdict = outcome(lambda x: functional.interpolate(x[None, None], scale_factor=2, mode="bilinear"), BYTES)
-    assert verdict.startswith("refused UnsupportedOp: unsupported op torch.aten.upsample_bilinear2d")
+    assert verdict.startswith("rejected UnsupportedOp: unsupported op torch.aten.upsample_bilinear2d")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_comparisons_in_the_dialect_promote(left: str, right: str) -> None:
         assert result.tolist() == getattr(torch, name)(x, y).tolist(), name
 
 
-def test_truth_of_bytes_in_the_dialect_is_refused() -> None:
+def test_truth_of_bytes_in_the_dialect_is_rejected() -> None:
     text = """func.func @main(%a: !torch.vtensor<[4],ui8>) -> !torch.vtensor<[],ui8> {
       %0 = torch.aten.any %a : !torch.vtensor<[4],ui8> -> !torch.vtensor<[],ui8>
       return %0 : !torch.vtensor<[],ui8> }"""

@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 def check(tensors: tuple[Any, ...], **functions: Function) -> None:
     verdict = judge_calls([Call(name, function) for name, function in functions.items()], tensors)
     assert verdict.outcome == "right", verdict.reason
-    assert verdict.reason == str(len(functions)), "eager mode refuses some of them"
+    assert verdict.reason == str(len(functions)), "eager mode rejects some of them"
 
 
 @pytest.mark.sampled(6)
@@ -116,7 +116,7 @@ def test_strides_of_a_view_count_from_its_memory(offset: int | None) -> None:
     )
 
 
-def test_strides_before_a_view_are_refused() -> None:
+def test_strides_before_a_view_are_rejected() -> None:
     def before(x: Any, y: Any) -> Any:
         return torch.as_strided_scatter(x[1:], y, (2,), (2,), 1)
 
@@ -143,14 +143,14 @@ def test_masked_writes() -> None:
     )
 
 
-def test_masked_writes_that_count_are_refused() -> None:
+def test_masked_writes_that_count_are_rejected() -> None:
     def written(x: Any) -> Any:
         return torch.index_put(x, (torch.tensor([True, True]),), x * 2)
 
     assert judge(Sample(written, (X.nan_to_num(3, 5),)))[0].outcome == "refused"
 
 
-def test_shares_of_integers_are_refused() -> None:
+def test_shares_of_integers_are_rejected() -> None:
     grad, x = torch.full((1, 1, 2, 2), 7), torch.zeros(1, 1, 4, 4, dtype=torch.int64)
     backward = torch.ops.aten.avg_pool2d_backward.default
 
@@ -160,7 +160,7 @@ def test_shares_of_integers_are_refused() -> None:
     assert judge(Sample(shares, (grad, x)))[0].outcome == "refused"
 
 
-def test_a_divisor_in_the_dialect_is_refused() -> None:
+def test_a_divisor_in_the_dialect_is_rejected() -> None:
     x, y, lists = "!torch.vtensor<[1,4,4,4],f32>", "!torch.vtensor<[1,2,2,2],f32>", "!torch.list<int>"
     text = f"""func.func @main(%a: {x}) -> {y} {{
       %2 = torch.constant.int 2
@@ -221,7 +221,7 @@ def test_gamma_and_bessel_functions(dtype: Any) -> None:
         }
     verdict = judge_calls([Call(name, function) for name, function in functions.items()], (x,), edges=True)
     assert verdict.outcome == "right", verdict.reason
-    assert verdict.reason == str(len(functions)), "eager mode refuses some of them"
+    assert verdict.reason == str(len(functions)), "eager mode rejects some of them"
 
 
 def test_vectors_and_copies() -> None:
@@ -347,7 +347,7 @@ def test_complex_numbers() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_not_lowered_of_complex_numbers_is_refused() -> None:
+def test_what_is_not_lowered_of_complex_numbers_is_rejected() -> None:
     z = torch.tensor([3 + 4j, -1 + 0.5j], dtype=torch.complex64)
     for function in (torch.exp, lambda x: x == x, lambda x: x.mean(), lambda x: x * 2):
         verdict, _ = judge(Sample(function, (z,)))

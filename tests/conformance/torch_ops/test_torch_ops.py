@@ -1,4 +1,4 @@
-"""PyTorch's operations give what eager mode gives, or are refused by name."""
+"""PyTorch's operations give what eager mode gives, or are rejected by name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_extremes_of_unsigned_numbers(name: str, dtype: Any) -> None:
     assert outcome(functions[name], high) == "right"
 
 
-def test_extremes_of_unsigned_numbers_in_the_dialect_are_refused() -> None:
+def test_extremes_of_unsigned_numbers_in_the_dialect_are_rejected() -> None:
     text = """func.func @main(%a: !torch.vtensor<[4],ui8>) -> !torch.vtensor<[],ui8> {
       %0 = torch.aten.max %a : !torch.vtensor<[4],ui8> -> !torch.vtensor<[],ui8>
       return %0 : !torch.vtensor<[],ui8> }"""

@@ -119,7 +119,7 @@ def _launched(reference: Reference, ir: str | None = None, **changes: Any) -> Co
     return dataclasses.replace(kernel, interface=dataclasses.replace(kernel.interface, gpu_launches=launches))
 
 
-def test_read_only_loads_of_what_the_launch_writes_are_refused() -> None:
+def test_read_only_loads_of_what_the_launch_writes_are_rejected() -> None:
     """Such a load goes through a cache that does not see writes."""
     ir = COLUMN_SUMS.ir.replace("ptr noalias %y", "ptr %y").replace("ptr noalias readonly %x", "ptr %x")
     again = ("buffer:1", "buffer:1", "i64:0")

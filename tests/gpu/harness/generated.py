@@ -3,7 +3,7 @@ for a GPU.
 
 The universal fallback is what most of them meet: programs of every operation and dtype, compiled together for
 this CPU and for a GPU, run by the block emulator. Under ``strict`` both give the same bits. Status 1 when a
-result differs, a kernel does what it must not, or a program that this CPU takes is refused.
+result differs, a kernel does what it must not, or a program that this CPU takes is rejected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.recognition.eager.close import largest_share
 #: Programs that are compiled as one.
 BATCH = 8
 #: What may become of a program.
-FINE = frozenset({"right", "refused by both"})
+FINE = frozenset({"right", "rejected by both"})
 Name = tuple[str, str, int, int]
 
 
@@ -63,8 +63,8 @@ def _judged(names: Sequence[Name], numerics: str) -> list[Case]:
         outcome = "wrong" if reason else "right"
     except UnsupportedOp as error:
         outcome, reason = "refused", f"{error.op}: {error}"
-        if len(names) == 1 and cpu_refuses(programs[0], numerics):
-            outcome = "refused by both"
+        if len(names) == 1 and cpu_rejects(programs[0], numerics):
+            outcome = "rejected by both"
     except (CompilerError, EmulationError) as error:
         outcome, reason = "error", f"{type(error).__name__}: {error}"
     if outcome in FINE or len(names) == 1:
@@ -73,7 +73,7 @@ def _judged(names: Sequence[Name], numerics: str) -> list[Case]:
     return [*_judged(names[:half], numerics), *_judged(names[half:], numerics)]
 
 
-def cpu_refuses(whole: OpProgram, numerics: str) -> bool:
+def cpu_rejects(whole: OpProgram, numerics: str) -> bool:
     """This CPU has no kernel for it either."""
     canonical = canonicalize(whole.text.encode(), "stablehlo", numerics)
     options = CompileOptions(numerics=numerics, opt_level=1)

@@ -3,7 +3,7 @@
 Random programs whose operations could work in place (``overwrites.py``), compiled for this CPU and for a GPU,
 at their sizes or (``--open``) at all. The CPU's kernel, the GPU's in the block emulator and the StableHLO
 interpreter give the same bits. Status 1 where they do not, where a kernel does what it must not, or where
-only the GPU refuses.
+only the GPU rejects.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.ops.harness.reference import ReferenceInterpreter
 
 TARGET = "sm_90"
 #: What may become of a program.
-FINE = frozenset({"right", "refused by both"})
+FINE = frozenset({"right", "rejected by both"})
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def _compared(
     try:
         gpu = _kernel(canonical, TARGET, numerics, opened)
     except UnsupportedOp as error:
-        return Case("refused" if cpu else "refused by both", f"{error.op}: {error}\n{case.text}")
-    assert cpu is not None, "only the CPU refuses"
+        return Case("refused" if cpu else "rejected by both", f"{error.op}: {error}\n{case.text}")
+    assert cpu is not None, "only the CPU rejects"
     arrays = [
         np.frombuffer(content, ELEMENTS[kind.dtype]).reshape([int(dim) for dim in kind.dims])
         for content, kind in zip(case.inputs, canonical.arg_spec.args, strict=True)

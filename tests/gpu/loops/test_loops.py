@@ -234,7 +234,7 @@ def test_barriers_of_a_loop_are_missed() -> None:
 
 
 @pytest.mark.long
-def test_more_values_than_a_launch_has_parameters_are_refused() -> None:
+def test_more_values_than_a_launch_has_parameters_are_rejected() -> None:
     def turn(carried: Any) -> Any:
         return carried[0] + 1, [value * 2 for value in carried[1]]
 

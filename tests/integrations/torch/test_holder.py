@@ -127,11 +127,11 @@ def test_entries_of_another_toolchain_of_the_service_are_skipped_counted_and_bui
 
 _CHILD = """
 import json, sys, torch
-class Refuse:
+class Reject:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] == "torch_mlir":
             raise ImportError("torch-mlir is not needed")
-sys.meta_path.insert(0, Refuse())
+sys.meta_path.insert(0, Reject())
 import kcache_grpc as kcache
 from kcache_grpc.torch import KernelHolder
 client = kcache.Client(sys.argv[1], cache_dir=sys.argv[2], strict=True)

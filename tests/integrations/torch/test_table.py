@@ -140,7 +140,7 @@ def test_programs_are_named_by_their_bytes(tmp_path: Path) -> None:
     assert folder.program("0" * 64) is None
 
 
-def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_may_write_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o755)
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(PermissionError, match="open to other users"):

@@ -190,7 +190,7 @@ def test_a_launch_at_given_sizes() -> None:
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(change: dict[str, Any], reason: str) -> None:
+def test_what_makes_no_sense_is_rejected(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(IntegrityError, match=reason) as caught:
         require_valid((dataclasses.replace(LAUNCH, **change),), {"s0", "s1"}, 3)
     assert "launch 'add'" in caught.value.message

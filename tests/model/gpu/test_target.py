@@ -29,11 +29,11 @@ def test_names_are_gpus_or_cpus_and_nothing_else() -> None:
     ],
 )
 def test_ptx_runs_forward_unless_the_suffix_says_otherwise(
-    arch: str, runs: list[tuple[int, int]], refused: list[tuple[int, int]]
+    arch: str, runs: list[tuple[int, int]], rejected: list[tuple[int, int]]
 ) -> None:
     target = GpuTarget(arch)
     assert all(target.runs_on(capability) for capability in runs)
-    assert not any(target.runs_on(capability) for capability in refused)
+    assert not any(target.runs_on(capability) for capability in rejected)
 
 
 def test_cubins_stay_within_their_major_version() -> None:

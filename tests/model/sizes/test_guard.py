@@ -1,4 +1,4 @@
-"""Guards: what they admit, that equal predicates have equal texts, that bad texts are refused."""
+"""Guards: what they admit, that equal predicates have equal texts, that bad texts are rejected."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_order_repetition_and_spaces_do_not_matter(text: str, random: Random) ->
 
 
 @given(texts)
-def test_what_never_holds_is_refused_and_nothing_else(text: str) -> None:
+def test_what_never_holds_is_rejected_and_nothing_else(text: str) -> None:
     if parsed(text) is None:
         assert not any(meaning(text, values) for values in EVERYWHERE[::3])
         probes = [dict.fromkeys(SYMBOLS, size) for size in (27720, 27720 * 7, 0, 1)]
@@ -170,7 +170,7 @@ def test_canonical_texts(text: str, canonical: str | None) -> None:
         "s0 == 4 & " * 600 + "s0 == 4",
     ],
 )
-def test_bad_texts_are_refused(text: str) -> None:
+def test_bad_texts_are_rejected(text: str) -> None:
     with pytest.raises(IntegrityError):
         parse_guard(text)
 

@@ -310,7 +310,7 @@ func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {{{_SIZE}
         assert np.frombuffer(made_bytes, np.float32).tolist() == (x + 1).tolist()
 
 
-def test_windows_of_sizes_that_are_data_are_refused() -> None:
+def test_windows_of_sizes_that_are_data_are_rejected() -> None:
     text = SUMS.replace("(%x: tensor<?xf32>)", "(%x: tensor<?xf32>, %m: tensor<1x1xi32>)", 1)
     read = "%w = stablehlo.reshape %m : (tensor<1x1xi32>) -> tensor<1xi32>"
     text = text.replace("  %made =", f"  {read}\n  %made =", 1)

@@ -1,4 +1,4 @@
-"""Sizes that a program computes with integers of arith: rounded as those are, and refused where they may wrap."""
+"""Sizes that a program computes with integers of arith: rounded as those are, and rejected where they may wrap."""
 
 # ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_a_quotient_below_0_is_rounded_down() -> None:
         assert len(content) == size - 4 + 10
 
 
-def test_a_quotient_of_what_is_taken_from_0_is_rounded_down_or_refused() -> None:
+def test_a_quotient_of_what_is_taken_from_0_is_rounded_down_or_rejected() -> None:
     """As ``-(-n // 2)``, half of a size rounded up."""
     try:
         canonical, kernel = _compiled("""
@@ -80,6 +80,6 @@ def test_a_quotient_of_what_is_taken_from_0_is_rounded_down_or_refused() -> None
         ),
     ],
 )
-def test_integers_that_do_not_hold_sizes_are_refused(body: str) -> None:
+def test_integers_that_do_not_hold_sizes_are_rejected(body: str) -> None:
     with pytest.raises(UnsupportedOp):
         _compiled(body)

@@ -1,6 +1,6 @@
 """``python -m tests.ops.generated.again FILE...``: what was not right in a run, after a mend.
 
-FILE is what ``--json`` wrote. Its programs that were wrong or refused, ended a process or failed are drawn
+FILE is what ``--json`` wrote. Its programs that were wrong or rejected, ended a process or failed are drawn
 and run again, and the file says then what became of them; those of classes that ``stated.py`` forbids are
 left out of it. Status 1 where one is wrong yet.
 """

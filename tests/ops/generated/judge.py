@@ -74,7 +74,7 @@ def judge(
         try:
             got = execute(programs[0], level, numerics)
         except CompilerError as error:
-            return [_refusal(error)]
+            return [_rejection(error)]
     try:
         whole = expected_of(programs, reference)
     except ReferenceError as error:
@@ -95,13 +95,13 @@ def compiled(programs: Sequence[OpProgram], target: str, level: int = 1) -> list
         _kernel(together(programs) if len(programs) > 1 else programs[0], target, level)
     except CompilerError as error:
         if len(programs) == 1:
-            return [_refusal(error)]
+            return [_rejection(error)]
         half = len(programs) // 2
         return [*compiled(programs[:half], target, level), *compiled(programs[half:], target, level)]
     return [Verdict("right")] * len(programs)
 
 
-def _refusal(error: CompilerError) -> Verdict:
+def _rejection(error: CompilerError) -> Verdict:
     if isinstance(error, UnsupportedOp):
         return Verdict("refused", f"{error.op}: {error}")
     return Verdict("error", f"{type(error).__name__}: {error}")

@@ -27,7 +27,7 @@ _BAD = ("wrong", "crash")
 
 @cache
 def seen() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Op -> ``CPU`` or ``GPU`` -> dtype -> ``right``, ``unseen`` (refused, not comparable) or ``partly``."""
+    """Op -> ``CPU`` or ``GPU`` -> dtype -> ``right``, ``unseen`` (rejected, not comparable) or ``partly``."""
     return json.loads(FILE.read_text())
 
 

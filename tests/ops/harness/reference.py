@@ -16,7 +16,7 @@ _TIMEOUT = 240.0
 
 
 class ReferenceError(Exception):
-    """The interpreter refused the program or died on it."""
+    """The interpreter rejected the program or died on it."""
 
 
 class ReferenceInterpreter:

@@ -1,5 +1,5 @@
-"""Programs that this version refuses with ``UnsupportedOp``; a test holds the list to the truth."""
+"""Programs that this version rejects with ``UnsupportedOp``; a test holds the list to the truth."""
 
 from __future__ import annotations
 
-REFUSED: frozenset[str] = frozenset()
+REJECTED: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Programs that break one constraint of the specification each, with words that the refusal must hold."""
+"""Programs that break one constraint of the specification each, with words that the rejection must hold."""
 
 # ruff: noqa: E501  (a line a program)
 # fmt: off

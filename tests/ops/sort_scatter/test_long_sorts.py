@@ -144,7 +144,7 @@ def test_a_host_that_runs_some_launches_alone(alone: set[int]) -> None:
 
 
 def test_rows_beyond_32_bits_of_places_are_not_taken() -> None:
-    """Words and counts have 32 bits for them; the launch for short rows refuses such a row when it runs."""
+    """Words and counts have 32 bits for them; the launch for short rows rejects such a row when it runs."""
     for length, phases in ((2**32 - 1, 4), (2**32, 0)):
         row = Walk((1, length), (0, 1), 0)
         assert len(long_phases({"key": 8, "results": [0]}, [row, row, row])) == phases

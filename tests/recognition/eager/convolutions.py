@@ -27,7 +27,7 @@ def filters(w: Tensor) -> Tensor:
 def conv2d(
     x: Tensor, w: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0, groups: int = 1
 ) -> Tensor:
-    """PyTorch's, and what it refuses: sums over no channels, and results without elements."""
+    """PyTorch's, and what it rejects: sums over no channels, and results without elements."""
     if x.shape[1] and w.shape[0] and x.shape[2] and x.shape[3]:
         return f.conv2d(x, w, bias, stride, padding, groups=groups)
     rows, columns = (

@@ -38,7 +38,7 @@ def test_inputs_are_those_of_the_results(name, variant, inputs):
     assert all(array.dtype in (np.float64, np.int32) for array in example.expected)
 
 
-def test_changed_inputs_are_refused(tmp_path, monkeypatch, inputs):
+def test_changed_inputs_are_rejected(tmp_path, monkeypatch, inputs):
     description = json.loads((EXAMPLES / "resnet_block" / "graph.json").read_text())
     description["seed"] += 1
     (tmp_path / "resnet_block").mkdir()

@@ -161,7 +161,7 @@ def errors() -> Any:
         "negative": error_of(lambda: kernel(gpu_launches=(_grid("0 - s0", "1", "1"),))(array(8))),
         "workspace": error_of(lambda: kernel(workspace_bytes="s0 * 8 - 100")(array(8))),
         "entry": error_of(lambda: kernel(gpu_launches=(dataclasses.replace(SCALE, entry="gone"),))(array(8))),
-        "ptx": error_of(lambda: kernel(ptx="REFUSED")(array(8))),
+        "ptx": error_of(lambda: kernel(ptx="REJECTED")(array(8))),
         "damaged": error_of(lambda: _damaged()(array(8))),
     }
 
@@ -237,11 +237,11 @@ def torch_short_way() -> Any:
             "meta": (torch.zeros(256, device="meta"),),
             "subclass": (torch.nn.Parameter(x, requires_grad=False),),
         }
-        refused = [name for name, arguments in other.items() if run(arguments) is None]
+        rejected = [name for name, arguments in other.items() if run(arguments) is None]
         outputs = run((x,))
         assert outputs is not None
         (y,) = outputs
-    return {"refused": refused, "all": list(other), "x": x.data_ptr(), "y": y.data_ptr(), "like": y.shape}
+    return {"refused": rejected, "all": list(other), "x": x.data_ptr(), "y": y.data_ptr(), "like": y.shape}
 
 
 def torch_call() -> Any:

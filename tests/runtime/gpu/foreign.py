@@ -70,11 +70,11 @@ def cupy_short_way() -> Any:
             "device": (_changed(data=SimpleNamespace(ptr=x.data.ptr, device_id=1)),),
             "view": (_changed(data=SimpleNamespace(ptr=x.data.ptr + 4, device_id=0)),),
         }
-        refused = [name for name, value in others.items() if short(value) is None]
+        rejected = [name for name, value in others.items() if short(value) is None]
         (plan,) = instance._gpu._plans.values()  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
         assert for_cupy(plan) is not None
     outside = short((x,))  # no context is current: the long way makes one
-    return {"x": x.data.ptr, "y": y.data.ptr, "refused": refused, "all": [*others], "outside": outside}
+    return {"x": x.data.ptr, "y": y.data.ptr, "refused": rejected, "all": [*others], "outside": outside}
 
 
 def _changed(**attributes: Any) -> Played:
@@ -101,11 +101,11 @@ def exported_short_way() -> Any:
     }
     silent = Silent(x, 0)
     instance(Loud(x, 0))
-    refused = [name for name, value in others.items() if short(value) is None]
+    rejected = [name for name, value in others.items() if short(value) is None]
     return {
         "x": x.pointer,
         "y": y.pointer,
-        "refused": refused,
+        "refused": rejected,
         "all": [*others],
         "why": error_of(lambda: instance(silent))[1],
         "view": error_of(lambda: instance(View(x, 4)))[1],

@@ -92,10 +92,10 @@ int cuModuleLoadDataEx(void **result, const void *image, unsigned count, int *na
     int elf = memcmp(image, "\177ELF", 4) == 0;
     module *made = malloc(sizeof *made);
     if (depth == 0) return 201;
-    if (!elf && strstr(image, "REFUSED") != NULL) {
+    if (!elf && strstr(image, "REJECTED") != NULL) {
         for (unsigned i = 0; i < count; i++)
-            if (names[i] == 5) strcpy(values[i], "ptxas error: REFUSED is not PTX");
-        return said(218, "cuModuleLoadDataEx refused");
+            if (names[i] == 5) strcpy(values[i], "ptxas error: REJECTED is not PTX");
+        return said(218, "cuModuleLoadDataEx rejected");
     }
     made->image = elf ? strdup("") : strdup(image);
     *result = made;

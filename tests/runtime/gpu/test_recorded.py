@@ -84,7 +84,7 @@ def test_guards_and_grids_without_blocks_leave_launches_out_and_shared_memory_is
     assert len([call for call in calls if call.startswith("cuModuleLoadDataEx")]) == 1
 
 
-def test_what_cannot_run_is_refused_before_a_launch(tmp_path: Path) -> None:
+def test_what_cannot_run_is_rejected_before_a_launch(tmp_path: Path) -> None:
     said, calls = run("errors", tmp_path)
     wrong = "argument 0 (x) must be f32[s0]: "
     expected = {
@@ -105,7 +105,7 @@ def test_what_cannot_run_is_refused_before_a_launch(tmp_path: Path) -> None:
         "negative": ("IntegrityError", "its grid in x is -8"),
         "workspace": ("IntegrityError", "the workspace has a negative size (s0 = 8)"),
         "entry": ("IntegrityError", "no entry 'gone'"),
-        "ptx": ("KcacheError", "CUDA_ERROR_INVALID_PTX: ptxas error: REFUSED is not PTX"),
+        "ptx": ("KcacheError", "CUDA_ERROR_INVALID_PTX: ptxas error: REJECTED is not PTX"),
         "damaged": ("IntegrityError", "do not match their digest"),
     }
     assert said.keys() == expected.keys()
@@ -151,7 +151,7 @@ def test_gpus_and_drivers_that_cannot_are_named(
     assert not reason or not any(call.startswith("cuLaunchKernel") for call in calls)
 
 
-def test_views_with_steps_or_an_odd_start_are_refused_before_and_after_the_short_way(tmp_path: Path) -> None:
+def test_views_with_steps_or_an_odd_start_are_rejected_before_and_after_the_short_way(tmp_path: Path) -> None:
     said, calls = run("odd_arrays", tmp_path, "foreign")
     assert ["not row-major contiguous" in text for text in said] == [True, True, False]
     assert "not aligned to 16 bytes" in said[2]

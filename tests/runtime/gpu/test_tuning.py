@@ -44,7 +44,7 @@ def test_the_fastest_schedule_by_the_clock_of_the_gpu_is_kept_and_taken(tmp_path
 
 
 def test_without_a_gpu_nothing_is_tuned_and_recorded_is_the_default(tmp_path: Path) -> None:
-    said, _ = run("refused", tmp_path, "tuned", devices=0)
+    said, _ = run("rejected", tmp_path, "tuned", devices=0)
     assert "kernels for a GPU have no choice grain" in said["sm_90"]
     assert "kernels for a CPU have no choice gpu_items" in said["host"]
     assert "there is no GPU 0: the driver finds 0" in said["device"]

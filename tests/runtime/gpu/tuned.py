@@ -44,7 +44,7 @@ def tunes() -> Any:
     }
 
 
-def refused() -> Any:
+def rejected() -> Any:
     def why(target: str, *choices: str) -> str:
         return error_of(lambda: client.autotune(STREAM, target=target, choices=choices, budget=1.0))[1]
 

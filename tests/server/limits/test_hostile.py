@@ -70,14 +70,14 @@ CASES: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_hostile_programs(server: Running, name: str) -> None:
-    def refused(call: Any) -> None:
+    def rejected(call: Any) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             list(call())
         assert info_of(caught.value).reason in KNOWN, caught.value
 
     graph = inline(CASES[name])
     namespace = header("hostile")
-    refused(lambda: server.stub.CompileKernel(compile_request(graph, "hostile")))
+    rejected(lambda: server.stub.CompileKernel(compile_request(graph, "hostile")))
     counts = server.stub.GetStats(pb.GetStatsRequest(header=namespace))
     assert counts.kernels == 0
     assert result_of(server.stub.CompileKernel(compile_request(inline(add(4)), "fine")))

@@ -1,4 +1,4 @@
-"""What is refused: with a typed error that names the limit, and nothing is stored."""
+"""What is rejected: with a typed error that names the limit, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield server
 
 
-def refused(call: Any) -> tuple[str, str, dict[str, str]]:
+def rejected(call: Any) -> tuple[str, str, dict[str, str]]:
     """Code, reason and metadata of a call that fails."""
     with pytest.raises(grpc.RpcError) as caught:
         list(call())
@@ -57,14 +57,14 @@ def chain(operations: int) -> bytes:
 
 
 def test_too_many_operations(server: Running) -> None:
-    code, reason, metadata = refused(lambda: store(server, chain(51)))
+    code, reason, metadata = rejected(lambda: store(server, chain(51)))
     assert (code, reason) == ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED")
     assert "operations" in metadata["limit"]
     assert store(server, chain(40)).key >= 1
 
 
 def test_a_program_too_large_for_a_request(server: Running) -> None:
-    code, _, metadata = refused(lambda: store(server, b" " * 10_001))
+    code, _, metadata = rejected(lambda: store(server, b" " * 10_001))
     assert code == "RESOURCE_EXHAUSTED"
     assert metadata["limit"] == "max_inline_program_bytes"
 
@@ -76,18 +76,18 @@ def test_a_program_too_large_for_an_upload(server: Running) -> None:
         size_bytes=20_001,
         program_digest=bytes(32),
     )
-    code, _, metadata = refused(lambda: server.stub.UploadProgram(iter([first])))
+    code, _, metadata = rejected(lambda: server.stub.UploadProgram(iter([first])))
     assert (code, metadata["limit"]) == ("RESOURCE_EXHAUSTED", "max_program_bytes")
 
 
 def test_too_many_queries(server: Running) -> None:
-    code, _, metadata = refused(lambda: server.stub.GetKernels(kernels_request([add(4)] * 11, "limits")))
+    code, _, metadata = rejected(lambda: server.stub.GetKernels(kernels_request([add(4)] * 11, "limits")))
     assert (code, metadata["limit"]) == ("RESOURCE_EXHAUSTED", "max_queries")
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 100, b"module {", b"not mlir at all", b"ML\xefR" + bytes(50)])
 def test_what_is_no_program(server: Running, body: bytes) -> None:
-    code, reason, _ = refused(lambda: store(server, body))
+    code, reason, _ = rejected(lambda: store(server, body))
     assert (code, reason) == ("INVALID_ARGUMENT", "INVALID_PROGRAM")
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_program(server: Running, body: bytes) -> None:
 def test_formats_of_another_version(server: Running, format: int) -> None:
     graph = common_pb2.GraphSource(program=common_pb2.Program(format=format, body=add(4)))  # pyright: ignore
     request = pb.StoreGraphRequest(header=header("limits"), graph=graph)
-    assert refused(lambda: server.stub.StoreGraph(request))[:2] == ("INVALID_ARGUMENT", "INVALID_PROGRAM")
+    assert rejected(lambda: server.stub.StoreGraph(request))[:2] == ("INVALID_ARGUMENT", "INVALID_PROGRAM")
 
 
 BAD_REQUESTS: dict[str, Any] = {
@@ -138,13 +138,13 @@ BAD_REQUESTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
 def test_bad_arguments(server: Running, name: str) -> None:
-    code, reason, _ = refused(lambda: BAD_REQUESTS[name](server.stub))
+    code, reason, _ = rejected(lambda: BAD_REQUESTS[name](server.stub))
     assert (code, reason) == ("INVALID_ARGUMENT", "ARGUMENT")
 
 
 def test_what_is_not_there(server: Running) -> None:
     def reason(call: Any) -> tuple[str, str]:
-        return refused(call)[:2]
+        return rejected(call)[:2]
 
     missing = ("NOT_FOUND", "NOT_FOUND")
     assert reason(lambda: server.stub.GetSpec(pb.GetSpecRequest(header=header("void"), key=1))) == missing
@@ -162,7 +162,7 @@ def test_what_is_not_there(server: Running) -> None:
     assert len(digest(add(77))) == 32
 
 
-def test_nothing_of_what_was_refused_is_stored(server: Running) -> None:
+def test_nothing_of_what_was_rejected_is_stored(server: Running) -> None:
     reply = server.stub.GetStats(pb.GetStatsRequest(header=header("void")))
     assert (reply.specs, reply.mappings, reply.kernels, reply.artifacts) == (0, 0, 0, 0)
 
@@ -176,7 +176,9 @@ def test_an_operation_without_lowering_has_a_key_and_no_kernel(server: Running) 
     ).encode()
     namespace = header("call")
     assert server.stub.StoreGraph(pb.StoreGraphRequest(header=namespace, graph=inline(body))).key == 1
-    code, reason, metadata = refused(lambda: server.stub.CompileKernel(compile_request(inline(body), "call")))
+    code, reason, metadata = rejected(
+        lambda: server.stub.CompileKernel(compile_request(inline(body), "call"))
+    )
     assert (code, reason) == ("UNIMPLEMENTED", "UNSUPPORTED_OP")
     assert metadata["op"] == "stablehlo.custom_call"
     (reply,) = server.stub.GetKernels(kernels_request([body], "call"))

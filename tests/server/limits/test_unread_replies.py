@@ -97,7 +97,7 @@ def test_replies_wait_for_those_of_their_connection_caller_and_process() -> None
 
 def test_who_waits_too_long_is_told_why() -> None:
     async def body() -> None:
-        replies = ReplyFlowControl(LIMITS, patience=0.01)
+        replies = ReplyFlowControl(LIMITS, timeout=0.01)
         await replies.acquire(reader(1), 90)
         with pytest.raises(ResourceExhausted, match=r"90 bytes of earlier replies .* not read"):
             await replies.acquire(reader(1), 90)

@@ -37,7 +37,7 @@ def parses(gate: Path) -> int:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[WorkClaim]:
     """Who waited for another's parse; who waits does so for an hour unless it is told."""
     monkeypatch.setattr(claims, "_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr(claims, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(claims, "_CLAIM_TIMEOUT", 3600.0)
     waited: list[WorkClaim] = []
     wait = WorkClaim.wait
 

@@ -128,7 +128,7 @@ def test_what_fails_disturbs_no_other(server: Running) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 65])
-def test_none_and_too_many_are_refused(server: Running, count: int) -> None:
+def test_none_and_too_many_are_rejected(server: Running, count: int) -> None:
     with pytest.raises(grpc.RpcError, match=f"{count} compiles in one call; ask for 1 to 64") as caught:
         list(together(server, [ask(add(4))] * count))
     call: Any = caught.value

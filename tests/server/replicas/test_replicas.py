@@ -214,7 +214,7 @@ def test_a_raised_epoch_is_told_to_servers_that_would_not_look(tmp_path, url, mo
         until(missing)
 
 
-def test_a_server_with_another_signing_key_is_refused(tmp_path, url):
+def test_a_server_with_another_signing_key_is_rejected(tmp_path, url):
     idle = idle_jobs.settings()
     with running(config_in(tmp_path, db=url, worker=idle)):
         pass

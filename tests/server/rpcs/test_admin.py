@@ -25,7 +25,7 @@ from tests.storage.inside import tamper
 
 #: The window, and a busy machine.
 WINDOW = 1.0
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 def admin(server: Running) -> Any:
@@ -61,7 +61,7 @@ def status_of(server: Running, rows: int, namespace: str) -> int:
 
 def within_window(happened: Callable[[], bool]) -> None:
     """It happens a second after it was caused at the latest, or later on a busy machine."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -74,7 +74,7 @@ def code_of(call: Callable[[], Any]) -> str:
 
 
 @pytest.mark.parametrize("seconds", [-1, 2**62])
-def test_ages_that_are_none_are_refused(server: Running, seconds: int) -> None:
+def test_ages_that_are_none_are_rejected(server: Running, seconds: int) -> None:
     age = duration_pb2.Duration(seconds=seconds)
     for request in (pb.CollectRequest(older_than=age), pb.CollectRequest(min_age=age)):
         assert code_of(lambda request=request: list(admin(server).Collect(request))) == "INVALID_ARGUMENT"
@@ -98,7 +98,7 @@ def test_quotas_are_set_listed_and_taken_away(server: Running) -> None:
     assert code_of(lambda: admin(server).SetQuota(pb.SetQuotaRequest())) == "INVALID_ARGUMENT"
 
 
-def test_a_full_namespace_refuses_by_name_and_serves_what_it_has(server: Running) -> None:
+def test_a_full_namespace_rejects_by_name_and_serves_what_it_has(server: Running) -> None:
     compiled(server, 20, "full")
     limit = pb.SetQuotaRequest(
         header=header("full"),
@@ -201,12 +201,12 @@ def test_another_server_notices_a_disowned_toolchain_within_the_window(tmp_path:
             try:
                 status_of(two, 46, "default")
             except grpc.RpcError as error:
-                refused = error.code().name
+                rejected = error.code().name
                 break
-            # Whoever asks after the window is refused: no answer of a later question is a kernel.
+            # Whoever asks after the window is rejected: no answer of a later question is a kernel.
             assert asked - began < WINDOW
             time.sleep(0.02)
-        assert refused == "PERMISSION_DENIED"
+        assert rejected == "PERMISSION_DENIED"
 
 
 def test_pins_keep_from_eviction_and_are_listed(eager: Running) -> None:

@@ -168,7 +168,7 @@ def test_an_event_is_proven_to_whoever_kept_a_head(server: Running, audit: audit
     ],
     ids=lambda question: type(question).__name__,
 )
-def test_bad_questions_are_refused(audit: audit_pb2_grpc.AuditStub, question: Question) -> None:
+def test_bad_questions_are_rejected(audit: audit_pb2_grpc.AuditStub, question: Question) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         ask(audit, question)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT  # pyright: ignore[reportAttributeAccessIssue]

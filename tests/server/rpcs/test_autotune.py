@@ -140,7 +140,7 @@ def test_pages(server: Running, tuner: Any) -> None:
         ),
     ],
 )
-def test_a_wrong_subject_is_refused(
+def test_a_wrong_subject_is_rejected(
     server: Running, tuner: Any, changes: dict[str, Any], code: grpc.StatusCode, said: str
 ) -> None:
     wrong = subject(server, 8, **changes)
@@ -163,7 +163,7 @@ def test_a_wrong_subject_is_refused(
         ([timing("", 5)] * 300, "1 to 256"),
     ],
 )
-def test_wrong_timings_are_refused_whole(
+def test_wrong_timings_are_rejected_whole(
     server: Running, tuner: Any, timings: list[pb.ScheduleTiming], said: str
 ) -> None:
     mine = subject(server, 9)

@@ -214,7 +214,7 @@ def test_each_hit_saves_the_time_that_producing_the_value_took(blobs: Blobs, ser
     assert (stats.blob_hits, stats.blob_time_saved.seconds) == (5, 9)
 
 
-def test_a_quota_refuses_or_evicts(blobs: Blobs, store: Store) -> None:
+def test_a_quota_rejects_or_evicts(blobs: Blobs, store: Store) -> None:
     blobs.put(part("old", b"o" * 600))
     namespace = store.find_namespace(blobs.namespace)
     assert namespace is not None
@@ -241,7 +241,7 @@ def test_collection_removes_idle_values_and_a_dry_run_none(blobs: Blobs, store: 
     assert "collect" in {record.event.kind for record in store.list_audit(namespace, 0, 1000)}
 
 
-def test_the_audit_log_has_what_was_stored_read_and_refused(
+def test_the_audit_log_has_what_was_stored_read_and_rejected(
     blobs: Blobs, server: Running, store: Store
 ) -> None:
     blobs.put(part("a", b"first", production_time=Duration(seconds=1)))

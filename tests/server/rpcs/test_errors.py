@@ -155,6 +155,6 @@ def test_the_token_is_asked_for() -> None:
 
 @pytest.mark.issue(number=19, point=28)
 @pytest.mark.parametrize("metadata", [{}, {"authorization": "Bearer wrong"}])
-def test_a_refused_token_names_the_options_that_give_one(metadata: dict[str, str]) -> None:
+def test_a_rejected_token_names_the_options_that_give_one(metadata: dict[str, str]) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match=r"--token-file FILE, KCACHE_TOKEN or Client\(token"):
         call(lambda: b"", token="secret", metadata=metadata)

@@ -166,7 +166,7 @@ def test_a_socket_left_by_a_killed_server_is_replaced(tmp_path: Path) -> None:
     start(config_in(tmp_path, listen=(), socket=path))
 
 
-def test_a_directory_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_others_can_enter_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o755)
     with pytest.raises(PermissionDenied, match="chmod 700"):
@@ -187,7 +187,7 @@ def test_the_signing_key_is_made_once_and_kept(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
 
 
-def test_another_key_is_refused_or_disowns_what_was_signed(tmp_path: Path) -> None:
+def test_another_key_is_rejected_or_disowns_what_was_signed(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     start(config)
     config.signing_key.unlink()

@@ -106,7 +106,7 @@ def reads(server: Running, namespace: str) -> list[Callable[[], Any]]:
     ]
 
 
-def refusals(server: Running, namespace: str) -> list[Callable[[], Any]]:
+def rejections(server: Running, namespace: str) -> list[Callable[[], Any]]:
     stub, who = server.stub, header(namespace)
     admin: Any = admin_pb2_grpc.AdminStub(server.channel)
     return [
@@ -141,7 +141,7 @@ def test_reading_and_rejected_requests_create_no_namespace(server: Running) -> N
     for number, call in enumerate(reads(server, "read")):
         call()
         assert stored(server) == before, number
-    for number, call in enumerate(refusals(server, "refused")):
+    for number, call in enumerate(rejections(server, "refused")):
         with pytest.raises(grpc.RpcError):
             call()
         assert stored(server) == before, number

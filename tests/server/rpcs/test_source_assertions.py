@@ -1,4 +1,4 @@
-"""``SourceAssertions`` over gRPC: who believes whom, limits, quarantine, audit, counters, quotas."""
+"""``SourceAssertions`` over gRPC: who trusts whom, limits, quarantine, audit, counters, quotas."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_all_who_share_a_token_are_one_actor(as_: As) -> None:
     assert as_("alice").actor_of("a") is None
 
 
-def test_assertions_of_trusted_roles_are_believed_oldest_first_after_ones_own(as_: As) -> None:
+def test_assertions_of_trusted_roles_are_trusted_oldest_first_after_ones_own(as_: As) -> None:
     as_("mallory").put("a", "of mallory")
     as_("ci-2").put("a", "of ci-2")
     as_("ci-1").put("a", "of ci-1")
@@ -334,7 +334,7 @@ def test_many_large_records_come_in_several_messages(as_: As) -> None:
     }
 
 
-def test_a_quota_of_bytes_evicts_or_refuses(as_: As, store: Store) -> None:
+def test_a_quota_of_bytes_evicts_or_rejects(as_: As, store: Store) -> None:
     alice = as_("alice")
     alice.put("a", "r" * 600)
     space = store.find_namespace(alice.header.namespace)

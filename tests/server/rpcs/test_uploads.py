@@ -144,7 +144,7 @@ def code_of(server: Running, parts: Iterator[pb.UploadProgramRequest]) -> tuple[
     return caught.value.code().name, info_of(caught.value).reason
 
 
-def test_bytes_that_are_not_the_program_are_refused_and_forgotten(server: Running) -> None:
+def test_bytes_that_are_not_the_program_are_rejected_and_forgotten(server: Running) -> None:
     body = add(65)
     first, *_ = messages(body, "wrong")
     wrong = pb.UploadProgramRequest(data=bytes(len(body)))

@@ -201,7 +201,7 @@ class Checker:
                 try:
                     kernel = client.compile(asked, **requirements)
                 except kcache.ArgumentError:
-                    self.counts["refused requests"] += 1
+                    self.counts["rejected requests"] += 1
                     continue
                 self.called(
                     kernel, function, sizes, order[0], f"seed {seed} ({framework}): {requirements} {order}"
@@ -215,8 +215,8 @@ class Checker:
             try:
                 (result,) = kernel(x)
             except kcache.ArgumentError:
-                assert index != own, f"{where}: refuses the sizes {each} of its program"
-                self.counts["refused calls"] += 1
+                assert index != own, f"{where}: rejects the sizes {each} of its program"
+                self.counts["rejected calls"] += 1
                 continue
             wanted = function(Numpy(), x.astype(np.float64))
             close = np.allclose(result, wanted, rtol=2e-4, atol=2e-4 * max(1.0, float(np.abs(wanted).max())))

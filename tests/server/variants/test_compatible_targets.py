@@ -208,7 +208,7 @@ def test_a_client_of_before_gets_exact_kernels_whatever_the_namespace_says(clien
     assert str(Manifest.from_bytes(result.manifest.payload).target) == V3
 
 
-def test_an_unknown_match_is_refused(clients: Clients) -> None:
+def test_an_unknown_match_is_rejected(clients: Clients) -> None:
     request = kernels_request([add(3)], clients.namespace)
     request.target_match = 77  # type: ignore[assignment]
     with pytest.raises(grpc.RpcError, match="unknown target match number 77"):
@@ -239,6 +239,6 @@ def test_a_store_keeps_the_setting(tmp_path: Path) -> None:
         assert store.allows_compatible_targets(store.get_or_create_namespace("a"))
 
 
-def test_bad_settings_are_refused() -> None:
+def test_bad_settings_are_rejected() -> None:
     with pytest.raises(ArgumentError, match="compatible_targets"):
         kcache.Options(compatible_targets=1)  # type: ignore[arg-type]

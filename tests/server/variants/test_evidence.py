@@ -66,13 +66,13 @@ def arg_spec(kernel: kcache.Kernel) -> str:
     return kernel.manifest.arg_spec
 
 
-def test_a_static_program_alone_is_refused(client: kcache.Client) -> None:
+def test_a_static_program_alone_is_rejected(client: kcache.Client) -> None:
     wishes: list[dict[str, Any]] = [{}, {"symbols": [(0, 0)]}, {"symbols": {(0, 0): kcache.Dim(2, 64)}}]
     for requirements in wishes:
         for _ in range(2):  # unknown to the server, then known
-            with pytest.raises(kcache.ArgumentError, match="needs evidence") as refused:
+            with pytest.raises(kcache.ArgumentError, match="needs evidence") as rejected:
                 client.compile(scaled(4, 0.5), dynamic=True, **requirements)
-            assert "compile([p4, p6], dynamic=True)" in str(refused.value)
+            assert "compile([p4, p6], dynamic=True)" in str(rejected.value)
     with pytest.raises(kcache.ArgumentError, match="needs evidence"):
         client.autotune(scaled(4, 0.5), dynamic=True, choices={"unroll": []}, budget=0.1)
     assert client.stats().kernels == 0
@@ -151,7 +151,7 @@ def test_dynamic_dimensions_are_evidence(client: kcache.Client, dynamic: Any) ->
     assert arg_spec(kernel) == expected
 
 
-def test_lists_that_mean_nothing_are_refused(client: kcache.Client) -> None:
+def test_lists_that_mean_nothing_are_rejected(client: kcache.Client) -> None:
     with pytest.raises(kcache.ArgumentError, match="several programs are evidence"):
         client.compile([scaled(4, 0.5), scaled(6, 0.5)])
     with pytest.raises(kcache.ArgumentError, match="the list of programs is empty"):
@@ -159,9 +159,9 @@ def test_lists_that_mean_nothing_are_refused(client: kcache.Client) -> None:
 
 
 class TestOnTheWire:
-    """Clients in other languages: the server itself refuses, whatever they send."""
+    """Clients in other languages: the server itself rejects, whatever they send."""
 
-    def refused(self, call: Any) -> tuple[Any, str]:
+    def rejected(self, call: Any) -> tuple[Any, str]:
         with pytest.raises(grpc.RpcError) as error:
             list(call)
         return error.value.code(), error.value.details()  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ class TestOnTheWire:
             server.stub.CompileKernel(compile_request(by_digest(body), "noevidence", shapes=named)),
             server.stub.GetKernels(kernels_request([body], "noevidence", shapes=shapes)),
         ):
-            code, details = self.refused(call)
+            code, details = self.rejected(call)
             assert code is grpc.StatusCode.INVALID_ARGUMENT
             assert "needs evidence" in details
         with pytest.raises(grpc.RpcError) as error:
@@ -194,18 +194,18 @@ class TestOnTheWire:
             return server.stub.CompileKernel(compile_request(inline(own), "checked", shapes=shapes))
 
         for mode in (DYNAMIC, AUTO):
-            code, details = self.refused(asked(other, mode))
+            code, details = self.rejected(asked(other, mode))
             assert code is grpc.StatusCode.NOT_FOUND
             assert "is evidence of the request, is not stored" in details
         for body in (other, foreign, own):
             server.stub.StoreGraph(pb.StoreGraphRequest(header=header("checked"), graph=inline(body)))
-        code, details = self.refused(asked(foreign))
+        code, details = self.rejected(asked(foreign))
         assert (code, "its spec differs" in details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
-        code, details = self.refused(asked(own))
+        code, details = self.rejected(asked(own))
         assert (code, "is 4 in all of the programs" in details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
         manifest = Manifest.from_bytes(result_of(asked(other)).manifest.payload)
         assert manifest.arg_spec == "f32[s0,8];f32[8,7]"
-        assert self.refused(asked(foreign))[0] is grpc.StatusCode.INVALID_ARGUMENT
+        assert self.rejected(asked(foreign))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
     def test_wishes_that_mean_nothing(self, server: Running) -> None:
         body = matmul(4, 8, 7).encode()
@@ -214,7 +214,7 @@ class TestOnTheWire:
             (common_pb2.DynamicShapes(mode=AUTO, assume=True), "only a dynamic kernel"),
             (common_pb2.DynamicShapes(mode=DYNAMIC, evidence=[b"short"]), "not 32 bytes"),
         ):
-            code, details = self.refused(
+            code, details = self.rejected(
                 server.stub.CompileKernel(compile_request(inline(body), "nothing", shapes=shapes))
             )
             assert (code, says in details) == (grpc.StatusCode.INVALID_ARGUMENT, True)

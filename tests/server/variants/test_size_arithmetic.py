@@ -23,7 +23,7 @@ def test_exports_of_jax_functions_give_no_wrong_number(checks: Checker) -> None:
     for seed in range(1, 15):
         checks.check(seed, "jax")
     assert checks.counts["cases"] >= 90
-    for kind in ("calls", "calls at other sizes", "refused requests", "refused calls"):
+    for kind in ("calls", "calls at other sizes", "rejected requests", "rejected calls"):
         assert checks.counts[kind] > 10, checks.counts
 
 

@@ -231,20 +231,20 @@ def test_axes_that_the_program_leaves_open_are_symbols_in_every_mode(client: kca
     assert shape(whole) == (WHOLE, "")
 
 
-def test_a_dynamic_kernel_refuses_what_its_guard_or_its_spec_refuse(client: kcache.Client) -> None:
+def test_a_dynamic_kernel_rejects_what_its_guard_or_its_spec_reject(client: kcache.Client) -> None:
     kernel = client.compile(matmul(8, 8, 4), dynamic="assume", symbols={(0, 0): Dim(8, 64, 8), (0, 1): Dim()})
 
     def call(a: tuple[int, int], b: tuple[int, int]) -> None:
         kernel(np.zeros(a, np.float32), np.zeros(b, np.float32))
 
     call((16, 3), (3, 4))
-    with pytest.raises(kcache.ArgumentError) as refused:
+    with pytest.raises(kcache.ArgumentError) as rejected:
         call((12, 8), (8, 4))
     assert "argument 0 (arg0): axis 0 (s0) is 12, and this kernel is for s0 % 8 == 0 only" in str(
-        refused.value
+        rejected.value
     )
-    assert refused.value.metadata["guard"] == kernel.manifest.guard
-    assert (refused.value.metadata["argument"], refused.value.metadata["axis"]) == ("0", "0")
+    assert rejected.value.metadata["guard"] == kernel.manifest.guard
+    assert (rejected.value.metadata["argument"], rejected.value.metadata["axis"]) == ("0", "0")
     with pytest.raises(
         kcache.ArgumentError, match=r"axis 0 is 5 instead of 3 \(s1 = 3 from axis 1 of argument 0\)"
     ):
@@ -264,7 +264,7 @@ def test_a_dynamic_kernel_refuses_what_its_guard_or_its_spec_refuse(client: kcac
         ({(0, 1): Dim(min=8), (1, 0): Dim(max=7)}, r"are one size \(s1\), and no size meets both"),
     ],
 )
-def test_symbols_that_cannot_be_are_refused_with_their_place(
+def test_symbols_that_cannot_be_are_rejected_with_their_place(
     client: kcache.Client, symbols: Any, says: str
 ) -> None:
     wishes: list[Any] = [True, "assume", "auto"]
@@ -370,17 +370,17 @@ def guard_in(payload: bytes) -> str:
         ),
     ],
 )
-def test_bad_wishes_on_the_wire_are_refused(server: Running, shapes: Any, says: str) -> None:
+def test_bad_wishes_on_the_wire_are_rejected(server: Running, shapes: Any, says: str) -> None:
     body = matmul(8, 3, 3).encode()
     server.stub.StoreGraph(pb.StoreGraphRequest(header=header("badwish"), graph=inline(body)))
     for call in (
         server.stub.CompileKernel(compile_request(inline(body), "badwish", shapes=shapes)),
         server.stub.GetKernels(kernels_request([body], "badwish", shapes=shapes)),
     ):
-        with pytest.raises(grpc.RpcError) as refused:
+        with pytest.raises(grpc.RpcError) as rejected:
             list(call)
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
-        assert says in refused.value.details()  # type: ignore[attr-defined]
+        assert rejected.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
+        assert says in rejected.value.details()  # type: ignore[attr-defined]
 
 
 def test_kernels_of_a_key_are_listed_in_pages(server: Running, client: kcache.Client) -> None:

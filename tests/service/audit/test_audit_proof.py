@@ -165,7 +165,7 @@ def test_an_end_that_was_cut_off_shows_by_an_exported_head(sealed: Path) -> None
     assert proven(sealed, heads) == [(3, None)]
 
 
-def test_a_log_that_another_key_sealed_is_not_believed(sealed: Path) -> None:
+def test_a_log_that_another_key_sealed_is_not_trusted(sealed: Path) -> None:
     with open_store(f"sqlite:///{sealed}") as store:
         assert not findings(store, keys=(SIGNER.public_key,))
         reported = findings(store, keys=(Signer.generate().public_key,))

@@ -167,7 +167,7 @@ class TestRoom:
     @pytest.mark.parametrize(
         ("policy", "min_age", "pinned"), [("refuse", 0, False), ("evict", 1e6, False), ("evict", 0, True)]
     )
-    def test_where_none_is_to_be_had_the_insert_is_refused(self, store, ns, time, policy, min_age, pinned):
+    def test_where_none_is_to_be_had_the_insert_is_rejected(self, store, ns, time, policy, min_age, pinned):
         store.set_quota(ns, "kernels", 6, policy)
         for number in range(6) if pinned else ():
             store.pin(ns, "kernel", kernel(number).kernel.kernel_digest)
@@ -183,7 +183,7 @@ class TestRoom:
             QuotaEviction(store, min_age=0).insert_evicting(store.publish_kernel, ns, large(6))
         assert left(store, ns) == [0, 1, 2, 3, 4, 5]
 
-    def test_a_refusal_comes_before_the_work(self, store, ns):
+    def test_a_rejection_comes_before_the_work(self, store, ns):
         room = QuotaEviction(store)
         store.set_quota(ns, "kernels", 6, "refuse")
         with pytest.raises(QuotaExceeded):

@@ -139,10 +139,10 @@ def test_other_bytes_of_the_same_toolchain_are_quarantined_with_their_kernel(fol
 
 
 def test_what_does_not_compile_any_more_is_told_and_left(folder, compiler):
-    def refuse(job: Frame) -> Frame:
+    def reject(job: Frame) -> Frame:
         raise CompileFailed("no such pass", stage="lower")
 
-    faults, _ = verify(folder, compiler.toolchains, refuse)
+    faults, _ = verify(folder, compiler.toolchains, reject)
     assert [fault.action for fault in faults] == ["left as it is"] * 3
     assert rows(folder / "kcache.sqlite", "SELECT count(*) FROM kernels") == [(3,)]
 

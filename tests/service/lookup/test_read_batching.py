@@ -82,7 +82,7 @@ def test_who_leaves_takes_no_answer_from_others() -> None:
 
 
 def test_a_statement_that_hangs_does_not_hold_up_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcache_grpc.service.store_threads._PATIENCE", -1.0)
+    monkeypatch.setattr("kcache_grpc.service.store_threads._READ_TIMEOUT", -1.0)
 
     async def body() -> None:
         gates = [asyncio.Event(), asyncio.Event()]

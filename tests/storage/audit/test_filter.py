@@ -1,4 +1,4 @@
-"""Filters of the audit log: what they mean, on every store as in their definition, and what they refuse."""
+"""Filters of the audit log: what they mean, on every store as in their definition, and what they reject."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_the_case_of_words_does_not_count(filled: tuple[Store, Namespace], relat
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=60) | st.text("kind=<>!:\"ANDORNT-() \\'*0123.sz", max_size=40))
-def test_any_text_is_a_filter_or_refused(text: str) -> None:
+def test_any_text_is_a_filter_or_rejected(text: str) -> None:
     with suppress(ArgumentError):
         assert isinstance(parse_filter(text), Comparison | Not | And | Or)
 
@@ -208,7 +208,7 @@ def test_digests_are_found_by_their_beginning(filled: tuple[Store, Namespace]) -
         ("x" * 9000, "longer than"),
     ],
 )
-def test_what_is_no_filter_is_refused_with_a_reason(text: str, says: str) -> None:
+def test_what_is_no_filter_is_rejected_with_a_reason(text: str, says: str) -> None:
     with pytest.raises(ArgumentError, match=says):
         parse_filter(text)
 

@@ -26,14 +26,14 @@ def draft(source: str, record: bytes = b"{}", actor: str = "alice", **fields: An
     return AssertionDraft(sha(source), actor, record, **fields)
 
 
-def believed(
+def trusted(
     store: Store, ns: Namespace, source: str, actor: str, roles: tuple[str, ...] = ()
 ) -> list[AssertionRecord]:
     return list(store.find_assertions(ns, [sha(source)], actor, roles).get(sha(source), ()))
 
 
 def record_of(store: Store, ns: Namespace, source: str, actor: str = "alice") -> bytes | None:
-    rows = believed(store, ns, source, actor)
+    rows = trusted(store, ns, source, actor)
     return store.read_records(ns, rows).get(rows[0].id) if rows else None
 
 
@@ -76,12 +76,12 @@ def test_actors_are_apart_unless_their_role_is_trusted(store: Store, ns: Namespa
     store.put_assertion(ns, draft("a", b"of mallory", "mallory", role="dev"))
     store.put_assertion(ns, draft("a", b"of ci 1", "ci-1", role="ci"))
     store.put_assertion(ns, draft("a", b"of ci 2", "ci-2", role="ci"))
-    assert believed(store, ns, "a", "alice") == []
-    assert [row.actor for row in believed(store, ns, "a", "alice", ("ci",))] == ["ci-1", "ci-2"]
+    assert trusted(store, ns, "a", "alice") == []
+    assert [row.actor for row in trusted(store, ns, "a", "alice", ("ci",))] == ["ci-1", "ci-2"]
     assert store.put_assertion(ns, draft("a", b"of alice", role="dev")).inserted
-    assert [row.actor for row in believed(store, ns, "a", "alice", ("ci",))] == ["alice", "ci-1", "ci-2"]
-    assert [row.actor for row in believed(store, ns, "a", "ci-2", ("ci",))] == ["ci-2", "ci-1"]
-    assert [row.actor for row in believed(store, ns, "a", "bob", ("",))] == []
+    assert [row.actor for row in trusted(store, ns, "a", "alice", ("ci",))] == ["alice", "ci-1", "ci-2"]
+    assert [row.actor for row in trusted(store, ns, "a", "ci-2", ("ci",))] == ["ci-2", "ci-1"]
+    assert [row.actor for row in trusted(store, ns, "a", "bob", ("",))] == []
 
 
 def test_namespaces_and_epochs_are_apart(store: Store, ns: Namespace) -> None:
@@ -102,8 +102,8 @@ def test_a_disputed_assertion_is_returned_to_nobody(store: Store, ns: Namespace)
     store.put_assertion(ns, draft("a", b"wrong", "other", role="ci"))
     assert store.dispute_assertion(ns, row, sha("right"), "alice", "another program")
     assert not store.dispute_assertion(ns, row, sha("right"), "bob")
-    assert believed(store, ns, "a", "ci") == []
-    assert [each.actor for each in believed(store, ns, "a", "alice", ("ci",))] == ["other"]
+    assert trusted(store, ns, "a", "ci") == []
+    assert [each.actor for each in trusted(store, ns, "a", "alice", ("ci",))] == ["other"]
     (dispute,) = store.list_disputes(ns)
     assert (dispute.actor, dispute.record_digest, dispute.observed) == ("ci", row.record_digest, sha("right"))
     assert (dispute.disputed_by, dispute.reason) == ("alice", "another program")

@@ -122,7 +122,7 @@ def test_tuners_at_once_agree(store, ns):
         {"samples": 0},
     ],
 )
-def test_what_cannot_be_stored_is_refused_whole(store, ns, change):
+def test_what_cannot_be_stored_is_rejected_whole(store, ns, change):
     with pytest.raises(InvalidValue):
         store.add_timings(ns, [timing("fine"), replace(timing("a"), **change)])
     assert configs(store, ns) == []

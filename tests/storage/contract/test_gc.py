@@ -45,7 +45,7 @@ def filled(store, ns, time):
 
 
 class TestQuotas:
-    def test_an_insert_beyond_it_is_refused_by_name_and_what_is_there_is_served(self, store, filled):
+    def test_an_insert_beyond_it_is_rejected_by_name_and_what_is_there_is_served(self, store, filled):
         quota = store.set_quota(filled, "kernels", 3, "refuse")
         assert (quota.used, quota.most) == (3, 3)
         with pytest.raises(QuotaExceeded) as caught:

@@ -64,7 +64,7 @@ class TestNamespaces:
         assert store.find_namespace(name) is not None
 
     @pytest.mark.parametrize("name", ["", "a" * 201, "a\nb", "a\0b", "\ud800"])
-    def test_other_names_are_refused(self, store, name):
+    def test_other_names_are_rejected(self, store, name):
         with pytest.raises(InvalidValue):
             store.get_or_create_namespace(name)
 
@@ -151,13 +151,13 @@ class TestSpecs:
         assert store.put_spec(other, spec(1)).key == 1
         assert (store.count_specs(ns), store.count_specs(other)) == (1, 1)
 
-    def test_a_text_under_a_wrong_digest_is_refused(self, store, ns):
+    def test_a_text_under_a_wrong_digest_is_rejected(self, store, ns):
         with pytest.raises(DigestMismatch):
             store.put_spec(ns, replace(spec(0), spec_digest=sha256("else")))
         assert store.count_specs(ns) == 0
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
-    def test_text_that_no_database_keeps_is_refused(self, store, ns, text):
+    def test_text_that_no_database_keeps_is_rejected(self, store, ns, text):
         digest = sha256(text.encode("utf-8", "surrogatepass"))
         with pytest.raises(InvalidValue):
             store.put_spec(ns, replace(spec(0), text=text, spec_digest=digest))
@@ -251,7 +251,7 @@ class TestGraphs:
         assert store.artifact_size(ns, sha256(b"weights")) is None
         assert store.put_graph(ns, graph(2)).spec.key == 1
 
-    def test_a_constant_under_a_wrong_digest_is_refused(self, store, ns):
+    def test_a_constant_under_a_wrong_digest_is_rejected(self, store, ns):
         bad = replace(graph(1), constants=(replace(blob(b"weights"), digest=sha256("else")),))
         with pytest.raises(DigestMismatch):
             store.put_graph(ns, bad)

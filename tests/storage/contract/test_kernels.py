@@ -63,7 +63,7 @@ class TestBlobs:
         stats = store.stats(ns)
         assert (stats.artifacts, stats.artifact_bytes) == (1, 7)
 
-    def test_a_blob_under_a_wrong_digest_is_refused_with_all_others(self, store, ns):
+    def test_a_blob_under_a_wrong_digest_is_rejected_with_all_others(self, store, ns):
         with pytest.raises(DigestMismatch):
             store.put_constants(ns, [blob(b"good"), replace(blob(b"bad"), digest=sha256("else"))])
         assert store.artifact_size(ns, sha256(b"good")) is None
@@ -79,7 +79,7 @@ class TestBlobs:
             store.put_constants(ns, [weights])
             assert store.read_artifact(ns, weights.digest) == b"weights"
 
-    def test_negative_offsets_are_refused(self, store, ns):
+    def test_negative_offsets_are_rejected(self, store, ns):
         for offset, length in ((-1, 1), (0, -1)):
             with pytest.raises(InvalidValue):
                 store.read_artifact(ns, sha256("any"), offset, length)
@@ -271,7 +271,7 @@ class TestPublish:
             store.publish_kernel(ns, spoil(kernel(1)))
         assert store.stats(ns).artifacts == 0
 
-    def test_an_artifact_under_a_wrong_digest_is_refused(self, store, ns):
+    def test_an_artifact_under_a_wrong_digest_is_rejected(self, store, ns):
         bad = tuple(replace(artifact, content=b"else") for artifact in kernel(1).artifacts)
         with pytest.raises(DigestMismatch):
             store.publish_kernel(ns, replace(kernel(1), artifacts=bad))

@@ -167,7 +167,7 @@ class TestUsage:
             store.add_usage(ns, [UsageDelta("kernel", KERNEL, 1, 0, used_at)])
         assert store.find_usage(ns, "kernel", [KERNEL])[KERNEL].last_used_at == 100
 
-    def test_one_bad_delta_refuses_the_batch(self, store, ns):
+    def test_one_bad_delta_rejects_the_batch(self, store, ns):
         with pytest.raises(InvalidValue):
             store.add_usage(ns, [UsageDelta("kernel", KERNEL, 1), UsageDelta("kernel", b"short", 1)])
         assert dict(store.find_usage(ns, "kernel", [KERNEL])) == {}
@@ -209,7 +209,7 @@ class TestAudit:
         store.append_audit(ns, [self.EVENT])
         assert store.list_audit(store.get_or_create_namespace("other")) == ()
 
-    def test_one_bad_event_refuses_the_batch(self, store, ns):
+    def test_one_bad_event_rejects_the_batch(self, store, ns):
         with pytest.raises(InvalidValue):
             store.append_audit(ns, [self.EVENT, replace(self.EVENT, program_digest=b"short")])
         assert store.list_audit(ns) == ()

@@ -1,4 +1,4 @@
-"""An object store over HTTP that refuses, breaks off, lies or waits: typed errors, nothing half-written."""
+"""An object store over HTTP that rejects, breaks off, lies or waits: typed errors, nothing half-written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ns(store: Store) -> Namespace:
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", sorted(WRITES))
-def test_a_store_that_refuses_is_an_error_that_leaves_nothing(store, ns, line, name, fault):
+def test_a_store_that_rejects_is_an_error_that_leaves_nothing(store, ns, line, name, fault):
     before = contents(path_of(store))
     line.fail(fault)
     with pytest.raises(StoreUnavailable, match="could not put objects/"):
@@ -72,7 +72,7 @@ def test_a_store_that_refuses_is_an_error_that_leaves_nothing(store, ns, line, n
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, Fault.CUT])
-def test_reads_fail_while_it_refuses_and_nothing_is_given_up(store, ns, line, fault):
+def test_reads_fail_while_it_rejects_and_nothing_is_given_up(store, ns, line, fault):
     store.publish_kernel(ns, kernel(1, so=BIG))
     line.fail(fault)
     for call in (store.read_artifact, store.verify_artifact):
@@ -145,7 +145,7 @@ def test_nobody_waits_for_the_database_while_the_object_store_is_slow(store, ns,
     publisher = threading.Thread(target=store.publish_kernel, args=(ns, kernel(1, so=BIG)))
     publisher.start()
     assert line.held.acquire(timeout=120)
-    # The transaction of another writer passes, and so does every look-up.
+    # The transaction of another writer passes, and so does every lookup.
     store.put_spec(ns, spec(9))
     assert store.find_kernel(ns, kernel(1).kernel.kernel_digest) is None
     assert publisher.is_alive()

@@ -144,7 +144,7 @@ def test_the_object_of_a_quarantined_generation_goes_alone(store, ns, time):
     assert store.read_artifact(ns, sha256(BIG)) == BIG
 
 
-def test_a_grace_that_publishers_might_outlast_is_refused(store, ns):
+def test_a_grace_that_publishers_might_outlast_is_rejected(store, ns):
     assert LEAST_GRACE > PUBLISH_WITHIN
     with pytest.raises(InvalidValue, match="at least"):
         store.sweep_objects(LEAST_GRACE / 1e6 - 1)

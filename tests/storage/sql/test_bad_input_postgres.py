@@ -108,8 +108,8 @@ def test_a_circle_of_aliases_is_an_error_and_not_for_ever(store: Store, ns: Name
         store.resolve_key(ns, 1)
 
 
-def patiently(call: Callable[[], Any]) -> Any:
-    """Postgres goes through its log first."""
+def retried(call: Callable[[], Any]) -> Any:
+    """Retries while Postgres replays its log."""
     deadline = time.monotonic() + 240
     while True:
         with contextlib.suppress(StoreUnavailable):
@@ -128,15 +128,15 @@ def test_a_full_disk_loses_nothing_and_is_got_over() -> None:
             ns = store.get_or_create_namespace("default")
             assert store.put_spec(ns, spec(0)).key == 1
             shared.fill_database_disk()
-            with pytest.raises(StoreUnavailable) as refused:
+            with pytest.raises(StoreUnavailable) as rejected:
                 store.put_spec(ns, spec(1))
-            assert "closed (" not in str(refused.value)  # the store is not
+            assert "closed (" not in str(rejected.value)  # the store is not
             shared.heal()
-            first = patiently(lambda: store.get_spec(ns, 1))
+            first = retried(lambda: store.get_spec(ns, 1))
             assert first is not None
             assert first.text == spec(0).text
-            last = patiently(lambda: store.put_spec(ns, spec(2)))
-            assert last.key == patiently(lambda: store.count_specs(ns))
+            last = retried(lambda: store.put_spec(ns, spec(2)))
+            assert last.key == retried(lambda: store.count_specs(ns))
             assert shared.rows("SELECT key FROM specs ORDER BY key") == [
                 (key + 1,) for key in range(store.count_specs(ns))
             ]

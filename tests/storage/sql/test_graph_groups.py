@@ -24,12 +24,12 @@ _names = itertools.count()
 databases = pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """What a bad binding raises."""
 
 
-def refuse(key: int) -> SignedBytes:
-    raise Refused(key)
+def reject(key: int) -> SignedBytes:
+    raise Rejected(key)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Item:
     def draft(self) -> GraphDraft:
         assert self.program is not None
         plan = graph(self.spec, self.constants)
-        return replace(plan, program_digest=program(self.program), bind=refuse if self.bad else plan.bind)
+        return replace(plan, program_digest=program(self.program), bind=reject if self.bad else plan.bind)
 
     @property
     def event(self) -> AuditEvent | None:
@@ -69,8 +69,8 @@ def put_alone(store: Store, ns: Namespace, item: Item) -> Any:
         if item.program is None:
             return store.put_spec(ns, spec(item.spec)).key
         stored = store.put_graph(ns, item.draft, item.event)
-    except (Refused, QuotaExceeded) as refused:
-        return "refused", refused.args
+    except (Rejected, QuotaExceeded) as rejected:
+        return "refused", rejected.args
     return seen(stored.spec.key, stored.mapping, stored.new_spec, stored.new_mapping)
 
 
@@ -92,7 +92,7 @@ def put_together(store: SqlStore, ns: Namespace, items: Sequence[Item]) -> list[
 
 def told(item: Item, outcome: Written | Exception) -> Any:
     if isinstance(outcome, Exception):
-        assert isinstance(outcome, (Refused, QuotaExceeded)), outcome
+        assert isinstance(outcome, (Rejected, QuotaExceeded)), outcome
         return "refused", outcome.args
     if item.program is None:
         return outcome.spec.key

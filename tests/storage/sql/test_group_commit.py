@@ -13,7 +13,7 @@ import pytest
 
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.sql.engine import group_commit
-from kcache_grpc.storage.sql.engine.group_commit import GroupCommit, Refused
+from kcache_grpc.storage.sql.engine.group_commit import GroupCommit, RejectedItems
 
 
 class Bad(Exception):
@@ -136,7 +136,7 @@ def test_who_is_named_at_fault_is_left_out(ledger, pool):
         try:
             return write(lane, items)
         except Bad as bad:
-            raise Refused([Bad(item) if item.startswith("bad") else None for item in items]) from bad
+            raise RejectedItems([Bad(item) if item.startswith("bad") else None for item in items]) from bad
 
     ledger.commit._write = naming
     ledger.go_on.set()
@@ -259,13 +259,13 @@ def test_who_is_interrupted_while_it_takes_a_group_leaves_the_others_in_the_queu
 
 def test_who_is_interrupted_while_it_passes_on_the_lead_has_passed_it_on(ledger, pool, monkeypatch):
     first, after = hold_up(ledger, pool, ["a"])
-    turn = ledger.commit._latest.queues["lane"].seats[0].turn
+    ready = ledger.commit._latest.queues["lane"].waiters[0].ready
 
     def interrupted() -> None:
         monkeypatch.undo()
         raise Interrupted
 
-    monkeypatch.setattr(turn, "set", interrupted)
+    monkeypatch.setattr(ready, "set", interrupted)
     ledger.go_on.set()
     with pytest.raises(Interrupted):
         first.result(120)
@@ -333,7 +333,7 @@ def test_many_writers_are_each_served_in_their_order(ledger, pool):
 
 
 def test_lanes_that_nobody_uses_are_forgotten(ledger, pool, monkeypatch):
-    monkeypatch.setattr(group_commit, "IDLE_LANES", 3)
+    monkeypatch.setattr(group_commit, "IDLE_QUEUES", 3)
     ledger.go_on.set()
     for number in range(10):
         ledger.commit.put(f"lane {number}", "item")

@@ -59,7 +59,7 @@ def connection(request, filled):
         yield opened
 
 
-def refused(connection: sqlite3.Connection, statement: str, *parameters: object) -> None:
+def rejected(connection: sqlite3.Connection, statement: str, *parameters: object) -> None:
     with pytest.raises(sqlite3.IntegrityError, match=r"kcache: rows of .* are never"):
         connection.execute(statement, parameters)
 
@@ -72,13 +72,13 @@ def test_rows_stay_as_they_were_written(filled, connection, table):
     row = connection.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 1").fetchone()
     assert row is not None
     for column in columns:
-        refused(connection, f"UPDATE {table} SET {column} = {column}")
-        refused(connection, f"UPDATE OR REPLACE {table} SET {column} = 0")
-    refused(connection, f"DELETE FROM {table}")
-    refused(connection, f"DELETE FROM {table} WHERE rowid = 1")
+        rejected(connection, f"UPDATE {table} SET {column} = {column}")
+        rejected(connection, f"UPDATE OR REPLACE {table} SET {column} = 0")
+    rejected(connection, f"DELETE FROM {table}")
+    rejected(connection, f"DELETE FROM {table} WHERE rowid = 1")
     marks = ", ".join("?" for _ in columns)
     for verb in ("INSERT OR REPLACE", "REPLACE", "INSERT", "INSERT OR IGNORE"):
-        refused(connection, f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({marks})", *row)
+        rejected(connection, f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({marks})", *row)
     assert contents(filled) == before
 
 
@@ -90,7 +90,7 @@ def test_a_row_cannot_be_replaced_through_its_rowid(filled, connection, table):
     values = [97 if isinstance(value, int) else value for value in first[1:]]
     values = [bytes(32) if isinstance(value, bytes) else value for value in values]
     marks = ", ".join("?" for _ in first)
-    refused(
+    rejected(
         connection,
         f"INSERT OR REPLACE INTO {table} (rowid, {', '.join(columns)}) VALUES ({marks})",
         first[0],
@@ -105,11 +105,11 @@ def test_only_a_permit_within_the_transaction_lets_rows_go(connection, table):
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT INTO gc_permits (reason, created_at) VALUES ('test', 0)")
     if table in PERMANENT:
-        refused(connection, f"DELETE FROM {table}")
+        rejected(connection, f"DELETE FROM {table}")
     else:
         assert connection.execute(f"DELETE FROM {table}").rowcount > 0
     connection.execute("DELETE FROM gc_permits")
-    refused(connection, "DELETE FROM specs")
+    rejected(connection, "DELETE FROM specs")
     connection.execute("ROLLBACK")
 
 

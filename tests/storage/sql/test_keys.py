@@ -114,10 +114,10 @@ def race_in_steps(url: str, repetitions: int) -> None:
     with ExitStack() as stack:
         racers = [stack.enter_context(start("steps", url, seed)) for seed in range(RACERS)]
         for racer in racers:
-            _tell(racer, "go")
+            _send(racer, "go")
         for number in range(1, repetitions + 1):
             for racer in racers:
-                _tell(racer, str(number))
+                _send(racer, str(number))
             told = [_answer(racer) for racer in racers]
             keys_and_bytes = {json.dumps(seen) for seen, _ in told}
             assert len(keys_and_bytes) == 1, keys_and_bytes
@@ -129,7 +129,7 @@ def race_in_steps(url: str, repetitions: int) -> None:
             racer.stdin.close()
 
 
-def _tell(racer: subprocess.Popen[str], line: str) -> None:
+def _send(racer: subprocess.Popen[str], line: str) -> None:
     assert racer.stdin is not None
     racer.stdin.write(f"{line}\n")
     racer.stdin.flush()
@@ -182,7 +182,7 @@ def test_killed_writers_leave_no_gap(url, opened, mode):
         racers = [start(mode, url, 10 * attempt + seed) for seed in range(RACERS)]
         told: dict[int, int] = {}
         for racer in racers:
-            _tell(racer, "go")
+            _send(racer, "go")
         for racer in racers:
             told |= acknowledged(racer, chance.randrange(1, 20))
             racer.send_signal(signal.SIGKILL)
@@ -200,7 +200,7 @@ def test_a_killed_postgres_leaves_no_gap(mode):
         migrate(url)
         racers = [start(mode, url, seed) for seed in range(RACERS)]
         for racer in racers:
-            _tell(racer, "go")
+            _send(racer, "go")
         told: dict[int, int] = {}
         for racer in racers:
             told |= acknowledged(racer, 20)

@@ -148,7 +148,7 @@ class TestSchema:
             raise RuntimeError("killed in the middle")
 
         with monkeypatch.context() as patch:
-            patch.setattr(migration, "_refuse_early_end", fail)
+            patch.setattr(migration, "_reject_early_end", fail)
             with pytest.raises(RuntimeError):
                 migrate(empty)
         assert schema_of(empty) == before
@@ -381,14 +381,14 @@ class TestRoles:
 
 
 class TestOpening:
-    def test_an_empty_database_is_refused_with_the_command_and_left_alone(self, empty):
-        with pytest.raises(SchemaMismatch) as refused:
+    def test_an_empty_database_is_rejected_with_the_command_and_left_alone(self, empty):
+        with pytest.raises(SchemaMismatch) as rejected:
             open_store(empty)
-        assert refused.value.command.startswith("kcache migrate --db ")
+        assert rejected.value.command.startswith("kcache migrate --db ")
         assert contents(empty) == {}
 
     @pytest.mark.parametrize(("revision", "word"), [("0000", "migrate"), ("9999", "pip install --upgrade")])
-    def test_another_revision_is_refused(self, url, revision, word):
+    def test_another_revision_is_rejected(self, url, revision, word):
         with psycopg.connect(url) as connection:
             connection.execute("UPDATE alembic_version SET version_num = %s", (revision,))
         before = contents(url)
@@ -436,9 +436,9 @@ class TestOpening:
 
     def test_a_password_is_never_shown(self):
         url = "postgresql://kcache:hunter2@127.0.0.1:1/kcache"
-        with pytest.raises(StoreUnavailable) as refused:
+        with pytest.raises(StoreUnavailable) as rejected:
             open_store(url)
-        assert "hunter2" not in str(refused.value)
+        assert "hunter2" not in str(rejected.value)
 
     def test_a_url_is_shown_without_its_passwords(self):
         shown = shown_url(
@@ -447,7 +447,7 @@ class TestOpening:
         assert "hunter" not in shown
         assert shown_url("postgresql://kcache@host/kcache") == "postgresql://kcache@host/kcache"
 
-    def test_a_database_with_another_encoding_is_refused(self, postgres_server):
+    def test_a_database_with_another_encoding_is_rejected(self, postgres_server):
         name = f"ascii_{secrets.token_hex(4)}"
         postgres_server.execute(
             f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"

@@ -1,4 +1,4 @@
-"""The questions that clients ask. They believe nothing, and write down every answer."""
+"""The questions that clients ask. They trust nothing, and record every answer."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class Questions:
         #: Whether bytes may be lost, so that kernels are absent until they are made again.
         self._may_vanish = may_vanish
 
-    def _told(self, register: object, value: object, asked: float, writes: bool) -> None:
+    def _record(self, register: object, value: object, asked: float, writes: bool) -> None:
         answer = Answer(register, value, asked, time.monotonic(), writes)  # type: ignore[arg-type]
         self._seen.history.answers.append(answer)
 
     def _told_key(self, name: Name, key: int, asked: float, writes: bool) -> None:
-        self._told(("mapping", *name), key, asked, writes)
+        self._record(("mapping", *name), key, asked, writes)
         # A lookup may find what another spelling stored, whose writer is in the history itself.
-        self._told(("key", name[0]), key, asked, writes)
+        self._record(("key", name[0]), key, asked, writes)
 
     async def store(self, name: Name) -> None:
         number, _ = name
@@ -76,14 +76,14 @@ class Questions:
         request = pb.StoreGraphRequest(header=header(), graph=inline(program(*name)))
         reply = await self._stub.StoreGraph(request, timeout=DEADLINE)
         self._told_key(name, reply.key, asked, True)
-        self._told(("text", reply.key), reply.spec_digest, asked, True)
+        self._record(("text", reply.key), reply.spec_digest, asked, True)
         self._seen.texts[reply.key] = reply.spec_digest
 
     async def look_up(self, name: Name) -> None:
         asked = time.monotonic()
         request = pb.LookupGraphRequest(header=header(), graph=inline(program(*name)))
         reply = await self._stub.LookupGraph(request, timeout=DEADLINE)
-        self._told(("key", name[0]), reply.spec.key or None, asked, False)
+        self._record(("key", name[0]), reply.spec.key or None, asked, False)
 
     async def compile(self, name: Name) -> None:
         number, _ = name
@@ -92,7 +92,7 @@ class Questions:
             self._seen.history.lost.append((register, asked))
         request = compile_request(inline(program(*name)), artifact_kinds=[SO])
         result, body, digest = None, b"", b""
-        async for reply in _patient(self._stub.CompileKernel(request, timeout=DEADLINE)):
+        async for reply in _all_replies(self._stub.CompileKernel(request, timeout=DEADLINE)):
             match reply.WhichOneof("event"):
                 case "result":
                     result = reply.result
@@ -104,8 +104,8 @@ class Questions:
             return
         self._check(body, digest, f"kernel {number}")
         self._told_key(name, result.key, asked, True)
-        self._told(("kernel", number), hashlib.sha256(result.manifest.payload).hexdigest(), asked, True)
-        self._told(("so", number), digest, asked, True)
+        self._record(("kernel", number), hashlib.sha256(result.manifest.payload).hexdigest(), asked, True)
+        self._record(("so", number), digest, asked, True)
 
     async def find(self, wanted: Sequence[Name]) -> None:
         asked = time.monotonic()
@@ -113,7 +113,7 @@ class Questions:
             [program(*each) for each in wanted], artifact_kinds=[SO], inline_budget_bytes=1 << 20
         )
         answered: set[int] = set()
-        async for reply in _patient(self._stub.GetKernels(request, timeout=DEADLINE)):
+        async for reply in _all_replies(self._stub.GetKernels(request, timeout=DEADLINE)):
             for result in reply.results:
                 answered.add(result.index)
                 if result.status != pb.KERNEL_STATUS_DUPLICATE:
@@ -131,30 +131,30 @@ class Questions:
             case pb.KERNEL_STATUS_FOUND:
                 for artifact in result.artifacts:
                     self._check(artifact.data, artifact.ref.sha256, f"kernel {number}")
-                    self._told(("so", number), artifact.ref.sha256, asked, False)
+                    self._record(("so", number), artifact.ref.sha256, asked, False)
                 manifest = hashlib.sha256(result.manifest.payload).hexdigest()
-                self._told(("kernel", number), manifest, asked, False)
+                self._record(("kernel", number), manifest, asked, False)
                 self._told_key(name, result.key, asked, False)
             case pb.KERNEL_STATUS_NEED_PROGRAM:
-                self._told(("mapping", *name), None, asked, False)
+                self._record(("mapping", *name), None, asked, False)
             case pb.KERNEL_STATUS_NEED_COMPILE:
                 if not self._may_vanish:
-                    self._told(("kernel", number), None, asked, False)
+                    self._record(("kernel", number), None, asked, False)
             case _:
                 self._seen.wrong.append(f"kernel {number}: a failure was remembered: {result.failure}")
 
     async def read(self, digest: bytes) -> None:
         request = pb.ReadArtifactRequest(header=header(), sha256=digest)
-        replies = _patient(self._stub.ReadArtifact(request, timeout=DEADLINE))
+        replies = _all_replies(self._stub.ReadArtifact(request, timeout=DEADLINE))
         body = b"".join([reply.data async for reply in replies])
         self._check(body, digest, self._seen.objects[digest])
 
     async def retrieve(self, key: int) -> None:
         asked = time.monotonic()
         request = pb.GetSpecRequest(header=header(), key=key)
-        replies = [reply async for reply in _patient(self._stub.GetSpec(request, timeout=DEADLINE))]
+        replies = [reply async for reply in _all_replies(self._stub.GetSpec(request, timeout=DEADLINE))]
         text = b"".join(reply.text_chunk for reply in replies)
-        self._told(("text", key), hashlib.sha256(text).digest(), asked, False)
+        self._record(("text", key), hashlib.sha256(text).digest(), asked, False)
 
     async def count(self) -> None:
         asked = time.monotonic()
@@ -168,7 +168,7 @@ class Questions:
             self._seen.objects[digest] = what
 
 
-async def _patient(call: Any) -> AsyncIterator[Any]:
+async def _all_replies(call: Any) -> AsyncIterator[Any]:
     """All replies; the call is cancelled when nobody wants the rest."""
     try:
         async for reply in call:

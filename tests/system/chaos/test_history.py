@@ -1,4 +1,4 @@
-"""The checker itself: it accepts what a correct store says, and refuses every planted lie."""
+"""The checker itself: it accepts what a correct store says, and rejects every planted lie."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Report:
         where = self.setup.store + (" and objects" if self.setup.objects else "")
         return (
             f"seed {self.seed}, {where}: {self.observed.answered} answers, "
-            f"{self.observed.unanswered} refusals in {self.seconds:.0f} s; {self.keys} keys, "
+            f"{self.observed.unanswered} rejections in {self.seconds:.0f} s; {self.keys} keys, "
             f"{self.kernels} kernels; faults: {faults or 'none'}; {len(self.problems)} problems"
             + "".join(f"\n  {problem}" for problem in self.problems)
         )

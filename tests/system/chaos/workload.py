@@ -86,8 +86,8 @@ class Workload:
             async def client() -> None:
                 while questions:
                     question = questions.pop()
-                    if refused := await self._timed(question, next(turns)):
-                        problems.append(f"{question.what} had no answer: {refused}")
+                    if rejected := await self._timed(question, next(turns)):
+                        problems.append(f"{question.what} had no answer: {rejected}")
 
             await asyncio.gather(*(client() for _ in range(clients)))
         return problems
@@ -159,18 +159,18 @@ class Workload:
     async def _timed(self, question: _Question, server: Questions) -> str:
         """Why there was no answer; empty when there was one. What may not be goes to ``seen.wrong``."""
         began = time.monotonic()
-        refused = ""
+        rejected = ""
         try:
             await asyncio.wait_for(question.ask(server), DEADLINE + SLACK)
             self.seen.answered += 1
         except asyncio.TimeoutError:
-            refused = "kept waiting"
+            rejected = "kept waiting"
         except grpc.RpcError as error:
             self.seen.unanswered += 1
             lost = self._may_vanish and error.code() is grpc.StatusCode.NOT_FOUND
             if error.code() not in _AWAY and not lost:
                 self.seen.wrong.append(f"{question.what}: {error.code()} {error.details()}")
-            refused = "" if lost else f"{error.code()} {error.details()}"
+            rejected = "" if lost else f"{error.code()} {error.details()}"
         if time.monotonic() - began > DEADLINE + SLACK:
             self.seen.wrong.append(f"{question.what} was kept waiting for {time.monotonic() - began:.1f} s")
-        return refused
+        return rejected

@@ -28,7 +28,7 @@ class Hostile:
 _INVALID: Errors = (kcache.InvalidProgram,)
 _BOTH: Errors = (kcache.InvalidProgram, kcache.ResourceExhausted)
 _LIMIT: Errors = (kcache.ResourceExhausted,)
-_REFUSED: Errors = (kcache.UnsupportedOp, kcache.InvalidProgram)
+_REJECTED: Errors = (kcache.UnsupportedOp, kcache.InvalidProgram)
 
 
 def _function(body: str, arguments: str = "%x: tensor<4xf32>", result: str = "tensor<4xf32>") -> str:
@@ -147,7 +147,7 @@ HOSTILE: tuple[Hostile, ...] = (
     Hostile("2^60-element-argument", lambda: _HUGE_ARGUMENT, _LIMIT, ("elements",)),
     Hostile("2^96-elements", lambda: _OVERFLOW, (kcache.ResourceExhausted, kcache.InvalidProgram)),
     Hostile("recursive", lambda: _RECURSIVE, _INVALID, ("recurs",)),
-    Hostile("side-effect", lambda: _EFFECT, _REFUSED, ("side effect", "side-effect", "custom_call")),
+    Hostile("side-effect", lambda: _EFFECT, _REJECTED, ("side effect", "side-effect", "custom_call")),
     Hostile("unregistered-dialect", lambda: _ALIEN, _INVALID, ("evil",)),
     Hostile("no-main", lambda: _NO_MAIN, _INVALID, ("main", "public")),
     Hostile("undefined-value", lambda: _WRONG_TYPES, _INVALID, ("line 2",)),

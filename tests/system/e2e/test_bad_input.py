@@ -13,7 +13,7 @@ from tests.system.e2e import audit_store
 from tests.system.e2e.hostile import HOSTILE, Hostile
 from tests.system.e2e.programs import scale_and_shift
 
-#: Seconds within which every refusal must come, on a slow and shared machine.
+#: Seconds within which every rejection must come, on a slow and shared machine.
 _DEADLINE = 60.0
 
 

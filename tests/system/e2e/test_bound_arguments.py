@@ -142,7 +142,7 @@ def test_each_call_reads_one_binding(plain: Any, layer: Any):
         ({"arg2": np.zeros(48, np.float32)}, "by index and by name"),
     ],
 )
-def test_wrong_values_are_refused_and_nothing_is_computed(layer: Any, change: dict[Any, Any], said: str):
+def test_wrong_values_are_rejected_and_nothing_is_computed(layer: Any, change: dict[Any, Any], said: str):
     _, w, b = values(0)
     bound: dict[Any, Any] = {1: w, 2: b, **change}
     with pytest.raises(ArgumentError, match=said):
@@ -318,7 +318,7 @@ def test_values_are_shared_in_a_directory_of_ones_own(layer: Any, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
-def test_misuse_is_refused(client: kcache.Client, plain: Any, layer: Any):
+def test_misuse_is_rejected(client: kcache.Client, plain: Any, layer: Any):
     x, w, b = values(0)
     with pytest.raises(ArgumentError, match=r"bound arguments \(arg1, arg2\)"):
         layer(x, w, b)

@@ -132,7 +132,7 @@ def test_explanations_and_the_audit_log_name_the_gpu(client: kcache.Client) -> N
     assert "sm_90" in {event.target for event in client.audit()}
 
 
-def test_what_no_gpu_runs_is_refused_with_the_reason(client: kcache.Client) -> None:
+def test_what_no_gpu_runs_is_rejected_with_the_reason(client: kcache.Client) -> None:
     with pytest.raises(ArgumentError, match=r"unknown GPU target 'sm_70'.*sm_75, sm_80"):
         client.compile(rows(2, 2), target="sm_70")
     kernel = client.compile(rows(2, 2), target="sm_90")

@@ -56,7 +56,7 @@ def test_tensors_of_pytorch_are_sizes(client: kcache.Client) -> None:
         (3, r"argument 1 \(arg1\) .* axis 0 is 2 instead of 3 \(s0 = 3 from axis 0 of argument 0\)"),
     ],
 )
-def test_what_is_no_size_is_refused(client: kcache.Client, n: object, text: str) -> None:
+def test_what_is_no_size_is_rejected(client: kcache.Client, n: object, text: str) -> None:
     with pytest.raises(kcache.ArgumentError, match=text):
         client.compile(CALLED)(n, np.ones((2, 3), np.float32))
 
@@ -89,5 +89,5 @@ def test_the_command_line_takes_numbers_and_draws_sizes(server: ServerProcess, t
     drawn = answer(command("run", program, "--size", "6", *where))
     assert drawn["results"][0]["shape"] == "6x3"
     np.save(tmp_path / "n.npy", np.int64(-2))
-    refused = command("run", program, "--input", tmp_path / "n.npy", *where)
-    assert "no size is below 0" in refused.stderr
+    rejected = command("run", program, "--input", tmp_path / "n.npy", *where)
+    assert "no size is below 0" in rejected.stderr

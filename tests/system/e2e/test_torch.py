@@ -304,7 +304,7 @@ def test_an_export_with_open_sizes_is_one_kernel(client: kcache.Client, name: st
     assert client.store(exported) == client.store(torch.export.export(module, (x,))) == kernel.key
 
 
-def test_a_program_that_computes_with_a_size_is_refused(client: kcache.Client) -> None:
+def test_a_program_that_computes_with_a_size_is_rejected(client: kcache.Client) -> None:
     rows = torch.export.Dim("rows")
     exported = torch.export.export(
         Function(lambda x: x + x.shape[0]), (rand(4, 16),), dynamic_shapes=(({0: rows},),)

@@ -79,8 +79,8 @@ def main(arguments: Sequence[str]) -> int:
     entries = _entries(numbers, targets, options.ir, work, options.jobs)
     contents = {entry["name"]: _record_path(work, entry["name"]) for entry in entries}
     size = write_pack(options.out, entries, contents, facts, options.jobs)
-    refused = sum("unsupported" in entry for entry in entries)
-    counts = f"{len(entries) - refused} cases, {refused} unsupported, for {', '.join(targets)}"
+    rejected = sum("unsupported" in entry for entry in entries)
+    counts = f"{len(entries) - rejected} cases, {rejected} unsupported, for {', '.join(targets)}"
     print(f"{counts}: {size / 1e6:.1f} MB, {time.monotonic() - began:.0f} s")
     problems = _spilling(entries)
     if size > MAX_BYTES:

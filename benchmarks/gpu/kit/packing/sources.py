@@ -47,7 +47,7 @@ from tests.ops.generated.operations import catalog
 from tests.ops.generated.small import derive
 from tests.ops.harness.native import run
 from tests.ops.harness.programs import OpProgram, all_programs
-from tests.ops.harness.rejected import REFUSED
+from tests.ops.harness.rejected import REJECTED
 from tests.recognition.eager.close import OF_LARGEST, RELATIVE
 from tests.recognition.exports.corpus import read
 
@@ -340,7 +340,7 @@ def _loop(name: str, dynamic: bool) -> Program:
 
 def _ops() -> Iterator[Source]:
     for program in all_programs():
-        if program.id not in REFUSED:
+        if program.id not in REJECTED:
             yield Source(f"ops/{program.id}", "ops", program.dtype, partial(_strict, program, 3))
 
 

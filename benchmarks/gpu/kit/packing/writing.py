@@ -236,9 +236,9 @@ def write_pack(
         )
         writer.finish(metadata, Signer.generate())
     (folder / f"{BUNDLE}.part").replace(folder / BUNDLE)
-    refused = [entry for entry in entries if "unsupported" in entry]
+    rejected = [entry for entry in entries if "unsupported" in entry]
     index = {"format": FORMAT, "created": now.isoformat(timespec="seconds"), **facts, "blobs": blobs}
-    (folder / INDEX).write_text(_lines(index | {"cases": cases, "unsupported": refused}))
+    (folder / INDEX).write_text(_lines(index | {"cases": cases, "unsupported": rejected}))
     _write_modules(folder)
     pack = Pack(folder)
     for name in pack.cases:

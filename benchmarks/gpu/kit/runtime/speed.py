@@ -17,7 +17,7 @@ ROUNDS, WARM = 20, 3
 #: Seconds between two events, about: short kernels are timed together.
 _SAMPLE, _MOST_CALLS = 2e-3, 50
 #: Seconds that must be left to prepare one more rival.
-_PATIENCE = 5.0
+_PREPARATION_SECONDS = 5.0
 Ways = dict[str, Callable[[], object]]
 
 
@@ -41,7 +41,7 @@ def timed(
         yield _said(case, _times(device, ways))
         absent = dict[str, str]()
         for name, make in _makers(case["name"], execution, values).items():
-            if time.monotonic() + _PATIENCE > until:
+            if time.monotonic() + _PREPARATION_SECONDS > until:
                 absent[name] = "no time left"
                 continue
             try:

@@ -28,8 +28,8 @@ from kcache_grpc.runtime.torch.call import TorchCall
 torch: Any = import_module("torch")
 forward_ad: Any = import_module("torch.autograd.forward_ad")
 
-#: A place in the text of a program, whose parser calls its buffer ``-``.
-_PLACE = re.compile(r"-:(\d+):\d+")
+#: A location in the text of a program, whose parser calls its buffer ``-``.
+_LOCATION = re.compile(r"-:(\d+):\d+")
 #: A product of bf16 in the text of a program.
 _BF16_PRODUCT = re.compile(rb'"torch\.aten\.(?:mm|bmm|addmm|baddbmm|convolution)"[^\n]*bf16')
 
@@ -240,8 +240,8 @@ class KernelSource:
 
 def _lines(refusal: Refusal) -> tuple[int, ...]:
     """The lines of a program's text where an operation is rejected; none where only some are known."""
-    places = [match for each in refusal.locations if (match := _PLACE.fullmatch(each)) is not None]
-    return tuple(int(match[1]) for match in places) if len(places) == refusal.count else ()
+    locations = [match for each in refusal.locations if (match := _LOCATION.fullmatch(each)) is not None]
+    return tuple(int(match[1]) for match in locations) if len(locations) == refusal.count else ()
 
 
 class _Clients:

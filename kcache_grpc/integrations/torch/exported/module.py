@@ -85,7 +85,7 @@ class Runner:
         leaves = convention.flatten(args, kwargs)
         self._check(leaves)
         if torch.is_grad_enabled():
-            self._refuse_gradients(state, leaves)
+            self._reject_gradients(state, leaves)
         tensors = [state[number] if is_state else leaves[number] for is_state, number in self._sources]
         count = len(self._targets)
         if not count:
@@ -137,7 +137,7 @@ class Runner:
                     argument=name,
                 )
 
-    def _refuse_gradients(self, state: Sequence[Any], leaves: Sequence[Any]) -> None:
+    def _reject_gradients(self, state: Sequence[Any], leaves: Sequence[Any]) -> None:
         trained = [name for name, tensor in zip(self.names, state, strict=True) if tensor.requires_grad]
         if trained:
             others = f" and {len(trained) - 1} more" if len(trained) > 1 else ""

@@ -130,12 +130,12 @@ def sweep(
     object of that age without a row never gets one. The rows are asked in a transaction that waits for
     those who write.
     """
-    patience = int(grace * 1_000_000)
-    if patience < LEAST_GRACE:
+    grace_microseconds = int(grace * 1_000_000)
+    if grace_microseconds < LEAST_GRACE:
         raise InvalidValue(f"the grace of objects is at least {LEAST_GRACE // 1_000_000} s, not {grace:g}")
     objects.check()
-    before = (objects.now() if now is None else now) - patience
-    swept = _sweep_dead(database, objects, before, clock.wall() - patience, dry_run)
+    before = (objects.now() if now is None else now) - grace_microseconds
+    swept = _sweep_dead(database, objects, before, clock.wall() - grace_microseconds, dry_run)
     return swept + _sweep_orphans(database, objects, before, dry_run)
 
 

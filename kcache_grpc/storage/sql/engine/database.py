@@ -124,7 +124,7 @@ class Database(ABC):
         """Delete the rows of an immutable ``table`` whose ``column`` is one of ``ids``; how many there were.
 
         Within the caller's transaction, which gets an audit event of kind ``"collect"`` when rows went. The
-        only path that deletes: the triggers refuse every other.
+        only path that deletes: the triggers reject every other.
         """
 
     @abstractmethod

@@ -83,7 +83,7 @@ def translate(error: Exception) -> StorageError:
     for part, meaning in _CORRUPT.items():
         if part in message:
             return CorruptStore(f"{meaning} ({message})")
-    return StorageError(f"the database refused: {message}")
+    return StorageError(f"the database rejected: {message}")
 
 
 def _by_state(state: str, message: str) -> StorageError:
@@ -92,4 +92,4 @@ def _by_state(state: str, message: str) -> StorageError:
             return StoreUnavailable(f"{meaning} ({message})")
     if (meaning := _STATES_CORRUPT.get(state)) is not None:
         return CorruptStore(f"{meaning} ({message})")
-    return StorageError(f"the database refused: {message}")
+    return StorageError(f"the database rejected: {message}")

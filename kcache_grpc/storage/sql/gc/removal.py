@@ -186,7 +186,7 @@ class RemovalTransaction:
         self._counts[resource] = self._counts.get(resource, 0) + amount
 
     def _merge_usage(self, subject: str, digests: Iterable[bytes]) -> None:
-        """Add the usage of subjects without a row in the present epoch to ``REMOVED_SUBJECT``."""
+        """Add the usage of subjects without a row in the current epoch to ``REMOVED_SUBJECT``."""
         name = {"ns": self._namespace.id, "subject": subject}
         for batch in batches(sorted(digests)):
             present = {**name, "epoch": self._namespace.epoch, "digests": batch}

@@ -38,7 +38,7 @@ _RAISE_ALL = update(namespaces).values(epoch=namespaces.c.epoch + 1)
 
 
 #: Values of the setting in ``store_meta``.
-_ALLOWED, _REFUSED = "allowed", "refused"
+_ALLOWED, _REJECTED = "allowed", "refused"
 
 
 class SqlNamespaces(SqlPart, NamespaceStore):
@@ -90,8 +90,8 @@ class SqlNamespaces(SqlPart, NamespaceStore):
         def work(connection: Connection) -> bool:
             if connection.execute(_FIND, {"name": namespace.name}).first() is None:
                 raise MissingReference(f"namespace {namespace.name!r} is not stored")
-            connection.execute(_INSERT_META, {"name": name, "value": _REFUSED})
-            value = _ALLOWED if allowed else _REFUSED
+            connection.execute(_INSERT_META, {"name": name, "value": _REJECTED})
+            value = _ALLOWED if allowed else _REJECTED
             return connection.execute(_UPDATE_META, {"named": name, "new": value}).rowcount > 0
 
         return self._db.transact(work)

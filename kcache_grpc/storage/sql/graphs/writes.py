@@ -27,7 +27,7 @@ from kcache_grpc.storage.records import (
 from kcache_grpc.storage.schema import graph_mappings, mapping_constants, specs
 from kcache_grpc.storage.sql.blobs.blobs import store_constants
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe, insert_once
-from kcache_grpc.storage.sql.engine.group_commit import Refused
+from kcache_grpc.storage.sql.engine.group_commit import RejectedItems
 from kcache_grpc.storage.sql.engine.journal import insert_events
 from kcache_grpc.storage.sql.graphs.rows import (
     MAPPING,
@@ -103,7 +103,7 @@ class GraphWriter:
         self._new: dict[tuple[str, object], int] = {}
 
     def write(self, entries: Sequence[Entry]) -> list[Written]:
-        """All of them, or raises; ``Refused`` where a quota has no room for some."""
+        """All of them, or raises; ``RejectedItems`` where a quota has no room for some."""
         graphs = [entry.graph for entry in entries if entry.graph is not None]
         # Nobody waits for the counter while this is done.
         self._store_constants(entries)
@@ -116,29 +116,29 @@ class GraphWriter:
         try:
             self._charge.apply()
         except QuotaExceeded as full:
-            raise Refused(self._without_room(entries)) from full
+            raise RejectedItems(self._without_room(entries)) from full
         return written
 
     def _without_room(self, entries: Sequence[Entry]) -> list[QuotaExceeded | None]:
-        """What each would be told if it came alone, after those before: who is refused leaves its room."""
+        """What each would be told if it came alone, after those before: who is rejected leaves its room."""
         added = _sums(self._new.items())
         rooms = {full.resource: full.most - full.wanted + added[full.resource] for full in self._charge.full}
         paid: set[tuple[str, object]] = set()
-        refusals: list[QuotaExceeded | None] = []
+        rejections: list[QuotaExceeded | None] = []
         for entry in entries:
             new = {each: self._new[each] for each in _parts(entry) if each in self._new and each not in paid}
             amounts = _sums(new.items())
-            refusal = None
+            rejection = None
             for full in self._charge.full:
                 room, amount = rooms[full.resource], amounts.get(full.resource, 0)
-                if refusal is None and amount > max(room, 0):
+                if rejection is None and amount > max(room, 0):
                     place = self._namespace.name, full.resource, full.most
-                    refusal = QuotaExceeded(*place, full.most - room + amount, full.policy)
-            refusals.append(refusal)
-            if refusal is None:
+                    rejection = QuotaExceeded(*place, full.most - room + amount, full.policy)
+            rejections.append(rejection)
+            if rejection is None:
                 paid |= new.keys()
                 rooms = {resource: room - amounts.get(resource, 0) for resource, room in rooms.items()}
-        return refusals
+        return rejections
 
     def _store_constants(self, entries: Sequence[Entry]) -> None:
         placed: dict[bytes, tuple[Blob, Placing | None]] = {}

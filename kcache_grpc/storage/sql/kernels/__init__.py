@@ -1,1 +1,1 @@
-"""Kernels on SQL: look-ups, publication, quarantine and timings."""
+"""Kernels on SQL: lookups, publication, quarantine and timings."""

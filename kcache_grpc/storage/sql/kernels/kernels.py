@@ -1,4 +1,4 @@
-"""Kernels on SQL: look-ups."""
+"""Kernels on SQL: lookups."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Asker:
     def _end(self) -> None:
         for line in list(self._lines):
             line.end()
-        self._refuse()
+        self._fail_waiting()
         if self._made is not None:
             self._made.close()
             self._made = None
@@ -110,9 +110,9 @@ class Asker:
             if not answer.done():
                 self._free.pop().ask(answer, parameters)
 
-    def _refuse(self) -> None:
+    def _fail_waiting(self) -> None:
         while self._waiting:
-            _refused(self._waiting.popleft()[0])
+            _fail(self._waiting.popleft()[0])
 
     def _grow(self) -> None:
         if not self._connecting and time.monotonic() >= self._again_from:
@@ -164,7 +164,7 @@ class Asker:
         if line in self._free:
             self._free.remove(line)
         if not self._lines:
-            self._refuse()
+            self._fail_waiting()
 
 
 class _Line:
@@ -209,7 +209,7 @@ class _Line:
         answer, self._answer = self._answer, None
         self._ended(self)
         if answer is not None:
-            _refused(answer)
+            _fail(answer)
 
     def _readable(self) -> None:
         try:
@@ -229,7 +229,7 @@ class _Line:
             return  # a notice
         self._answer = self._rows = None
         if rows is None:
-            _refused(answer)
+            _fail(answer)
         elif not answer.done():
             answer.set_result(rows)
         self._freed(self)
@@ -263,6 +263,6 @@ def _cell(value: Any) -> bytes | None:
     return str(value).encode()
 
 
-def _refused(answer: Answer) -> None:
+def _fail(answer: Answer) -> None:
     if not (answer.done() or answer.get_loop().is_closed()):
         answer.set_exception(StoreUnavailable("the connection ended before it answered"))

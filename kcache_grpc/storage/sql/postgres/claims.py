@@ -39,7 +39,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
 #: Seconds of silence after which the connection is tried.
 _SILENCE = 10.0
 #: Seconds that closing waits for a thread that hangs in a database that does not answer.
-_PATIENCE = 2.0
+_JOIN_TIMEOUT = 2.0
 #: Seconds that a statement may take: who waits for a hint could have done the work.
 _STATEMENT_SECONDS = 2
 _SETTINGS = f"SET statement_timeout = '{_STATEMENT_SECONDS}s'".encode()
@@ -64,7 +64,7 @@ class Listener:
             return
         self._closing.set()
         os.write(self._wake_writer, b".")
-        self._thread.join(_PATIENCE)
+        self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self) -> None:
         # The server extra has no driver of Postgres.

@@ -78,7 +78,7 @@ def grant_to_servers(connection: Connection, role: str) -> None:
 
 def _grants(schema: str, role: str) -> Iterator[str]:
     yield f"GRANT USAGE ON SCHEMA {schema} TO {role}"
-    # Locks of rows need the right to update them; the triggers refuse the update itself.
+    # Locks of rows need the right to update them; the triggers reject the update itself.
     yield f"GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA {schema} TO {role}"
     yield f"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON {_READ_ONLY} FROM {role}"
     protected = sorted(set(IMMUTABLE) & set(METADATA.tables))
@@ -102,7 +102,7 @@ def deletes_freely(connection: Connection) -> str | None:
     return next((f"the user {name} {reason}" for reason, holds in reasons.items() if holds), None)
 
 
-def refuse_unfit(connection: Connection) -> None:
+def reject_unfit(connection: Connection) -> None:
     """Raises ``UnsupportedStore`` for a server or database whose texts or statements are not what we need."""
     major = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()) // 10_000
     if major < _OLDEST_SERVER:
@@ -131,7 +131,7 @@ def revision_of(connection: Connection, url: str) -> str:
     return "" if revision is None else str(revision)
 
 
-def refuse_missing_triggers(connection: Connection) -> None:
+def reject_missing_triggers(connection: Connection) -> None:
     """Raises ``CorruptStore`` when a trigger that keeps rows immutable is gone or disabled."""
     existing = {(name, table) for name, table in connection.exec_driver_sql(_TRIGGERS)}
     missing = sorted(name for name, _ in triggers("postgresql") - existing)

@@ -35,7 +35,7 @@ _NETWORK_FILE_SYSTEMS = {
 }
 
 
-def refuse_old_library() -> None:
+def reject_old_library() -> None:
     """Raises ``UnsupportedStore`` when Python's SQLite is older than the statements that we use."""
     if sqlite3.sqlite_version_info < _OLDEST_LIBRARY:
         needed = ".".join(map(str, _OLDEST_LIBRARY))
@@ -53,7 +53,7 @@ def file_system_type(path: Path) -> int:
     return buffer[0] & 0xFFFFFFFF
 
 
-def refuse_network_file_system(path: Path) -> None:
+def reject_network_file_system(path: Path) -> None:
     """Raises ``UnsupportedStore`` for a path, existing or not, on a network file system."""
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     name = _NETWORK_FILE_SYSTEMS.get(file_system_type(nearest))
@@ -104,7 +104,7 @@ def is_empty(path: Path) -> bool:
     return status.st_size == 0
 
 
-def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+def reject_foreign(connection: sqlite3.Connection, path: Path) -> None:
     """Raises ``ForeignDatabase`` for a database with tables that is not marked as ours."""
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -117,7 +117,7 @@ def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
         raise ForeignDatabase(f"{path} is a database of another application")
 
 
-def refuse_missing_triggers(connection: sqlite3.Connection, expected: frozenset[tuple[str, str]]) -> None:
+def reject_missing_triggers(connection: sqlite3.Connection, expected: frozenset[tuple[str, str]]) -> None:
     """Raises ``CorruptStore`` when a trigger that keeps rows immutable is gone."""
     existing = set(connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"))
     missing = sorted(name for name, _ in expected - existing)

@@ -1,4 +1,4 @@
-"""ONNX's own operator tests: each case is right, or refused with an error that says why."""
+"""ONNX's own operator tests: each case is right, or rejected with an error that says why."""
 
 from __future__ import annotations
 

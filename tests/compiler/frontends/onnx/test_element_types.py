@@ -179,7 +179,7 @@ def test_statistics_of_halves_in_training_are_made_in_f32() -> None:
     np.testing.assert_allclose(kernel_results(draw)[0].reshape(-1), [0, -1.41421, 0, 1.41421], atol=1e-3)
 
 
-def test_values_of_another_element_are_refused_where_the_definition_multiplies() -> None:
+def test_values_of_another_element_are_rejected_where_the_definition_multiplies() -> None:
     parts = [np.ones((1, 2, 3, 2), np.float16)] * 2
     draw = _of("Attention", 24, *parts, np.ones((1, 2, 3, 2), np.float32), softmax_precision=1)
     verdict = judge(draw)
@@ -187,7 +187,7 @@ def test_values_of_another_element_are_refused_where_the_definition_multiplies()
 
 
 @pytest.mark.parametrize("element", ["float16", "float"])
-def test_a_scale_that_has_no_root_is_refused(element: str) -> None:
+def test_a_scale_that_has_no_root_is_rejected(element: str) -> None:
     parts = [np.ones((1, 2, 3, 2), dtype_of(element))] * 3
     assert judge(_of("Attention", 23, *parts, scale=-0.5)).outcome == "refused"
 

@@ -1,4 +1,4 @@
-"""Models that are refused, each with an error that says what is wrong and where."""
+"""Models that are rejected, each with an error that says what is wrong and where."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conformance.onnx_models.corpus import CORPUS, attention_block, mlp
 DEFAULT = Limits()
 
 
-def refuse(kind: type[CompilerError], program: onnx.ModelProto | bytes, limits: Limits = DEFAULT) -> str:
+def reject(kind: type[CompilerError], program: onnx.ModelProto | bytes, limits: Limits = DEFAULT) -> str:
     body = program if isinstance(program, bytes) else program.SerializeToString()
     with pytest.raises(kind) as caught:
         canonicalize(body, "onnx", limits=limits)
@@ -144,7 +144,7 @@ def recursive() -> onnx.ModelProto:
 def test_bad_models(
     make: Callable[[], onnx.ModelProto], kind: type[CompilerError], said: tuple[str, ...]
 ) -> None:
-    message = refuse(kind, make())
+    message = reject(kind, make())
     for words in said:
         assert words in message
 
@@ -161,7 +161,7 @@ def test_bad_models(
     ],
 )
 def test_other_formats_sent_as_onnx(program: bytes, said: str) -> None:
-    assert said in refuse(InvalidProgram, program)
+    assert said in reject(InvalidProgram, program)
 
 
 def test_models_sent_as_other_formats() -> None:
@@ -173,7 +173,7 @@ def test_models_sent_as_other_formats() -> None:
 def test_truncated_models() -> None:
     body = mlp().SerializeToString()
     for end in range(0, len(body) - 1, 37):
-        refuse(InvalidProgram, body[:end])
+        reject(InvalidProgram, body[:end])
 
 
 @pytest.mark.sampled(3)
@@ -197,18 +197,18 @@ def test_damaged_models_end_in_a_typed_error_or_in_a_spec(seed: int) -> None:
 def test_limits() -> None:
     program = attention_block()
     size = len(program.SerializeToString())
-    assert "program size" in refuse(LimitExceeded, program, Limits(program_bytes=size - 1))
-    assert "operations" in refuse(LimitExceeded, program, Limits(operations=20))
-    assert "constants" in refuse(LimitExceeded, program, Limits(constant_bytes=1000))
-    assert "arguments" in refuse(LimitExceeded, program, Limits(arguments=3))
-    assert "rank" in refuse(LimitExceeded, program, Limits(rank=2))
+    assert "program size" in reject(LimitExceeded, program, Limits(program_bytes=size - 1))
+    assert "operations" in reject(LimitExceeded, program, Limits(operations=20))
+    assert "constants" in reject(LimitExceeded, program, Limits(constant_bytes=1000))
+    assert "arguments" in reject(LimitExceeded, program, Limits(arguments=3))
+    assert "rank" in reject(LimitExceeded, program, Limits(rank=2))
     huge = model([node("Expand", ["x", "s"], ["y"])], {"x": [1]}, ["y"], {"s": ints(2**31, 2**31)})
-    assert "elements" in refuse(LimitExceeded, huge)
+    assert "elements" in reject(LimitExceeded, huge)
     resize = [node("Resize", ["x", "", "s"], ["y"], mode="linear")]
     wide = model(resize, {"x": [1, 1, 4]}, ["y"], {"s": np.array([1, 1, 1e9], np.float32)})
-    assert "constants" in refuse(LimitExceeded, wide)
+    assert "constants" in reject(LimitExceeded, wide)
     edge = model([node("Pad", ["x", "p"], ["y"], mode="edge")], {"x": [4]}, ["y"], {"p": ints(2**40, 0)})
-    refuse(LimitExceeded, edge)
+    reject(LimitExceeded, edge)
 
 
 def test_nested_graphs_reach_their_limit() -> None:
@@ -220,4 +220,4 @@ def test_nested_graphs_reach_their_limit() -> None:
     inputs = [value("x", [2]), value("c", [], TensorProto.BOOL)]
     program = model(list(graph.node), inputs, [value("y", [2])])
     assert canonicalize(program.SerializeToString(), "onnx").spec_text.count("negate") == 12
-    assert "nesting" in refuse(LimitExceeded, program, Limits(region_depth=8))
+    assert "nesting" in reject(LimitExceeded, program, Limits(region_depth=8))

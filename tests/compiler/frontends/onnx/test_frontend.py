@@ -141,7 +141,7 @@ def test_a_graph_that_pads_to_a_multiple_is_not_one_for_all_sizes() -> None:
         canonical(model(nodes, {"x": ["N", 3]}, ["y"], weights))
 
 
-def test_a_split_of_an_open_size_is_refused_by_its_name() -> None:
+def test_a_split_of_an_open_size_is_rejected_by_its_name() -> None:
     halves = model([node("Reshape", ["x", "s"], ["y"])], {"x": ["N", 3]}, ["y"], {"s": ints(-1, 2, 3)})
     with pytest.raises(UnsupportedOp, match="'N'"):
         canonical(halves)

@@ -1,4 +1,4 @@
-"""Random ONNX models agree with another runtime, or are refused by name; none ends a process."""
+"""Random ONNX models agree with another runtime, or are rejected by name; none ends a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARES = 32
 @pytest.mark.parametrize(
     "share", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, SHARES))]
 )
-def test_generated_models_are_right_or_refused(share: int) -> None:
+def test_generated_models_are_right_or_rejected(share: int) -> None:
     chosen = spans()[share::SHARES]
     results = list(cases(chosen, len(chosen), seed=1, module=CHILD))
     assert len(results) == len(chosen)
@@ -94,7 +94,7 @@ def test_a_normalization_has_the_type_of_its_scale(x: str, scale: str) -> None:
     assert judge(draw.model()).outcome == "right"
 
 
-def test_erf_of_integers_is_refused_by_name() -> None:
+def test_erf_of_integers_is_rejected_by_name() -> None:
     draw = Draw("Erf", 13, np.random.default_rng(1))
     draw.add(np.ones(3, np.int8), constant=False)
     verdict = judge(draw.model())
@@ -102,7 +102,7 @@ def test_erf_of_integers_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (1.0, 1.5), (2.0, 3.0), (3e9, 1.0)])
-def test_products_of_integers_by_fractions_or_beyond_integers_are_refused(alpha: float, beta: float) -> None:
+def test_products_of_integers_by_fractions_or_beyond_integers_are_rejected(alpha: float, beta: float) -> None:
     draw = Draw("Gemm", 13, np.random.default_rng(1))
     for shape in ((2, 3), (3, 4), (4,)):
         draw.add(np.ones(shape, np.int32), constant=False)
@@ -147,7 +147,7 @@ def test_grids_are_of_any_number_of_images(element: str, sizes: tuple[int, ...],
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 4), (1, 2, 3, 2, 1)])
 @pytest.mark.parametrize("aligned", [0, 1])
-def test_corners_of_one_element_are_refused(sizes: tuple[int, ...], aligned: int) -> None:
+def test_corners_of_one_element_are_rejected(sizes: tuple[int, ...], aligned: int) -> None:
     draw = Draw("AffineGrid", 20, np.random.default_rng(1))
     draw.special = False
     rank = len(sizes) - 2
@@ -188,7 +188,7 @@ def test_the_index_of_an_extreme_is_that_of_nan(op: str, last: int) -> None:
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool", "Conv"])
-def test_pools_that_would_be_padded_by_less_than_nothing_are_refused(op: str, auto_pad: str) -> None:
+def test_pools_that_would_be_padded_by_less_than_nothing_are_rejected(op: str, auto_pad: str) -> None:
     """The standard's formula cuts there, and pads may not be below 0; convolutions pad by nothing."""
     draw = Draw(op, 22, np.random.default_rng(1))
     draw.add(np.arange(6, dtype=np.float32).reshape(1, 1, 6), constant=False)

@@ -87,12 +87,12 @@ def test_powers_of_two_are_rounded_up() -> None:
     assert (got < 2 * x.astype(np.float64)).all()
 
 
-def test_arithmetic_on_narrow_elements_is_refused() -> None:
+def test_arithmetic_on_narrow_elements_is_rejected() -> None:
     node = helper.make_node("Mul", ["x", "x"], ["y"])
     with pytest.raises(UnsupportedOp, match="data movement and conversion only"):
         canonicalize(_model([node], "FLOAT8E5M2", "FLOAT8E5M2"), "onnx")
 
 
-def test_rounding_twice_is_refused() -> None:
+def test_rounding_twice_is_rejected() -> None:
     with pytest.raises(UnsupportedOp, match="must round once"):
         _cast("DOUBLE", "FLOAT8E5M2")

@@ -242,7 +242,7 @@ def test_powers_of_integers_by_floats_are_exact() -> None:
 _ROWS = np.ones((3, 3), np.uint8)
 _SCALE, _ZERO = np.array(0.5, np.float32), np.array(0, np.uint8)
 
-_REFUSED: dict[str, tuple[Case, str]] = {
+_REJECTED: dict[str, tuple[Case, str]] = {
     "scales of rows": (
         Case("QLinearMatMul", [_ROWS, np.ones(3, np.float32), _ZERO, _ROWS, _SCALE, _ZERO, _SCALE, _ZERO]),
         "more than one scale of its first operand",
@@ -265,9 +265,9 @@ _REFUSED: dict[str, tuple[Case, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", _REFUSED)
-def test_what_is_not_covered_is_refused_by_name(name: str) -> None:
-    case, reason = _REFUSED[name]
+@pytest.mark.parametrize("name", _REJECTED)
+def test_what_is_not_covered_is_rejected_by_name(name: str) -> None:
+    case, reason = _REJECTED[name]
     with pytest.raises(UnsupportedOp, match=f"onnx.{case.op}.*{reason}"):
         canonicalize(_made(case).SerializeToString(), "onnx")
 

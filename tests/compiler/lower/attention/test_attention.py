@@ -1,4 +1,4 @@
-"""Attention as one launch: values over forms, sizes and extremes; what is refused; what memory it takes."""
+"""Attention as one launch: values over forms, sizes and extremes; what is rejected; what memory it takes."""
 
 from __future__ import annotations
 

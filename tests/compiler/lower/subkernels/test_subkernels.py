@@ -189,12 +189,12 @@ def test_parts_inside_of_a_loop() -> None:
     assert turns == 2
 
 
-def test_what_cannot_be_a_part_is_refused_where_it_stands() -> None:
+def test_what_cannot_be_a_part_is_rejected_where_it_stands() -> None:
     kind = "tensor<1x8191xcomplex<f32>>"
     steps = "\n".join(
         f"%v{n + 1} = stablehlo.fft %v{n}, type = FFT, length = [8191] : ({kind}) -> {kind}"
         for n in range(MIN_EQUAL)
     )
-    with pytest.raises(UnsupportedOp, match="prime factor") as refused:
+    with pytest.raises(UnsupportedOp, match="prime factor") as rejected:
         _compiled(f"func.func @main(%v0: {kind}) -> {kind} {{\n{steps}\nreturn %v{MIN_EQUAL} : {kind}\n}}", 1)
-    assert refused.value.op == "stablehlo.fft"
+    assert rejected.value.op == "stablehlo.fft"

@@ -67,7 +67,7 @@ def _invalid(draw: Made, error: CompilerError) -> Verdict:
     """A model that no other takes either was drawn wrong."""
     others = [_reference(draw), _runtime(draw)]
     if all(isinstance(result, str) for result in others):
-        return Verdict("no-oracle", f"refused by all: {error}")
+        return Verdict("no-oracle", f"rejected by all: {error}")
     return Verdict("error", f"{type(error).__name__}: {error}")
 
 

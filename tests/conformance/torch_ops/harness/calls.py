@@ -24,12 +24,12 @@ class Call(NamedTuple):
 
 
 def judge_calls(calls: Sequence[Call], tensors: Sequence[Any], edges: bool = False) -> Verdict:
-    """The worst of the verdicts; the reason names each call that is not right. Calls that eager mode refuses
-    do not count; raises ``Unfit`` where it refuses all.
+    """The worst of the verdicts; the reason names each call that is not right. Calls that eager mode rejects
+    do not count; raises ``Unfit`` where it rejects all.
     """
     known = [call for call in calls if _has_oracle(call, tensors)]
     if not known:
-        raise Unfit("eager mode refuses all of them")
+        raise Unfit("eager mode rejects all of them")
     verdicts = _apart(known, tuple(tensors), edges)
     if not verdicts:
         return Verdict("right", f"{len(known)}")

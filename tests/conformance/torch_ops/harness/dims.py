@@ -35,7 +35,7 @@ class Program(NamedTuple):
     keepdim: bool
     text: str
     tensors: Sequence[Any]
-    #: What eager mode gives; ``None`` where it refuses the call.
+    #: What eager mode gives; ``None`` where it rejects the call.
     results: Sequence[Any] | None
 
 

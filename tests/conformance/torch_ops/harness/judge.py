@@ -32,7 +32,7 @@ ONCE = "as eager mode in f32, rounded once"
 def judge(sample: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     """The verdict, and the operations of ATen's core set in the program where it is right.
 
-    ``no-oracle``: eager mode or ``torch.export`` itself refuses it, or a result is no tensor. With ``edges``
+    ``no-oracle``: eager mode or ``torch.export`` itself rejects it, or a result is no tensor. With ``edges``
     each number is compared alone, whatever is the largest, and a zero has its sign.
     """
     with warnings.catch_warnings(), torch.no_grad():

@@ -95,7 +95,7 @@ def test_other_arguments_are_errors(counted: Any, call: Call) -> None:
         counted(*args, **kwargs)
 
 
-def test_gradients_are_refused(client: kcache.Client) -> None:
+def test_gradients_are_rejected(client: kcache.Client) -> None:
     exported = export(torch.nn.Linear(4, 4), (torch.ones(2, 4),))
     module = load(exported, client=client)
     with pytest.raises(kcache.ArgumentError, match="requires grad and grad mode is on"):
@@ -107,7 +107,7 @@ def test_gradients_are_refused(client: kcache.Client) -> None:
     assert not module.eval().training
 
 
-def test_converted_modules_are_refused(counted: Any) -> None:
+def test_converted_modules_are_rejected(counted: Any) -> None:
     args, kwargs = counting_call(6)
     with pytest.raises(kcache.ArgumentError, match=r"linear\.weight is of torch\.float64"):
         counted.double()(*args, **kwargs)
@@ -242,7 +242,7 @@ def test_frozen_weights_are_those_of_the_first_call(client: kcache.Client) -> No
     torch.testing.assert_close(read_anew(x), module(x))
 
 
-def test_frozen_modules_refuse_what_others_refuse(client: kcache.Client) -> None:
+def test_frozen_modules_reject_what_others_reject(client: kcache.Client) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
     loaded = load(export(module, (torch.randn(4, 8),)), client=client, strict=True, bound="frozen")
     with torch.no_grad():

@@ -14,7 +14,7 @@ from tests.ops.generated.dynamic.catalog import pairs
 from tests.ops.generated.operations.catalog import drawn
 from tests.ops.generated.structure.told import tell_outcomes, tell_reasons
 
-#: ``partly``: the kernel refuses sizes at which the program means something, such as axes of size 0 that are
+#: ``partly``: the kernel rejects sizes at which the program means something, such as axes of size 0 that are
 #: spread. ``none``: no attempt gave a program with open sizes that the dialect accepts.
 OUTCOMES = ("right", "partly", "refused", "wrong", "crash", "error", "unguarded", "no-oracle", "none")
 BAD = ("wrong", "crash", "error", "unguarded")

@@ -53,7 +53,7 @@ def judge(programs: Sequence[Draft], level: int = 1, numerics: str = "strict") -
         kernel = compile_spec(form.spec_text, form.arg_spec, host_target().isa, options, lambda _: None)
     except CompilerError as error:
         if len(programs) == 1:
-            return [_refusal(error)]
+            return [_rejection(error)]
         half = len(programs) // 2
         return [*judge(programs[:half], level, numerics), *judge(programs[half:], level, numerics)]
     inputs = [content for program in programs for content in program.inputs]
@@ -65,7 +65,7 @@ def judge(programs: Sequence[Draft], level: int = 1, numerics: str = "strict") -
     return verdicts
 
 
-def _refusal(error: CompilerError) -> Verdict:
+def _rejection(error: CompilerError) -> Verdict:
     if isinstance(error, UnsupportedOp):
         return Verdict("refused", f"{error.op}: {error}")
     return Verdict("error", f"{type(error).__name__}: {error}")

@@ -118,7 +118,7 @@ def test_the_asynchronous_client_binds_too(server: ServerProcess, tmp_path: Path
         ({"shape": ["a", "b", "c"]}, "no array of numbers"),
     ],
 )
-def test_values_that_fit_no_input_are_refused(client: kcache.Client, bind: Arrays, message: str) -> None:
+def test_values_that_fit_no_input_are_rejected(client: kcache.Client, bind: Arrays, message: str) -> None:
     with pytest.raises(kcache.ArgumentError, match=message):
         client.compile(_model(*CASES["Reshape"]), bind=bind)
 
@@ -140,7 +140,7 @@ def test_a_default_value_gives_way_to_the_bound_one() -> None:
     assert onnx.numpy_helper.to_array(shape).tolist() == [4, 3, 2]
 
 
-def test_a_damaged_model_is_refused() -> None:
+def test_a_damaged_model_is_rejected() -> None:
     whole = _model(*CASES["Reshape"]).SerializeToString()
     name = whole.rindex(b"shape")  # of the input; lengths before it are those of whole messages
     for size in range(name):

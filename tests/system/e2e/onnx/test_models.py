@@ -79,7 +79,7 @@ def test_open_dims_are_one_kernel_for_all_sizes(client: kcache.Client, name: str
     assert client.store(fixed) == kernel.key
 
 
-def test_refusals_reach_the_caller(client: kcache.Client) -> None:
+def test_rejections_reach_the_caller(client: kcache.Client) -> None:
     custom = model(
         [node("Fancy", ["x"], ["y"], domain="com.a", name="here")], {"x": [2]}, ["y"], domains=["com.a"]
     )

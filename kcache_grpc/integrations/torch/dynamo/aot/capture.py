@@ -133,7 +133,7 @@ class _Capture:
     def __init__(self, compilers: Mapping[str, Any], report: Callable[[str], None]) -> None:
         self._compilers = compilers
         self._report = report
-        self._refusal: str | None = None
+        self._rejection: str | None = None
         self._guards = _ShapeGuards()
 
     def run(
@@ -154,11 +154,11 @@ class _Capture:
         counters["aot_autograd"]["ok"] += 1
         entry = _entry_of(compiled)
         if _alias_guards() != guards or (entry is not None and _merges_inputs(entry)):
-            self._refusal = "the graph mutates duplicate or overlapping inputs"
+            self._rejection = "the graph mutates duplicate or overlapping inputs"
         if self._guards.lost():
-            self._refusal = "tracing added guards on symbols that are no inputs of the graph"
-        if entry is None or self._refusal is not None:
-            self._report(self._refusal or "AOTAutograd kept no entry")
+            self._rejection = "tracing added guards on symbols that are no inputs of the graph"
+        if entry is None or self._rejection is not None:
+            self._report(self._rejection or "AOTAutograd kept no entry")
             entry = None
         return compiled, constants, entry
 
@@ -245,7 +245,7 @@ class _Capture:
         try:
             graph.__reduce__()
         except Exception as error:  # noqa: BLE001 - AOTAutograd would fail in the same way
-            self._refusal = f"the backward graph has functions that no name denotes: {error}"
+            self._rejection = f"the backward graph has functions that no name denotes: {error}"
             key = None
         disable = torch._dynamo.disable
         compile_eagerly = disable(self._compilers["bw_compiler"], reason="do not trace the backward compiler")

@@ -176,7 +176,7 @@ class Union:
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """A dataclass, field by field; a class that has other fields than the codec is refused."""
+    """A dataclass, field by field; a class that has other fields than the codec is rejected."""
 
     kind: type
     fields: Mapping[str, Codec]

@@ -403,6 +403,6 @@ def test_weights_change_on_both_sides_of_a_fork(address: str):
         torch.set_num_threads(threads)
 
 
-def test_another_value_of_the_option_is_refused():
+def test_another_value_of_the_option_is_rejected():
     with pytest.raises(ArgumentError, match="bound is 'all'; use 'weights', 'frozen' or None"):
         settings_from(None, {"bound": "all"})

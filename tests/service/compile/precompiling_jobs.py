@@ -1,4 +1,4 @@
-"""Jobs of which one prepares libraries: it waits for ``open`` in the folder that its target names."""
+"""Jobs of which one precompiles libraries: it waits for ``open`` in the folder that its target names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def echo(request: Frame, on_stage: OnStage) -> Frame:
     return Frame({"type": "result"}, request.blobs)
 
 
-def prepare(request: Frame, on_stage: OnStage) -> Frame:
+def precompile(request: Frame, on_stage: OnStage) -> Frame:
     if request.header["target"] == "unknown":
         raise CompileFailed("unknown target", stage="target")
     folder = Path(request.header["target"])
@@ -36,9 +36,9 @@ def prepare(request: Frame, on_stage: OnStage) -> Frame:
     return Frame({"type": "result", "compiled": 3})
 
 
-def rehearse(request: Frame, on_stage: OnStage) -> Frame:
-    (Path(request.header["target"]) / f"rehearsed-{os.getpid()}").touch()
+def warm_up(request: Frame, on_stage: OnStage) -> Frame:
+    (Path(request.header["target"]) / f"warm-{os.getpid()}").touch()
     return Frame({"type": "result"})
 
 
-JOBS = {"echo": echo, "prepare": prepare, "rehearse": rehearse}
+JOBS = {"echo": echo, "precompile": precompile, "warm_up": warm_up}

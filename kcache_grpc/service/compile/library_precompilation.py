@@ -12,19 +12,19 @@ from kcache_grpc.worker import WorkerPool, codec
 
 logger = logging.getLogger("kcache.service")
 
-#: Seconds after which a preparation is tried again that a caller's job ended or prevented.
+#: Seconds after which a precompilation is tried again that a caller's job ended or prevented.
 REST = 5.0
 #: Seconds that the libraries of one target may take.
 _TIMEOUT = 600.0
-#: Seconds that the rehearsal of a target may take: a third of one, as a rule.
-_REHEARSAL_TIMEOUT = 60.0
+#: Seconds that the warm-up of a target may take: a third of one, as a rule.
+_WARM_UP_TIMEOUT = 60.0
 
 
-class LibraryPreparation:
-    """Prepares the libraries of ``targets``, in order, once, in a process of the lowest priority.
+class LibraryPrecompilation:
+    """Precompiles the libraries of ``targets``, in order, once, in a process of the lowest priority.
 
-    The process is ended as soon as a caller's job comes, and the rest is prepared later: what was compiled is
-    in the workers' shared folder. After each target a worker of the pool rehearses: it compiles a small
+    The process is ended as soon as a caller's job comes, and the rest is compiled later: what was compiled is
+    in the workers' shared folder. After each target a worker of the pool warms up: it compiles a small
     program, which takes a third of a second. Changes no byte of a kernel. One event loop.
     """
 
@@ -47,7 +47,7 @@ class LibraryPreparation:
         self._task.start()
 
     async def wait(self) -> None:
-        """Returns when all targets are prepared, or ``close`` was called."""
+        """Returns when the libraries of all targets are compiled, or ``close`` was called."""
         await self._task.wait()
 
     async def close(self) -> None:
@@ -56,22 +56,22 @@ class LibraryPreparation:
 
     async def _run(self) -> None:
         for target in self._targets:
-            await self._prepare(target)
+            await self._precompile(target)
 
-    async def _prepare(self, target: str) -> None:
+    async def _precompile(self, target: str) -> None:
         try:
-            while (reply := await self._pool.compile_apart(codec.prepare_job(target), _TIMEOUT)) is None:
+            while (reply := await self._pool.compile_apart(codec.precompile_job(target), _TIMEOUT)) is None:
                 self.preempted += 1
                 await self._sleep(REST)
         except KcacheError as error:  # kernels compile their libraries themselves
-            logger.warning("the libraries of %s were not prepared: %s", target, error.message)
+            logger.warning("the libraries of %s were not precompiled: %s", target, error.message)
         else:
             self.compiled += int(reply.header["compiled"])
-            await self._rehearse(target)
+            await self._warm_up(target)
 
-    async def _rehearse(self, target: str) -> None:
+    async def _warm_up(self, target: str) -> None:
         """Lets a worker that has nothing to do load the libraries, and what else its first kernel needs."""
         try:
-            await self._pool.compile_if_idle(codec.rehearse_job(target), _REHEARSAL_TIMEOUT)
+            await self._pool.compile_if_idle(codec.warm_up_job(target), _WARM_UP_TIMEOUT)
         except KcacheError as error:
-            logger.warning("no kernel for %s was rehearsed: %s", target, error.message)
+            logger.warning("the warm-up for %s failed: %s", target, error.message)
