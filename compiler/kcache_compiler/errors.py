@@ -1,7 +1,7 @@
 """Errors of the compiler.
 
     CompilerError
-     +-- InvalidProgram      the bytes are no program of the stated format
+     +-- InvalidProgram      the bytes are not a valid program of the stated format
      +-- UnsupportedOp       a valid program that this version cannot compile; names the operation
      +-- LimitExceeded       a documented limit on size, operations, nesting or time is exceeded
      +-- CompileFailed       a stage failed on a valid program; names the stage

@@ -1,6 +1,6 @@
 """Workers that share a server: ``kcache serve`` in one shell, in others
 
-    KCACHE_ADDR=127.0.0.1:50051 python -m examples.torch_compile.fleet
+    KCACHE_ADDR=127.0.0.1:7420 python -m examples.torch_compile.fleet
 
 The first worker compiles; each later one starts from the record of its source graph and the stored kernel.
 """

@@ -20,7 +20,7 @@ class BundleMetadata:
 
     #: Identity of the signer of the bundle, 64 hex digits; ``finish`` of the writer sets it.
     creator: str = ""
-    #: Raw public keys beside the creator's that signed manifests and bindings.
+    #: Raw public keys, other than the creator's, with which manifests and bindings are signed.
     signer_public_keys: tuple[bytes, ...] = ()
     namespace: str = "default"
     epoch: int = 0
@@ -65,16 +65,14 @@ def metadata_to_proto(metadata: BundleMetadata) -> pb.BundleMetadata:
 
 
 def metadata_from_proto(message: pb.BundleMetadata, public_key: bytes) -> BundleMetadata:
-    """Metadata of a bundle that ``public_key`` signed. Raises ``IntegrityError`` where they contradict
-    themselves.
-    """
+    """Metadata of a bundle that ``public_key`` signed. Raises ``IntegrityError`` if they are inconsistent."""
     if message.creator != server_id(public_key):
         raise IntegrityError(
-            f"the bundle names {message.creator} as its creator, and is signed by {server_id(public_key)}",
+            f"the bundle names {message.creator} as its creator but is signed by {server_id(public_key)}",
             finding="creator",
         )
     if any(len(key) != 32 for key in message.signer_public_keys):
-        raise IntegrityError("the bundle names a signer whose public key has not 32 bytes", finding="creator")
+        raise IntegrityError("the bundle names a signer whose public key is not 32 bytes", finding="creator")
     toolchains = tuple(
         tuple((item.name, item.value) for item in toolchain.ingredients) for toolchain in message.toolchains
     )

@@ -33,7 +33,7 @@ from kcache_grpc.model.wire import (
     target_to_proto,
 )
 
-#: Seconds before a kernel whose bytes are lost is asked for again: replicas hear of it within one.
+#: Seconds before a kernel whose bytes are lost is requested again: replicas learn of the loss within one.
 _PAUSES = (0.1, 0.5, 1.0)
 #: Age of a kernel for a lower target that will do while the service is away.
 _EVER = float("inf")
@@ -134,7 +134,7 @@ class KernelFetcher:
         return self._lower_from_disk(request, verifier, self.connection.location.freshness)
 
     async def holds(self, request: KernelRequest, deadline: Deadline) -> bool:
-        """Whether the kernel is on disk. Asks the server for nothing but what it is."""
+        """Whether the kernel is on disk. Requests only the state of the server."""
         verifier = await self.connection.verifier(deadline)
         return await self._io.blocking(lambda: self._from_disk(request, verifier)) is not None
 
@@ -207,7 +207,7 @@ class KernelFetcher:
             case pb.KERNEL_STATUS_NEED_PROGRAM:
                 return await self._compiled(request, False, deadline, progress, done)
             case pb.KERNEL_STATUS_NEED_COMPILE | pb.KERNEL_STATUS_FAILED:
-                # A remembered failure is raised by the compile with all that the first one told.
+                # The compile raises a remembered failure, with all details of the first one.
                 return await self._compiled(request, True, deadline, progress, done)
             case other:
                 raise IntegrityError(

@@ -82,14 +82,12 @@ class Verifier:
         self._key = Ed25519PublicKey.from_public_bytes(public_key)
 
     def verify(self, domain: bytes, signed: Signed) -> bytes:
-        """The payload, once its signature held. Raises ``IntegrityError``."""
+        """The payload, after its signature was verified. Raises ``IntegrityError``."""
         try:
             self._key.verify(signed.signature, domain + signed.payload)
         except InvalidSignature as error:
             subject = domain.rstrip(b"\0").decode()
-            raise IntegrityError(
-                f"the signature of a {subject} does not hold under the pinned key"
-            ) from error
+            raise IntegrityError(f"the signature of a {subject} is not valid under the pinned key") from error
         return signed.payload
 
 

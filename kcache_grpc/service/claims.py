@@ -1,6 +1,6 @@
-"""Work that several servers are about to do at once: one does it, the others look what came of it.
+"""Claims of work that several servers would do at the same time: one does it, the others use its result.
 
-Claims save work and decide nothing: whoever waited too long does the work as well.
+Unlike a lease, a claim guarantees nothing: a server that has waited too long does the work itself.
 """
 
 from __future__ import annotations

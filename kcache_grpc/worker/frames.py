@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _LENGTHS = struct.Struct(">IQ")
-#: Far above any documented limit: what is longer is not a frame of ours.
+#: Far above all documented limits: a longer message is not a valid frame.
 MAX_HEADER_BYTES = 64 << 20
 MAX_BLOB_BYTES = 4 << 30
 
 
 class BrokenFrameError(Exception):
-    """The other side sent something that is not a frame, or went away inside one."""
+    """The other side sent something that is not a frame, or closed the channel inside one."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ def encode(frame: Frame) -> list[bytes]:
 
 
 def decode(content: bytes) -> Frame:
-    """The frame that ``content`` is, whole. Raises ``BrokenFrameError``."""
+    """Decodes ``content``, which is one complete frame. Raises ``BrokenFrameError``."""
     if len(content) < _LENGTHS.size:
-        raise BrokenFrameError("a frame is shorter than its lengths")
+        raise BrokenFrameError("a frame is shorter than its prefix")
     header_bytes, blob_bytes = _lengths(content[: _LENGTHS.size])
     start = _LENGTHS.size + header_bytes
     if len(content) != start + blob_bytes:
-        raise BrokenFrameError("a frame has other lengths than it announces")
+        raise BrokenFrameError("the length of a frame differs from that in its prefix")
     return _frame(content[_LENGTHS.size : start], content[start:])
 
 
 def send(channel: socket.socket, frame: Frame) -> None:
-    """Writes a frame; blocks until all of it is taken."""
+    """Writes a frame; blocks until all of it is sent."""
     for part in encode(frame):
         channel.sendall(part)
 
@@ -85,7 +85,7 @@ async def receive_async(reader: asyncio.StreamReader) -> Frame:
 def _lengths(prefix: bytes) -> tuple[int, int]:
     header_bytes, blob_bytes = _LENGTHS.unpack(prefix)
     if header_bytes > MAX_HEADER_BYTES or blob_bytes > MAX_BLOB_BYTES:
-        raise BrokenFrameError(f"a frame announces {header_bytes} + {blob_bytes} bytes")
+        raise BrokenFrameError(f"a frame of {header_bytes} + {blob_bytes} bytes exceeds the limit")
     return header_bytes, blob_bytes
 
 

@@ -1,7 +1,7 @@
 """The stages of a job, reported through memory that a worker and its parent share.
 
-A compile begins fifty stages in a tenth of a second: a message for each would wake the parent as often. A
-name in memory costs one system call, and is there even if the very next instruction ends the worker.
+A compile begins fifty stages in a tenth of a second, and a message for each would wake the parent fifty
+times. Appending a name to the memory takes one system call, and the name remains if the worker crashes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StageLog:
         return self._file.fileno()
 
     def clear(self) -> None:
-        """Discards all names; no job may run. Does nothing once the log is closed."""
+        """Discards all names. Must not be called while a job runs. Does nothing once the log is closed."""
         if self._file.closed:
             return
         self._file.truncate(0)
@@ -45,5 +45,5 @@ class StageLog:
 
 
 def report(descriptor: int, name: str) -> None:
-    """The worker's side: the stage ``name``, which is one line, began."""
+    """The worker's side: appends the name of a stage that begins. ``name`` is one line."""
     os.write(descriptor, f"{name}\n".encode())

@@ -1,6 +1,6 @@
-"""A tolerant reader of spec texts, for comparison, of every canonicalizer version.
+"""Reads spec texts of every canonicalizer version for comparison, and tolerates lines that it does not know.
 
-``spec.text.parse_spec`` reads its own version only; stored specs may be older. Here sizes, views and
+``spec.text.parse_spec`` reads only the current version; stored specs may be older. Here sizes, views and
 attributes remain text, and lines of unknown form are kept.
 """
 
@@ -30,7 +30,7 @@ class Type(NamedTuple):
 
 
 class Use(NamedTuple):
-    """An operand: the name of a leaf (``a0``) or operation (``%3``), its result, the view of it."""
+    """An operand: the name of a leaf (``a0``) or operation (``%3``), the number of its result, its view."""
 
     name: str
     result: int
@@ -60,7 +60,7 @@ class Body(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """A spec as comparison needs it. ``others`` are lines of unknown form."""
+    """A spec in the form in which specs are compared. ``others`` are lines of unknown form."""
 
     canonicalizer: str
     numerics: str
@@ -88,7 +88,7 @@ def read_outline(text: str) -> Outline:
 
 @functools.lru_cache(maxsize=1024)
 def read_types(text: str) -> tuple[Type, ...]:
-    """Return the types of a list that is separated by blanks."""
+    """Return the types of a list that is separated by spaces."""
     return tuple(
         Type(match[1], None if match[2] is None else tuple(d for d in match[2].split(",") if d))
         for match in _TYPE.finditer(text)

@@ -79,7 +79,7 @@ def operations_differ(here: Side, position: int, there: Side, other: int, where:
     if not details:
         text = f"yours is {yours}, the stored one is {stored}"
         if yours == stored:
-            text = f"{yours} is of other types or sizes there"
+            text = f"{yours} has other types or sizes in the stored graph"
         return Difference("operation", yours, stored, f"{where}: {text}")
     name, left, right, _ = details[0]
     return Difference(name, left, right, f"{where}, {mine.op}: {'; '.join(detail[3] for detail in details)}")
@@ -129,7 +129,7 @@ def _leaf(operation: Operation) -> str:
 def _unequal(
     here: Side, mine: Operation, there: Side, theirs: Operation, pairs: list[tuple[int, int]]
 ) -> _Detail | None:
-    """The differing operand, if it is one; else the operations as wholes."""
+    """The differing operand, if there is exactly one; else both operations in full."""
     (index, other), *more = pairs
     left, right = here.use(mine.uses[index]), there.use(theirs.uses[other])
     constants = _constant(here, mine.uses[index]), _constant(there, theirs.uses[other])
@@ -146,7 +146,7 @@ def _unequal(
 
 
 def _pairs(op: str, ours: list[str], others: list[str]) -> list[tuple[int, int]]:
-    """Pairs of operands to compare: by position, or of a commutative operation those without an equal one."""
+    """Pairs of operands to compare: by position; of a commutative operation, those without an equal one."""
     if op not in COMMUTATIVE:
         return list(zip(range(len(ours)), range(len(others)), strict=True))
     mine = [index for index, text in enumerate(ours) if text not in others]

@@ -1,4 +1,4 @@
-"""Legalizes what the node graph does not represent: CHLO ops without a node, and named linalg ops."""
+"""Rewrites ops that have no node in a spec: CHLO ops (``NATIVE_CHLO`` have one), and named linalg ops."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def create(
     regions: int = 0,
     at: InsertionPoint | None = None,
 ) -> Op:
-    """A new operation ``name`` at the insertion point ``at`` (the current one when None)."""
+    """A new operation ``name`` at the insertion point ``at``; None stands for the current one."""
     return ir.Operation.create(
         name,
         results=list(results),
@@ -127,7 +127,7 @@ def call_llvm(function: str, operands: Sequence[Value]) -> None: ...
 
 
 def call_llvm(function: str, operands: Sequence[Value], result: str = "") -> Value | None:
-    """Call an ``llvm.func``; its result, of a type by name, or None where it returns nothing."""
+    """Call an ``llvm.func``. Returns its result, whose type ``result`` names; None if it has no result."""
     call = llvm.CallOp(type_of(result) if result else None, operands, [], [], callee=function)
     return call.results[0] if result else None
 
@@ -189,7 +189,7 @@ def private_function(
     results: Sequence[Type],
     argument_attributes: Sequence[str],
 ) -> tuple[Op, Block]:
-    """A private function of internal linkage at the end of ``module``, and its empty entry block.
+    """A new private function with internal linkage at the end of ``module``, and its empty entry block.
 
     ``argument_attributes`` are attribute dictionaries as text, one per input.
     """
@@ -234,7 +234,7 @@ def empty_tensor(kind: Type, dynamic_sizes: Sequence[Value] = ()) -> Value:
 
 
 def insert_slice(part: Value, into: Value, offsets: Sequence[int]) -> Value:
-    """``into`` with the tensor ``part`` of static sizes at ``offsets``."""
+    """``into`` with the elements at ``offsets`` replaced by ``part``, a tensor of static sizes."""
     sizes = [size or 0 for size in sizes_of(part.type)]
     steps = [1] * len(sizes)
     return tensor.insert_slice(part, into, [], [], [], list(offsets), sizes, steps)
@@ -248,9 +248,10 @@ def tensor_size(operand: Value, axis: int) -> Value:
 def inline_body(
     body: Block, mapping: dict[Value, Value], index: Callable[[int], Value] | None
 ) -> list[Value]:
-    """Copy ``body`` to the current point under ``mapping``; the mapped operands of its yield.
+    """Copy ``body`` to the insertion point with operands replaced by ``mapping``.
 
-    ``index`` gives the value of ``linalg.index`` by dimension; None keeps those operations.
+    Returns the operands of its yield, replaced likewise. ``index`` returns the value of ``linalg.index`` of a
+    dimension; None keeps these operations.
     """
     for operation in operations(body):
         if name_of(operation) == "linalg.yield":
@@ -275,7 +276,7 @@ def inline_body(
 
 
 def move_body(body: Block, target: Block, mapping: dict[Value, Value]) -> None:
-    """Move all of ``body``, its yield too, to the end of ``target``; ``mapping`` is of its arguments."""
+    """Move ``body``, with its yield, to the end of ``target``; ``mapping`` replaces its arguments."""
     for argument, becomes in mapping.items():
         argument.replace_all_uses_with(becomes)
     for operation in operations(body):

@@ -155,7 +155,7 @@ class Partition:
         Programs that update a state list results of one kind after another, such as all first moments and
         then all weights of an optimizer: a nest that writes results alone joins a group that reads or writes
         the same memory, as its results live on anyway. A scalar comes before all groups that do not conflict
-        with it: behind them it would be in the way of nests that read it and join one of them.
+        with it: after them, it would prevent nests that read it from joining one of them.
         """
         subject = self.subjects[number]
         scalar = not subject.nest.axes
@@ -443,7 +443,7 @@ class Partition:
         return True
 
     def _pays(self, group: Group) -> bool:
-        """Loops stay contiguous, threads find work."""
+        """Whether innermost loops stay contiguous and enough iterations are left for all threads."""
         if not self._keeps_threads(group):
             return False
         if len(group.segments) == 1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kcache_compiler.shapes.formula import Check, Formula
 
-#: Scalar operations below which a slice is not worth a thread.
+#: Least number of scalar operations of a slice that is given to another thread.
 SLICE_WORK = 32768
 
 
@@ -26,10 +26,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Access:
-    """A buffer as the nest walks over it: element strides by axis and a constant offset.
+    """How the nest accesses a buffer: the element stride of each axis of the nest, and a constant offset.
 
-    ``dims`` says for each axis of the buffer which iteration dimension indexes it, alone and nowhere else;
-    None where that is not so. ``reads`` is false of a written access whose old elements are not asked for.
+    ``dims``: for each axis of the buffer, the iteration dimension that alone indexes it and indexes no other
+    axis; None if there is none. ``reads`` is false for a written access whose old elements are not read.
     """
 
     strides: tuple[Formula, ...]
@@ -50,9 +50,9 @@ class Access:
 
 @dataclass(frozen=True)
 class Nest:
-    """Axes from outermost to innermost; ``fixed`` dimensions have their index read and never merge.
+    """Axes from outermost to innermost. The index of ``fixed`` dimensions is read, so they are never merged.
 
-    ``checks`` are tested before the launch, as the sizes of arguments need not agree.
+    ``checks`` are tested before the launch, because the sizes of arguments may disagree.
     """
 
     axes: tuple[Axis, ...]
@@ -72,7 +72,7 @@ class Nest:
         )
 
 
-#: Elements of an operand that no first-level cache holds.
+#: Least number of elements of an operand that is too large for a first-level cache.
 LARGE = 1 << 16
 
 

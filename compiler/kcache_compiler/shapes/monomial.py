@@ -6,7 +6,7 @@ compared and hashed as ints, and fit into views (as ``~size``).
 
 A symbol that shape erasure made stands for a size of at least 2, as sizes 0 and 1 of static programs are not
 erased; ``constant_folding.py`` relies on that for extents. The symbol of a dimension that the program leaves
-dynamic stands for any size from 0, which is all that ``size_relations.proves`` assumes.
+dynamic stands for any size from 0, which is all that ``formula.proves`` assumes.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Connection:
         )
 
     async def renewed(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """``work``; once more, after asking the server what it is, when an answer was of another epoch."""
+        """``work``; once more with a new state of the server if a reply had another epoch or key."""
         try:
             return await work()
         except StaleState:

@@ -86,7 +86,7 @@ class KernelVerifier:
         return str(manifest.target if lower and self.allows_lower(request) else request.target)
 
     def _payload(self, domain: bytes, message: common_pb2.SignedBytes) -> bytes:
-        """What was signed. Nothing is parsed before its signature held."""
+        """The signed bytes. Nothing is parsed before its signature was verified."""
         if message.key_id.hex() != self.state.server_id[:16]:
             raise StaleState(
                 f"the signature is of another key ({message.key_id.hex()}) than that of the pinned identity "
@@ -154,7 +154,7 @@ def _require_shape(manifest: Manifest, binding: Binding, request: KernelRequest)
 
 
 def check_bytes(data: bytes, sha256: bytes, size: int, subject: str) -> bytes:
-    """``data`` itself, once size and digest hold. Raises ``IntegrityError``."""
+    """``data``, after its size and digest were checked. Raises ``IntegrityError``."""
     if len(data) != size:
         raise IntegrityError(f"{subject} has {len(data)} bytes instead of {size}")
     if hashlib.sha256(data).digest() != sha256:

@@ -1,1 +1,1 @@
-"""Eager kernels for PyTorch. The public names are those of ``kcache_grpc.torch``."""
+"""PyTorch: eager kernels here, ``torch.compile`` in ``dynamo``, exported programs in ``exported``."""

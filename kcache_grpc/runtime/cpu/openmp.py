@@ -50,7 +50,7 @@ class OpenMpThreads:
 
     @property
     def workers(self) -> int:
-        """Most worker ids, the calling thread's included."""
+        """The number of worker ids at most, including that of the calling thread."""
         return self._workers
 
     @property

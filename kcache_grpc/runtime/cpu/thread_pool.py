@@ -1,8 +1,8 @@
-"""The thread pool that is linked into kernels (docs/reference/c-abi.md): one for the process, that of the
-first kernel with one.
+"""The thread pool that is linked into kernels (docs/reference/c-abi.md).
 
-A launch costs well below a microsecond if the pool's threads are awake, so the pool splits launches of two
-slices of their grain or more. A second caller, or a kernel called by a task, runs on its own thread.
+A process has one pool: that of the first loaded kernel that contains one. A launch costs well below a
+microsecond if its threads are awake, so it splits launches of two slices of their grain or more. A second
+caller, or a kernel called by a task, runs on its own thread.
 After a fork the child's first launch starts threads of its own.
 """
 
@@ -20,7 +20,7 @@ _LEAST_SLICES = 2
 
 
 class NativeThreads:
-    """The pool inside ``library``, which must bring one; ``threads`` workers at most.
+    """The pool inside ``library``, which must contain one; at most ``threads`` workers.
 
     Threads start with the first host that wants them, and end at the interpreter's exit, before
     anything unloads their code.
@@ -34,7 +34,7 @@ class NativeThreads:
 
     @property
     def workers(self) -> int:
-        """Most worker ids, the calling thread's included."""
+        """The number of worker ids at most, including that of the calling thread."""
         return self._workers
 
     @property
@@ -51,7 +51,7 @@ class NativeThreads:
         return known
 
     def failure(self) -> BaseException | None:
-        """Nothing of Python runs in a launch."""
+        """None: no Python code runs in a launch, so none can fail."""
         return None
 
     def stop(self) -> None:
@@ -69,7 +69,7 @@ class ProcessThreads:
         self._native: NativeThreads | None = None
 
     def of(self, library: Library) -> HostThreads:
-        """The pool that an earlier kernel brought, else the one of ``library``, else Python's threads."""
+        """The pool of an earlier kernel, else that of ``library``, else the pool of Python threads."""
         native = self._native
         if native is not None:
             return native

@@ -39,7 +39,7 @@ class HostThreads(Protocol):
 
     @property
     def workers(self) -> int:
-        """Most worker ids, the calling thread's included."""
+        """The number of worker ids at most, including that of the calling thread."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class LimitedThreads:
 
     @property
     def workers(self) -> int:
-        """Most worker ids, the calling thread's included."""
+        """The number of worker ids at most, including that of the calling thread."""
         return min(self._most, self._threads.workers)
 
     @property
@@ -179,7 +179,7 @@ class ThreadPool:
 
     @property
     def workers(self) -> int:
-        """Most worker ids, the calling thread's included."""
+        """The number of worker ids at most, including that of the calling thread."""
         return self._workers
 
     @property
@@ -312,7 +312,7 @@ class TimedThreads:
 
     @property
     def workers(self) -> int:
-        """Most worker ids, the calling thread's included."""
+        """The number of worker ids at most, including that of the calling thread."""
         return self._threads.workers
 
     @property

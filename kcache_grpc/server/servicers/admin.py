@@ -1,4 +1,4 @@
-"""``kcache.v1.Admin``: requests to values, values to responses, for callers that may."""
+"""``kcache.v1.Admin``: converts requests to values, and values to responses, for administrators."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return pb.ListQuotasResponse(quotas=map(_quota, quotas))
 
     async def Pin(self, request: pb.PinRequest, context: Call) -> pb.PinResponse:  # noqa: N802
-        """Keeps something."""
+        """Pins a kernel, mapping or spec, which protects it from eviction."""
         caller = self._caller(request.header, context)
         subject = _known(_SUBJECTS, request.subject, "subject")
         created = await self._admin.pin(caller, subject, request.digest, _reason(request.reason))
         return pb.PinResponse(created=created)
 
     async def Unpin(self, request: pb.UnpinRequest, context: Call) -> pb.UnpinResponse:  # noqa: N802
-        """Keeps it no longer."""
+        """Removes a pin."""
         caller = self._caller(request.header, context)
         subject = _known(_SUBJECTS, request.subject, "subject")
         return pb.UnpinResponse(removed=await self._admin.unpin(caller, subject, request.digest))
@@ -184,9 +184,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
 def administrator(
     header: common_pb2.RequestHeader, context: Call, *, authenticated: bool, what: str
 ) -> Caller:
-    """Who calls. Raises ``PermissionDenied`` for who may not; ``what`` is named in its message.
+    """The caller. Raises ``PermissionDenied`` if it is no administrator; the message names ``what``.
 
-    With tokens: who has the one that all share, or one of a principal with the role ``ADMIN_ROLE``.
+    With tokens, administrators have the shared token, or that of a principal with ``ADMIN_ROLE``.
     """
     caller = context.caller(header)
     if not authenticated and not caller.peer.startswith(_SOCKET):

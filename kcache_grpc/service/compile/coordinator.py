@@ -48,7 +48,7 @@ from kcache_grpc.worker import WorkerPool, codec
 
 logger = logging.getLogger("kcache.service")
 
-#: Seconds for which a compiled kernel waits for a store that is away: a restart throws no work away.
+#: Seconds for which a compiled kernel waits for an unavailable store: a restart of it loses no compile.
 _PUBLISH_TIMEOUT = 60.0
 #: Seconds between two attempts to publish: the first, the last.
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
@@ -66,7 +66,7 @@ class CompileJob:
     identity: KernelIdentity
     caller: Caller
     program_digest: bytes
-    #: Whether it may be stored: nobody has looked.
+    #: The kernel may be stored already: this request has not looked it up.
     unseen: bool = False
 
 
@@ -203,14 +203,14 @@ class CompileCoordinator:
         lease: Lease,
         known_failure: FailureRecord | None,
     ) -> CompileOutcome | FailureRecord | None:
-        """Compiles and publishes, unless somebody did before this lease began, or failed to.
+        """Compiles and publishes, unless another holder did so, or failed to, before this lease was acquired.
 
         ``None`` when another process took over meanwhile.
         """
         self._lease_renewal.add(lease)
         given_back = False
         try:
-            # Somebody had it since this request looked, or long ago.
+            # The lease had another holder, since this request looked or earlier: it may have published.
             if lease.fencing_token > 1 or job.unseen:
                 stored = await self._kernels.load(job.namespace, job.identity.digest)
                 if stored is not None:

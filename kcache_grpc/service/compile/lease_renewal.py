@@ -28,7 +28,7 @@ _WRITE_INTERVAL = 0.25
 #: Seconds between two reads of a lease: the first, the factor, the last. If the store has change
 #: notifications, the last one: that is what a lost one costs.
 _FIRST, _FACTOR, _LAST = 0.02, 1.5, 0.5
-#: Seconds between two reads of all leases if it has: many compiles reach many stages meanwhile.
+#: Seconds between two reads of all leases if the store has notifications: stages change often.
 _SPACING = 0.25
 
 
@@ -105,11 +105,11 @@ class LeaseRenewal:
         return due_stages
 
     def _try(self, lease: Lease, call: Callable[[], None]) -> bool:
-        """Whether nothing is left to be done. Never raises: the thread serves all leases."""
+        """Whether ``call`` need not be repeated. Never raises, since the thread serves all leases."""
         try:
             call()
         except LeaseLost:
-            self.remove(lease)  # publishing will say so, by the fencing token
+            self.remove(lease)  # publishing fails, since it compares the fencing token
         except StorageError as error:
             logger.warning("lease on %s: %s", lease.kernel_digest.hex()[:12], error)
             return False
@@ -128,7 +128,7 @@ class LeaseWaiter:
         self._store = store
         self._threads = threads
         self._change_notifications = change_notifications
-        #: What is looked at next; many leases cost little more than one.
+        #: Leases that are read next, in one statement: many cost little more than one.
         self._wanted: dict[Namespace, dict[bytes, asyncio.Future[LeaseState | None]]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._last_read = float("-inf")

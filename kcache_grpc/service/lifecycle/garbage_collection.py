@@ -50,7 +50,7 @@ R = TypeVar("R")
 logger = logging.getLogger("kcache.service")
 #: Attempts of an insert to evict: other inserts may use what was freed.
 _ATTEMPTS = 4
-#: Evicted at a time beyond what is needed, as a share of the quota: one eviction serves many inserts.
+#: At least one part in this many of the quota is evicted at a time: one eviction serves many inserts.
 _SPARE = 50
 
 

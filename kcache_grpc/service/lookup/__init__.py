@@ -1,1 +1,1 @@
-"""Finds stored kernels for requests, and explains hits and misses."""
+"""Finds stored kernels and their artifacts for requests."""

@@ -1,6 +1,6 @@
-"""Change notifications: a store reports changes by any process that others wait for or have cached.
+"""Change notifications: a store reports changes of rows that any process waits for or has cached.
 
-And claims, by which a process announces that it does something, so that others wait.
+Claims: a process announces work that it does, so that others wait for the result.
 """
 
 from __future__ import annotations

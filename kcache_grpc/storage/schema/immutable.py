@@ -1,4 +1,4 @@
-"""Rows that are written once, and the triggers that see to it."""
+"""Tables whose rows are never changed, and the triggers that enforce this: also the audit log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Emits StableHLO text, line by line.
 
-Dynamic dimensions have sample sizes or stay dynamic; for the latter the text has the form that JAX emits for
-symbolic shapes. Checks use their symbols in both cases.
+Dynamic dimensions have sample sizes or stay dynamic; in the second case the text has the form that JAX emits
+for symbolic shapes. Checks of shapes use the symbols in both cases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WIDTH = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
 def scalar_type(dtype: str) -> str:
-    """Return the MLIR type of a scalar, as ``tensor<f32>``."""
+    """Return the MLIR type of a scalar, such as ``tensor<f32>``."""
     return f"tensor<{_ELEMENTS.get(dtype, dtype)}>"
 
 
@@ -106,7 +106,7 @@ class Emitter:
         return f"%v{self._name_count}"
 
     def check(self, type: Type) -> None:
-        """Raise for a shape that no tensor may have."""
+        """Raise ``InvalidProgram``, ``LimitExceeded`` or ``SamplingUnsupported`` for an unusable shape."""
         check("rank of a tensor", type.rank, self._limits.rank)
         for size in type.dims:
             if isinstance(size, int) and size < 0:
@@ -119,7 +119,7 @@ class Emitter:
                 raise SamplingUnsupported
 
     def type_text(self, type: Type) -> str:
-        """Return the MLIR type, as ``tensor<4x?xf32>``."""
+        """Return the MLIR type, such as ``tensor<4x?xf32>``."""
         sizes = "".join(f"{self.sample(size)}x" if self.is_static((size,)) else "?x" for size in type.dims)
         return f"tensor<{sizes}{_ELEMENTS.get(type.dtype, type.dtype)}>"
 
@@ -166,7 +166,7 @@ class Emitter:
         return name in self._sources
 
     def size(self, size: Size) -> Value:
-        """Emit a size as a scalar i32. Raises ``SamplingUnsupported`` for a dynamic size with a sample."""
+        """Emit a size as a scalar i32. With samples, raises ``SamplingUnsupported`` for a symbolic size."""
         if self._samples is not None and not isinstance(size, int):
             raise SamplingUnsupported
         value = self._sizes.get(size)

@@ -13,7 +13,7 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.onnx.proto import data_type, onnx
 
-#: A NumPy array: its own types say too little for strict checks.
+#: A NumPy array: NumPy's own types are too imprecise for strict type checks.
 Array = Any
 Dims = tuple[int, ...]
 
@@ -35,9 +35,8 @@ NUMPY_DTYPES: dict[str, str] = {
     "complex<f32>": "complex64",
     "complex<f64>": "complex128",
 }
-#: Narrow element type, which only supports data movement and conversion -> the type of its buffers, which
-#: hold
-#: the bits of floats and the values of integers, one per byte.
+#: Narrow element type, which only supports data movement and conversion -> the type of its buffers. A byte of
+#: these holds the bits of one float or the value of one integer.
 STORAGE_TYPES: dict[str, str] = {
     "f8E4M3FN": "ui8",
     "f8E4M3FNUZ": "ui8",
@@ -79,11 +78,11 @@ COMPLEX = frozenset({"complex<f32>", "complex<f64>"})
 
 
 class Value(NamedTuple):
-    """A tensor: its SSA name, empty as long as it is only a constant that was not emitted.
+    """A tensor. ``name`` is its SSA name; it is empty for a constant that has not been emitted.
 
     ``constant`` holds the elements of a value that does not depend on the inputs: shapes, axes, small
     constants. ``data_dependent_dims`` are the axes whose size depends on data (``data_dependent.py``);
-    ``non_negative`` says that no element, an index, is negative.
+    ``non_negative``: the elements are indices, none of them negative.
     """
 
     name: str
@@ -105,7 +104,7 @@ class Value(NamedTuple):
 
 
 class DataDependentDim(NamedTuple):
-    """An axis of a value and the number of its valid elements, a value of type ``i64[]``."""
+    """An axis of a value, and ``number``, how many of its elements are valid: a value of type ``i64[]``."""
 
     axis: int
     number: Value
@@ -117,7 +116,7 @@ def tensor(element: str, dims: Dims) -> str:
 
 
 def constant_value(array: Array) -> Value:
-    """Return a constant, which is emitted where something reads it."""
+    """Return a constant that is emitted only at its uses."""
     return Value("", ELEMENT_BY_DTYPE[array.dtype.name], array.shape, array)
 
 
@@ -238,7 +237,7 @@ class Emitter:
         return f"{{\n^bb0({parameter_list}):\n{body_text}\n}}" if parameters else f"{{\n{body_text}\n}}"
 
     def parameter(self, element: str, dims: Dims) -> Value:
-        """Return a value that a region names as its parameter."""
+        """Return a new value for a parameter of a region."""
         return Value(self.fresh_name(), element, dims)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Reads ONNX models as StableHLO: weights become bound arguments, dynamic dims get sample sizes."""
+"""Reads ONNX models as StableHLO: weights become bound arguments, dynamic dimensions get sample sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kcache_compiler.mlir import context as mlir
 if TYPE_CHECKING:
     from kcache_compiler.mlir.types import Module
 
-#: From this IR version on, an initializer of an input is its default, and callers pass the input.
+#: From this IR version on, an initializer named like an input is its default value; callers pass the input.
 _INITIALIZERS_ARE_DEFAULTS = 4
 
 #: Operator -> inputs that sizes depend on, whatever their element type.
@@ -166,8 +166,8 @@ class _ModelTranslation:
                 raise
             chosen = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
             raise InvalidProgram(
-                f"{error} (the model has dynamic dims and was translated with {chosen}: state the sizes "
-                f"that it needs)"
+                f"{error} (the model has dynamic dimensions and was translated with {chosen}: pass the "
+                f"sizes that it needs)"
             ) from None
 
     def _argument(self, name: str, element: str, dims: tuple[int, ...]) -> Value:

@@ -93,8 +93,7 @@ class OnnxNode:
             bound_name = "NAME" if name is None else name
             self.unsupported(
                 f"it needs {description} as a constant, but the model {source}: bind the values when the "
-                f"model is "
-                f'compiled, client.compile(model, bind={{"{bound_name}": values}})'
+                f'model is compiled, client.compile(model, bind={{"{bound_name}": values}})'
             )
         return array
 

@@ -12,9 +12,9 @@ _POINTER = "!llvm.ptr"
 def _tiles(
     code: Code, form: AttentionForm, columns: Name, arguments: tuple[Name, Name, Name, Name, Name, Name]
 ) -> None:
-    """Emit the tiles of a panel's rows; ``k, a, b, c, ldc, load`` are the arguments of the first.
+    """Emit the tiles of a panel's rows; ``arguments`` are ``k, a, b, c, ldc, load`` of the first tile.
 
-    A tile of one vector computes the last ``columns`` if they are so few.
+    If at most ``form.lanes`` columns remain, tiles of one vector compute them.
     """
     if form.narrow:
         with code.when(code.compare("sle", columns, form.lanes)):
@@ -28,7 +28,7 @@ def _tiles(
 def _tiles_of(
     code: Code, form: AttentionForm, vectors: int, arguments: tuple[Name, Name, Name, Name, Name, Name]
 ) -> None:
-    """Emit the tiles of so many vectors of columns, as many as the form has if 0."""
+    """Emit the tiles of ``vectors`` vectors of columns; 0 stands for ``form.vectors``."""
     k, a, b, c, ldc, load = arguments
     full, *parts = row_counts(form)
 

@@ -3,8 +3,8 @@
 ``main`` of the *prepare* program takes the bound arguments and returns the prepared values; ``main`` of the
 *run* program takes the other arguments, then the prepared values. Operations that depend on no argument are
 in both. An operation on bound arguments only stays in the run program if its result is much larger than what
-it is computed from: a broadcast costs more to read than to compute. So does
-the conversion of half-precision elements, which products widen themselves.
+it is computed from: a broadcast costs more to read than to compute. A conversion of half-precision elements
+stays there too, as products widen these elements themselves.
 
 A program with symbolic sizes is split at samples of these: operations that differ between the samples, and
 what is computed with them, stay in the run program.

@@ -1,1 +1,1 @@
-"""Convolutions with too little reuse for packed panels: depthwise ones, and groups of few channels."""
+"""Convolutions with few products per element, padding of all convolutions, and pooling."""

@@ -1,5 +1,5 @@
-"""Where the bindings look for the Python classes of a dialect that they bring none for.
+"""Empty modules for dialects that the MLIR bindings have no Python classes for.
 
-They look again at every attribute of such a dialect until they find a module, which costs more than reading
-the attribute. The modules here are empty: attributes stay what they are without them.
+Without them the bindings search for a module at each access to an attribute of such a dialect, which takes
+longer than the access. The modules change nothing else.
 """

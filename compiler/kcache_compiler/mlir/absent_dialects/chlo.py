@@ -1,1 +1,1 @@
-"""No classes: see the package."""
+"""Empty, because the bindings have no Python classes for this dialect: see the package."""

@@ -47,19 +47,19 @@ def kcache(
 ) -> Callable[..., Any]:
     """The backend: a function that computes what ``graph_module`` does.
 
-    Whatever fails here leaves the graph to PyTorch, is counted (``kcache_grpc.torch.failures()``), and is
-    reported once for each reason: as a ``KcacheWarning``, or in the log where filters make that an error.
-    With ``options={"strict": True}`` it raises.
+    If something fails here, PyTorch runs the graph. The failure is counted (``kcache_grpc.torch.failures()``)
+    and reported once for each reason: as a ``KcacheWarning``, or in the log if filters turn warnings into
+    errors. With ``options={"strict": True}`` it is raised.
 
-    A service that refuses connections is given up after 8 seconds, at once if it never answered; the embedded
-    service, where it is installed, compiles instead, and the service is asked again within 30 seconds.
-    Kernels that were compiled need no service. A graph that was left to PyTorch stays so until Dynamo
-    compiles it again.
+    If a service refuses connections, the backend stops trying after 8 seconds, or at once if the service has
+    never answered. The embedded service, if it is installed, compiles instead, and the backend tries the
+    service again within 30 seconds. Compiled kernels need no service. PyTorch runs a graph that was left to
+    it until Dynamo compiles the graph again.
 
     The backend returns when the service has begun to compile, and the first call of the function waits for
-    the kernels, if sizes are static, tensors are on the CPU, and nothing needs them before: ``fallback`` is
-    "eager", and PyTorch does not keep the graph. An error of a compile that has begun is raised by that call,
-    and by later ones, with ``strict``.
+    the kernels, if sizes are static, tensors are on the CPU, ``fallback`` is "eager", and PyTorch does not
+    save the compiled graph (``caching_precompile``). With ``strict``, an error of a compile that has begun is
+    raised by that call and by later ones.
     """
     settings = settings_from(mode, options)
     if _is_ahead_of_time():
@@ -89,13 +89,13 @@ pause_collector_in_compiles(kcache)
 
 
 def _is_ahead_of_time() -> bool:
-    """Whether ``aot_compile`` asks: PyTorch takes only a callable then that can be saved."""
+    """Whether ``aot_compile`` called the backend, which must then return a callable that can be saved."""
     config: Any = import_module("torch._functorch.config")
     return bool(config.bundled_autograd_cache and config.force_autograd_cache)
 
 
 def _caches_precompiled() -> bool:
-    """Whether PyTorch keeps what Dynamo does, so that later processes need not trace."""
+    """Whether PyTorch saves Dynamo's output, so that later processes need not trace."""
     return bool(getattr(torch._dynamo.config, "caching_precompile", False))
 
 
@@ -124,7 +124,7 @@ def _fallback(
 
 
 def _has_quantized(graph: Any) -> bool:
-    """Whether a graph makes or reads quantized tensors: AOTAutograd traces them as plain ones."""
+    """Whether a graph creates or reads quantized tensors, which AOTAutograd traces as plain tensors."""
     for node in graph.nodes:
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if node.op in ("call_function", "call_method") and name.startswith(_QUANTIZED):
@@ -157,7 +157,7 @@ class _Compilation:
     def function(self) -> Callable[..., Any]:
         """From the record of the source graph, else by tracing it."""
         if _has_quantized(self._graph_module.graph):
-            reason = "fake tensors do not tell quantized tensors from others"
+            reason = "fake tensors do not distinguish quantized tensors from others"
             self._source.decided(Decision("graph", [], [LeftOut("quantize", reason)], origin="eager"))
             return self._graph_module.forward
         if has_packed_sequences(self._graph_module.graph):
@@ -215,7 +215,7 @@ class _Compilation:
             self._precompiled(body)
 
     def _precompiled(self, body: bytes) -> None:
-        """Hand a record to PyTorch, if it keeps what Dynamo did for later processes."""
+        """Give a record to PyTorch, if PyTorch saves Dynamo's output for later processes."""
         if not _caches_precompiled():
             return
         try:
@@ -234,7 +234,7 @@ class _Compilation:
         return Trace(self._graph_module, self._inputs, self._settings, on_failure)
 
     def _keep(self, store: RecordStore, digest: bytes, body: bytes, compared: StoredRecord | None) -> None:
-        """Keep a record; ``compared`` is that which it has to be equal to, if it is of the same toolchain."""
+        """Store a record; dispute ``compared`` if it differs. Does nothing if that is of other toolchains."""
         if compared is not None and decode_record(compared.body).toolchains != decode_record(body).toolchains:
             return
         if compared is not None and body != compared.body:
@@ -252,7 +252,7 @@ class _Compilation:
             return None
 
     def _decoded(self, stored: StoredRecord) -> Record | None:
-        """The record, if it is one, and its guards hold: sizes are not part of a source digest."""
+        """The decoded record; None if it is damaged, or its guards on sizes do not hold for the inputs."""
         try:
             record = decode_record(stored.body)
             return record if record.result.matches(self._inputs) else None

@@ -35,7 +35,7 @@ def window_count(
         padded = (size and (size - 1) * base + 1) + low + high
         return (0 if padded < extent else (padded - extent) // stride + 1), ""
     if base != 1:
-        raise StaticSizeRequired(f"{name} is dynamic: it takes no dilation")
+        raise StaticSizeRequired(f"{name} is dynamic: base dilation needs a static size")
     slack = low + high - extent + 1
     if stride == 1 and slack >= 0:
         return plus(size, slack), ""
@@ -52,7 +52,7 @@ def emit_binding_symbols(
     attributes: str,
     region: str = "",
 ) -> Value:
-    """Emit an operation whose result is the source of symbols: axis -> formula."""
+    """Emit an operation; the sizes of its result define symbols. ``formulas``: axis -> formula."""
     result = e.emit(op, operands, type, attributes, region)
     for axis, formula in formulas.items():
         e.bind_symbol(formula, result, axis)
@@ -71,7 +71,7 @@ def reduce_window(
     base_dilation: tuple[int, ...] | None = None,
     window_dilation: tuple[int, ...] | None = None,
 ) -> Value:
-    """Reduce each position of a window."""
+    """Reduce the elements at each position of a window."""
     rank = len(x.dims)
     if kind in ("and", "or", "xor") and x.dtype in (*FLOATS, "c64", "c128"):
         raise InvalidProgram(f"kind is {kind!r}, but {x} has no bits")

@@ -115,7 +115,7 @@ def softmax(n: OnnxNode) -> Value:
     }[n.op]
     if n.version >= 13:
         return _compute_in_f32(compute, n, x, n.axis(n.int("axis", -1), x.rank))
-    # Before opset 13 the axes from this one on are flattened.
+    # Before opset 13, the axes from ``axis`` to the last are flattened to one.
     axis = n.axis(n.int("axis", 1), x.rank) if x.rank else 0
     rows = math.prod(x.dims[:axis])
     flat = n.b.reshape(x, (rows, math.prod(x.dims[axis:])))

@@ -1,4 +1,4 @@
-"""Gives regions around convolutions channels last where that pays, in programs with bound weights."""
+"""Computes regions around convolutions channels-last where that is faster, if weights are bound."""
 
 from __future__ import annotations
 

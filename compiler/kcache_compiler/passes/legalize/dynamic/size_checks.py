@@ -84,7 +84,7 @@ class Requirements:
 
 
 def require_sizes(op: mlir.Op, requirements: Requirements) -> None:
-    """Write down what ``op`` takes for granted, at the current point."""
+    """Record the requirements of ``op`` on sizes, with operations at the insertion point."""
     handler = _HANDLERS.get(mlir.name_of(op))
     if handler is not None:
         handler(op, requirements)
@@ -144,14 +144,14 @@ _HANDLERS: dict[str, Callable[[mlir.Op, Requirements], None]] = {
 
 
 def origin(number: mlir.Value, known: dict[mlir.Value, object] | None = None) -> object:
-    """What decides a size: equal results are equal sizes, different ones may be.
+    """What determines a size. Equal results mean equal sizes; sizes of different results may be equal, too.
 
     ``known`` has what was found of casts, which no rewrite erases, to be numbers and axes of arguments.
     """
     known = {} if known is None else known
     passed: list[mlir.Value] = []
     match: object = None
-    while number not in known:  # a size is that of a value before, as often as a program is long
+    while number not in known:  # a chain of casts and shapes may be as long as the program
         owner = mlir.defining(number)
         name = "" if owner is None else mlir.name_of(owner)
         if owner is not None and name in ("arith.index_cast", "arith.extsi", "arith.trunci"):
