@@ -30,11 +30,11 @@ class Ledger:
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
         self.attempts = 0
-        self.seated = threading.Semaphore(0)
+        self.enqueued = threading.Semaphore(0)
         self.begun = threading.Event()
         self.go_on = threading.Event()
         self.raises: BaseException | None = None
-        #: Whoever sits down next is interrupted before it waits.
+        #: Whether the next waiter is interrupted before it waits.
         self.interrupts = False
         self.commit = Watched(self)
 
@@ -58,9 +58,9 @@ class Watched(GroupCommit[str, str, str]):
         super().__init__(ledger.write, len)
         self._ledger = ledger
 
-    def _sit_down(self, state: Any, lane: str, seat: Any) -> Any:
-        queue = super()._sit_down(state, lane, seat)
-        self._ledger.seated.release()
+    def _enqueue(self, state: Any, lane: str, waiter: Any) -> Any:
+        queue = super()._enqueue(state, lane, waiter)
+        self._ledger.enqueued.release()
         if self._ledger.interrupts:
             self._ledger.interrupts = False
             raise Interrupted
@@ -82,10 +82,10 @@ def hold_up(ledger: Ledger, pool: ThreadPoolExecutor, items: Sequence[str]) -> l
     """Put ``first``, and while it is written the others, in their order."""
     futures = [pool.submit(ledger.commit.put, "lane", "first")]
     assert ledger.begun.wait(120)
-    assert ledger.seated.acquire(timeout=120)
+    assert ledger.enqueued.acquire(timeout=120)
     for item in items:
         futures.append(pool.submit(ledger.commit.put, "lane", item))
-        assert ledger.seated.acquire(timeout=120)
+        assert ledger.enqueued.acquire(timeout=120)
     return futures
 
 
@@ -198,7 +198,7 @@ def test_who_is_interrupted_while_it_waits_leaves_the_queue(ledger, pool):
     main, left = threading.get_ident(), threading.Event()
 
     def interrupt() -> None:
-        assert ledger.seated.acquire(timeout=120)
+        assert ledger.enqueued.acquire(timeout=120)
         # Again: a signal that comes just before the wait begins does not end it.
         while not left.wait(0.01):
             signal.pthread_kill(main, signal.SIGUSR1)
@@ -229,7 +229,7 @@ def test_who_is_interrupted_as_soon_as_it_sits_leaves_the_queue(ledger, pool):
     assert ledger.commit.put("lane", "next") == "lane: next"
     ledger.go_on.clear()
     ledger.begun.clear()
-    while ledger.seated.acquire(blocking=False):
+    while ledger.enqueued.acquire(blocking=False):
         pass
     futures = hold_up(ledger, pool, ["a"])
     ledger.interrupts = True
@@ -306,7 +306,7 @@ def test_who_comes_again_at_once_is_waited_for(ledger, pool, monkeypatch):
     ledger.go_on.set()
     assert [each.result(120) for each in futures] == ["lane: first", "lane: a", "lane: b"]
     again = pool.submit(ledger.commit.put, "lane", "a again")
-    assert ledger.seated.acquire(timeout=120)
+    assert ledger.enqueued.acquire(timeout=120)
     assert not again.done()
     assert ledger.commit.put("lane", "b again") == "lane: b again"
     assert again.result(120) == "lane: a again"

@@ -50,9 +50,9 @@ SCANS = {
     "audit.summaries._DAYS",
     "audit.summaries._MISSES",
     "audit.summaries._NO_LIMIT",
-    "audit.summary_repair._KEEP_DAYS",
-    "audit.summary_repair._KEEP_MISSES",
-    "audit.summary_repair._LAST_PRUNED",
+    "audit.summaries._KEEP_DAYS",
+    "audit.summaries._KEEP_MISSES",
+    "audit.summaries._LAST_PRUNED",
 }
 SEARCHES = sorted(
     name
