@@ -1,7 +1,7 @@
 """Triggers of Postgres that tell listeners what changed: ids only, sent when the transaction commits.
 
 Whatever statement changes a row, every replica hears of it, and nothing is sent for a read or a heartbeat.
-Not to be heard costs time only: who listens looks for itself too.
+A lost notification costs only time: listeners also poll.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Partitions loop nests into launches (fusion groups). Plain values, no IR.
 
 A group has *shared* axes as its outermost loops, and inside them a sequence of *segments*, each with loops
-of its own, whose innermost body holds the segment's *members* in order. Nests share axes if iteration ``i``
-of one accesses, of all elements that the other writes, only those that iteration ``i`` of the other
+of its own, whose innermost body holds the segment's *members* in order. Two nests share axes if iteration
+``i`` of one accesses, among the elements that the other writes, only those that iteration ``i`` of the other
 accesses; they share a segment if that holds for all axes and single elements. So every element is computed
 once, in the order of the program, and no value changes.
 

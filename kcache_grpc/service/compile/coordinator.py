@@ -152,7 +152,8 @@ class CompileCoordinator:
     ) -> CompileOutcome:
         digest = job.identity.digest
         call.report("queued")
-        # Who got the graph from another server finds it compiling as a rule: to look is cheaper than to take.
+        # If another server stored the graph, it usually compiles the kernel: reading the lease is cheaper
+        # than trying to acquire it.
         looks = job.unseen
         with self._change_notifications.subscribe(job.namespace.id, digest, job.graph.key) as subscription:
             while True:

@@ -181,7 +181,7 @@ class SqlLimits(SqlPart, LifecycleStore):
         checks.quota(resource, most, policy)
         values: dict[str, Any] = {"namespace_id": namespace.id, "resource": resource, "most": most}
         values |= {"policy": policy, "used": 0, "updated_at": self._clock.wall()}
-        # Two transactions: who inserts from the first on counts itself, and waits for the second.
+        # Two transactions: inserts that begin after the first charge the quota, and wait for the second.
         self._db.transact(lambda connection: connection.execute(_SET_QUOTA, values).rowcount)
         self._db.transact(lambda connection: _recount(connection, namespace, resource))
         return self.list_quotas(namespace)[resource]
@@ -238,7 +238,7 @@ class SqlLimits(SqlPart, LifecycleStore):
 
 
 def _recount(connection: Connection, namespace: Namespace, resource: str) -> None:
-    """The lock waits for those who have counted themselves; who comes later does it afterwards."""
+    """The lock waits for transactions that charged the quota; later ones charge it after the recount."""
     name = {"ns": namespace.id, "of": resource}
     if connection.execute(_LOCK_QUOTA, name).first() is None:
         return

@@ -19,7 +19,7 @@ def test_names_are_gpus_or_cpus_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "runs", "refused"),
+    ("arch", "runs", "rejected"),
     [
         ("sm_80", [(8, 0), (8, 6), (9, 0), (12, 1)], [(7, 5)]),
         ("sm_90a", [(9, 0)], [(8, 0), (10, 0)]),

@@ -77,7 +77,7 @@ def _match(codes: RecoveredSizes, mixed: Generic) -> Attention | None:
 
 
 def private(known: Attention) -> bool:
-    """Nothing but members reads what members leave, except for the last of them."""
+    """Whether only members use the results of members, except the result of the last member."""
     last = [op for op, role in known.members.items() if role == "tail"][-1:]
     last = last or [op for op, role in known.members.items() if role == "mixed"]
     blocks = {op.operation.block for op in known.members}
