@@ -95,8 +95,8 @@ def _for_device_arrays(plan: Plan) -> Short:
     return run
 
 
-def for_torch(plan: Plan, device: Any, stream_of: Callable[[], Handle]) -> Short:
-    """For plain tensors without gradients on ``device``, a ``torch.device``, on the stream that it gives."""
+def for_torch(plan: Plan, torch_device: Any, stream_of: Callable[[], Handle]) -> Short:
+    """For plain tensors without gradients on ``torch_device``, on the stream that ``stream_of`` returns."""
     torch: Any = sys.modules["torch"]
     device, packed, dtypes = plan.device, plan.packed, torch_dtypes()
     driver, context = device.driver, device.context
@@ -120,7 +120,7 @@ def for_torch(plan: Plan, device: Any, stream_of: Callable[[], Handle]) -> Short
                 tensor.__class__ is not kind
                 or tensor.dtype is not dtype
                 or tensor.shape != shape
-                or tensor.device != device
+                or tensor.device != torch_device
                 or tensor.layout is not strided
                 or tensor.requires_grad
                 or not tensor.is_contiguous()
@@ -130,11 +130,11 @@ def for_torch(plan: Plan, device: Any, stream_of: Callable[[], Handle]) -> Short
             ):
                 return None
             pointers.append(address)
-        tensors = [empty(shape, dtype=dtype, device=device) for dtype, shape in outputs]
+        tensors = [empty(shape, dtype=dtype, device=torch_device) for dtype, shape in outputs]
         pointers += constants
         pointers += [tensor.data_ptr() for tensor in tensors]
         # Given back to PyTorch's pool at the end of the call, for what comes after on this stream.
-        scratch = empty(workspace_bytes, dtype=uint8, device=device) if workspace_bytes else None
+        scratch = empty(workspace_bytes, dtype=uint8, device=torch_device) if workspace_bytes else None
         packed.run(driver, stream_of(), 0 if scratch is None else scratch.data_ptr(), pointers)
         return tuple(tensors)
 
