@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
     from kcache_grpc.runtime.gpu.caller import GpuCaller
     from kcache_grpc.runtime.gpu.launch_graph import Prepared
-    from kcache_grpc.runtime.gpu.packed_launches import Plan as GpuPlan
+    from kcache_grpc.runtime.gpu.plan import Plan as GpuPlan
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256

@@ -18,7 +18,8 @@ from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of, read
 from kcache_grpc.runtime.gpu.device import Device, device_numbered
 from kcache_grpc.runtime.gpu.driver import Function, Handle, open_driver
 from kcache_grpc.runtime.gpu.launch_graph import Prepared
-from kcache_grpc.runtime.gpu.packed_launches import Packed, Plan
+from kcache_grpc.runtime.gpu.packed_launches import Packed
+from kcache_grpc.runtime.gpu.plan import Plan
 from kcache_grpc.runtime.gpu.repeated_call import nothing, short_way
 from kcache_grpc.runtime.gpu.streams import DriverStreamContext, stream_context
 

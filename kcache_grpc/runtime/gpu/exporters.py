@@ -14,7 +14,7 @@ from kcache_grpc.runtime.dtypes import NAMELESS, numpy_dtype
 from kcache_grpc.runtime.gpu.arrays import INPUT_ALIGNMENT
 from kcache_grpc.runtime.gpu.device_memory import DeviceArray, size_of
 from kcache_grpc.runtime.gpu.driver import Handle
-from kcache_grpc.runtime.gpu.packed_launches import Plan
+from kcache_grpc.runtime.gpu.plan import Plan
 from kcache_grpc.runtime.gpu.streams import adopter
 
 _ODD = INPUT_ALIGNMENT - 1

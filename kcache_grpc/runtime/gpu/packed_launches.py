@@ -1,17 +1,13 @@
-"""The plan of a kernel at given sizes on one device: launches, and what else is the same in every call."""
+"""The launches of a plan, with all that is the same in every call written down once."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kcache_grpc.model.gpu.launch import GpuCall, Param
-from kcache_grpc.model.manifest import Manifest
-from kcache_grpc.runtime.cpu.plan import Sizes
-from kcache_grpc.runtime.gpu.device import Device
 from kcache_grpc.runtime.gpu.driver import Driver, Function, Handle, Launch, Pointer, launch_of
 
 _MASK = (1 << 64) - 1
@@ -76,17 +72,3 @@ def _slot(param: Param) -> tuple[int, int]:
     if param.kind == "workspace":
         return _WORKSPACE, param.value
     return _NOTHING, param.value & _MASK
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A kernel at given sizes on one device: what is the same in every call."""
-
-    device: Device
-    manifest: Manifest
-    packed: Packed
-    #: Addresses of the lifted constants.
-    constants: tuple[Handle, ...]
-    input_shapes: Sizes
-    output_shapes: Sizes
-    workspace_bytes: int

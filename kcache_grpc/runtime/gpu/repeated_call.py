@@ -16,7 +16,7 @@ from kcache_grpc.runtime.gpu.arrays import INPUT_ALIGNMENT
 from kcache_grpc.runtime.gpu.device_memory import DeviceArray, size_of
 from kcache_grpc.runtime.gpu.driver import Handle
 from kcache_grpc.runtime.gpu.exporters import for_cupy, for_exporters
-from kcache_grpc.runtime.gpu.packed_launches import Plan
+from kcache_grpc.runtime.gpu.plan import Plan
 from kcache_grpc.runtime.gpu.streams import is_cupy
 
 _ODD = INPUT_ALIGNMENT - 1
