@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of a contender in a round")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
-    parser.add_argument("--patience", type=float, default=900.0, help="seconds until a process is given up")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds until a process is given up")
     parser.add_argument("--json", type=Path, help="write the rows there, and skip those that it has")
     return parser.parse_args()
 
@@ -58,7 +58,7 @@ def _measured(options: argparse.Namespace, program: str, threads: int) -> dict[s
                 options.contenders,
                 options.rounds,
                 options.budget,
-                options.patience,
+                options.timeout,
                 Path(name),
                 server.address,
                 child="benchmarks.jax_programs.child",

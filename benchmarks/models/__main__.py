@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", choices=DTYPES, default="f32", help="of weights and inputs")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of a contender in a round")
-    parser.add_argument("--patience", type=float, default=900.0, help="seconds until a process is given up")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds until a process is given up")
     parser.add_argument("--json", type=Path, help="write the rows there, and skip those that it has")
     parser.add_argument("--pictures", type=Path, help="folder for the charts; needs matplotlib")
     return parser.parse_args()
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, report: dict[str, Any]) -> None:
                         options.contenders,
                         options.rounds,
                         options.budget,
-                        options.patience,
+                        options.timeout,
                         Path(folder),
                         server.address,
                     )

@@ -58,14 +58,14 @@ def rejected(run: Run, *arguments: str | Path) -> Any:
 
 
 def counts(report: Any) -> dict[str, int]:
-    return {rejection["op"]: rejection["count"] for rejection in report["refused"]}
+    return {rejection["op"]: rejection["count"] for rejection in report["rejected"]}
 
 
 def test_a_program_that_compiles(tmp_path: Path) -> None:
     done = kcache(
         "support", "-", "--target", "x86-64-v3", "--json", stdin=ADD, KCACHE_CACHE_DIR=str(tmp_path)
     )
-    expected = {"format": "stablehlo", "target": "x86-64-v3", "operations": 1, "supported": 1, "refused": []}
+    expected = {"format": "stablehlo", "target": "x86-64-v3", "operations": 1, "supported": 1, "rejected": []}
     assert answer(done).items() >= expected.items()
 
 
@@ -75,8 +75,8 @@ def test_all_that_is_rejected_is_named(run: Run, tmp_path: Path) -> None:
     report = rejected(run, file)
     assert counts(report) == {"stablehlo.custom_call @nobody_knows": 2, "stablehlo.custom_call @nor_this": 1}
     assert (report["operations"], report["supported"], report["note"]) == (7, 4, "")
-    assert all("lowering" in rejection["reason"] or rejection["reason"] for rejection in report["refused"])
-    assert report["refused"][0]["where"] == ["-:7:8", "-:3:8"]
+    assert all("lowering" in rejection["reason"] or rejection["reason"] for rejection in report["rejected"])
+    assert report["rejected"][0]["where"] == ["-:7:8", "-:3:8"]
 
 
 def test_elements_that_no_buffer_has_for_people(run: Run, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_onnx_nodes(run: Run, tmp_path: Path) -> None:
     assert counts(report) == {"org.example.Magic": 1, "onnx.RandomNormalLike": 1}
     assert report["format"] == "onnx"
     assert (report["operations"], report["supported"]) == (5, 3)
-    assert {place for rejection in report["refused"] for place in rejection["where"]} >= {'node "magic"'}
+    assert {place for rejection in report["rejected"] for place in rejection["where"]} >= {'node "magic"'}
 
 
 def test_a_pt2_file(run: Run, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_pt2_file(run: Run, tmp_path: Path) -> None:
         torch.export.save(torch.export.export(_Model().eval(), (torch.ones(4),)), file)
         report = rejected(run, file)
     assert report["format"] == "torch"
-    assert len(report["refused"]) == 2
+    assert len(report["rejected"]) == 2
     assert any("chebyshev" in name for name in counts(report))
     assert any("rand" in name for name in counts(report))
     assert report["supported"] == report["operations"] - 2
@@ -175,11 +175,11 @@ def test_a_service_that_is_named_is_asked(
     report, expected = json.loads(there.out), json.loads(here.out)
     assert (report.pop("service"), expected.pop("service")) == (server.address, None)
     assert report == expected
-    assert "stablehlo.custom_call @nobody_knows" in {rejection["op"] for rejection in report["refused"]}
+    assert "stablehlo.custom_call @nobody_knows" in {rejection["op"] for rejection in report["rejected"]}
     assert server.address in served("support", path).out
     good = tmp_path / "good.mlir"
     good.write_text(ADD)
-    assert served("support", good, "--json").json()["refused"] == []
+    assert served("support", good, "--json").json()["rejected"] == []
     bad = tmp_path / "bad.mlir"
     bad.write_text("func.func @main( {")
     assert served("support", bad).code == exit_codes.CODES[InvalidProgram]

@@ -131,7 +131,7 @@ def test_reasons_are_wrapped_between_words(width: int) -> None:
         "service": None,
         "operations": 1,
         "supported": 0,
-        "refused": rejected,
+        "rejected": rejected,
         "note": "",
     }
     text = rendered(support_page("p.mlir", report), width)

@@ -75,14 +75,14 @@ def case(seed: int) -> Case:
 
 
 def judged(subject: Case) -> str:
-    """ "right", "refused", or what is wrong."""
+    """ "right", "rejected", or what is wrong."""
     (template,) = (template for template in TEMPLATES if template.name == subject.name)
     text, arguments = template.text(subject.dtype, *subject.sizes), _arguments(template, subject)
     cpu = lower_module(text, len(arguments), host_target().isa, CompileOptions(opt_level=1), lambda _: None)
     try:
         kernel = _compiled(text, len(arguments), subject)
     except CompileFailed as rejected:
-        return "refused" if rejected.stage == "schedule" else f"{type(rejected).__name__}: {rejected}"
+        return "rejected" if rejected.stage == "schedule" else f"{type(rejected).__name__}: {rejected}"
     try:
         (got,) = run_gpu(kernel, arguments, order=subject.order, seed=subject.seed + 1)
     except EmulationError as error:
@@ -136,7 +136,7 @@ def main() -> int:
     for number in range(options.cases):
         drawn = case(options.seed * 1_000_000 + number)
         verdict = judged(drawn)
-        fine = verdict in ("right", "refused")
+        fine = verdict in ("right", "rejected")
         counts[verdict if fine else "wrong"] += 1
         if not fine:
             print(f"{drawn}\n{verdict}", flush=True)

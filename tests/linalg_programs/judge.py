@@ -52,7 +52,7 @@ def judge(seed: int, number: int) -> Verdict:
             compile_spec(form.spec_text, form.arg_spec, host_target().isa, options, lambda _: None)
         )
     except UnsupportedOp as error:
-        return Verdict("refused", f"{error.op}: {error}")
+        return Verdict("rejected", f"{error.op}: {error}")
     except CompilerError as error:
         return Verdict("error", f"{type(error).__name__}: {error}")
     constants = [

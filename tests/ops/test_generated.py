@@ -29,7 +29,7 @@ def test_generated_programs_are_right_or_rejected(share: int) -> None:
     assert len(results) == len(chosen)
     bad = [case for case in results if case.outcome in ("wrong", "crash", "error")]
     assert not bad, bad[0]
-    assert {case.op for case in results if case.outcome == "refused"} <= REJECTED
+    assert {case.op for case in results if case.outcome == "rejected"} <= REJECTED
     right = sum(case.outcome == "right" for case in results)
     assert right >= 0.95 * len(results)
 
@@ -149,7 +149,7 @@ def test_what_was_wrong_is_run_again_after_a_mend() -> None:
 
 
 def test_the_page_has_the_sums_and_the_pairs_of_all_summaries() -> None:
-    first = {"outcomes": {"right": 1200, "refused": 1}, "classes": {"reverse": {"empty": ["f32"]}}}
+    first = {"outcomes": {"right": 1200, "rejected": 1}, "classes": {"reverse": {"empty": ["f32"]}}}
     second = {"outcomes": {"right": 5, "no-oracle": 2}, "classes": {"reverse": {"empty": ["f64"]}}}
     hits: coverage.Hits = {}
     for summary in (first, second):

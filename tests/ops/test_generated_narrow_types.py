@@ -15,8 +15,8 @@ def judged(count: int, seed: int) -> list[str]:
     chosen = drawn(pairs(), count, seed)
     results = list(cases(chosen, count, seed, module=CHILD))
     assert len(results) >= min(count, len(chosen))
-    rejected = [case for case in results if case.outcome == "refused"]
-    others = [case for case in results if case.outcome not in ("right", "no-oracle", "refused")]
+    rejected = [case for case in results if case.outcome == "rejected"]
+    others = [case for case in results if case.outcome not in ("right", "no-oracle", "rejected")]
     beyond = rejected if len(rejected) > len(results) // 20 else []
     return [f"{case.op} {case.dtype} {case.number}: {case.outcome} {case.reason}" for case in others + beyond]
 

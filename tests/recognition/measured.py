@@ -88,7 +88,7 @@ def change(entry: Entry, wanted: int, interpreter: meaning.Interpreter, confirm:
         try:
             identity = _identity(other)
         except CompilerError:
-            result.count["refused"] += 1
+            result.count["rejected"] += 1
             continue
         twin = known.setdefault(identity, other)
         collides = identity[0] == digest

@@ -17,7 +17,7 @@ from benchmarks.kernels.table.contractions import attended
 from kcache_grpc.runtime.cpu._abi import ffi
 
 NAME, READY = "kcache", "kcache, buffers ready"
-REJECTED = "refused"
+REJECTED = "rejected"
 
 
 class Ours:

@@ -72,7 +72,7 @@ def support(
         with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
             report = check(file, format, target, numerics, timeout or _SECONDS, client)
     output.show(report, json, lambda: _page(file, report))
-    if report["refused"]:
+    if report["rejected"]:
         raise typer.Exit(exit_codes.ERROR)
 
 
@@ -97,7 +97,7 @@ def check(
             {"op": error.op, "reason": error.message, "count": 1, "where": where}
         ]
         note = "the program was not looked at beyond this: there may be more"
-        report = {"operations": None, "supported": None, "refused": rejected, "note": note}
+        report = {"operations": None, "supported": None, "rejected": rejected, "note": note}
         return {"format": "torch", "target": target_name, "numerics": numerics, "service": None, **report}
     program, origins = source.program, source.origins
     described: dict[str, str] = {"format": program.format.value, "target": target_name, "numerics": numerics}
@@ -109,8 +109,8 @@ def check(
         body, form = bytes(program.body), program.format.value
         report = _of_service(client.support(body, form, target, numerics=numerics))
     if origins is not None:
-        report["refused"] = [
-            rejection | {"where": origins.locations(rejection["where"])} for rejection in report["refused"]
+        report["rejected"] = [
+            rejection | {"where": origins.locations(rejection["where"])} for rejection in report["rejected"]
         ]
     return {**described, "service": None if client is None else client.service, **report}
 
@@ -152,7 +152,7 @@ def _of_service(support: Support) -> dict[str, Any]:
     return {
         "operations": support.operations or None,
         "supported": support.supported if support.operations else None,
-        "refused": [
+        "rejected": [
             {"op": each.op, "reason": each.reason, "count": each.count, "where": list(each.locations)}
             for each in support.refusals
         ],
@@ -183,14 +183,14 @@ def _page(file: str, report: dict[str, Any]) -> Any:
     counted = report["operations"] is not None
     operations = f"{report['supported']} of {report['operations']} operations compile"
     if not counted:
-        operations = "rejected" if report["refused"] else "compiles"
+        operations = "rejected" if report["rejected"] else "compiles"
     parts: list[Any] = [
         f"[bold]{escape(name)}[/] ({report['format']}): {operations} for {escape(report['target'])}, "
         f"numerics {escape(report['numerics'])}"
         + (f", at {escape(report['service'])}" if report["service"] else "")
     ]
-    if report["refused"]:
-        parts += ["", output.rows([_row(rejection) for rejection in report["refused"]])]
+    if report["rejected"]:
+        parts += ["", output.rows([_row(rejection) for rejection in report["rejected"]])]
     if report["note"]:
         parts += ["", f"Note: {escape(report['note'])}."]
     return Group(*parts)

@@ -45,6 +45,6 @@ async def check_program(
     report = reply.header["found"]
     refusals = tuple(
         Refusal(refusal["op"], refusal["reason"], refusal["count"], tuple(refusal["where"]))
-        for refusal in report["refused"]
+        for refusal in report["rejected"]
     )
     return Checked(report["operations"] or 0, report["supported"] or 0, refusals, report["note"])

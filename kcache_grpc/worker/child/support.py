@@ -54,7 +54,7 @@ def support(request: Frame, on_stage: OnStage) -> Frame:
         for rejection in report.rejections
     ]
     counted = report.supported if report.operations else None
-    result = {"operations": report.operations or None, "supported": counted, "refused": rejected}
+    result = {"operations": report.operations or None, "supported": counted, "rejected": rejected}
     return Frame({"type": "result", "found": result | {"note": report.note}})
 
 

@@ -125,7 +125,7 @@ def test_pytorch_has_the_module_and_the_line(client: kcache.Client, tmp_path: Pa
     assert b".py" not in read_source(fixed, None).program.body
     path = tmp_path / "program.pt2"
     torch.export.save(fixed, path)
-    (rejected,) = check(str(path), None, "host", "default", 200)["refused"]
+    (rejected,) = check(str(path), None, "host", "default", 200)["rejected"]
     assert rejected["where"] == [place]
 
 

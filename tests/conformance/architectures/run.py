@@ -52,7 +52,7 @@ def outcome(client: Any, name: str) -> Outcome:
     try:
         kernel = client.compile(exported)
     except (KcacheError, CompilerError) as error:
-        return Outcome(name, "refused", str(error), 0.0, count, between - started, 0.0)
+        return Outcome(name, "rejected", str(error), 0.0, count, between - started, 0.0)
     compiled = time.perf_counter()
     expected = expected if isinstance(expected, tuple) else (expected,)
     if any(result.numel() > 1 and float(result.double().std()) == 0 for result in expected):

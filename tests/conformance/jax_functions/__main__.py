@@ -48,7 +48,7 @@ def main() -> int:
             break
     summary = record.summary(options.mode, names)
     sys.stdout.write(summary.text() + "\n")
-    return int(any(item.how != "refused" for item in summary.bad))
+    return int(any(item.how != "rejected" for item in summary.bad))
 
 
 if __name__ == "__main__":

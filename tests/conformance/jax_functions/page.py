@@ -22,7 +22,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "jax-functions
 _MODULES = {"jnp": "jax.numpy", "lax": "jax.lax", "nn": "jax.nn", "special": "jax.scipy.special"}
 
 #: Outcomes of records, as the page spells them.
-_SHOWN = {"refused": "unsupported"}
+_SHOWN = {"rejected": "unsupported"}
 
 _TEXT = """\
 # JAX functions

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.conformance.jax_functions.run import Outcome
 
 #: Outcomes of a function that is not right.
-BAD = ("refused", "wrong", "error", "crash")
+BAD = ("rejected", "wrong", "error", "crash")
 
 
 class Record:

@@ -79,7 +79,7 @@ def _outcome(name: str, what: str, mode: str) -> tuple[str, str]:
     except (Undefined, NoExport) as none:
         return "undefined", str(none)
     except CompilerError as error:
-        return "refused", f"{type(error).__name__}: {error}"
+        return "rejected", f"{type(error).__name__}: {error}"
     return ("wrong", why) if why else ("right", "")
 
 

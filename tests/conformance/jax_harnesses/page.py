@@ -22,7 +22,7 @@ from tests.conformance.jax_functions.run import Outcome
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "jax-primitives.md"
 
 #: Outcomes of records, as the page spells them.
-_SHOWN = {"refused": "unsupported"}
+_SHOWN = {"rejected": "unsupported"}
 
 _TEXT = """\
 # JAX primitives
@@ -92,7 +92,7 @@ def page(record: Record) -> str:
         date=datetime.datetime.now(datetime.UTC).date(),
         versions=", ".join(f"{name} {version(name)}" for name in packages),
         shares=_shares(by_mode, {mode: len(names) for mode, names in lists.items()}),
-        bad=_reasons(by_mode, ("refused", "wrong", "error", "crash")),
+        bad=_reasons(by_mode, ("rejected", "wrong", "error", "crash")),
         undefined=_reasons(by_mode, ("undefined",)),
         groups=_groups(by_mode, {name: case.group_name for name, case in cases.CASES.items()}),
     )
@@ -108,7 +108,7 @@ def _shares(by_mode: dict[str, dict[str, Outcome]], wholes: dict[str, int]) -> s
         wrong = counts["wrong"] + counts["error"] + counts["crash"]
         defined = len(outcomes) - counts["undefined"]
         share = f"{counts['right'] * 1000 // defined / 10}%" if defined else ""
-        cells = (wholes[mode], len(outcomes), counts["right"], counts["refused"], wrong, counts["undefined"])
+        cells = (wholes[mode], len(outcomes), counts["right"], counts["rejected"], wrong, counts["undefined"])
         lines.append(f"| `{mode}` | {' | '.join(f'{cell:,}' for cell in cells)} | {share} |")
     return "\n".join(lines)
 

@@ -34,7 +34,7 @@ def outcome(name: str, mode: str) -> tuple[str, str]:
     except NoOracle as error:
         return "undefined", str(error)
     except CompilerError as error:
-        return "refused", f"{type(error).__name__}: {error}"
+        return "rejected", f"{type(error).__name__}: {error}"
     return ("wrong", why) if why else ("right", "")
 
 

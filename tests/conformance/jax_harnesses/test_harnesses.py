@@ -46,7 +46,7 @@ def test_a_few(mode: str) -> None:
     status, last = judged(mode, *_SAMPLE[mode])
     assert status == 0
     assert "'right'" in last
-    assert "refused" not in last
+    assert "rejected" not in last
     assert "undefined" not in last
 
 

@@ -77,7 +77,7 @@ def outcome(case: Any) -> Outcome:
     try:
         form, inputs = _canonical(proto, inputs)
     except CompilerError as error:
-        return Outcome(name, op, domain, "refused", str(error))
+        return Outcome(name, op, domain, "rejected", str(error))
     try:
         kernel = Kernel(
             compile_spec(form.spec_text, form.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)

@@ -58,7 +58,7 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
     right = sum("right" in outcomes.values() for outcomes in table.values())
     lines = [
         f"Of {len(table)} operations {right} are right in at least one dtype. Of {counts.total()} pairs with "
-        f"a dtype {counts['right']} are right, {counts['refused']} unsupported, and "
+        f"a dtype {counts['right']} are right, {counts['rejected']} unsupported, and "
         f"{counts['no-oracle']} undefined in eager mode.",
         "",
         "| operation | right | unsupported | undefined | samples |",
@@ -77,17 +77,17 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
 
 
 def _row(name: str, outcomes: dict[str, str], samples: int) -> str:
-    kinds = (_dtypes(outcomes, outcome) for outcome in ("right", "refused", "no-oracle"))
+    kinds = (_dtypes(outcomes, outcome) for outcome in ("right", "rejected", "no-oracle"))
     return f"| `{name}` | {' | '.join(kinds)} | {samples or ''} |"
 
 
 def _rejected(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Unsupported operations of the samples, the most frequent first."""
     counts = Counter(case["outcome"] for case in samples)
-    reasons = Counter(_reason(case) for case in samples if case["outcome"] == "refused")
+    reasons = Counter(_reason(case) for case in samples if case["outcome"] == "rejected")
     yield "## PyTorch's samples"
     yield ""
-    yield f"Of {len(samples)} samples {counts['right']} are right, and {counts['refused']} unsupported."
+    yield f"Of {len(samples)} samples {counts['right']} are right, and {counts['rejected']} unsupported."
     yield f"{counts['no-oracle']} have no oracle: PyTorch rejects them, or a result is not a tensor."
     yield ""
     yield "| samples | unsupported |"

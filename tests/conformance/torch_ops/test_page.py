@@ -22,7 +22,7 @@ def cases(**outcomes: str) -> list[dict[str, Any]]:
 
 def test_the_page_says_where_an_operation_is_right() -> None:
     sample = {"op": "T", "dtype": "f32", "outcome": "right", "reason": "", "classes": ["aten.relu.default"]}
-    text = page([*cases(u8="refused", i1="no-oracle"), sample, sample])
+    text = page([*cases(u8="rejected", i1="no-oracle"), sample, sample])
     others = "i8, i16, i32, i64, f16, bf16, f32, f64"
     assert f"| `aten.relu.default` | {others} | u8 | i1 | 2 |" in text
     assert f"| `aten.add.Tensor` | {others} | u8 | i1 |  |" in text

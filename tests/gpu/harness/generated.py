@@ -62,7 +62,7 @@ def _judged(names: Sequence[Name], numerics: str) -> list[Case]:
         reason = difference_of(together(programs) if len(programs) > 1 else programs[0], numerics)
         outcome = "wrong" if reason else "right"
     except UnsupportedOp as error:
-        outcome, reason = "refused", f"{error.op}: {error}"
+        outcome, reason = "rejected", f"{error.op}: {error}"
         if len(names) == 1 and cpu_rejects(programs[0], numerics):
             outcome = "rejected by both"
     except (CompilerError, EmulationError) as error:

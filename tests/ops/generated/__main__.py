@@ -83,7 +83,7 @@ def _print(table: dict[tuple[str, str], Counter[str]], results: list[Case]) -> N
     whole = Counter(case.outcome for case in results)
     print(f"{len(results)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
     reasons = Counter(
-        (case.op, case.reason.split("\n")[0][:110]) for case in results if case.outcome == "refused"
+        (case.op, case.reason.split("\n")[0][:110]) for case in results if case.outcome == "rejected"
     )
     for (op, reason), count in reasons.most_common(60):
         print(f"{count:6} {op}: {reason}")

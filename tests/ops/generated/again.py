@@ -17,7 +17,7 @@ from tests.ops.generated.drive import Asked, Wished, these
 from tests.ops.generated.structure.stated import forbidden
 
 _BAD = ("wrong", "crash", "error")
-_AGAIN = (*_BAD, "refused")
+_AGAIN = (*_BAD, "rejected")
 
 
 def again(summary: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tests.ops.generated.structure.stated import of_attribute, table
 from tests.ops.harness.values import generator
 
 #: Outcomes by their names on the page.
-_SHOWN = {"refused": "unsupported"}
+_SHOWN = {"rejected": "unsupported"}
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "generated-programs.md"
 #: Draws for a class before it is given up; nearly all are hit by the first.
 _TRIES = 48

@@ -15,7 +15,7 @@ from tests.ops.harness.native import run
 from tests.ops.harness.programs import OpProgram
 from tests.ops.harness.reference import ReferenceError, ReferenceInterpreter
 
-OUTCOMES = ("right", "refused", "wrong", "crash", "error", "no-oracle")
+OUTCOMES = ("right", "rejected", "wrong", "crash", "error", "no-oracle")
 _HEAD = re.compile(r"func\.func @main\((.*?)\) -> \((.*?)\) \{\n", re.DOTALL)
 _PLAIN_HEAD = re.compile(r"func\.func @main\((.*?)\) -> (tensor<(?:[^<>]|<[^<>]*>)*>) \{\n", re.DOTALL)
 
@@ -103,7 +103,7 @@ def compiled(programs: Sequence[OpProgram], target: str, level: int = 1) -> list
 
 def _rejection(error: CompilerError) -> Verdict:
     if isinstance(error, UnsupportedOp):
-        return Verdict("refused", f"{error.op}: {error}")
+        return Verdict("rejected", f"{error.op}: {error}")
     return Verdict("error", f"{type(error).__name__}: {error}")
 
 

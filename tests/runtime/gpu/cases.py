@@ -241,7 +241,7 @@ def torch_short_way() -> Any:
         outputs = run((x,))
         assert outputs is not None
         (y,) = outputs
-    return {"refused": rejected, "all": list(other), "x": x.data_ptr(), "y": y.data_ptr(), "like": y.shape}
+    return {"rejected": rejected, "all": list(other), "x": x.data_ptr(), "y": y.data_ptr(), "like": y.shape}
 
 
 def torch_call() -> Any:

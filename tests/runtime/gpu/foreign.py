@@ -74,7 +74,7 @@ def cupy_short_way() -> Any:
         (plan,) = instance._gpu._plans.values()  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
         assert for_cupy(plan) is not None
     outside = short((x,))  # no context is current: the long way makes one
-    return {"x": x.data.ptr, "y": y.data.ptr, "refused": rejected, "all": [*others], "outside": outside}
+    return {"x": x.data.ptr, "y": y.data.ptr, "rejected": rejected, "all": [*others], "outside": outside}
 
 
 def _changed(**attributes: Any) -> Played:
@@ -105,7 +105,7 @@ def exported_short_way() -> Any:
     return {
         "x": x.pointer,
         "y": y.pointer,
-        "refused": rejected,
+        "rejected": rejected,
         "all": [*others],
         "why": error_of(lambda: instance(silent))[1],
         "view": error_of(lambda: instance(View(x, 4)))[1],

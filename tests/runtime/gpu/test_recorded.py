@@ -179,7 +179,7 @@ def test_another_stream_waits_for_the_launches_and_nobody_else_does(tmp_path: Pa
 def test_the_short_way_of_pytorch_takes_what_it_knows_and_leaves_the_rest(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     said, calls = run("torch_short_way", tmp_path)
-    assert said["refused"] == said["all"]
+    assert said["rejected"] == said["all"]
     assert said["like"] == [256]
     scale, add = [call.split(" params= ") for call in calls if " stream=77 " in call and "params" in call]
     x, workspace, size = map(int, scale[1].split())
@@ -221,7 +221,7 @@ def _launched(calls: list[str]) -> list[list[int]]:
 
 def test_the_short_way_of_cupy_runs_on_its_stream_and_leaves_the_rest(tmp_path: Path) -> None:
     said, calls = run("cupy_short_way", tmp_path, "foreign")
-    assert said["refused"] == said["all"]
+    assert said["rejected"] == said["all"]
     assert said["outside"] is None
     assert all(" stream=77 " in call for call in calls if call.startswith("cuLaunchKernel"))
     assert [values[2] for values in _launched(calls)][1:] == [said["y"]]
@@ -229,7 +229,7 @@ def test_the_short_way_of_cupy_runs_on_its_stream_and_leaves_the_rest(tmp_path: 
 
 def test_the_short_way_through_dlpack_takes_what_it_knows_and_leaves_the_rest(tmp_path: Path) -> None:
     said, calls = run("exported_short_way", tmp_path, "foreign", devices=2)
-    assert said["refused"] == said["all"]
+    assert said["rejected"] == said["all"]
     assert "its __dlpack__ failed: nothing is exported today" in said["why"]
     assert "it is a view that is not aligned to 16 bytes" in said["view"]
     assert said["y"] in [values[2] for values in _launched(calls)]

@@ -141,7 +141,7 @@ def test_reading_and_rejected_requests_create_no_namespace(server: Running) -> N
     for number, call in enumerate(reads(server, "read")):
         call()
         assert stored(server) == before, number
-    for number, call in enumerate(rejections(server, "refused")):
+    for number, call in enumerate(rejections(server, "rejected")):
         with pytest.raises(grpc.RpcError):
             call()
         assert stored(server) == before, number

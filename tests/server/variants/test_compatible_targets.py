@@ -96,7 +96,7 @@ def test_exact_first_then_the_highest_level(clients: Clients) -> None:
         assert got(kernel) == ("remote", expected)
 
 
-@pytest.mark.parametrize("allowed", [REFUSE, None], ids=["refused", "left to the namespace"])
+@pytest.mark.parametrize("allowed", [REFUSE, None], ids=["rejected", "left to the namespace"])
 def test_who_does_not_allow_it_compiles(clients: Clients, allowed: Options | None) -> None:
     clients.new().compile(matmul(2, 3, 4), target=V2)
     kernel = clients.new().compile(matmul(2, 3, 4), target=V3, options=allowed)

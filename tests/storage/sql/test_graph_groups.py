@@ -70,7 +70,7 @@ def put_alone(store: Store, ns: Namespace, item: Item) -> Any:
             return store.put_spec(ns, spec(item.spec)).key
         stored = store.put_graph(ns, item.draft, item.event)
     except (Rejected, QuotaExceeded) as rejected:
-        return "refused", rejected.args
+        return "rejected", rejected.args
     return seen(stored.spec.key, stored.mapping, stored.new_spec, stored.new_mapping)
 
 
@@ -93,7 +93,7 @@ def put_together(store: SqlStore, ns: Namespace, items: Sequence[Item]) -> list[
 def told(item: Item, outcome: Written | Exception) -> Any:
     if isinstance(outcome, Exception):
         assert isinstance(outcome, (Rejected, QuotaExceeded)), outcome
-        return "refused", outcome.args
+        return "rejected", outcome.args
     if item.program is None:
         return outcome.spec.key
     return seen(outcome.spec.key, outcome.mapping, outcome.new_spec, outcome.new_mapping)

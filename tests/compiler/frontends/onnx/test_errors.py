@@ -181,7 +181,7 @@ def test_truncated_models() -> None:
 def test_damaged_models_end_in_a_typed_error_or_in_a_spec(seed: int) -> None:
     rng = random.Random(seed)
     bodies = [CORPUS[name]().SerializeToString() for name in ("mlp", "shapes", "control", "pools")]
-    outcomes = {"spec": 0, "refused": 0}
+    outcomes = {"spec": 0, "rejected": 0}
     for body in bodies * 20:
         damaged = bytearray(body)
         for _ in range(rng.randint(1, 4)):
@@ -190,7 +190,7 @@ def test_damaged_models_end_in_a_typed_error_or_in_a_spec(seed: int) -> None:
             canonicalize(bytes(damaged), "onnx")
             outcomes["spec"] += 1
         except CompilerError:
-            outcomes["refused"] += 1
+            outcomes["rejected"] += 1
     assert min(outcomes.values()) > 0
 
 

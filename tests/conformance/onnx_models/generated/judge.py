@@ -40,7 +40,7 @@ def judge(draw: Made, answering: Made | None = None) -> Verdict:
     try:
         got = kernel_results(answering or draw)
     except UnsupportedOp as error:
-        return Verdict("refused", str(error))
+        return Verdict("rejected", str(error))
     except CompilerError as error:
         return _invalid(draw, error)
     answers = {"the reference": _reference(draw), "ONNX Runtime": _runtime(draw)}

@@ -12,7 +12,7 @@ from tests.conformance.torch_ops.harness.samples import Sample, Unfit
 from tests.ops.generated.judge import OUTCOMES, Verdict
 
 #: What is worst comes first.
-_WORST = ("wrong", "crash", "error", "refused", "right", "no-oracle")
+_WORST = ("wrong", "crash", "error", "rejected", "right", "no-oracle")
 assert sorted(_WORST) == sorted(OUTCOMES)
 
 

@@ -48,7 +48,7 @@ def judge(sample: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     try:
         got, updates = results_and_updates(exported, sample.tensors)
     except (UnsupportedOp, NotImported, ArgumentError) as error:
-        return Verdict("refused", f"{type(error).__name__}: {error}"), []
+        return Verdict("rejected", f"{type(error).__name__}: {error}"), []
     except CompilerError as error:
         return Verdict("error", f"{type(error).__name__}: {error}"), []
     for name, new in updates.items():

@@ -16,7 +16,7 @@ from tests.ops.generated.structure.told import tell_outcomes, tell_reasons
 
 #: ``partly``: the kernel rejects sizes at which the program means something, such as axes of size 0 that are
 #: spread. ``none``: no attempt gave a program with open sizes that the dialect accepts.
-OUTCOMES = ("right", "partly", "refused", "wrong", "crash", "error", "unguarded", "no-oracle", "none")
+OUTCOMES = ("right", "partly", "rejected", "wrong", "crash", "error", "unguarded", "no-oracle", "none")
 BAD = ("wrong", "crash", "error", "unguarded")
 
 
@@ -46,7 +46,7 @@ def main() -> int:
     whole = tell_outcomes(results, OUTCOMES)
     count = len(results) - whole["none"] - whole["no-oracle"]
     print(f"{100 * whole['right'] / max(count, 1):.1f} % of those that there are compile once and agree")
-    tell_reasons(results, ("refused",))
+    tell_reasons(results, ("rejected",))
     return int(any(case.outcome in BAD for case in results))
 
 

@@ -38,7 +38,7 @@ def judge(program: OpenProgram, reference: ReferenceInterpreter, manner: Manner 
             canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None
         )
     except UnsupportedOp as error:
-        return Verdict("refused", f"{error.op}: {error}\n{program.text}")
+        return Verdict("rejected", f"{error.op}: {error}\n{program.text}")
     except InvalidProgram as error:
         return Verdict("error", f"InvalidProgram: {error}\n{program.text}")
     except CompilerError as error:

@@ -13,7 +13,7 @@ from tests.ops.generated.operations.catalog import drawn
 from tests.ops.generated.quantized.catalog import pairs
 from tests.ops.generated.structure.told import tell_outcomes, tell_reasons
 
-OUTCOMES = ("right", "refused", "wrong", "crash", "error")
+OUTCOMES = ("right", "rejected", "wrong", "crash", "error")
 BAD = ("wrong", "crash", "error")
 
 
@@ -34,7 +34,7 @@ def main() -> int:
         if case.outcome in BAD:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
     tell_outcomes(results, OUTCOMES)
-    tell_reasons(results, ("refused",))
+    tell_reasons(results, ("rejected",))
     return int(any(case.outcome in BAD for case in results))
 
 

@@ -67,7 +67,7 @@ def judge(programs: Sequence[Draft], level: int = 1, numerics: str = "strict") -
 
 def _rejection(error: CompilerError) -> Verdict:
     if isinstance(error, UnsupportedOp):
-        return Verdict("refused", f"{error.op}: {error}")
+        return Verdict("rejected", f"{error.op}: {error}")
     return Verdict("error", f"{type(error).__name__}: {error}")
 
 

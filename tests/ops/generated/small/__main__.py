@@ -49,7 +49,7 @@ def main() -> int:
         if case.outcome in options.show:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
     tell_outcomes(results, OUTCOMES)
-    tell_reasons(results, ("refused", "no-oracle", "error"))
+    tell_reasons(results, ("rejected", "no-oracle", "error"))
     return int(any(case.outcome in _BAD for case in results))
 
 
