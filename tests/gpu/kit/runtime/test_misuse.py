@@ -144,7 +144,10 @@ def _hanging(pack: Path, results: Path) -> Generator[tuple[subprocess.Popen[str]
     """A run whose first case hangs, and the pipe that its child holds."""
     pipe = pack.parent / "pipe"
     os.mkfifo(pipe)
-    line = command(pack, results, "--limit", "600", driver="hanging")
+    # A background job of a shell ignores SIGINT, and a child inherits that.
+    listens = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    listens += "os.execv(sys.argv[1], sys.argv[1:])"
+    line = [sys.executable, "-c", listens, *command(pack, results, "--limit", "600", driver="hanging")]
     process = subprocess.Popen(
         line, env={**os.environ, "PIPE": str(pipe)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
