@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from kcache_compiler.difference.compare import compare_interfaces, compare_specs
-from kcache_compiler.difference.outline import Type, read_outline, read_types
 from kcache_compiler.difference.sentences import Difference
+from kcache_compiler.difference.spec_reader import Type, read_spec, read_types
 
 K = TypeVar("K")
 
@@ -56,7 +56,7 @@ def nearest_specs(yours: str, candidates: Sequence[str], limit: int) -> tuple[Ne
 
 def _compare_large(yours: str, theirs: str) -> tuple[Difference, ...]:
     """The differences before the first operation, and a note that operations were not compared."""
-    here, there = (read_outline(text[: text.find("\n%") + 1] or text) for text in (yours, theirs))
+    here, there = (read_spec(text[: text.find("\n%") + 1] or text) for text in (yours, theirs))
     text = "the graphs are too large to be compared operation by operation"
     return (*compare_interfaces(here, there), Difference("operations", "", "", text))
 

@@ -16,13 +16,13 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.bound_arguments import PLACEHOLDER_TARGET, bind_arguments
 from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.imported import Imported
-from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.mlir_source import DIALECTS, parse_mlir
 from kcache_compiler.frontends.prescan import check_bytes
 from kcache_compiler.frontends.quantized.legalize import Boundary, legalize_quantized, may_be_quantized
 from kcache_compiler.frontends.size_arguments import convert_size_arguments
 from kcache_compiler.frontends.stablehlo.constraints import check_constraints
+from kcache_compiler.frontends.stablehlo.legalize_chlo import legalize_chlo
 from kcache_compiler.frontends.torch.dialect import import_torch
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
@@ -42,6 +42,8 @@ _IMPORTERS: dict[str, tuple[str, str]] = {
     "onnx": ("kcache_compiler.frontends.onnx.model", "read_onnx"),
 }
 FORMATS = (*DIALECTS, *_IMPORTERS)
+
+_GENERALIZE_PIPELINE = "builtin.module(func.func(convert-elementwise-to-linalg,linalg-generalize-named-ops))"
 
 #: The source of a program: bytes, or for ``graph`` the decoded message.
 Source = bytes | GraphProgram
@@ -156,10 +158,15 @@ def _legalize(
             boundary = legalize_quantized(module, entry, names)
         legalize_chlo(module, names)
     else:
-        generalize_linalg(module)
+        _generalize_linalg(module)
     functions = functions_of(module)
     entry = functions[symbol_of(entry)]
     return Program(format, module, entry, functions, boundary=boundary, size_arguments=sizes)
+
+
+def _generalize_linalg(module: Module) -> None:
+    """Rewrite named linalg ops, and scalar ops on whole tensors, as ``linalg.generic``, in place."""
+    mlir.run_passes(module, _GENERALIZE_PIPELINE)
 
 
 def _check_operations(module: Module, format: str, limits: Limits) -> set[str]:

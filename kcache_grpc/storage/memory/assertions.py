@@ -18,7 +18,7 @@ from kcache_grpc.storage.contract.assertions import (
     Dispute,
 )
 from kcache_grpc.storage.errors import MissingReference
-from kcache_grpc.storage.memory.limits import invalidate_caches, require_room
+from kcache_grpc.storage.memory.quotas import invalidate_caches, require_room
 from kcache_grpc.storage.memory.state import HeldAssertion, MemoryPart, State
 from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, Namespace

@@ -18,7 +18,7 @@ from kcache_grpc.storage.contract.blob_cache import (
     ValueTotals,
 )
 from kcache_grpc.storage.errors import DigestMismatch, QuotaExceeded
-from kcache_grpc.storage.memory.limits import invalidate_caches, used
+from kcache_grpc.storage.memory.quotas import invalidate_caches, used
 from kcache_grpc.storage.memory.state import HeldValue, MemoryPart, State
 from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, Namespace

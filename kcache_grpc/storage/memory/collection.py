@@ -19,7 +19,7 @@ from kcache_grpc.storage.contract.lifecycle import (
     Step,
 )
 from kcache_grpc.storage.memory.kernels import stored_kernel
-from kcache_grpc.storage.memory.limits import MemoryLimits, invalidate_caches, require_room, touch
+from kcache_grpc.storage.memory.quotas import MemoryQuotas, invalidate_caches, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, HeldRow, Name, State
 from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel, UsageRecord
@@ -40,7 +40,7 @@ class _Victim:
     is_removed: bool = True
 
 
-class MemoryLifecycle(MemoryLimits):
+class MemoryLifecycle(MemoryQuotas):
     """``LifecycleStore`` in memory."""
 
     def collect(self, namespace: Namespace, step: Step) -> Collected:

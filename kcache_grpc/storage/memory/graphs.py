@@ -16,7 +16,7 @@ from kcache_grpc.storage.errors import (
     TooManyNamespaces,
 )
 from kcache_grpc.storage.memory.blobs import hold_constant, whole_blob
-from kcache_grpc.storage.memory.limits import require_room, touch
+from kcache_grpc.storage.memory.quotas import require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, State
 from kcache_grpc.storage.memory.usage_audit import hold_conflict, hold_events
 from kcache_grpc.storage.records import (

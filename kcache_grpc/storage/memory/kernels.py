@@ -12,7 +12,7 @@ from kcache_grpc.storage.errors import Conflict
 from kcache_grpc.storage.memory.blobs import MemoryBlobs, hold_blob, whole_blob
 from kcache_grpc.storage.memory.graphs import MemoryGraphs, require_key
 from kcache_grpc.storage.memory.leases import own, release
-from kcache_grpc.storage.memory.limits import require_owned, require_room, touch
+from kcache_grpc.storage.memory.quotas import require_owned, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, Name, State
 from kcache_grpc.storage.memory.usage_audit import hold_conflict, hold_events
 from kcache_grpc.storage.records import (

@@ -33,7 +33,7 @@ from kcache_grpc.storage.schema import (
 )
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, batches, insert_once, up_to_size
 from kcache_grpc.storage.sql.engine.database import Removal, Row, SqlPart
-from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
+from kcache_grpc.storage.sql.quotas import Charge, decrement_quotas
 
 logger = logging.getLogger("kcache.storage")
 

@@ -19,7 +19,6 @@ from kcache_compiler.lower.conv.pooling_match import read_pool
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
 from kcache_compiler.lower.cpu.entry_buffers import entry_buffers
 from kcache_compiler.lower.cpu.entry_frame import Areas, Frame
-from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
 from kcache_compiler.lower.cpu.results_in_place import replace_summands, store_in_results
@@ -32,6 +31,7 @@ from kcache_compiler.lower.gemm.outline import pads_in_place
 from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
+from kcache_compiler.lower.loops.planned_launches import plan_launches
 from kcache_compiler.lower.loops.selections import combinings_of
 from kcache_compiler.lower.loops.streaming_stores import Results
 from kcache_compiler.mlir import operations as mlir

@@ -15,7 +15,6 @@ from kcache_compiler.lower.attention.operands import Gathered, gather
 from kcache_compiler.lower.attention.outline import operations_of, taken_by
 from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
 from kcache_compiler.lower.cpu.entry import cast_checks, known_sizes, reject_leftovers
-from kcache_compiler.lower.cpu.fusion_groups import Planned, plan_launches
 from kcache_compiler.lower.cpu.workspace import plan
 from kcache_compiler.lower.gpu.attention.kernel import write_attention
 from kcache_compiler.lower.gpu.attention.plan import plan_attention
@@ -48,6 +47,7 @@ from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.elements import element_of
 from kcache_compiler.lower.loops.launch import captured_by, names_of
 from kcache_compiler.lower.loops.memory import Pointer, root_of
+from kcache_compiler.lower.loops.planned_launches import Planned, plan_launches
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bufferization.signature import stated

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kcache_compiler.frontends.legalize import NATIVE_CHLO
+from kcache_compiler.frontends.stablehlo.legalize_chlo import NATIVE_CHLO
 from kcache_compiler.spec.graph.nodes import Node, ValueType
 
 _UNARY = [

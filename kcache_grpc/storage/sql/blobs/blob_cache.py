@@ -24,7 +24,7 @@ from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import cache_chunks, cache_conflicts, cache_totals, cache_usage, cache_values
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, batches, insert_once, up_to_size
 from kcache_grpc.storage.sql.engine.database import Removal, Row, SqlPart
-from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
+from kcache_grpc.storage.sql.quotas import Charge, decrement_quotas
 
 _V = cache_values.c
 _NS: BindParameter[int] = bindparam("ns")

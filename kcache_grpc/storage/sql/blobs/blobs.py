@@ -25,7 +25,7 @@ from kcache_grpc.storage.schema import (
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE, KEEP_ARTIFACT, WHOLE, SqlGenerations
 from kcache_grpc.storage.sql.blobs.object_store import require_bound, sweep
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe, batches, insert_once
-from kcache_grpc.storage.sql.limits import Charge
+from kcache_grpc.storage.sql.quotas import Charge
 
 _NS: BindParameter[int] = bindparam("ns")
 _CHUNK = artifact_chunks.c

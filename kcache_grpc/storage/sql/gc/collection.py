@@ -35,7 +35,7 @@ from kcache_grpc.storage.sql.gc.removal import RemovalTransaction
 from kcache_grpc.storage.sql.graphs.graphs import mapping_record
 from kcache_grpc.storage.sql.kernels import quarantine
 from kcache_grpc.storage.sql.kernels.kernels import PAGE, stored_kernels
-from kcache_grpc.storage.sql.limits import SqlLimits
+from kcache_grpc.storage.sql.quotas import SqlQuotas
 
 #: A lease that nobody has held for so long is forgotten, in microseconds: its holder is gone.
 LEASE_RETENTION = 3_600_000_000
@@ -112,7 +112,7 @@ _PAGE_MAPPINGS = (
 )
 
 
-class SqlLifecycle(SqlLimits):
+class SqlLifecycle(SqlQuotas):
     """``LifecycleStore`` on SQL."""
 
     def collect(self, namespace: Namespace, step: Step) -> Collected:

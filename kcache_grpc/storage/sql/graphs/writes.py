@@ -39,7 +39,7 @@ from kcache_grpc.storage.sql.graphs.rows import (
     spec_record,
     spec_values,
 )
-from kcache_grpc.storage.sql.limits import Charge, touch
+from kcache_grpc.storage.sql.quotas import Charge, touch
 
 #: Rows of ``specs`` but for their keys -> the key of each that was inserted, by digest.
 AddSpecs = Callable[[Connection, Sequence[Mapping[str, Any]]], Mapping[bytes, int]]
