@@ -53,7 +53,7 @@ Source = bytes | GraphProgram
 class Program:
     """A parsed program: its entry function and all functions by name. Owns its native module.
 
-    ``format``: ``stablehlo`` or ``linalg``, the dialect of the module. ``bound``, ``open_axes`` and
+    ``format``: ``stablehlo`` or ``linalg``, the dialect of the module. ``bound``, ``dynamic_axes`` and
     ``counted_results``: see ``Imported``. ``others`` read the same program at other sample sizes of its
     dynamic dimensions, or return None if it is invalid at these; ``dynamic`` reads it with dynamic
     dimensions. ``boundary``: the quantized types of arguments and results, if there are any.
@@ -65,7 +65,7 @@ class Program:
     entry: Op
     functions: dict[str, Op]
     bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    dynamic_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     others: tuple[Callable[[], Program | None], ...] = ()
     dynamic: Callable[[], Program] | None = None
     boundary: Boundary | None = None
@@ -129,7 +129,7 @@ def _from_import(imported: Imported, limits: Limits) -> Program:
     return replace(
         legalized(imported.module),
         bound=imported.bound,
-        open_axes=imported.open_axes,
+        dynamic_axes=imported.dynamic_axes,
         others=tuple(partial(read_again, read) for read in imported.others),
         counted_results=imported.counted_results,
         dynamic=None if dynamic is None else lambda: replace(legalized(dynamic()), bound=imported.bound),

@@ -1,4 +1,4 @@
-"""Padding that is a launch of its own: a fill and a copy into its middle, in one pass over the result."""
+"""Padding that is a separate launch: a fill and a copy into its middle, in one pass over the result."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.attention.operands import Gathered, gather
 from kcache_compiler.lower.attention.outline import operations_of, taken_by
-from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
+from kcache_compiler.lower.cpu.buffer_addresses import DynamicSizes
 from kcache_compiler.lower.cpu.entry import cast_checks, known_sizes, reject_leftovers
 from kcache_compiler.lower.cpu.workspace import plan
 from kcache_compiler.lower.gpu.attention.kernel import write_attention
@@ -66,7 +66,7 @@ def build_kernels(unit: Unit) -> None:
     main = mlir.main_function(unit.module)
     sizes_by_argument, output_sizes, checks = known_sizes(unit, main)
     shapes = Shapes(sizes_by_argument, unit.codes)
-    OpenSizes(main, shapes)  # its casts are not bound: kernels compute sizes themselves
+    DynamicSizes(main, shapes)  # its casts are not bound: kernels compute sizes themselves
     unit.outputs = tuple(
         TensorType(output.dtype, tuple(map(stated, sizes)))
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
@@ -337,6 +337,7 @@ def _write(
 def _loops(
     kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: SplitK | None, ends: bool
 ) -> LaunchGeometry:
+    """Write the loops of a planned launch: a matrix product, rows or points. Returns its launch geometry."""
     fused = planned.fused
     operands = operands_of(kernel, planned)
     pointers, views, scalars = operands.pointers, operands.views, operands.scalars

@@ -167,7 +167,7 @@ def is_elementwise(node: Node) -> bool:
 
 
 def is_structured(node: Node) -> bool:
-    """Return whether a node reduces over a labelled index space, rather than being an opaque operation."""
+    """Return whether a node reduces over a labeled index space, rather than being an opaque operation."""
     return node.op in ("reduce", "dot_general") and "dimensions = [" in node.attributes
 
 
