@@ -150,7 +150,7 @@ Timeout = Annotated[
 ]
 CacheDir = Annotated[
     Path | None,
-    typer.Option(envvar="KCACHE_CACHE_DIR", help="Folder of the local tiers.", rich_help_panel=_SERVICE),
+    typer.Option(envvar="KCACHE_CACHE_DIR", help="Directory of the local tiers.", rich_help_panel=_SERVICE),
 ]
 
 

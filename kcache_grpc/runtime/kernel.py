@@ -182,7 +182,7 @@ class Kernel:
 
         ``values``: index or name -> array, for each of ``manifest.options.bound``; they are prepared now, on
         this thread. With ``keep=False`` no reference to the arrays is held, so that their memory can be
-        freed; ``rebind`` then takes all values. ``share``: a directory, for this user alone; processes that
+        freed; ``rebind`` then takes all values. ``share``: a directory, only for this user; processes that
         bind equal values read the prepared ones from a file there, so that they have one copy.
 
         Raises ``ArgumentError`` for other arguments, for a wrong dtype or shape, for a kernel that was

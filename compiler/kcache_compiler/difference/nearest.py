@@ -1,4 +1,4 @@
-"""The specs most similar to one: a distance on multisets of operations, read from the text alone."""
+"""The specs most similar to one: a distance on multisets of operations, read only from the text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Sketch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbor:
     """A candidate by its index, its distance, and the differences."""
 
     index: int
@@ -40,18 +40,18 @@ class Neighbour:
     differences: tuple[Difference, ...]
 
 
-def nearest_specs(yours: str, candidates: Sequence[str], limit: int) -> tuple[Neighbour, ...]:
+def nearest_specs(yours: str, candidates: Sequence[str], limit: int) -> tuple[Neighbor, ...]:
     """Return the ``limit`` candidates nearest to a spec text, nearest first; ties go to the earlier one."""
     mine = _sketch(yours)
     distances = [(_distance(mine, _sketch(text)), index) for index, text in enumerate(candidates)]
-    neighbours: list[Neighbour] = []
+    neighbors: list[Neighbor] = []
     characters = 0
     for distance, index in sorted(distances)[:limit]:
         characters += len(yours) + len(candidates[index])
-        in_full = not neighbours or characters <= COMPARED_CHARACTERS
+        in_full = not neighbors or characters <= COMPARED_CHARACTERS
         compare = compare_specs if in_full else _compare_large
-        neighbours.append(Neighbour(index, distance, compare(yours, candidates[index])))
-    return tuple(neighbours)
+        neighbors.append(Neighbor(index, distance, compare(yours, candidates[index])))
+    return tuple(neighbors)
 
 
 def _compare_large(yours: str, theirs: str) -> tuple[Difference, ...]:

@@ -96,6 +96,11 @@ def read_types(text: str) -> tuple[Type, ...]:
 
 
 class _Reader:
+    """Reads the lines of a spec text.
+
+    ``position`` is the current line; ``others`` are lines of unknown form.
+    """
+
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         self.position = 0

@@ -5,7 +5,7 @@ for kernels without it.
 A process has one pool: that of the first loaded kernel that contains one. A launch costs well below a
 microsecond if its threads are awake, so it splits launches of two slices of their grain or more. A second
 caller, or a kernel called by a task, runs on its own thread.
-After a fork the child's first launch starts threads of its own.
+After a fork the child's first launch starts its own threads.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Launch:
 class PythonThreads:
     """``threads`` workers: the calling thread and the pool's own, which start with the first launch.
 
-    Safe from many threads, and after a fork: the child starts threads of its own. Launches of several
+    Safe from many threads, and after a fork: the child starts its own threads. Launches of several
     callers share the pool's threads; each caller works on its own launch meanwhile.
     """
 

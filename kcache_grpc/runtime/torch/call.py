@@ -50,7 +50,7 @@ class TorchCall:
     pool, whose threads spin for up to 100 us after a launch and then sleep.
 
     On a GPU the launches are put on PyTorch's current stream, also while it is captured into a CUDA graph,
-    and nothing waits for them. Tests run that part beside a recording driver, with tensors on the CPU.
+    and nothing waits for them. Tests run that part with a recording driver, with tensors on the CPU.
     """
 
     def __init__(self, kernel: Kernel, *, share_threads: bool = True) -> None:

@@ -66,6 +66,10 @@ class MemoryLifecycle(MemoryQuotas):
         event: AuditEvent,
         artifacts: Sequence[bytes] = (),
     ) -> int:
+        """Move kernels and mappings of this epoch into quarantine; return their number.
+
+        See ``LifecycleStore``.
+        """
         checks.digests("digest", [*kernels, *artifacts, *(digest for digest, _ in mappings)])
         checks.events([event])
         here = (namespace.id, namespace.epoch)
@@ -131,6 +135,7 @@ class _Removing:
         self.rows = self.blobs = self.blob_bytes = 0
 
     def remove(self, kind: RowKind, names: Sequence[Any]) -> None:
+        """Remove rows of one kind by name, and blobs that nothing refers to any longer."""
         if not names:
             return
         blobs: set[bytes] = set()

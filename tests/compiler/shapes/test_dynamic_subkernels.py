@@ -128,7 +128,7 @@ def _numpy_turned(x: Array, count: int) -> Array:
 
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (1, 9), (7, 13), (13, 7), (64, 3), (331, 257)])
-def test_parts_of_two_symbols_between_neighbours(sizes: tuple[int, int]) -> None:
+def test_parts_of_two_symbols_between_neighbors(sizes: tuple[int, int]) -> None:
     """The axes change places, so one part has ``s0`` where the other has ``s1``."""
     count = 2 * MIN_EQUAL_FUSED
     kernel = _turned(count)

@@ -60,7 +60,7 @@ def cut_dynamic_subkernels(units: Sequence[Unit], sampling: Sampling, pipeline: 
 def _subkernel_of(
     units: Sequence[Unit], pieces: Sequence[Candidate], sampling: Sampling, pipeline: tuple[Stage, ...]
 ) -> Subkernel | None:
-    """The subkernel of one operation at all samples; None if it cannot be compiled by itself."""
+    """The subkernel of one operation at all samples; None if it cannot be compiled separately."""
     if not all(piece.may_be_subkernel() for piece in pieces) or len({_said(piece) for piece in pieces}) != 1:
         return None
     texts = [piece.text() for piece in pieces]

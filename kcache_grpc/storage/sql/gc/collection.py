@@ -135,6 +135,7 @@ class SqlLifecycle(SqlQuotas):
         return Collected(len(rows), after=after, last=last, uses=uses)
 
     def _collect(self, connection: Connection, namespace: Namespace, step: Step) -> Collected:
+        """Remove the rows of one step in the caller's transaction; check idle rows again under locks."""
         values = self._values(connection, namespace, step)
         rows, after, last = _cut(step, self._victims(connection, step, candidates.LOCK[step.kind], values))
         transaction = self._transaction(connection, namespace, step.reason or step.kind.value)
@@ -211,6 +212,10 @@ class SqlLifecycle(SqlQuotas):
         event: AuditEvent,
         artifacts: Sequence[bytes] = (),
     ) -> int:
+        """Move kernels and mappings of this epoch into quarantine, with an event, in one transaction.
+
+        Returns their number. See ``LifecycleStore``.
+        """
         checks.digests("digest", [*kernels, *artifacts, *(digest for digest, _ in mappings)])
         checks.events([event])
         here = {"ns": namespace.id, "epoch": namespace.epoch}

@@ -248,6 +248,7 @@ class PostgresDatabase(Database):
     def collect(
         self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
     ) -> int:
+        """Delete rows by a function of the database, which inserts the audit event; return their number."""
         values = {
             "target": table,
             "named_by": column,
