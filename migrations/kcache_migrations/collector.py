@@ -51,6 +51,10 @@ SIGNATURE = "kcache_collect(text, text, bigint[], bigint, bigint, text, bigint, 
 
 
 def _function(columns: Columns) -> str:
+    """Return the statement that creates ``kcache_collect``.
+
+    It deletes rows of allowed tables by id, inserts the audit event, and returns the number of rows.
+    """
     allowed = ", ".join(f"('{table}', '{column}')" for table, by in columns.items() for column in by)
     return f"""
 CREATE FUNCTION kcache_collect(target text, named_by text, ids bigint[],
