@@ -1,5 +1,5 @@
 # Every target makes the environment that it needs. A fresh clone needs Python 3.11 or later (with venv),
-# make and gcc. PYTHON= names the interpreter, VENV= the folder, PYTEST_ARGS= adds to every pytest call, TORCH= is the
+# make and gcc. PYTHON= names the interpreter, VENV= the directory, PYTEST_ARGS= adds to every pytest call, TORCH= is the
 # PyTorch that the tests use ("make test TORCH=torch" for the newest one; TORCH= for none).
 
 PYTHON ?= python3
@@ -69,7 +69,7 @@ check-sources: $(DEV) $(PROTO) ## of make check: all but types
 	$(BUILD_SITE)
 
 .PHONY: docs
-docs: $(DEV) ## the documentation as a site in the folder site; a broken link is an error
+docs: $(DEV) ## the documentation as a site in the directory site; a broken link is an error
 	$(BUILD_SITE)
 
 .PHONY: format
@@ -82,19 +82,19 @@ bench: $(BENCH) ## latencies side by side with bare gRPC: JSON and a picture in 
 	$(BIN)/python -m benchmarks
 
 .PHONY: bench-kernels
-bench-kernels: $(DEV) $(BENCH) ## kernels beside PyTorch, JAX, NumPy and ONNX Runtime: JSON and pictures in benchmarks/out
+bench-kernels: $(DEV) $(BENCH) ## kernels compared with PyTorch, JAX, NumPy and ONNX Runtime: JSON and pictures in benchmarks/out
 	$(BIN)/python -m benchmarks.kernels --json benchmarks/out/kernels.json --pictures benchmarks/out $(BENCH_ARGS)
 
 .PHONY: bench-models
-bench-models: $(DEV) $(BENCH) ## whole models beside Inductor, ONNX Runtime, OpenVINO, PyTorch and JAX: JSON and charts in benchmarks/out
+bench-models: $(DEV) $(BENCH) ## whole models compared with Inductor, ONNX Runtime, OpenVINO, PyTorch and JAX: JSON and charts in benchmarks/out
 	$(BIN)/python -m benchmarks.models --json benchmarks/out/models.json --pictures benchmarks/out $(BENCH_ARGS)
 
 .PHONY: bench-jax
-bench-jax: $(DEV) $(BENCH) ## programs of JAX beside jax.jit: JSON in benchmarks/out
+bench-jax: $(DEV) $(BENCH) ## programs of JAX compared with jax.jit: JSON in benchmarks/out
 	$(BIN)/python -m benchmarks.jax_programs --json benchmarks/out/jax-programs.json $(BENCH_ARGS)
 
 .PHONY: bench-gpu
-bench-gpu: $(DEV) $(BENCH) ## kernels on this machine's GPU beside PyTorch eager, Inductor and cuBLAS: JSON in benchmarks/out
+bench-gpu: $(DEV) $(BENCH) ## kernels on this machine's GPU compared with PyTorch eager, Inductor and cuBLAS: JSON in benchmarks/out
 	$(BIN)/python -m benchmarks.gpu --json benchmarks/out/gpu.json
 
 .PHONY: sanitize-gpu

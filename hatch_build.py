@@ -60,7 +60,7 @@ def compile_extension(target: Path, flags: Sequence[str] = ()) -> None:
         raise NotBuilt("it is for interpreters with a global lock")
     paths = sysconfig.get_paths()
     command = [*_compiler(), *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), *flags]
-    command += [f"-I{folder}" for folder in dict.fromkeys((paths["include"], paths["platinclude"]))]
+    command += [f"-I{directory}" for directory in dict.fromkeys((paths["include"], paths["platinclude"]))]
     if stable():
         command.append("-DPy_LIMITED_API=0x{:02X}{:02X}0000".format(*STABLE_SINCE))
     try:
@@ -99,8 +99,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
             if version == "editable":
                 build_in_place()
                 return
-            self._folder = tempfile.TemporaryDirectory()
-            module = Path(self._folder.name) / module_name()
+            self._directory = tempfile.TemporaryDirectory()
+            module = Path(self._directory.name) / module_name()
             compile_extension(module)
         except NotBuilt as reason:
             if wanted == "require":
@@ -112,15 +112,15 @@ class CustomBuildHook(BuildHookInterface[Any]):
         build_data["tag"] = wheel_tag()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if hasattr(self, "_folder"):
-            self._folder.cleanup()
+        if hasattr(self, "_directory"):
+            self._directory.cleanup()
 
 
 def build_in_place() -> Path:
-    """Build the module beside its source. Raises ``NotBuilt``."""
+    """Build the module next to its source. Raises ``NotBuilt``."""
     module = SOURCE.with_name(module_name())
-    with tempfile.TemporaryDirectory(dir=SOURCE.parent, prefix=".build-") as folder:
-        fresh = Path(folder) / module.name
+    with tempfile.TemporaryDirectory(dir=SOURCE.parent, prefix=".build-") as directory:
+        fresh = Path(directory) / module.name
         compile_extension(fresh)
         fresh.replace(module)  # a process may have loaded the old file
     return module

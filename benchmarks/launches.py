@@ -19,8 +19,9 @@ import numpy as np
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, Sample, interleave
 from kcache_grpc.runtime.cpu.library import load_library
-from kcache_grpc.runtime.cpu.thread_pool import NativeThreads
-from kcache_grpc.runtime.cpu.threads import ThreadPool, available_cpus
+from kcache_grpc.runtime.cpu.native_pool import NativeThreads
+from kcache_grpc.runtime.cpu.python_pool import PythonThreads
+from kcache_grpc.runtime.cpu.threads import available_cpus
 from tests.runtime.c_kernels import make, shared_object
 
 SIZES = (1 << 13, 1 << 15, 1 << 17, 1 << 19)
@@ -69,7 +70,7 @@ def kernel(size: int, task: str, threads: Any) -> Contender:
 def contenders(threads: int) -> dict[str, Contender]:
     """All by name, in the order of the report."""
     brought = load_library(shared_object("RUN { return 0; }", pool=True), "pool", 1)
-    pools = {POOL: NativeThreads(brought, threads), PYTHON: ThreadPool(threads), ALONE: None}
+    pools = {POOL: NativeThreads(brought, threads), PYTHON: PythonThreads(threads), ALONE: None}
     calls = {f"empty, {name}": kernel(4, "nothing", pool) for name, pool in pools.items()}
     for size in SIZES:
         for name, pool in pools.items():

@@ -29,8 +29,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 def bars(axes: Any, names: list[str], values: list[float], unit: str, *, log: bool) -> None:
     """Horizontal bars with their values, those of rivals in grey."""
-    colours = [RIVAL if _is_rival(name) else OURS for name in names]
-    axes.barh(names, values, color=colours)
+    colors = [RIVAL if _is_rival(name) else OURS for name in names]
+    axes.barh(names, values, color=colors)
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     if log:

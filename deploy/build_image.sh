@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install the kcache server into PREFIX, a virtual environment of its own, from the sources that hold this
-# script. The Dockerfile runs it, and so does a test: an image is this folder on a slim Python image.
+# script. The Dockerfile runs it, and so does a test: an image is this directory on a slim Python image.
 #
 #   deploy/build_image.sh PREFIX [EXTRAS]      EXTRAS: comma-separated, "server" unless given
 #

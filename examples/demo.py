@@ -63,9 +63,9 @@ def main() -> int:
         print(json.dumps([asdict(row) for row in rows]))
         return 0
     with tempfile.TemporaryDirectory(prefix="kcache-demo-") as temporary:
-        folder = Path(arguments.keep or temporary)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _report(_tell_the_story(folder))
+        directory = Path(arguments.keep or temporary)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _report(_tell_the_story(directory))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,45 +76,45 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tell_the_story(folder: Path) -> list[Row]:
+def _tell_the_story(directory: Path) -> list[Row]:
     console = Console(stderr=True)
-    with _server(folder) as (address, process):
+    with _server(directory) as (address, process):
         console.print(f"server {process.pid} listens on {address}")
-        rows = _client(folder, "1: first", address, console)
-        rows += _client(folder, "2: empty cache", address, console)
+        rows = _client(directory, "1: first", address, console)
+        rows += _client(directory, "2: empty cache", address, console)
         console.print("killing the server with SIGKILL")
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with _server(folder) as (address, process):
+    with _server(directory) as (address, process):
         console.print(f"server {process.pid} listens on {address}")
-        return rows + _client(folder, "3: after the crash", address, console)
+        return rows + _client(directory, "3: after the crash", address, console)
 
 
 @contextmanager
-def _server(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def _server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     command = [sys.executable, "-m", "kcache_grpc", "serve", "--listen", "127.0.0.1:0"]
-    command += ["--db", f"sqlite:///{folder}/kcache.sqlite", "--socket", f"{folder}/run/kcache.sock"]
-    command += ["--state-dir", f"{folder}/state"]
-    with (folder / "server.log").open("a") as log:
+    command += ["--db", f"sqlite:///{directory}/kcache.sqlite", "--socket", f"{directory}/run/kcache.sock"]
+    command += ["--state-dir", f"{directory}/state"]
+    with (directory / "server.log").open("a") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment())
     try:
-        yield _address(process, folder), process
+        yield _address(process, directory), process
     finally:
         process.terminate()
         process.wait(timeout=30)
 
 
-def _address(process: subprocess.Popen[str], folder: Path) -> str:
+def _address(process: subprocess.Popen[str], directory: Path) -> str:
     assert process.stdout is not None
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and (line := process.stdout.readline()):
         if line.startswith("{") and (event := json.loads(line)).get("event") == "listening":
             return next(address for address in event["addresses"] if not address.startswith("unix:"))
-    raise SystemExit(f"the server did not start; its log:\n{(folder / 'server.log').read_text()[-2000:]}")
+    raise SystemExit(f"the server did not start; its log:\n{(directory / 'server.log').read_text()[-2000:]}")
 
 
-def _client(folder: Path, name: str, address: str, console: Console) -> list[Row]:
-    cache = folder / f"cache-{name[0]}"
+def _client(directory: Path, name: str, address: str, console: Console) -> list[Row]:
+    cache = directory / f"cache-{name[0]}"
     command = [
         sys.executable,
         str(Path(__file__).resolve()),

@@ -42,18 +42,18 @@ def load(name: str, variant: str = "graph") -> Example:
 
     Raises ValueError if the inputs made here are not those that the results were computed from.
     """
-    folder = HERE / name
-    description = json.loads((folder / "graph.json").read_text())
+    directory = HERE / name
+    description = json.loads((directory / "graph.json").read_text())
     chosen = description[variant]
     inputs = make(chosen["inputs"], description["seed"])
     if digest(inputs) != chosen["inputs_sha256"]:
         raise ValueError(f"the inputs of {name} differ from those that its results were computed from")
     expected: tuple[np.ndarray, ...] = ()
     if variant == "graph":
-        with np.load(folder / "expected.npz") as stored:
+        with np.load(directory / "expected.npz") as stored:
             expected = tuple(stored[f"output_{index}"] for index in range(len(stored.files)))
     tolerance = description["tolerance"]
-    program = (folder / f"{variant}.mlir").read_text()
+    program = (directory / f"{variant}.mlir").read_text()
     return Example(name, program, inputs, expected, tolerance["rtol"], tolerance["atol"])
 
 

@@ -164,13 +164,13 @@ def share_of_tolerance(recipe: Recipe, got: Sequence[Any], expected: Sequence[np
 
 
 def make(recipe: Recipe) -> None:
-    """Write the folder of one example."""
-    folder = example_inputs.HERE / recipe.name
-    folder.mkdir(exist_ok=True)
+    """Write the directory of one example."""
+    directory = example_inputs.HERE / recipe.name
+    directory.mkdir(exist_ok=True)
     description: Description = {"name": recipe.name, "seed": SEED, "made_by": f"jax {jax.__version__}"}
     for variant, described in recipe.inputs.items():
         arrays = example_inputs.make(described, SEED)
-        (folder / f"{variant}.mlir").write_text(program(recipe.functions[variant], arrays))
+        (directory / f"{variant}.mlir").write_text(program(recipe.functions[variant], arrays))
         description[variant] = {"inputs": described, "inputs_sha256": example_inputs.digest(arrays)}
 
     arrays = example_inputs.make(recipe.inputs["graph"], SEED)
@@ -180,10 +180,10 @@ def make(recipe: Recipe) -> None:
     if share > 0.5:
         raise ValueError(f"{recipe.name}: JAX in f32 already takes {share:.2f} of the tolerance")
     named: dict[str, Any] = {f"output_{index}": array for index, array in enumerate(expected)}
-    np.savez_compressed(folder / "expected.npz", **named)
+    np.savez_compressed(directory / "expected.npz", **named)
     description["outputs"] = [{"shape": list(a.shape), "dtype": str(a.dtype)} for a in expected]
     description["tolerance"] = {"rtol": recipe.rtol, "atol": recipe.atol, "reason": recipe.reason}
-    (folder / "graph.json").write_text(json.dumps(description, indent=1) + "\n")
+    (directory / "graph.json").write_text(json.dumps(description, indent=1) + "\n")
     print(f"{recipe.name}: {len(expected)} outputs, JAX in f32 takes {share:.3f} of the tolerance")
 
 

@@ -149,11 +149,11 @@ class Client:
         symbols: Symbols = None,
         dynamic: Dynamic = False,
         options: Options | None = None,
-        neighbours: int = 3,
+        neighbors: int = 3,
     ) -> Explanation:
         """See ``kcache_grpc.Client.explain``."""
         shapes = shape_requirements(layouts, symbols, dynamic)
-        return await self._core.explain(program, format, target, options, shapes, neighbours)
+        return await self._core.explain(program, format, target, options, shapes, neighbors)
 
     async def expected_seconds(
         self,

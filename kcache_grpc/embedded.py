@@ -1,6 +1,6 @@
 """The user's own service: what a client without an address uses.
 
-A whole server in a process beside the user's, on a private Unix socket, with database and key in the cache
+A whole server in a separate process, on a private Unix socket, with database and key in the cache
 directory. One a process and cache directory; several processes may share the directory. Forked children use
 the service of their parent. It drains and ends when the last of them ends, however they end: it reads a pipe
 whose other end they hold.
@@ -8,10 +8,10 @@ whose other end they hold.
 A process, and not a thread: gRPC's server does not survive ``os.fork`` (a child that calls gRPC crashes), and
 the user's interpreter lock stays his.
 
-What lies in the cache directory is a cache. A store or key that is damaged is set aside: its folder is
-renamed to ``embedded.damaged-TIME`` and a new one begins, with one warning that names the path. A store of a
-newer version of kcache stays as it is, and this version uses a folder of its own beside it. Where the folder
-cannot be used (full disk, read-only, no permission) the store is a temporary one.
+The cache directory holds only a cache. If a store or its key is damaged, its directory is renamed to
+``embedded.damaged-TIME`` and a new one is created, with one warning that names the path. A store of a newer
+version of kcache is not changed, and this version uses its own directory. If the directory cannot be used
+(full disk, read-only, no permission) the store is a temporary one.
 
 ``python -m kcache_grpc.embedded STATE_DIR PRIVATE_DIR`` is that process. Only it imports the server: this
 module is the bridge between two layers.
@@ -67,12 +67,13 @@ _END_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
 _LOG_BYTES = 1 << 20
 _LONGEST_TEMPORARY = 80
-#: Folder of the embedded service in the cache directory, and what begins the names of those set aside.
-_FOLDER = "embedded"
-_ASIDE = f"{_FOLDER}.damaged-"
-#: Held, shared, by services that use a folder.
+#: Directory of the embedded service in the cache directory, and the prefix of the names of damaged ones.
+_DIRECTORY = "embedded"
+_ASIDE = f"{_DIRECTORY}.damaged-"
+#: Held, shared, by services that use a directory.
 _IN_USE = "in-use"
-#: A store that is damaged is set aside, the next one is of a newer version, the next folder cannot be used.
+#: A damaged store is renamed, the next one is of a newer version, the next directory cannot be
+#: used.
 _MOST_STARTS = 4
 
 #: Why a service did not start, and what to do about it; else the service cannot start at all.
@@ -98,9 +99,9 @@ def missing() -> str:
 def start(cache_dir: Path | None, warn: Warn) -> EmbeddedService:
     """The service for ``cache_dir``, started at the first call, and again if it was killed.
 
-    ``None``: with a database that goes when the process ends. ``warn`` is told of a store that was set aside
-    and of a folder that cannot be used. Raises ``Unavailable`` when the server extra is not installed (with
-    the command that does it) or the service does not start.
+    ``None``: with a database that goes when the process ends. ``warn`` is told of a damaged store that was
+    renamed and of a directory that cannot be used. Raises ``Unavailable`` when the server extra is not
+    installed (with the command that does it) or the service does not start.
     """
     absent = missing()
     if absent:
@@ -119,8 +120,10 @@ def is_running(cache_dir: Path | None) -> bool:
 
 
 def replace_damaged(cache_dir: Path | None, damaged: str, warn: Warn) -> None:
-    """Ends the service for ``cache_dir`` that found its store damaged and sets its folder aside, unless that
-    was done since. ``damaged`` is the identity of that service. The next ``start`` begins a new store.
+    """End the service for ``cache_dir`` that found its store damaged, and rename its directory.
+
+    ``damaged`` is the identity of that service; nothing is done if another service has replaced it. The next
+    ``start`` creates a new store.
     """
     with _running.lock:
         process = _running.processes.get(cache_dir)
@@ -140,42 +143,44 @@ def server_id(cache_dir: Path | None) -> str | None:
     try:
         return id_of_key(Signer.from_file(path).public_key) if path.exists() else None
     except (KcacheError, OSError):
-        return None  # the service, when it starts, sets the folder aside
+        return None  # the service, when it starts, renames the directory
 
 
 def state_dir(cache_dir: Path) -> Path:
-    """Folder of database, key and log of the service for ``cache_dir``."""
-    return cache_dir / _FOLDER
+    """Directory of database, key and log of the service for ``cache_dir``."""
+    return cache_dir / _DIRECTORY
 
 
 def store_file(state_dir: Path) -> Path:
-    """The database in such a folder."""
+    """The database in such a directory."""
     return state_dir / "kcache.sqlite"
 
 
-def folders(cache_dir: Path) -> list[Path]:
-    """The folders of embedded services: this version's, and those of older versions beside a newer one."""
+def directories(cache_dir: Path) -> list[Path]:
+    """Return the directories of embedded services: this version's and those of older versions."""
     return sorted(
-        path for path in cache_dir.glob(f"{_FOLDER}*") if path.is_dir() and not path.name.startswith(_ASIDE)
+        path
+        for path in cache_dir.glob(f"{_DIRECTORY}*")
+        if path.is_dir() and not path.name.startswith(_ASIDE)
     )
 
 
-def set_aside_folders(cache_dir: Path) -> list[Path]:
-    """What was damaged and set aside, the oldest first."""
+def damaged_directories(cache_dir: Path) -> list[Path]:
+    """Return the renamed directories of damaged stores, oldest first."""
     return sorted(cache_dir.glob(f"{_ASIDE}*"))
 
 
-def remove(folder: Path) -> None:
-    """Removes a folder of an embedded service. Raises ``Conflict`` while a service uses it, ``OSError``."""
-    with contextlib.suppress(FileNotFoundError), (folder / _IN_USE).open("ab") as lock:
+def remove(directory: Path) -> None:
+    """Remove a directory of an embedded service. Raises ``OSError``, and ``Conflict`` while it is in use."""
+    with contextlib.suppress(FileNotFoundError), (directory / _IN_USE).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Conflict(
-                f"an embedded service uses {folder}: end the programs that use kcache, then try again",
-                path=str(folder),
+                f"an embedded service uses {directory}: end the programs that use kcache, then try again",
+                path=str(directory),
             ) from error
-        shutil.rmtree(folder)
+        shutil.rmtree(directory)
 
 
 @lru_cache(maxsize=1)
@@ -185,8 +190,8 @@ def installation() -> str:
     for name in _COMPILER:
         digest.update(f"{name} {_installed_version(name)}\n".encode())
     spec = find_spec("kcache_compiler")
-    for folder in (spec.submodule_search_locations if spec else None) or ():
-        for path in sorted(Path(folder).rglob("*.py")):
+    for directory in (spec.submodule_search_locations if spec else None) or ():
+        for path in sorted(Path(directory).rglob("*.py")):
             status = path.stat()
             digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
@@ -209,8 +214,8 @@ class _Process:
     def __init__(self, cache_dir: Path | None, warn: Warn) -> None:
         # Short: the path of a socket has 107 bytes at most.
         temporary = tempfile.gettempdir()
-        folder = temporary if len(os.fsencode(temporary)) <= _LONGEST_TEMPORARY else "/tmp"  # noqa: S108
-        self.private = Path(tempfile.mkdtemp(prefix="kcache-", dir=folder))
+        directory = temporary if len(os.fsencode(temporary)) <= _LONGEST_TEMPORARY else "/tmp"  # noqa: S108
+        self.private = Path(tempfile.mkdtemp(prefix="kcache-", dir=directory))
         self._cache_dir = cache_dir or self.private
         self._state_dir = state_dir(self._cache_dir)
         self._inode = 0
@@ -250,12 +255,12 @@ class _Process:
             self._process.returncode = 0
 
     def replace(self, warn: Warn) -> None:
-        """Ends the service, and sets its folder aside."""
+        """End the service, and rename its directory."""
         if os.getpid() == self._owner:
             self._process.kill()
             self._process.communicate()
             shutil.rmtree(self.private, ignore_errors=True)
-        self._set_aside("it was found damaged while it was used", warn)
+        self._rename_damaged("it was found damaged while it was used", warn)
 
     def _begin(self, warn: Warn) -> subprocess.Popen[bytes]:
         """The service's process, which listens. Raises ``Unavailable``."""
@@ -274,9 +279,9 @@ class _Process:
             reason = event.get("message") or f"see {self._state_dir / 'service.log'}"
             kind = event.get("kind")
             if kind == _DAMAGED:
-                self._set_aside(reason, warn)
+                self._rename_damaged(reason, warn)
             elif kind == _NEWER:
-                self._state_dir = self._cache_dir / f"{_FOLDER}-{event['expected']}"
+                self._state_dir = self._cache_dir / f"{_DIRECTORY}-{event['expected']}"
             elif kind == _UNUSABLE and self._cache_dir != self.private:
                 warn(
                     f"the embedded service cannot use {self._state_dir} ({reason}); what it compiles is kept "
@@ -290,8 +295,8 @@ class _Process:
             f"the embedded service did not start in {self._state_dir}: {reason}", path=str(self._state_dir)
         )
 
-    def _set_aside(self, reason: str, warn: Warn) -> None:
-        """Renames the folder, unless another process has done so since this one's service began in it."""
+    def _rename_damaged(self, reason: str, warn: Warn) -> None:
+        """Renames the directory, unless another process has done so since this one's service began in it."""
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         try:
             with _renaming(self._cache_dir):
@@ -304,11 +309,11 @@ class _Process:
         except OSError as error:
             raise Unavailable(
                 f"the store of the embedded service in {self._state_dir} is damaged ({reason}) and cannot be "
-                f"set aside: {error}; remove that folder",
+                f"renamed: {error}; remove that directory",
                 path=str(self._state_dir),
             ) from error
         warn(
-            f"the store of the embedded service was damaged ({reason}); it is set aside in {aside} and a new "
+            f"the store of the embedded service was damaged ({reason}); it was moved to {aside}, and a new "
             "one begins, with new keys. kcache cache clear removes it"
         )
 
@@ -324,7 +329,7 @@ class _Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                # Where this package is: the user's folder may hold modules of the same names as ours.
+                # Where this package is: the user's directory may hold modules of the same names as ours.
                 cwd=Path(__file__).parent.parent,
                 env=environment,
                 # A Ctrl-C is for the user's process.
@@ -349,8 +354,8 @@ class _Process:
 
 @contextmanager
 def _renaming(cache_dir: Path) -> Generator[None]:
-    """One process at a time renames folders of the embedded service."""
-    with (cache_dir / f".{_FOLDER}.lock").open("ab") as lock:
+    """One process at a time renames directories of the embedded service."""
+    with (cache_dir / f".{_DIRECTORY}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

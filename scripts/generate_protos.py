@@ -57,8 +57,8 @@ def main() -> int:
 
 def write() -> int:
     """Replace the committed code by what the sources say now."""
-    with tempfile.TemporaryDirectory() as folder:
-        fresh = generate(Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        fresh = generate(Path(directory))
         wanted = files_under(fresh)
         for left_over in files_under(GENERATED) - wanted:
             (GENERATED / left_over).unlink()
@@ -71,8 +71,8 @@ def write() -> int:
 
 def check_fresh() -> int:
     """1 when a committed file differs from what the sources give, is missing, or is left over."""
-    with tempfile.TemporaryDirectory() as folder:
-        fresh = generate(Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        fresh = generate(Path(directory))
         wanted, present = files_under(fresh), files_under(GENERATED)
         common = sorted(wanted & present)
         stale = sorted(wanted ^ present)
@@ -95,8 +95,8 @@ def check_compatible() -> int:
         print("protos: no release yet, nothing to be compatible with")
         return 0
     baseline = baselines[-1]
-    with tempfile.TemporaryDirectory() as folder:
-        current = Path(folder) / "current.binpb"
+    with tempfile.TemporaryDirectory() as directory:
+        current = Path(directory) / "current.binpb"
         run_protoc([f"--descriptor_set_out={current}", "--include_imports", "--include_source_info"])
         rules = str(SOURCES / "buf.yaml")
         images = [str(current), "--against", str(baseline), "--exclude-imports"]
@@ -118,11 +118,11 @@ def release(version: str) -> int:
     return 0
 
 
-def generate(folder: Path) -> Path:
-    """Generate everything into ``folder`` and return the root of the package tree in it."""
-    raw = folder / "raw"
+def generate(directory: Path) -> Path:
+    """Generate everything into ``directory`` and return the root of the package tree in it."""
+    raw = directory / "raw"
     raw.mkdir()
-    descriptors = folder / "set.binpb"
+    descriptors = directory / "set.binpb"
     outputs = [f"--python_out={raw}", f"--pyi_out={raw}", f"--grpc_python_out={raw}"]
     run_protoc([*outputs, f"--descriptor_set_out={descriptors}", "--include_imports"])
     described = descriptor_pb2.FileDescriptorSet.FromString(descriptors.read_bytes())

@@ -2,7 +2,7 @@
 
     python scripts/generate_thread_pool.py write|check [--clang COMMAND]
 
-``write`` replaces the files beside the source; ``check`` fails if they differ from what the source compiles
+``write`` replaces the files next to the source; ``check`` fails if they differ from what the source compiles
 to. The command defaults to the clang of the ``ziglang`` package. Another version of clang writes other IR for
 the same source, so ``check`` needs the version that the files name.
 """

@@ -38,7 +38,7 @@ class _Files(Protocol):
 
 
 def on_files(files: _Files, *, config: Any) -> _Files:
-    """MkDocs' event: add the generated pages to those of the folder ``docs``."""
+    """MkDocs' event: add the generated pages to those of the directory ``docs``."""
     from mkdocs.structure.files import File
 
     for path, text in pages().items():

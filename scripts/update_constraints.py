@@ -18,7 +18,7 @@ OUTPUT = ROOT / "constraints.txt"
 #: The oldest Python that has all of the extras; uv resolves for it and for all later ones.
 OLDEST_PYTHON = "3.11"
 EXTRAS = ("server", "dev", "jax", "bench", "docs")
-#: What PyTorch requires beside its accelerator libraries, and what builds the package.
+#: What PyTorch requires in addition to its accelerator libraries, and what builds the package.
 BESIDE = ("filelock", "fsspec", "hatchling", "networkx", "setuptools", "sympy")
 HEADER = """\
 # Exact versions of what `make demo`, `make test`, `make check`, `make docs` and `make bench` install.
@@ -31,8 +31,8 @@ def main() -> int:
     if uv is None:
         print("uv is missing: run `make constraints`, which installs it", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as folder:
-        beside = Path(folder) / "beside.in"
+    with tempfile.TemporaryDirectory() as directory:
+        beside = Path(directory) / "beside.in"
         beside.write_text("\n".join(BESIDE) + "\n")
         resolved = subprocess.run(
             [

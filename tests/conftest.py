@@ -150,7 +150,7 @@ def _freeze_heap() -> None:
 
 #: Settings of ours, of Postgres, of object stores, and of gRPC, which writes to standard error when asked.
 _SETTINGS = ("KCACHE_", "PG", "AWS_", "GRPC_")
-#: What makes the command line write colours, or lines of another width: GitHub sets the last one.
+#: What makes the command line write colors, or lines of another width: GitHub sets the last one.
 _LOOKS = ("FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "COLUMNS", "GITHUB_ACTIONS")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.kernels.summary import READY, best_rival, by_group, ratios
 
-COLOURS = {
+COLORS = {
     "torch eager": "#d9a441",
     "Inductor": "#c0504d",
     "Inductor max-autotune": "#7f3b38",
@@ -17,7 +17,7 @@ COLOURS = {
     "NumPy": "#8c8c8c",
     "ONNX Runtime": "#7d6ca8",
 }
-OURS_COLOUR = "#1f6f8b"
+OURS_COLOR = "#1f6f8b"
 
 
 def draw(report: dict[str, Any], folder: Path) -> list[Path]:
@@ -54,12 +54,12 @@ def _title(environment: dict[str, Any], threads: int) -> str:
 
 def _groups(axes: Any, groups: dict[str, dict[str, Any]]) -> None:
     """A bar a rival, side by side in each group."""
-    names = [name for name in COLOURS if any(name in row["rivals"] for row in groups.values())]
+    names = [name for name in COLORS if any(name in row["rivals"] for row in groups.values())]
     width = 0.8 / max(1, len(names))
     for index, name in enumerate(names):
         values = [row["rivals"].get(name) for row in groups.values()]
         at = [place + index * width for place, value in enumerate(values) if value]
-        axes.bar(at, [value for value in values if value], width, label=name, color=COLOURS[name])
+        axes.bar(at, [value for value in values if value], width, label=name, color=COLORS[name])
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set_yscale("log")
     axes.set_ylabel("kcache: times faster, geometric mean (log)")
@@ -68,22 +68,22 @@ def _groups(axes: Any, groups: dict[str, dict[str, Any]]) -> None:
 
 
 def _kernels(axes: Any, cases: list[dict[str, Any]]) -> None:
-    """Against the best rival, whose colour the bar has; the line is the spread over the rounds."""
+    """Against the best rival, whose color the bar has; the line is the spread over the rounds."""
     rows = [(case, rival) for case in cases if (rival := best_rival(case)) and ratios(case, rival)]
     for place, (case, rival) in enumerate(rows):
         each = ratios(case, rival)
         assert each is not None
         middle, low, high = each
-        axes.barh(place, middle, color=COLOURS[rival])
+        axes.barh(place, middle, color=COLORS[rival])
         axes.plot([low, high], [place, place], color="black", linewidth=1)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_yticks(range(len(rows)), [case["name"] for case, _ in rows], fontsize=7)
     axes.set_ylim(len(rows), -1)
-    axes.set_xlabel("kcache against the best rival: times faster (log); colour: that rival")
+    axes.set_xlabel("kcache against the best rival: times faster (log); color: that rival")
     patches: Any = importlib.import_module("matplotlib.patches")
     axes.legend(
-        handles=[patches.Patch(color=value, label=name) for name, value in COLOURS.items()], fontsize=7
+        handles=[patches.Patch(color=value, label=name) for name, value in COLORS.items()], fontsize=7
     )
 
 
@@ -94,10 +94,10 @@ def _roofline(axes: Any, cases: list[dict[str, Any]], machine: dict[str, Any]) -
     for name, bandwidth in machine["copy_gbps"].items():
         axes.plot(intensities, [min(peak, bandwidth * each) for each in intensities], linewidth=1)
         axes.annotate(name, (intensities[0], bandwidth * intensities[0]), fontsize=7)
-    for label, colour, marker in (("kcache, code alone", OURS_COLOUR, "o"), ("best rival", "#b8b8b8", "x")):
+    for label, color, marker in (("kcache, code alone", OURS_COLOR, "o"), ("best rival", "#b8b8b8", "x")):
         points = [point for case in cases if (point := _point(case, label == "best rival"))]
         if points:
-            axes.scatter(*zip(*points, strict=True), s=18, color=colour, marker=marker, label=label, zorder=3)
+            axes.scatter(*zip(*points, strict=True), s=18, color=color, marker=marker, label=label, zorder=3)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left=intensities[0])

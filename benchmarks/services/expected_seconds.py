@@ -1,11 +1,11 @@
-"""How well the service predicts compile times: programs of many sizes, each against its neighbours.
+"""How well the service predicts compile times: programs of many sizes, each against its neighbors.
 
     python -m benchmarks.services.expected_seconds [--address HOST:PORT] [--json]
 
 Compiles programs of five kinds (chains of elementwise operations, perceptrons, normalizations, attention,
 convolutions) at growing depths, in an order that mixes them. Before each compile the service is asked for its
 estimate; the report compares it with what the compile then took, for the second half of the programs, whose
-neighbours are known. "Typical factor" is the median of max(predicted / actual, actual / predicted).
+neighbors are known. "Typical factor" is the median of max(predicted / actual, actual / predicted).
 Needs JAX, which writes the programs. Without an address the embedded service is used, with an empty store.
 """
 
@@ -139,7 +139,7 @@ def measure(client: kcache.Client) -> list[Prediction]:
 
 
 def summary(predictions: list[Prediction]) -> dict[str, float]:
-    """Of the second half, whose neighbours are known."""
+    """Of the second half, whose neighbors are known."""
     later = predictions[len(predictions) // 2 :]
     factors = [max(each.ratio, 1 / each.ratio) for each in later]
     return {

@@ -16,7 +16,8 @@ from typing import Protocol
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import REDUCE_WINDOW
 from kcache_compiler.llvm.target import target_named
-from kcache_compiler.lower.subkernels.dynamic import cut_dynamic_subkernels, lower_together
+from kcache_compiler.lower.subkernels.dynamic_subkernels import cut_dynamic_subkernels
+from kcache_compiler.lower.subkernels.size_samples import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import kernel_of, pipeline_for

@@ -41,7 +41,7 @@ FOOTER = struct.Struct("<QQ32s64s8s")
 LENGTH = struct.Struct("<I")
 #: Domain of the signature of an index.
 BUNDLE_DOMAIN = b"kcache.bundle.v1\0"
-#: Domain of the digest of the entries alone.
+#: Domain of the digest of the entries only.
 CONTENT_DOMAIN = b"kcache.bundle.content.v1\0"
 #: Bytes of content in one zstd frame, at most.
 BLOCK_BYTES = 1 << 20

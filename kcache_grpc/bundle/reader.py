@@ -42,7 +42,7 @@ from kcache_grpc.model.signing import Signed, Verifier, key_id_of, server_id
 _STEP = 1 << 20
 #: Entries of at most this many stored bytes are read in one piece; larger ones are read twice, in steps.
 _WHOLE = 8 << 20
-#: So many bytes at an offset of the file.
+#: Reads a number of bytes at an offset of the file.
 _Read = Callable[[int, int], bytes]
 
 

@@ -38,7 +38,7 @@ class WritableStream(Protocol):
 
 @dataclass(frozen=True)
 class WrittenBundle:
-    """What a writer wrote. ``digest`` names the signed bundle, ``content_digest`` its entries alone."""
+    """What a writer wrote. ``digest`` names the signed bundle, ``content_digest`` only its entries."""
 
     digest: bytes
     content_digest: bytes

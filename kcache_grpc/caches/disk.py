@@ -4,7 +4,7 @@ Layout of the directory, which must belong to the user (it is created with mode 
 
     <64 hex>          one entry, named by the digest of its key
     tmp/.tmp-*        entries that are being written
-    corrupt/<64 hex>  the damaged entry of a key, set aside
+    corrupt/<64 hex>  the damaged entry of a key, moved here
     lock              held while a stale or damaged entry is removed
 
 An entry::
@@ -153,7 +153,7 @@ class OnDiskCache(AsyncCache[Key, Value]):
         Raises ``CacheError`` if that is not possible; the message names the key.
         """
         digest = key_digest(key)
-        with self._named_errors(key, "set aside"):
+        with self._named_errors(key, "moved to corrupt/"):
             self._files.check_directory(self.base_dir)
             if self._read(digest) is None:
                 return False
@@ -205,7 +205,7 @@ class OnDiskCache(AsyncCache[Key, Value]):
     def _replaced(self, invalid: _Entry, key: object, digest: bytes) -> _Entry | None:
         """What is there after ``invalid`` was removed: in a directory without permission to write it stays.
 
-        Raises ``CacheError`` for a damaged entry that cannot be set aside.
+        Raises ``CacheError`` for a damaged entry that cannot be moved.
         """
         try:
             return self._remove_invalid(digest)
@@ -214,11 +214,11 @@ class OnDiskCache(AsyncCache[Key, Value]):
                 return None
             raise CacheError(
                 f"the entry of key {describe(key)} in {self.base_dir} is damaged: {invalid.damaged}; "
-                f"it cannot be set aside: {error.strerror or error}"
+                f"it cannot be moved to corrupt/: {error.strerror or error}"
             ) from error
 
     def _remove_invalid(self, digest: bytes, *, damaged: bool = True) -> _Entry | None:
-        """Removes a stale entry and sets a damaged one aside; the entry that is not removed as stale."""
+        """Remove a stale entry, or move a damaged one to ``corrupt/``; return it unless it was stale."""
         path = self._path(digest)
         with self._files.locked(self.base_dir / "lock"):
             entry = self._read(digest)
@@ -264,7 +264,7 @@ class OnDiskCache(AsyncCache[Key, Value]):
 
 
 def cache_directory() -> Path:
-    """The directory of all local tiers: ``$KCACHE_CACHE_DIR``, else ``kcache`` in the user's cache folder."""
+    """Directory of all local tiers: ``$KCACHE_CACHE_DIR``, or ``kcache`` in the user's cache directory."""
     directory = os.environ.get("KCACHE_CACHE_DIR")
     if directory:
         return Path(directory).expanduser().absolute()

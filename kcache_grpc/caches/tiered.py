@@ -13,7 +13,7 @@ class TieredCache(AsyncCache[Key, Value]):
     """Several caches as one, such as ``TieredCache(InMemoryCache(), OnDiskCache(), RemoteCache(address))``.
 
     ``get`` asks the tiers in order and inserts a hit into the tiers before it. The last tier decides which
-    ``insert`` of a key succeeds: processes that share it, with tiers of their own in front of it, see one
+    ``insert`` of a key succeeds: processes that share it, with their own tiers in front of it, see one
     winner. An entry is in a tier only if the tiers after it had it, unless it was inserted there directly or
     one of those could not store it.
 
@@ -37,8 +37,8 @@ class TieredCache(AsyncCache[Key, Value]):
         """Returns the value of ``key`` in the first tier that has it, or ``None``.
 
         Raises:
-            CacheError: the entry is damaged in one tier, which has set it aside, and no other tier has it.
-            Unavailable: a tier cannot be reached, and no other tier has the key.
+            CacheError: the entry is damaged in one tier, which has moved it to ``corrupt/``, and no other
+            tier has it. Unavailable: a tier cannot be reached, and no other tier has the key.
         """
         encode_key(key)
         failure: CacheError | Unavailable | None = None

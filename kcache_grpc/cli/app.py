@@ -8,10 +8,9 @@ import warnings
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
-from kcache_grpc.cli import exit_codes, output
-from kcache_grpc.cli.entries import ENTRIES, LazyGroup
+from kcache_grpc.cli import exit_codes
+from kcache_grpc.cli.entries import ENTRIES, Group, LazyGroup
 from kcache_grpc.errors import KcacheError
 
 #: ``click.ClickException``, from whichever click this typer uses.
@@ -22,7 +21,7 @@ _HELP = "Compile ML graphs once, and share the kernels."
 
 def application() -> typer.Typer:
     """The command line with all commands imported."""
-    app = _root_application(TyperGroup)
+    app = _root_application(Group)
     for entry in ENTRIES.values():
         entry.add_to(app)
     return app
@@ -36,13 +35,13 @@ def lazy_application() -> typer.Typer:
     return app
 
 
-def _root_application(group: type[TyperGroup]) -> typer.Typer:
+def _root_application(group: type[Group]) -> typer.Typer:
     app = typer.Typer(
         name="kcache",
         cls=group,
         help=_HELP,
         epilog=exit_codes.table(),
-        rich_markup_mode="rich",
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
@@ -84,6 +83,9 @@ def _open_closed_streams() -> None:
 
 
 def _failed(error: Exception, as_json: bool, debug: bool) -> int:
+    # Not at the top: rich takes as long to import as typer, and a help text does not use it.
+    from kcache_grpc.cli import output
+
     if isinstance(error, _ClickError):
         usage: Any = error
         context = getattr(usage, "ctx", None)
@@ -96,6 +98,8 @@ def _failed(error: Exception, as_json: bool, debug: bool) -> int:
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
     if category.__name__ == "KcacheWarning":
+        from kcache_grpc.cli import output
+
         output.warn(str(message))
 
 

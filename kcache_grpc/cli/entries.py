@@ -37,7 +37,7 @@ class Entry:
         module = import_module(self.module)
         function: Any = getattr(module, self.function)
         if self.group:
-            app.add_typer(function(), name=self.name, help=self.summary)
+            app.add_typer(function(), name=self.name, cls=Group, help=self.summary)
         else:
             app.command(self.name, epilog=self.epilog and getattr(module, self.epilog))(function)
 
@@ -114,18 +114,17 @@ _ENTRIES = (
     ),
     _command(
         "migrate",
-        "Bring a store to the schema of this version, beside its servers, or move it.",
+        "Bring a store to the schema of this version while its servers run, or move it.",
         f"{_OPERATE}.serve",
     ),
     _command(
         "doctor",
-        "Check this installation, its cache folder, a store, and the service. Exits with 1 if a check fails.",
+        "Check the installation, cache directory, store and service. Exits with 1 if a check fails.",
         f"{_COMMANDS}.doctor",
     ),
     _command(
         "gc",
-        "Remove what is stale, unused or above its limits. Never specs and keys. Safe beside running "
-        "servers.",
+        "Remove what is stale, unused or above its limits. Never specs and keys. Safe while servers run.",
         f"{_OPERATE}.lifecycle",
     ),
     _command(
@@ -156,7 +155,7 @@ _ENTRIES = (
     ),
     _group(
         "cache",
-        "The local cache folder: disk tier and embedded store. Show it, empty it.",
+        "The local cache directory: disk tier and embedded store. Show it, empty it.",
         f"{_COMMANDS}.cache",
     ),
     _group(
@@ -190,7 +189,25 @@ _ENTRIES = (
 ENTRIES: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 
-class LazyGroup(TyperGroup):
+class Group(TyperGroup):
+    """A group whose help shows the first paragraph of each command's help; click would cut it at one line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """As in click: write the list of commands."""
+        commands: list[tuple[str, Any]] = [
+            (name, self.get_command(ctx, name)) for name in self.list_commands(ctx)
+        ]
+        rows = [
+            (name, " ".join((command.help or "").split("\n\n")[0].split()))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class LazyGroup(Group):
     """The commands of ``ENTRIES``. A command is imported to run it or to complete its parameters."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -201,7 +218,7 @@ class LazyGroup(TyperGroup):
 
 def _loaded(entry: Entry) -> Any:
     """The click command of an entry."""
-    app = typer.Typer(rich_markup_mode="rich")
+    app = typer.Typer(rich_markup_mode=None)
     app.callback()(_not_loaded)
     entry.add_to(app)
     group: Any = typer.main.get_command(app)

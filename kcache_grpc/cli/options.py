@@ -18,7 +18,6 @@ from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS
 if TYPE_CHECKING:
     from kcache_grpc import Client, Dim, Options
 
-_SERVICE = "The service"
 _PLACE = re.compile(r"(?P<arg>[0-9]{1,9})[.](?P<axis>[0-9]{1,9})")
 _BOUND = re.compile(r"(?P<name>min|max|multiple_of)=(?P<size>[0-9]{1,18})")
 _DYNAMIC: Mapping[str, bool | Literal["auto", "assume"]] = {
@@ -124,33 +123,27 @@ Addr = Annotated[
     typer.Option(
         envvar="KCACHE_ADDR",
         help="host:port or unix:/path; without it kcache starts a service for you.",
-        rich_help_panel=_SERVICE,
     ),
 ]
-Namespace = Annotated[
-    str | None, typer.Option(envvar="KCACHE_NAMESPACE", help="Key space.", rich_help_panel=_SERVICE)
-]
+Namespace = Annotated[str | None, typer.Option(envvar="KCACHE_NAMESPACE", help="Key space.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(
-        help="File with the bearer token; $KCACHE_TOKEN is the token itself.", rich_help_panel=_SERVICE
-    ),
+    typer.Option(help="File with the bearer token; $KCACHE_TOKEN is the token itself."),
 ]
 Tls = Annotated[
     str | None,
     typer.Option(
         envvar="KCACHE_TLS",
         help='"system", or a PEM file with the authorities to trust.',
-        rich_help_panel=_SERVICE,
     ),
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(envvar="KCACHE_TIMEOUT", help="Seconds that it may take, 600.", rich_help_panel=_SERVICE),
+    typer.Option(envvar="KCACHE_TIMEOUT", help="Seconds that it may take, 600."),
 ]
 CacheDir = Annotated[
     Path | None,
-    typer.Option(envvar="KCACHE_CACHE_DIR", help="Folder of the local tiers.", rich_help_panel=_SERVICE),
+    typer.Option(envvar="KCACHE_CACHE_DIR", help="Directory of the local tiers."),
 ]
 
 

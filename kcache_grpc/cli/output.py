@@ -53,7 +53,7 @@ def show(value: Any, as_json: bool, render: Callable[[], RenderableType]) -> Non
 
 
 class Pairs:
-    """Names and values, a line each. A value that has a word without room beside the names stands below."""
+    """Names and values, a line each. A value that does not fit next to its name is on the next line."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values

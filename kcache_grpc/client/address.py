@@ -79,7 +79,7 @@ def _several(address: str, roots: bytes | None, token: str | None, server_id: st
 
 
 def _is_loopback(host: str) -> bool:
-    """By the name alone: what a resolver says could change between the question and the connection."""
+    """Only by the name: what a resolver says could change between the question and the connection."""
     if host == "localhost":
         return True
     try:

@@ -37,7 +37,7 @@ class Client:
     ``os.fork``, a context manager.
 
     ``namespace``: key space. ``token``: bearer token. ``tls``: ``True`` for the system's authorities, a
-    PEM as bytes or file, or ``False``. ``cache_dir``: folder of the local tiers, yours alone (0700).
+    PEM as bytes or file, or ``False``. ``cache_dir``: directory of the local tiers, only yours (0700).
     ``timeout``: seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is
     away, instead of compiling on this machine. ``server_id``: the server's identity, instead of the one that
     is pinned at first contact. ``actor`` and ``job``: who asks and what for, in the service's audit log
@@ -90,7 +90,7 @@ class Client:
 
     @property
     def cache_dir(self) -> Path:
-        """The folder of the local tiers."""
+        """The directory of the local tiers."""
         return self._core.config.cache_dir
 
     def start_service(self) -> bool:
@@ -131,9 +131,9 @@ class Client:
         ``on_progress(stage, seconds)`` is called when a stage of a compile begins and while it lasts; in the
         thread of the caller who asked first, when several wait for one kernel.
 
-        ``dynamic``: ``False`` for a kernel for exactly the program's sizes (axes that it leaves open stay
-        open); ``True`` for one for all sizes of the symbols with evidence: sizes that the program leaves
-        dynamic, or that differ between the programs of a list; ``"auto"`` for the most specific one that the
+        ``dynamic``: ``False`` for a kernel for exactly the program's sizes (its dynamic axes stay
+        dynamic); ``True`` for one for all sizes of the symbols with evidence: sizes that are dynamic in the
+        program, or that differ between the programs of a list; ``"auto"`` for the most specific one that the
         service has for the program's sizes, else one that is dynamic in the sizes that differ between the
         programs that the service has seen; ``"assume"`` for all symbols without evidence, with a warning:
         constants that the program computed from its sizes stay those of its own sizes
@@ -145,7 +145,7 @@ class Client:
         ``bind``: of an ONNX model, inputs by name that become constants with these values: shapes, axes,
         counts. The kernel takes the other inputs.
         ``bound``: inputs, by index or name, whose values ``Kernel.bind`` gives before calls: what is computed
-        of them alone is computed once (docs/guide/bound-arguments.md). ``"weights"``: all weights that the
+        of them only is computed once (docs/guide/bound-arguments.md). ``"weights"``: all weights that the
         program brings, which are bound at the first call.
 
         Raises ``ArgumentError``, ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``,
@@ -212,15 +212,15 @@ class Client:
         symbols: Symbols = None,
         dynamic: Dynamic = False,
         options: Options | None = None,
-        neighbours: int = 3,
+        neighbors: int = 3,
     ) -> Explanation:
         """Why ``compile`` with these arguments hits or misses at the service; nothing is stored or compiled.
 
-        A miss is compared with the nearest ``neighbours`` stored kernels, at most 20. The tiers of this
+        A miss is compared with the nearest ``neighbors`` stored kernels, at most 20. The tiers of this
         client in memory and on disk are not asked, and no fallback answers.
         """
         shapes = shape_requirements(layouts, symbols, dynamic)
-        return run(self._core.explain(program, format, target, options, shapes, neighbours))
+        return run(self._core.explain(program, format, target, options, shapes, neighbors))
 
     def expected_seconds(
         self,
@@ -351,17 +351,18 @@ class Client:
     def preload(
         self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None
     ) -> PreloadReport:
-        """Makes the kernels of a bundle, or of all bundles (``*.kcb``) in a folder, available to ``compile``.
+        """Make the kernels of a bundle, or of all ``*.kcb`` files of a directory, available to ``compile``.
 
         Nothing is written and no service is asked: the bundle stays open, and the bytes of a kernel are read
         and verified when it is compiled. Such kernels have the origin "preloaded", come before those on disk
         and of the service, and replace none in memory. ``$KCACHE_PRELOAD`` does the same for every client,
         and warns where this raises.
 
-        ``trust``: identities of signers, beside the pinned ones of this client's services, ``$KCACHE_TRUST``
-        and those that ``import_bundle`` trusted. ``target``: kernels for other targets are rejected.
-        The report names each entry that is not used, and why. Raises ``NotFound``, ``PermissionDenied`` for
-        a signer that is not trusted, ``IntegrityError``, ``ArgumentError``, ``ResourceExhausted``.
+        ``trust``: identities of signers, in addition to the pinned ones of this client's services,
+        ``$KCACHE_TRUST`` and those that ``import_bundle`` trusted. ``target``: kernels for other targets are
+        rejected. The report names each entry that is not used, and why. Raises ``NotFound``,
+        ``PermissionDenied`` for a signer that is not trusted, ``IntegrityError``, ``ArgumentError``,
+        ``ResourceExhausted``.
         """
         return run(self._core.preload(path, trust, target))
 
@@ -372,7 +373,7 @@ class Client:
 
         All bytes of the bundle are verified before the first one is written. What is there already stays; the
         kernels have the origin "disk" and need no service. The signers of the bundle are trusted in this
-        cache directory from then on. Arguments, report and errors as those of ``preload``; beside them
+        cache directory from then on. Arguments, report and errors as those of ``preload``; also
         ``ArgumentError`` for a ``target`` that the bundle has no kernel for.
         """
         return run(self._core.import_bundle(path, trust, target))
@@ -424,8 +425,8 @@ class Client:
         """Imports a bundle into the client's namespace at the service, for all of its clients.
 
         The service verifies it as a whole before it stores the first entry, signs what it stores with its own
-        key, and never overwrites anything. ``trust``: identities of signers, beside the service's own and
-        those that it is configured to trust. ``targets``: kernels for these only.
+        key, and never overwrites anything. ``trust``: identities of signers, in addition to the service's own
+        and those that it is configured to trust. ``targets``: kernels for these only.
         The report says for each entry what became of it. Raises ``PermissionDenied`` for a caller who may not
         administer the service, and for a signer that is not trusted; ``IntegrityError``, ``ArgumentError``,
         ``NotFound``, ``ResourceExhausted``.

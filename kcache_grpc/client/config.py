@@ -5,13 +5,13 @@ KCACHE_ADDR                ``host:port`` or ``unix:/path`` of the service; unset
 KCACHE_NAMESPACE           key space, ``default``
 KCACHE_TOKEN               bearer token
 KCACHE_TLS                 ``system``, or a PEM file with the authorities to trust
-KCACHE_CACHE_DIR           folder of the local tiers, ``$XDG_CACHE_HOME/kcache``
+KCACHE_CACHE_DIR           directory of the local tiers, ``$XDG_CACHE_HOME/kcache``
 KCACHE_SERVER_ID           the server's identity, instead of the one pinned at first contact
 KCACHE_TIMEOUT             seconds that one call may take, 600
 KCACHE_ACTOR               who asks, for the service's audit log; the name of the user
 KCACHE_JOB                 what for, such as the id of a training job
 KCACHE_COMPATIBLE_TARGETS  whether kernels for lower targets will do: yes or no; unset: as the namespace says
-KCACHE_PRELOAD             bundles, or folders of them, separated by ``:``
+KCACHE_PRELOAD             bundles, or directories of them, separated by ``:``
 KCACHE_TRUST               identities whose bundles are trusted, separated by commas
 =========================  ==================================================================================
 """
@@ -61,9 +61,9 @@ class ClientConfig:
     #: Whether stored kernels for lower targets will do where ``Options`` leave it open; ``None``: as the
     #: namespace says.
     compatible_targets: bool | None = None
-    #: Bundles and folders of bundles that are searched before the disk tier and the service.
+    #: Bundles and directories of bundles that are searched before the disk tier and the service.
     preload: tuple[str, ...] = ()
-    #: Identities whose bundles are trusted beside those of the services.
+    #: Identities whose bundles are trusted in addition to those of the services.
     trust: tuple[str, ...] = ()
     #: Kernels kept in memory; bytes of program texts in memory by which kernels are found without a digest.
     memory_kernels: int = 1024

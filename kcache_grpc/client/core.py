@@ -472,7 +472,7 @@ class Core:
         target: str,
         options: Options | None,
         shapes: ShapeRequirements,
-        neighbours: int,
+        neighbors: int,
     ) -> Explanation:
         """See ``Client.explain``."""
         from kcache_grpc.client.requests.explain import explain
@@ -482,7 +482,7 @@ class Core:
         source = await self._io.blocking(lambda: read_source(program, format))
         request = await self._recorded.applied(_request(source, machine, chosen, shapes), deadline)
         with located([source.origins]):
-            return await self._services.ask(lambda main: explain(main, request, neighbours, deadline))
+            return await self._services.ask(lambda main: explain(main, request, neighbors, deadline))
 
     async def expected_seconds(
         self,

@@ -194,6 +194,7 @@ class KernelFetcher:
         deadline: Deadline,
         progress: Progress,
     ) -> FetchedKernel:
+        """Turn an answer of ``GetKernels`` into a kernel; compiles it if the service has none."""
         match answer.status:
             case pb.KERNEL_STATUS_FOUND:
                 sent = {artifact.ref.sha256: artifact.data for artifact in answer.artifacts}

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Services:
-    """Where kernels come from, and the folder that they share. Thread-safe."""
+    """Where kernels come from, and the directory that they share. Thread-safe."""
 
     def __init__(self, config: ClientConfig, io: Io, counters: Counters) -> None:
         self._config = config
@@ -118,7 +118,7 @@ class Services:
         location, state = connection.location, connection.last_state
         if not isinstance(location, EmbeddedLocation) or state is None:
             raise error
-        # Another identity: the store was set aside after the client read the snapshot that it began with.
+        # Another identity: the store was replaced after the client read the snapshot that it began with.
         if location.server_id() == state.server_id:
             if "damaged" not in error.metadata:
                 raise error

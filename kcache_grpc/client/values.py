@@ -29,7 +29,7 @@ class CanonicalGraph:
     arg_names: tuple[str, ...]
     #: Large constants that became arguments, in buffer order.
     constants: tuple[ConstantBinding, ...]
-    #: Sizes of the symbols in this program, in their order; -1 where it leaves the axis open.
+    #: Sizes of the symbols in this program, in their order; -1 for a dynamic axis.
     symbol_values: tuple[int, ...]
     #: The inputs as the text has them: equal symbols are equal sizes.
     symbolic_inputs: tuple[TensorSpec, ...]

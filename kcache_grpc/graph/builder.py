@@ -36,7 +36,7 @@ class Graph(Operations):
         self._counts: dict[str, int] = {}
 
     def input(self, name: str, dtype: DtypeLike, shape: Dims) -> Value:
-        """An argument of the kernel; an axis is a size, the name of a symbol, or ``None`` for an open one."""
+        """An argument of the kernel; an axis is a size, a symbol's name, or ``None`` for a dynamic one."""
         dims = convert.dimensions(shape, f"the shape of {name!r}")
         value = self._define(name, "input")
         self._message.inputs.append(pb.GraphValue(name=name, dtype=convert.dtype_of(dtype), dims=dims))
@@ -168,6 +168,6 @@ class Graph(Operations):
             return self.constant(cast("ArrayLike", operand)).name
         if isinstance(operand, (bool, int, float)):
             if first is None:
-                raise ArgumentError(f"{op} of numbers alone: make one of them a constant with a dtype")
+                raise ArgumentError(f"{op} of numbers only: make one of them a constant with a dtype")
             return self.scalar_like(first, operand).name
         raise ArgumentError(f"{op} takes values, arrays and numbers, not {type(operand).__qualname__}")

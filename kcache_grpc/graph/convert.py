@@ -23,7 +23,7 @@ Number: TypeAlias = int | float | bool
 ValueLike: TypeAlias = "Value | Number | npt.NDArray[Any]"
 #: kcache's name of a dtype ("f32"), NumPy's ("float32"), or a NumPy dtype.
 DtypeLike: TypeAlias = "str | np.dtype[Any] | type[Any]"
-#: A size, the name of a symbol, or ``None``: an open axis.
+#: A size, the name of a symbol, or ``None``: a dynamic axis.
 Dim: TypeAlias = int | str | None
 Dims: TypeAlias = Sequence[Dim]
 #: Anything that NumPy makes an array of.

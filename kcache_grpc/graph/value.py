@@ -130,6 +130,7 @@ class Value:
 
 
 def _indexed(value: Value, entries: tuple[Index, ...]) -> Value:
+    """Emit slices and reshapes for a basic index, as in NumPy. Raises ``ArgumentError`` for other indices."""
     if sum(entry is Ellipsis for entry in entries) > 1:
         raise ArgumentError("an index has at most one '...'")
     behind = entries.index(Ellipsis) if Ellipsis in entries else len(entries)

@@ -1,4 +1,4 @@
-"""Reasons for which a program bypasses the cache: it is compiled beside it, not kept in it, or not compiled.
+"""Reasons for which a program bypasses the cache: it is compiled without it, not kept in it, or not compiled.
 
 A bypass is counted apart from a miss: a miss is filled by a compile whose result the next request finds, and
 a bypass leaves the cache as it was. Clients and servers count by the same names (docs/guide/time-saved.md).

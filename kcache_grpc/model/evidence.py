@@ -135,6 +135,10 @@ def _evident_shape(
     shown: frozenset[str],
     others: Sequence[Witness],
 ) -> Shape:
+    """Return the requested shape, or that of the symbols with evidence if no axes were requested.
+
+    ``shown`` are the symbols with evidence. Raises ``ArgumentError`` if a requested symbol has none.
+    """
     free = _free(spec, requested)
     lacking = [symbol for symbol in spec.symbols if symbol.name in free - shown]
     if not lacking:

@@ -26,14 +26,14 @@ class Difference:
     name: str
     #: Its value in the request; empty where it has none.
     yours: str
-    #: Its value in the neighbour; empty where it has none.
+    #: Its value in the neighbor; empty where it has none.
     theirs: str
     #: A sentence that says so.
     sentence: str
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbor:
     """A stored kernel, or a stored spec without kernels, near to what was asked for."""
 
     #: Key of its spec.
@@ -107,7 +107,7 @@ class Explanation:
     #: With ``"FAILED"``.
     failure: FailedBefore | None = None
     #: Nearest first; none with a hit.
-    nearest: tuple[Neighbour, ...] = ()
+    nearest: tuple[Neighbor, ...] = ()
     #: With a hit: the lower target of the kernel, empty where it is for the target of the request. With a
     #: miss: that of a stored kernel that would serve it with ``compatible_targets``; empty without one.
     compatible_target: str = ""
@@ -125,13 +125,13 @@ class Explanation:
             for each in self.mappings
         ]
         for number, near in enumerate(self.nearest, start=1):
-            lines.append(f"  {number}. {describe_neighbour(near)}")
+            lines.append(f"  {number}. {describe_neighbor(near)}")
             lines += [f"     {difference.sentence}" for difference in near.differences]
         return "\n".join(lines)
 
 
-def describe_neighbour(near: Neighbour) -> str:
-    """A neighbour in one line."""
+def describe_neighbor(near: Neighbor) -> str:
+    """A neighbor in one line."""
     kernel = f"kernel {near.kernel_digest.hex()[:16]}" if near.kernel_digest else "no kernel"
     return f"key {near.key}, {kernel}, of {_day(near.created)}, distance {near.distance}"
 
@@ -174,7 +174,7 @@ def explanation_to_proto(value: Explanation) -> explain_pb2.ExplainResponse:
             last_time=_time(failure.last),
             retry_time=_time(failure.retry),
         ),
-        nearest=map(_neighbour_to_proto, value.nearest),
+        nearest=map(_neighbor_to_proto, value.nearest),
         compatible_target=value.compatible_target,
     )
 
@@ -207,12 +207,12 @@ def explanation_from_proto(message: explain_pb2.ExplainResponse) -> Explanation:
         )
         if message.HasField("failure")
         else None,
-        nearest=tuple(_neighbours_from_proto(message.nearest)),
+        nearest=tuple(_neighbors_from_proto(message.nearest)),
         compatible_target=message.compatible_target,
     )
 
 
-def _neighbour_to_proto(near: Neighbour) -> explain_pb2.ExplainNeighbour:
+def _neighbor_to_proto(near: Neighbor) -> explain_pb2.ExplainNeighbour:
     return explain_pb2.ExplainNeighbour(
         key=near.key,
         spec_digest=near.spec_digest,
@@ -228,12 +228,12 @@ def _neighbour_to_proto(near: Neighbour) -> explain_pb2.ExplainNeighbour:
     )
 
 
-def _neighbours_from_proto(messages: Iterable[explain_pb2.ExplainNeighbour]) -> Iterable[Neighbour]:
+def _neighbors_from_proto(messages: Iterable[explain_pb2.ExplainNeighbour]) -> Iterable[Neighbor]:
     for near in messages:
         differences = (
             Difference(each.name, each.yours, each.theirs, each.sentence) for each in near.differences
         )
-        yield Neighbour(
+        yield Neighbor(
             near.key,
             near.spec_digest,
             near.kernel_digest,

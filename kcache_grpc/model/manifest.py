@@ -217,6 +217,10 @@ class Manifest:
 
     @classmethod
     def _from_message(cls, message: manifest_pb2.Manifest) -> Manifest:
+        """Convert a message.
+
+        Raises ``ArgumentError``, ``OverflowError``, and ``IntegrityError`` if fields contradict each other.
+        """
         duration = message.provenance.compile_time
         lasted = message.provenance.compile_duration
         manifest = cls(

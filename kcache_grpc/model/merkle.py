@@ -1,4 +1,4 @@
-"""Merkle trees of RFC 6962, section 2.1: SHA-256, leaves and nodes hashed in domains of their own."""
+"""Merkle trees of RFC 6962, section 2.1: SHA-256, leaves and nodes hashed in their own domains."""
 
 from __future__ import annotations
 

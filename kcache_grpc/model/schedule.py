@@ -40,7 +40,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "vectors": ("auto", "1", "2", "4", "8"),
     "width": ("auto", "128", "256"),
 }
-#: Choices of kernels for CPUs and for GPUs; ``gpu_`` ones are for GPUs alone, others for CPUs alone.
+#: Choices of kernels for CPUs and for GPUs; ``gpu_`` ones are only for GPUs, others only for CPUs.
 COMMON = ("attention", "fuse", "group", "recompute")
 #: Changes what a kernel says about its launches, not how they run: autotuning does not try it.
 REPORTED = "launches"

@@ -7,11 +7,11 @@ Nothing else makes a kernel stale: target and options are part of the request.
 Where the rules are applied:
 
 - ``EPOCH``: every SQL statement that looks up kernels or mappings has the namespace's epoch in its condition
-  (``kcache_grpc/storage/sql/kernels/hits.py`` and the modules beside it). The service reads that epoch anew
-  once a second (``kcache_grpc/service/namespaces.py``). The client checks the epoch of each signed reply
-  (``kcache_grpc/client/trust/verification.py``).
+  (``kcache_grpc/storage/sql/kernels/hits.py`` and other modules of its directory). The service reads that
+  epoch anew once a second (``kcache_grpc/service/namespaces.py``). The client checks the epoch of each signed
+  reply (``kcache_grpc/client/trust/verification.py``).
 - ``DISOWNED``: the service rejects requests for a disowned toolchain (``Namespaces.serving``), and the store
-  publishes none of its kernels (``kcache_grpc/storage/sql/limits.py``).
+  publishes none of its kernels (``kcache_grpc/storage/sql/quotas.py``).
 - ``TOOLCHAIN``: the toolchain is part of the kernel digest (``kcache_grpc/model/identity.py``) and of the
   condition in ``hits.py``, so that a kernel of another toolchain is not found.
 - What a client holds in memory or in bundles is stale by any of the three if its (server, epoch, toolchain)

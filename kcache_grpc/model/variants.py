@@ -40,7 +40,7 @@ class SpecSizes:
 
     symbols: tuple[SymbolSpec, ...] = ()
     inputs: tuple[TensorSpec, ...] = ()
-    #: Name -> size, without those that the program leaves open.
+    #: Name -> size, without dynamic ones.
     known: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
     def source(self, symbol: str) -> Axis:
@@ -60,7 +60,7 @@ def spec_sizes(binding: Binding) -> SpecSizes:
 
 
 def exact_shape(spec: SpecSizes) -> Shape:
-    """Of the kernel for exactly the program's sizes; what it leaves open stays open."""
+    """Return the shape of the kernel for exactly the program's sizes; dynamic axes stay dynamic."""
     return Shape(_text(spec.inputs, spec.known))
 
 
@@ -79,7 +79,7 @@ def requested_shape(
 ) -> Shape:
     """Of the kernel whose symbols are those of ``axes``, or all that may be when there are none.
 
-    An axis that is not named is fixed at the program's size, unless the program leaves it open; so are
+    An axis that is not named is fixed at the program's size, unless it is dynamic in the program; so are
     symbols that are not ``within``, where that is given.
     Raises ``ArgumentError`` naming the axis: one that is none, is fixed by the program, or whose bounds
     contradict those of another axis or the program's own size.
@@ -161,7 +161,7 @@ class Variant:
         return self.guard.count(self.free)
 
     def takes(self, spec: SpecSizes) -> bool:
-        """Whether it is a kernel for the sizes of a program; for all of them where one is left open."""
+        """Whether it is a kernel for the sizes of a program; for all of them where one is dynamic."""
         return not any(self._rejects(spec, symbol.name) for symbol in spec.symbols) and not self._broken(spec)
 
     def _rejects(self, spec: SpecSizes, name: str) -> bool:

@@ -60,6 +60,8 @@ class _Definition:
 
 
 class _Stripper:
+    """Removes locations from MLIR text, but not from strings and comments."""
+
     def __init__(self, text: bytes) -> None:
         self.text = text
         self.pieces: list[bytes] = []

@@ -97,6 +97,8 @@ def located(origins: Sequence[Origins | None]) -> Generator[None]:
 
 
 class _Finder:
+    """Finds lines of a text without locations in the text that has them."""
+
     def __init__(self, text: bytes, name: str, shown: bool) -> None:
         self.text, self.name, self.shown = text, name, shown
         self.removed = removed_spans(text)

@@ -68,6 +68,8 @@ def lift_constants(text: bytes) -> tuple[bytes, BoundArguments | None]:
 
 
 class _Lifter:
+    """Replaces large constants of a program's text, and collects their values in order."""
+
     def __init__(self, text: bytes) -> None:
         self.text = text
         self.view = memoryview(text)

@@ -12,7 +12,7 @@ __all__ = ["Kernel"]
 
 
 def __getattr__(name: str) -> Any:
-    """``Kernel``, imported when it is first used: packs of the replay kit have ``runtime.gpu`` alone."""
+    """``Kernel``, imported when it is first used: packs of the replay kit have only ``runtime.gpu``."""
     if name != "Kernel":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = import_module("kcache_grpc.runtime.kernel").Kernel

@@ -21,8 +21,8 @@ from kcache_grpc.runtime.arrays import Buffer, Framework, RejectedArgument, fram
 from kcache_grpc.runtime.cpu._abi import Library
 from kcache_grpc.runtime.cpu.library import load_library, require_runnable, require_understood
 from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_workspaces
+from kcache_grpc.runtime.cpu.native_pool import process_threads
 from kcache_grpc.runtime.cpu.plan import Plan, Short
-from kcache_grpc.runtime.cpu.thread_pool import process_threads
 from kcache_grpc.runtime.cpu.threads import HostThreads
 from kcache_grpc.runtime.prepared.prepared_kernel import PreparedKernel, require_unbound, without_bound
 from kcache_grpc.runtime.prepared.shared_values import MappedBytes, values_of
@@ -182,7 +182,7 @@ class Kernel:
 
         ``values``: index or name -> array, for each of ``manifest.options.bound``; they are prepared now, on
         this thread. With ``keep=False`` no reference to the arrays is held, so that their memory can be
-        freed; ``rebind`` then takes all values. ``share``: a directory, for this user alone; processes that
+        freed; ``rebind`` then takes all values. ``share``: a directory, only for this user; processes that
         bind equal values read the prepared ones from a file there, so that they have one copy.
 
         Raises ``ArgumentError`` for other arguments, for a wrong dtype or shape, for a kernel that was

@@ -33,21 +33,21 @@ class ServerConfig:
     upgraded only with ``migrate``. ``objects``: URL of the object store for artifacts of more than
     ``objects_inline_bytes``; ``None``: all bytes are in ``db``. ``state_dir`` holds signing key and spool.
     ``disown``: take over a store that another key signed, whose kernels are then compiled anew.
-    ``default_key``: nobody named the signing key, although the store is not a file beside it: the key may be
+    ``default_key``: nobody named the signing key, although the store is not a file next to it: the key may be
     of another store, and no destructive command uses it.
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
     directory of mode 0700 that is made if need be; ``None``: no socket. ``socket_optional``: while another
     server holds the socket, this one starts without it; so it is for the default path of ``from_env``.
-    ``token``: what every caller shows; ``principals``: file of those who have tokens of their own.
+    ``token``: what every caller shows; ``principals``: file of those who have their own tokens.
     ``metrics``: ``host:port`` where Prometheus may scrape, in plain HTTP; empty: nowhere.
     ``workers``: compilers at most; 0: as many as processors and memory allow. One more worker only parses.
     ``worker``: how they are started. ``verify_rate``: stored kernels that are verified an hour at most, while
     the server is idle; 0: none.
     ``prepare``: targets whose libraries, those that most kernels are linked with, are compiled while the
     server is idle; "host" is this machine's.
-    ``preload``: bundles, and folders of bundles, that are imported at the start. ``trust_signer``: whose
-    bundles may be imported beside those of ``signing_key``: identities of 64 hex digits, or files with one a
-    line.
+    ``preload``: bundles, and directories of bundles, that are imported at the start. ``trust_signer``: whose
+    bundles may be imported in addition to those of ``signing_key``: identities of 64 hex digits, or files
+    with one a line.
     """
 
     db: str
@@ -185,7 +185,7 @@ def precompile_targets(text: str) -> tuple[str, ...]:
     return () if text.strip() == "none" else _paths(text)
 
 
-def _folders(text: str) -> tuple[Path, ...]:
+def _directories(text: str) -> tuple[Path, ...]:
     return tuple(Path(part) for part in text.split(":") if part)
 
 
@@ -226,7 +226,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "ready_file": Path,
     "verify_rate": per_hour,
     "prepare": precompile_targets,
-    "preload": _folders,
+    "preload": _directories,
     "trust_signer": _paths,
 }
 
@@ -258,7 +258,7 @@ def _is_shared(db: str | None) -> bool:
 
 
 def _default_state_dir(environ: Mapping[str, str], db: str | None) -> Path:
-    """Beside an SQLite file, so that all its servers have one identity; else the user's state directory."""
+    """Next to an SQLite file, so that all its servers have one identity; else the user's state directory."""
     if db and db.startswith("sqlite:///"):
         return Path(db.removeprefix("sqlite:///")).resolve().parent / "kcache-state"
     home = environ.get("XDG_STATE_HOME")

@@ -141,7 +141,7 @@ def optional_socket(config: ServerConfig) -> UnixSocket | None:
             raise
     logger.warning(
         "another server holds the Unix socket %s: this one starts without it, on %s only%s; "
-        "give it a socket of its own with --socket PATH",
+        "give it its own socket with --socket PATH",
         config.socket,
         ", ".join(config.listen),
         ""

@@ -1,4 +1,4 @@
-"""Principals of a server: who has a token of its own, and in which role."""
+"""Principals of a server: who has its own token, and in which role."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ def serve(config: ServerConfig) -> None:
 
 
 async def _serve(config: ServerConfig) -> None:
+    """Run a server until SIGTERM or SIGINT, then drain it; a second signal ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -92,7 +92,7 @@ class ReplyFlowControl:
                 del self._waiting[reader]
 
     def release(self, reader: Reader, size: int) -> None:
-        """So many bytes that were taken are sent, or were not produced."""
+        """Release bytes that were taken: they are sent, or were not produced."""
         self._add(reader, -size)
         if self._waiting:
             self._admit()

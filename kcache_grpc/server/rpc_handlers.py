@@ -300,7 +300,7 @@ class Call:
             raise asyncio.CancelledError("the client is gone") from error
 
     async def acquire(self, size: int) -> None:
-        """Returns when so many bytes of the reply may be produced; ``release`` ends that.
+        """Wait until this number of bytes of the reply may be produced; ``release`` ends that.
 
         Raises ``ResourceExhausted`` when earlier replies are not read for too long.
         """

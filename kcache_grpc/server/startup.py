@@ -46,7 +46,7 @@ from kcache_grpc.service import KernelService, ServiceConfig
 from kcache_grpc.service.bundles.preload import preload, read_signers
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import SchemaMismatch, SignerMismatch
-from kcache_grpc.storage.opening import require_folder
+from kcache_grpc.storage.opening import require_directory
 from kcache_grpc.worker import WorkerPool
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 #: Calls that have come in and are not looked at yet.
 _MAX_PENDING = 100_000
-#: Seconds for which they wait to be: callers have deadlines of their own.
+#: Seconds for which they wait to be: callers have their own deadlines.
 _PENDING_SECONDS = 3600
 _MAX_MESSAGE_BYTES = 4 << 20
 _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
@@ -106,7 +106,8 @@ async def start_server(config: ServerConfig) -> ServerHandle:
     Raises ``PermissionDenied`` for an unsafe address, ``Unavailable`` for a taken one or for workers that do
     not start, and the storage errors of opening ``config.db``. Nothing is left behind then.
     """
-    require_folder(config.db, config.state_dir)  # before the state directory is made, which may be below it
+    # Before the state directory is created, which may be the parent of the store.
+    require_directory(config.db, config.state_dir)
     async with AsyncExitStack() as resources:
         log = RequestLog(config.log_format)
         log.start()
@@ -141,6 +142,7 @@ def _metrics() -> Metrics:
 
 
 def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> grpc.aio.Server:
+    """Create the gRPC server with its options and handlers; it does not listen yet."""
     server = grpc.aio.server(
         options=(
             ("grpc.so_reuseport", 0),  # else a second server binds a taken port without an error
@@ -170,20 +172,20 @@ def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> g
     return wrap_handlers(server, handlers)
 
 
-class _Beside(TypedDict):
+class _ObjectSettings(TypedDict):
     objects: str | None
     inline_bytes: int
 
 
 def _open(config: ServerConfig) -> Store:
     """The store. A new database gets its schema; an old one only when ``config.migrate`` says so."""
-    beside: _Beside = {"objects": config.objects, "inline_bytes": config.objects_inline_bytes}
+    settings: _ObjectSettings = {"objects": config.objects, "inline_bytes": config.objects_inline_bytes}
     try:
-        return open_store(config.db, **beside)
+        return open_store(config.db, **settings)
     except SchemaMismatch as error:
         if error.current and not config.migrate:
             raise
-    return open_store(config.db, migrate=True, **beside)
+    return open_store(config.db, migrate=True, **settings)
 
 
 def _reject_default_key(config: ServerConfig) -> None:
@@ -208,6 +210,7 @@ def _claim(store: Store, signer: Signer, config: ServerConfig) -> None:
 
 
 async def _start_service(config: ServerConfig) -> KernelService:
+    """Open the store, the signing key and the workers, and start the service."""
     store = await asyncio.to_thread(_open, config)
     try:
         _reject_default_key(config)

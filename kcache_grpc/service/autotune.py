@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def shape(self) -> str:
-        """The arg spec or, where that is open, the sizes; or what stands for a long one."""
+        """The arg spec or, if that is dynamic, the sizes; a digest for a long one."""
         text = self.sizes if self.symbols else self.arg_spec
         if len(text) <= _LONGEST_SHAPE:
             return text

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 def interface_of(interface: KernelInterface, arg_spec: str) -> KernelInterface:
     """``interface`` with the symbols of ``arg_spec``: those it reads for the first time under its name.
 
-    Sizes that the kernel reads beside them, of axes that equal others or are products, are called ``d0``,
+    Sizes that the kernel reads in addition, of axes that equal others or are products, are called ``d0``,
     ``d1`` and so on by their place. Raises ``CompileFailed`` for an interface that is not of this arg spec.
     """
     inputs = parse_arg_spec(arg_spec)

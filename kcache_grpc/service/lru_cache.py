@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-#: What an entry costs beside its bytes: the map, the key, small objects.
+#: What an entry costs in addition to its bytes: the map, the key, small objects.
 _OVERHEAD = 512
 
 

@@ -100,7 +100,7 @@ def identity(
 
 
 def unreadable(program_digest: bytes, numerics: str, toolchains: Toolchains) -> bytes:
-    """The name under which a program that broke its parser is remembered, beside kernels that failed."""
+    """The name under which a program that broke its parser is remembered, among kernels that failed."""
     toolchain = toolchains.of(None).digest.hex()
     pairs = (("program", program_digest.hex()), ("numerics", numerics), ("toolchain", toolchain))
     return ingredients_digest("kcache.unreadable.v1", pairs)

@@ -463,10 +463,10 @@ class KernelService:
         return replace(requirements, witnesses=tuple(graphs[digest].witness for digest in digests))
 
     async def explain(
-        self, caller: Caller, source: GraphSource, requirements: KernelRequirements, neighbours: int
+        self, caller: Caller, source: GraphSource, requirements: KernelRequirements, neighbors: int
     ) -> Explanation:
         """Why a request finds its kernel, or how it differs from the nearest stored ones. Stores nothing."""
-        most = checked_most(neighbours)
+        most = checked_most(neighbors)
         namespace = await self._namespaces.get(caller.namespace)
         requirements = requirements.within(self._namespaces.allows_compatible_targets(namespace))
         requirements = await self._with_evidence(namespace, requirements)

@@ -58,7 +58,7 @@ class Principal:
     role: str = ""
 
 
-#: Callers of a server without tokens: on its Unix socket, whose directory admits the server's own user alone,
+#: Callers of a server without tokens: on its Unix socket, whose directory admits only the server's user,
 #: and by TCP, who may be any user of the machine. ``SHARED``: callers with the token that all share.
 LOCAL, ANONYMOUS, SHARED = Principal("local"), Principal("anonymous"), Principal("token")
 

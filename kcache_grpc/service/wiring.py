@@ -55,7 +55,7 @@ class ServiceConfig:
     verify_per_hour: float = 0.0
     #: Targets whose libraries are compiled while the service is idle.
     precompile_targets: tuple[str, ...] = ()
-    #: Identities whose bundles may be imported, beside the store's own signer.
+    #: Identities whose bundles may be imported, in addition to the store's own signer.
     trusted_signers: frozenset[str] = frozenset()
 
 
@@ -150,6 +150,7 @@ def lookups(shared: Shared, graphs: Graphs) -> BatchLookup:
 
 
 def coordinator(shared: Shared, lease_renewal: LeaseRenewal) -> CompileCoordinator:
+    """Create the coordinator of compiles from the shared parts of the service."""
     return CompileCoordinator(
         shared.store,
         shared.threads,
@@ -243,6 +244,7 @@ def admin(shared: Shared) -> Admin:
 
 
 def bundles(shared: Shared) -> Bundles:
+    """Create the use cases of bundles from the shared parts of the service."""
     config = shared.config
     return Bundles(
         shared.store,

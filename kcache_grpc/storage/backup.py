@@ -25,7 +25,7 @@ from kcache_grpc.storage.revision import reject_other_revision
 from kcache_grpc.storage.schema import triggers
 from kcache_grpc.storage.sql.engine.errors import translated
 from kcache_grpc.storage.sql.sqlite.file import (
-    create_folder,
+    create_directory,
     is_empty,
     reject_foreign,
     reject_missing_triggers,
@@ -39,7 +39,7 @@ GROUP BY n.id ORDER BY n.id
 """
 
 
-#: Generations that are served, and lie in rows of their own.
+#: Generations that are served, and lie in their own rows.
 _CHUNKS = """
 SELECT n.name, a.digest, a.size, a.id, c.generation, c.content, c.digest
 FROM artifacts a JOIN namespaces n ON n.id = a.namespace_id JOIN artifact_chunks c ON c.artifact_id = a.id
@@ -66,7 +66,7 @@ def back_up(url: str, target: Path, examine: Callable[[Path], object] | None = N
     """
     source = _file(url)
     _reject_taken(target)
-    create_folder(target)
+    create_directory(target)
     with _arriving(target) as temporary:
         with translated(), closing(sqlite3.connect(source, timeout=20)) as reading:
             reject_foreign(reading, source)
@@ -74,7 +74,7 @@ def back_up(url: str, target: Path, examine: Callable[[Path], object] | None = N
             with closing(sqlite3.connect(temporary)) as writing:
                 # All pages in one step: one read transaction, which writers in WAL mode do not disturb.
                 reading.backup(writing, pages=-1)
-                # The copy is one file: nothing of it is in a log beside.
+                # The copy is one file: nothing of it is in a separate log.
                 writing.execute("PRAGMA journal_mode = DELETE").fetchone()
         return _checked(temporary, examine)
 
@@ -85,7 +85,7 @@ def restore(
     """Put a checked copy in the place of a store that is not there. Raises as ``back_up`` does.
 
     ``examine`` sees the new file before it is there: what it raises leaves the place empty. ``dry_run``: the
-    checks only, on a copy in the folder for temporary files.
+    checks only, on a copy in the directory for temporary files.
     """
     target = _file(url)
     _reject_taken(target)
@@ -95,9 +95,9 @@ def restore(
     if is_empty(source):
         raise InvalidValue(f"there is no copy in {source}")
     if dry_run:
-        with tempfile.TemporaryDirectory(prefix="kcache-") as folder:
-            return _copied(source, Path(folder) / target.name, examine)
-    create_folder(target)
+        with tempfile.TemporaryDirectory(prefix="kcache-") as directory:
+            return _copied(source, Path(directory) / target.name, examine)
+    create_directory(target)
     with _arriving(target) as temporary:
         return _copied(source, temporary, examine)
 
@@ -141,7 +141,7 @@ def damaged_blobs(path: Path) -> Iterator[tuple[str, bytes, str]]:
 
 
 def make_one_file(path: Path) -> None:
-    """Bring what is in the log beside an SQLite file into the file, and keep none from here on."""
+    """Bring what is in the log next to an SQLite file into the file, and keep none from here on."""
     with translated(), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchone()
 

@@ -77,6 +77,10 @@ def examine(url: str, key_id: bytes = b"", objects: str | None = None) -> list[F
 
 @contextmanager
 def _connected(url: str) -> Generator[tuple[Connection, Path | None]]:
+    """Yield a connection to the store at ``url``, and its path if it is a file.
+
+    Raises ``UnsupportedStore``.
+    """
     parsed = postgres_parsed(url)
     if parsed is not None:
         from kcache_grpc.storage.sql.postgres import roles
@@ -234,6 +238,7 @@ def _aliases(subject: Subject) -> Finding:
 
 
 def _bytes(subject: Subject) -> Finding:
+    """Check that artifacts are whole: chunks without a row, missing bytes, and bytes in quarantine."""
     orphans = subject.one(
         "SELECT count(*) FROM artifact_chunks c LEFT JOIN artifacts a ON a.id = c.artifact_id "
         "WHERE a.id IS NULL"
@@ -323,7 +328,7 @@ def _disk(subject: Subject) -> Finding:
     if subject.path is None:
         return Finding("disk", "skipped", "the database's own")
     free = shutil.disk_usage(subject.path.parent).free
-    detail = f"{free >> 20} MiB are free beside {subject.path.name}"
+    detail = f"{free >> 20} MiB are free in the directory of {subject.path.name}"
     if free < _FULL_DISK:
         return Finding("disk", "failed", detail, "free space, or run: kcache gc --apply --max-bytes SIZE")
     if free < _LOW_DISK:

@@ -26,7 +26,7 @@ from kcache_grpc.storage.sql.postgres.engine import postgres_engine
 from kcache_grpc.storage.sql.sqlite import file as sqlite_file
 from kcache_grpc.storage.sql.sqlite.engine import driver, sqlite_engine
 from kcache_grpc.storage.sql.sqlite.file import (
-    create_folder,
+    create_directory,
     create_private,
     schema_revision,
     use_write_ahead_log,
@@ -77,7 +77,7 @@ def migrate_sqlite(path: Path, url: str) -> None:
 
     What is there is known to be ours, or nothing. Raises ``SchemaMismatch`` for a schema from the future.
     """
-    create_folder(path)
+    create_directory(path)
     with _locked(path):
         create_private(path)
         engine = sqlite_engine(path)
@@ -158,7 +158,8 @@ def _upgrade(connection: Connection, path: Path, url: str) -> None:
     use_write_ahead_log(raw, path)
     # Rebuilding a table drops it for a moment: foreign keys are checked at the end instead.
     raw.execute("PRAGMA foreign_keys = OFF")
-    # Alembic leaves a transaction alone that SQLAlchemy knows of; SQLAlchemy begins none on SQLite by itself.
+    # Alembic leaves a transaction alone that SQLAlchemy knows of; SQLAlchemy begins none on SQLite
+    # automatically.
     with connection.begin():
         raw.execute("BEGIN IMMEDIATE")
         _run(connection, url)

@@ -126,16 +126,18 @@ def sqlite_path(url: str) -> Path | None:
     return None if parsed is None or parsed.drivername in _POSTGRES else _sqlite_path(parsed)
 
 
-def require_folder(url: str, own: Path | None = None) -> None:
-    """Raises ``InvalidValue`` where the folder of an SQLite file is missing: a mistyped path makes none.
+def require_directory(url: str, own: Path | None = None) -> None:
+    """Raises ``InvalidValue`` where the directory of an SQLite file is missing: a mistyped path makes none.
 
-    ``own``: a folder that is ours to make, such as the state directory.
+    ``own``: a directory that is ours to make, such as the state directory.
     """
     path = sqlite_path(url)
-    folder = None if path is None else path.absolute().parent
-    if folder is None or folder.exists() or (own is not None and folder == own.absolute()):
+    directory = None if path is None else path.absolute().parent
+    if directory is None or directory.exists() or (own is not None and directory == own.absolute()):
         return
-    raise InvalidValue(f"there is no folder {folder} for {url}; make it first: mkdir -p -m 700 {folder}")
+    raise InvalidValue(
+        f"there is no directory {directory} for {url}; make it first: mkdir -p -m 700 {directory}"
+    )
 
 
 def postgres_parsed(url: str) -> URL | None:
@@ -238,13 +240,13 @@ def _migrate(path: Path, url: str) -> None:
 
 
 def _open_temporary(clock: Clock, objects: ObjectStore | None) -> Store:
-    folder = tempfile.TemporaryDirectory(prefix="kcache-")
-    path = Path(folder.name) / "store.sqlite"
+    directory = tempfile.TemporaryDirectory(prefix="kcache-")
+    path = Path(directory.name) / "store.sqlite"
     try:
         _migrate(path, "sqlite://")
-        return _open_sqlite(path, "sqlite://", clock, objects, folder)
+        return _open_sqlite(path, "sqlite://", clock, objects, directory)
     except BaseException:
-        folder.cleanup()
+        directory.cleanup()
         raise
 
 
@@ -253,11 +255,11 @@ def _open_sqlite(
     url: str,
     clock: Clock,
     objects: ObjectStore | None,
-    folder: tempfile.TemporaryDirectory[str] | None = None,
+    directory: tempfile.TemporaryDirectory[str] | None = None,
 ) -> Store:
     from kcache_grpc.storage.sql.store import SqlStore
 
-    on_close = folder.cleanup if folder else None
+    on_close = directory.cleanup if directory else None
     return SqlStore(_arrived(_sqlite_database(path, url, clock)), url, clock, on_close, objects)
 
 

@@ -165,7 +165,7 @@ def _reject_other_rows(target: Database, source_id: str) -> bool:
     """Raises ``Conflict`` for a target that is another store. Whether a move of this one began."""
     begun = {row.source_id for row in target.fetch(_POSITIONS)}
     if begun - {source_id} or (not begun and any(target.fetch(trace) for trace in _TRACES)):
-        raise Conflict("the target is another store, with rows of its own: move into an empty database")
+        raise Conflict("the target is another store, with its own rows: move into an empty database")
     return bool(begun)
 
 
@@ -263,7 +263,7 @@ def _compare(source: Database, target: Database, table: Table) -> None:
 
 
 def _digest(database: Database, table: Table) -> bytes:
-    """Of all rows, in whatever order: databases sort texts in ways of their own."""
+    """Of all rows, in whatever order: databases sort texts in their own ways."""
     total, count = 0, 0
     for batch in _batches(database, table, None):
         for row in batch:

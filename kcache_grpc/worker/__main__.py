@@ -202,7 +202,7 @@ def _serve(channel: socket.socket, stages: int, jobs: Any, request: Frame, confi
 
         def parse() -> Frame:
             os.nice(_PARSE_NICENESS)
-            # A fork that links too needs the worker's own folder and linker, and has its confinement.
+            # A fork that links too needs the worker's own directory and linker, and has its confinement.
             links = request.type in _linking(jobs)
             confine_fork(-1 if links else confined.parsing, request.header.get("seconds", 0))
             return _reply(stages, jobs, request)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kcache_compiler.difference import Difference, Neighbour
+from kcache_compiler.difference import Difference, Neighbor
 from kcache_compiler.types import (
     ArgSpec,
     BoundInterface,
@@ -228,20 +228,20 @@ def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:
     return Frame({"type": "compare", "most": most}, tuple(text.encode() for text in texts))
 
 
-def encode_neighbours(neighbours: Sequence[Neighbour]) -> Frame:
+def encode_neighbors(neighbors: Sequence[Neighbor]) -> Frame:
     """The reply to a ``compare`` job."""
     described = [
         [each.index, each.distance, [[d.name, d.yours, d.theirs, d.sentence] for d in each.differences]]
-        for each in neighbours
+        for each in neighbors
     ]
-    return Frame({"type": "result", "neighbours": described})
+    return Frame({"type": "result", "neighbors": described})
 
 
-def decode_neighbours(frame: Frame) -> tuple[Neighbour, ...]:
-    """The value of ``encode_neighbours``."""
+def decode_neighbors(frame: Frame) -> tuple[Neighbor, ...]:
+    """The value of ``encode_neighbors``."""
     return tuple(
-        Neighbour(index, distance, tuple(Difference(*texts) for texts in differences))
-        for index, distance, differences in frame.header["neighbours"]
+        Neighbor(index, distance, tuple(Difference(*texts) for texts in differences))
+        for index, distance, differences in frame.header["neighbors"]
     )
 
 

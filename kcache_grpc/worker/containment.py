@@ -1,4 +1,4 @@
-"""Confines a worker: it may compute, read the installation and write to its own folder.
+"""Confines a worker: it may compute, read the installation and write to its own directory.
 
 ``confine`` takes effect after the imports of a worker and before it parses a program. Nothing that runs in a
 worker can undo it, nor can programs that it starts. It leaves out, and names, what the kernel does not have.
@@ -110,7 +110,7 @@ _RIGHTS = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL_DEV))
 _BIND_TCP, _CONNECT_TCP = 1, 2
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 2
 
-#: Folders of programs and their libraries.
+#: Directories of programs and their libraries.
 _SYSTEM = (
     *("/lib", "/lib32", "/lib64", "/bin", "/sbin", "/nix/store", "/gnu/store", "/usr/local/cuda"),
     *(f"/usr/{name}" for name in ("lib", "lib32", "lib64", "libexec", "bin", "sbin")),
@@ -286,7 +286,7 @@ def _ruleset(version: int, writable: Sequence[str], readable: Sequence[str]) -> 
         _allow(ruleset, path, reading | execute, files)
     for path in (*_READABLE, *readable):
         _allow(ruleset, path, reading, files)
-    for path in _import_folders():
+    for path in _import_directories():
         _allow(ruleset, path, _READ_DIR, files)
     for path in _DEVICES:
         _allow(ruleset, path, _READ_FILE | _WRITE_FILE, files)
@@ -333,18 +333,21 @@ def _installation() -> list[str]:
     return [path for path in paths if path != "/"]
 
 
-def _import_folders() -> list[str]:
+def _import_directories() -> list[str]:
     return [path for path in sys.path if path]
 
 
 def _tools() -> list[str]:
     """Where the linker and the assembler lie that are on PATH, with their libraries."""
-    folders = [home] if (home := os.environ.get("CUDA_HOME")) else []
+    directories = [home] if (home := os.environ.get("CUDA_HOME")) else []
     for name in _TOOLS:
         if path := shutil.which(name):
-            folder = Path(path).resolve().parent
-            folders += [str(folder), *(str(folder.parent / each) for each in ("lib", "lib64", "nvvm"))]
-    return folders
+            directory = Path(path).resolve().parent
+            directories += [
+                str(directory),
+                *(str(directory.parent / each) for each in ("lib", "lib64", "nvvm")),
+            ]
+    return directories
 
 
 @contextlib.contextmanager

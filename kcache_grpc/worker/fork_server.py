@@ -28,7 +28,7 @@ _TAIL_BYTES = 16_384
 
 
 class ForkedProcess:
-    """A worker process, with the interface of ``subprocess.Popen``. It leads a process group of its own."""
+    """A worker process, with the interface of ``subprocess.Popen``. It leads its own process group."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,7 +1,7 @@
-"""The folder of a worker's temporary files, which is removed however the worker and its parent end.
+"""The directory of a worker's temporary files, which is removed however the worker and its parent end.
 
-The parent holds a lock on the folder; a folder that nobody has locked any more belongs to a parent that was
-killed, and the next service removes it.
+The parent holds a lock on the directory; a directory that nobody has locked any more belongs to a parent that
+was killed, and the next service removes it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 _PREFIX = "kcache-worker-"
-#: Younger folders may be about to be locked.
+#: Younger directories may be about to be locked.
 _SETTLED_SECONDS = 600.0
 
 
 class Home:
-    """One folder, mode 0700, until ``close``."""
+    """One directory, mode 0700, until ``close``."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -34,20 +34,20 @@ class Home:
 
 
 def remove_left_homes(now: float | None = None) -> None:
-    """Removes this user's folders whose parents were killed. Another user's, and failures, are left alone."""
+    """Remove this user's directories whose parents were killed; ignore errors and those of other users."""
     settled = (time.time() if now is None else now) - _SETTLED_SECONDS
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            status = folder.lstat()
+            status = directory.lstat()
             if status.st_uid == os.geteuid() and status.st_mtime < settled:
-                _remove_unless_locked(folder)
+                _remove_unless_locked(directory)
 
 
-def _remove_unless_locked(folder: Path) -> None:
-    """Raises ``OSError`` for a locked one, and for what is no folder."""
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _remove_unless_locked(directory: Path) -> None:
+    """Raises ``OSError`` for a locked one, and for what is no directory."""
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock)

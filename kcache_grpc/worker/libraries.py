@@ -1,7 +1,7 @@
-"""Compiled libraries that the workers of a server share and that outlive it: files of a private folder.
+"""Compiled libraries that the workers of a server share and that outlive it: files of a private directory.
 
-What is read is linked into kernels: only a folder and files of the user's own, closed to others, count, and
-only content whose digest is right. Anything else is as if it were not there.
+What is read is linked into kernels: only a directory and files of the user's own, closed to others, count,
+and only content whose digest is right. Anything else is as if it were not there.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 
 #: Bytes of all files together; the ones that were not used for longest go first. A library has some 200 KB.
 MOST_BYTES = 64 << 20
-#: The environment variable that tells a worker its folder.
+#: The environment variable that tells a worker its directory.
 VARIABLE = "WORKER_LIBRARIES"
 _DIGEST_BYTES = 32
 _TEMPORARY = ".tmp-"
 
 
 @dataclass(frozen=True)
-class LibraryFolder:
+class LibraryDirectory:
     """A ``kcache_compiler.LibraryCache`` in ``path``, which is made (0700) where it is missing.
 
     Processes may share it: a file is there whole or not at all. No method raises.
@@ -84,10 +84,10 @@ class LibraryFolder:
         return _own(self.path.lstat(), stat.S_ISDIR)
 
 
-def shared_libraries() -> LibraryFolder | None:
-    """The folder that this worker was given, if any."""
+def shared_libraries() -> LibraryDirectory | None:
+    """The directory that this worker was given, if any."""
     path = os.environ.get(VARIABLE)
-    return LibraryFolder(Path(path)) if path else None
+    return LibraryDirectory(Path(path)) if path else None
 
 
 def _own(status: os.stat_result, of_kind: Callable[[int], bool]) -> bool:

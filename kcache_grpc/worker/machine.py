@@ -14,7 +14,7 @@ def compilers(root: Path = Path("/"), processors: int | None = None) -> int:
     """The number of compiling workers by default, at least 1.
 
     One worker a processor that the process may use, unless the control group grants fewer, and no more than
-    fit the memory with one worker beside them that only parses. ``root`` has ``proc`` and ``sys``;
+    fit the memory with one more worker that only parses. ``root`` has ``proc`` and ``sys``;
     ``processors`` is the number of processors of the process's affinity.
     """
     usable = len(os.sched_getaffinity(0)) if processors is None else processors

@@ -86,7 +86,7 @@ class WorkerPool:
         self._arrivals: set[asyncio.Future[None]] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        #: Jobs that run in processes of their own and give way to all others.
+        #: Jobs that run in their own processes and give way to all others.
         self._apart: set[asyncio.Task[Frame]] = set()
         #: One at a time: crashes are rare, or an attack.
         self._alone = asyncio.Semaphore(1)
@@ -258,7 +258,7 @@ class WorkerPool:
                 if self._closed:
                     raise _closing() from None
                 if shared and is_crash(error):
-                    logger.warning("a job runs again in a worker of its own: %s", error.message)
+                    logger.warning("a job runs again in its own worker: %s", error.message)
                     return await self._run_alone(job, timeout, on_stage)
                 if last or not isinstance(error, Unavailable):
                     raise
@@ -330,6 +330,10 @@ class WorkerPool:
                 await worker.close()
 
     async def _acquire(self, group: _WorkerGroup, caller: str) -> WorkerProcess:
+        """Return an idle worker of a group, or wait for one.
+
+        Raises ``Unavailable`` if too many requests wait.
+        """
         if self._closed:
             raise _closing()
         self.end_apart()

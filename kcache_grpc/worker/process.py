@@ -39,8 +39,8 @@ class WorkerSettings:
 
     ``memory_bytes`` bounds a worker's address space (0: unbounded); libraries take about 1 GiB of it.
     ``jobs`` is the module whose jobs the worker runs, ``extra_path`` where else it is searched for.
-    ``libraries`` is a private folder in which all workers keep what several kernels are linked with.
-    ``writable`` are folders that they may write to besides that and their own.
+    ``libraries`` is a private directory in which all workers keep what several kernels are linked with.
+    ``writable`` are directories that they may write to besides that and their own.
     """
 
     memory_bytes: int = 8 << 30
@@ -108,14 +108,14 @@ class WorkerProcess:
         return not self._spent and self._process is not None and self._process.poll() is None
 
     def forks(self, job: Frame) -> bool:
-        """Whether ``job`` has a process of its own, which can be ended without the worker."""
+        """Whether ``job`` has its own process, which can be ended without the worker."""
         return job.type in self._forked
 
     async def run(self, job: Frame, timeout: float, on_stage: OnStage | None = None) -> Frame:
         """Runs one job. Raises what the job raised; ``CompileTimeout`` after ``timeout`` seconds, when
         it is killed; ``CompileFailed`` or ``ResourceExhausted`` when it died. ``on_stage`` is told of every
         stage in order, of all before the job ends. A job that is cancelled is killed; the worker goes on
-        if the job has a process of its own.
+        if the job has its own process.
         """
         forks = self.forks(job)
         self._stage = job.type
@@ -332,7 +332,7 @@ def _environment(settings: WorkerSettings) -> dict[str, str]:
 
 
 def _import_roots() -> list[str]:
-    """Folders from which this process imports, without the interpreter's own site-packages."""
+    """Directories from which this process imports, without the interpreter's own site-packages."""
     own = {Path(path).resolve() for path in site.getsitepackages()}
     roots: dict[str, None] = {}
     for package in _PACKAGES:

@@ -1,4 +1,4 @@
-"""The one path that deletes on Postgres: a function that its owner's role alone may run the deletes of."""
+"""The one path that deletes on Postgres: a function whose deletes only its owner's role may run."""
 
 # ruff: noqa: S608 (the statements are put together from our own names)
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kcache_migrations.immutability_triggers import COLLECTOR
 #: Collectable tables, and the columns of ids by which rows may be deleted.
 Columns = Mapping[str, Sequence[str]]
 
-#: What is said to a role that may not do it by itself.
+#: The message to a role that may not delete rows directly.
 _REMEDY = f"""
             'kcache: % may not give the role {COLLECTOR} the function that deletes rows; '
             'as an administrator, run: kcache migrate --db postgresql://ADMINISTRATOR@HOST/% --server-role %',
@@ -45,12 +45,16 @@ END $$
 """
 
 
-#: Chunks are also deleted by artifact, those alone whose generation is in quarantine.
+#: Chunks are also deleted by artifact, only those whose generation is in quarantine.
 QUARANTINED = "quarantined"
 SIGNATURE = "kcache_collect(text, text, bigint[], bigint, bigint, text, bigint, text)"
 
 
 def _function(columns: Columns) -> str:
+    """Return the statement that creates ``kcache_collect``.
+
+    It deletes rows of allowed tables by id, inserts the audit event, and returns the number of rows.
+    """
     allowed = ", ".join(f"('{table}', '{column}')" for table, by in columns.items() for column in by)
     return f"""
 CREATE FUNCTION kcache_collect(target text, named_by text, ids bigint[],

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 Names = Sequence[Sequence[str]]
 
-#: The role of Postgres that alone may delete; it owns the function that does (``collector.py``).
+#: The only role of Postgres that may delete; it owns the function that does (``collector.py``).
 COLLECTOR = "kcache_collector"
 
 #: What the triggers of Postgres call. Their argument is ``permanent`` or ``collectable``.

@@ -367,7 +367,7 @@ def test_in_a_read_only_directory_a_stale_entry_is_a_miss_and_a_damaged_one_an_e
     entry_of(cache).write_bytes(entry_of(cache).read_bytes()[:-1])
     with pytest.raises(
         CacheError,
-        match=r"'matmul', 128.* is damaged: it is truncated .* cannot be set aside: Read-only file system",
+        match=r"'matmul', 128.* is damaged: it is truncated .* moved to corrupt/: Read-only file system",
     ):
         cache.get(KEY)
 

@@ -66,14 +66,12 @@ def test_every_row_says_what_implements_it_or_why_nothing_does() -> None:
                 assert cells[3], cells
 
 
-def test_every_behaviour_of_the_generic_caches_has_a_test() -> None:
+def test_every_behavior_of_the_generic_caches_has_a_test() -> None:
     section = pages.sections()["torch/_inductor/cache.py"]
     for cells in pages.rows(section):
         assert cells[2].startswith("`tests/caches/"), cells
-    behaviours = re.findall(
-        r"^\| .*\(`(?:test_|\.\.\.).*\| `(tests/caches/[^`]+)` \|$", section, re.MULTILINE
-    )
-    assert len(behaviours) == 19
+    behaviors = re.findall(r"^\| .*\(`(?:test_|\.\.\.).*\| `(tests/caches/[^`]+)` \|$", section, re.MULTILINE)
+    assert len(behaviors) == 19
 
 
 def test_the_tests_that_the_page_cites_exist() -> None:

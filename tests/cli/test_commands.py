@@ -283,7 +283,7 @@ def test_doctor_without_a_service(run: Run, tmp_path: Path) -> None:
     assert checks["service"]["state"] == "ok"
     (tmp_path / "open").mkdir(mode=0o755)
     open_folder = run("doctor", "--json", "--cache-dir", tmp_path / "open").json()["checks"]
-    folder = next(check for check in open_folder if check["name"] == "cache folder")
+    folder = next(check for check in open_folder if check["name"] == "cache directory")
     assert folder["state"] == "warning"
     assert "chmod 700" in folder["advice"]
     old = run("doctor", "--json", "--db", f"sqlite:///{tmp_path}/none.sqlite")

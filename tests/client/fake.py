@@ -336,8 +336,8 @@ class _Watch(grpc.ServerInterceptor):
                 self._service.metadata = dict(context.invocation_metadata())
                 if hasattr(request, "header"):
                     self._service.headers.append(request.header)
-                behaviour = handler.unary_unary or handler.stream_unary
-                return bend(behaviour(request, context))
+                behavior = handler.unary_unary or handler.stream_unary
+                return bend(behavior(request, context))
             except Rejection as rejection:
                 reject(context, rejection)
 

@@ -193,7 +193,7 @@ _ORDERED = {
 
 def mutants(text: str) -> Iterator[tuple[str, str]]:
     """Every program that differs from this one in one operation, operand, constant, attribute or result,
-    labelled.
+    labeled.
     """
     yield from _textual(text)
     count = len(_everywhere(_module(text)))

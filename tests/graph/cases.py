@@ -551,7 +551,7 @@ def _pooled(x: np.ndarray, window: int, stride: int, function: Callable[..., Any
 
 
 def _dilated(x: np.ndarray) -> np.ndarray:
-    """Zeros between neighbours along the last axis."""
+    """Zeros between neighbors along the last axis."""
     result = np.zeros((*x.shape[:-1], 2 * x.shape[-1] - 1), x.dtype)
     result[..., ::2] = x
     return result

@@ -74,7 +74,7 @@ def test_pairs(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_neighbours(dtype: str) -> None:
+def test_neighbors(dtype: str) -> None:
     a, b = special_pairs(dtype)
     got = compiled("next_after", dtype, 2)(a, b)
     with np.errstate(all="ignore"):

@@ -12,7 +12,7 @@ from kcache_grpc.model.explanation import (
     Explanation,
     FailedBefore,
     MappingOfSpec,
-    Neighbour,
+    Neighbor,
     at,
     explanation_from_proto,
     explanation_to_proto,
@@ -33,8 +33,8 @@ EVERYTHING = Explanation(
     mappings=(MappingOfSpec(b"p" * 32, WHEN, True), MappingOfSpec(b"q" * 32, BEFORE_1970, False)),
     failure=FailedBefore("COMPILE_FAILED", "lower", "no", 3, WHEN, WHEN),
     nearest=(
-        Neighbour(7, b"s" * 32, b"n" * 32, WHEN, 8, (Difference("target", "a", "b", "compiled for b"),)),
-        Neighbour(8, b"t" * 32, b"", WHEN, 100, ()),
+        Neighbor(7, b"s" * 32, b"n" * 32, WHEN, 8, (Difference("target", "a", "b", "compiled for b"),)),
+        Neighbor(8, b"t" * 32, b"", WHEN, 100, ()),
     ),
 )
 

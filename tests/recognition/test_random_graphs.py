@@ -14,7 +14,7 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.spec import canonicalize
 from kcache_compiler.spec.rendering.stablehlo import render
 from tests.recognition import meaning
-from tests.recognition.mutations.random_graphs import SYMBOLS, neighbour, random_template, written
+from tests.recognition.mutations.random_graphs import SYMBOLS, neighbor, random_template, written
 
 #: Sizes of b, t, c: primes, all equal, coincidences, products of each other.
 SIZES = [(2, 3, 5), (2, 2, 2), (3, 2, 2), (2, 3, 3), (3, 2, 6), (6, 3, 2), (4, 2, 2)]
@@ -60,7 +60,7 @@ def check(pool: Pool, seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)
         base = random_template(seed, steps=1 + seed % 6)
-        for template in (base, neighbour(base, rng), neighbour(base, rng)):
+        for template in (base, neighbor(base, rng), neighbor(base, rng)):
             for sizes in rng.sample(SIZES, 3):
                 pool.add(written(template, named(sizes)))
 

@@ -14,8 +14,8 @@ import pytest
 
 from kcache_grpc.errors import IntegrityError, KcacheError
 from kcache_grpc.runtime.cpu.library import load_library
-from kcache_grpc.runtime.cpu.thread_pool import NativeThreads, ProcessThreads
-from kcache_grpc.runtime.cpu.threads import ThreadPool, shared_pool
+from kcache_grpc.runtime.cpu.native_pool import NativeThreads, ProcessThreads
+from kcache_grpc.runtime.cpu.python_pool import PythonThreads, shared_pool
 from tests.runtime.c_kernels import make, pool_code, shared_object
 from tests.runtime.test_threads import VISIT
 
@@ -115,7 +115,7 @@ def test_a_library_without_the_entry_is_no_kernel() -> None:
 
 
 def test_a_kernel_without_a_pool_runs_on_pythons_threads() -> None:
-    kernel = make(WHICH, [], ["i64[2]"], launches=[("99", "1")], threads=ThreadPool(2))
+    kernel = make(WHICH, [], ["i64[2]"], launches=[("99", "1")], threads=PythonThreads(2))
     assert kernel()[0][1] == 2
 
 
@@ -155,7 +155,7 @@ def test_a_kernel_of_the_compiler_brings_the_pool_where_it_may_split() -> None:
     from kcache_compiler.types import CompileOptions
     from kcache_grpc.model.target import host_target
     from kcache_grpc.runtime.cpu.library import load_library
-    from kcache_grpc.runtime.cpu.thread_pool import NativeThreads, process_threads
+    from kcache_grpc.runtime.cpu.native_pool import NativeThreads, process_threads
     text = '''func.func @main(%x: tensor<NxNxf32>) -> tensor<NxNxf32> {
       %0 = stablehlo.add %x, %x : tensor<NxNxf32>
       return %0 : tensor<NxNxf32> }'''

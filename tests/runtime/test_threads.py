@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from kcache_grpc.errors import ArgumentError, KcacheError
-from kcache_grpc.runtime.cpu.threads import ThreadPool, available_cpus, thread_count
+from kcache_grpc.runtime.cpu.python_pool import PythonThreads
+from kcache_grpc.runtime.cpu.threads import available_cpus, thread_count
 from tests.runtime.c_kernels import make
 
 #: Counts visits of each index, and says when a worker id was in two places at once.
@@ -47,7 +48,7 @@ def visiting(threads):
         symbols=[("s0", 0, 0)],
         workspace="64*workers",
         launches=[("s0", "3")],
-        threads=ThreadPool(threads),
+        threads=PythonThreads(threads),
     )
 
 
@@ -76,7 +77,7 @@ def test_an_error_code_of_a_slice_is_the_kernels():
     static int32_t fail(void *c, int64_t begin, int64_t end, int64_t worker) { return begin == 0 ? 3 : 0; }
     RUN { return host->parallel_for(host->ctx, 1000, 1, fail, NULL); }
     """
-    kernel = make(body, [], [], launches=[("1000", "1")], threads=ThreadPool(2))
+    kernel = make(body, [], [], launches=[("1000", "1")], threads=PythonThreads(2))
     for _ in range(3):
         with pytest.raises(KcacheError, match="code 3: index out of range"):
             kernel()
@@ -91,7 +92,7 @@ def test_small_launches_ask_nobody():
         ([("24", "8")], 1),
         ([("99", "1")], 3),
     ]:
-        kernel = make(body, [], ["i64[]"], launches=launches, threads=ThreadPool(3))
+        kernel = make(body, [], ["i64[]"], launches=launches, threads=PythonThreads(3))
         assert kernel()[0] == workers
 
 
@@ -130,7 +131,7 @@ def test_an_interrupt_waits_for_the_slices():
         for (int i = 0; i < 100 && !code; i++) code = host->parallel_for(host->ctx, 8, 1, slice, &count);
         return code; }
     """
-    kernel = make(body, [], [], launches=[("8", "1")], threads=ThreadPool(2))
+    kernel = make(body, [], [], launches=[("8", "1")], threads=PythonThreads(2))
 
     def interrupt(number, frame):
         raise KeyboardInterrupt
@@ -155,7 +156,7 @@ def test_threads_of_the_pool_keep_subnormals():
         for (int i = 0; i < 4000; i++) out[i] = 2.2250738585072014e-308;
         return host->parallel_for(host->ctx, 4000, 1, halve, out); }
     """
-    kernel = make(body, [], ["f64[4000]"], launches=[("4000", "1")], threads=ThreadPool(2))
+    kernel = make(body, [], ["f64[4000]"], launches=[("4000", "1")], threads=PythonThreads(2))
     if not torch.set_flush_denormal(True):
         pytest.skip("this machine cannot flush")
     try:
@@ -222,7 +223,7 @@ def test_a_kernel_called_while_another_waits_for_its_threads():
         *(int64_t *)buffers[1] = *mark;
         return code; }
     """
-    kernel = make(body, ["i64[]"], ["i64[]"], workspace="8", launches=[("64", "1")], threads=ThreadPool(2))
+    kernel = make(body, ["i64[]"], ["i64[]"], workspace="8", launches=[("64", "1")], threads=PythonThreads(2))
     inner = []
     previous = signal.signal(signal.SIGUSR1, lambda number, frame: inner.append(int(kernel(99)[0])))
     try:

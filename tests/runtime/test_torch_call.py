@@ -18,7 +18,7 @@ import kcache_grpc as kcache
 from kcache_grpc.model.manifest import CountedOutput
 from kcache_grpc.runtime.cpu import fast_call, torch_run
 from kcache_grpc.runtime.cpu.openmp import openmp_of_torch
-from kcache_grpc.runtime.cpu.threads import ThreadPool
+from kcache_grpc.runtime.cpu.python_pool import PythonThreads
 from kcache_grpc.runtime.dtypes import PLAIN, torch_dtypes
 from kcache_grpc.runtime.torch.call import TorchCall
 from tests.runtime.c_kernels import ADD, copy_of, make
@@ -362,7 +362,7 @@ def test_pytorch_decides_how_many_threads_work(way: str, share: bool) -> None:
 
 @pytest.mark.usefixtures("way")
 def test_threads_of_a_client_stay_its_own() -> None:
-    call = hosts(True, ThreadPool(3))
+    call = hosts(True, PythonThreads(3))
     torch.set_num_threads(2)
     address, workers = call([])[0].tolist()
     assert (address != built().openmp_parallel_for, workers) == (True, 2)

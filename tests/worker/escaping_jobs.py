@@ -86,7 +86,7 @@ def i386_socket(_: str) -> str:
 
 def _kill(pid: str) -> str:
     os.kill(int(pid), signal.SIGCONT)
-    return "signalled"
+    return "signaled"
 
 
 def _environment(pid: str) -> str:
@@ -102,7 +102,7 @@ def _trace(pid: str) -> str:
 def _thread_kill(pid: str) -> str:
     if ctypes.CDLL(None, use_errno=True).tgkill(int(pid), int(pid), signal.SIGCONT) != 0:
         raise OSError(ctypes.get_errno(), "tgkill")
-    return "signalled"
+    return "signaled"
 
 
 def _pidfd(pid: str) -> str:

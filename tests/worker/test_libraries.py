@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from kcache_compiler import LibraryCache
-from kcache_grpc.worker.libraries import LibraryFolder
+from kcache_grpc.worker.libraries import LibraryDirectory
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> LibraryFolder:
-    return LibraryFolder(tmp_path / "state" / "libraries")
+def folder(tmp_path: Path) -> LibraryDirectory:
+    return LibraryDirectory(tmp_path / "state" / "libraries")
 
 
-def test_another_process_reads_what_one_saved(folder: LibraryFolder) -> None:
+def test_another_process_reads_what_one_saved(folder: LibraryDirectory) -> None:
     kept: LibraryCache = folder
     assert kept.load("a") is None
     kept.save("a", b"code")
-    program = "import sys, pathlib; from kcache_grpc.worker.libraries import LibraryFolder;"
-    program += "sys.stdout.buffer.write(LibraryFolder(pathlib.Path(sys.argv[1])).load('a'))"
+    program = "import sys, pathlib; from kcache_grpc.worker.libraries import LibraryDirectory;"
+    program += "sys.stdout.buffer.write(LibraryDirectory(pathlib.Path(sys.argv[1])).load('a'))"
     told = subprocess.run([sys.executable, "-c", program, folder.path], check=True, capture_output=True)
     assert told.stdout == b"code"
     assert folder.path.stat().st_mode & 0o777 == 0o700
@@ -31,7 +31,7 @@ def test_another_process_reads_what_one_saved(folder: LibraryFolder) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "longer", "of another name"])
-def test_a_file_that_differs_is_not_read_and_goes(folder: LibraryFolder, damage: str) -> None:
+def test_a_file_that_differs_is_not_read_and_goes(folder: LibraryDirectory, damage: str) -> None:
     folder.save("a", b"code" * 100)
     file = folder.path / "a"
     data = file.read_bytes()
@@ -52,7 +52,7 @@ def test_a_file_that_differs_is_not_read_and_goes(folder: LibraryFolder, damage:
 
 
 @pytest.mark.parametrize("opened", ["folder", "file"])
-def test_what_others_may_write_is_not_read(folder: LibraryFolder, opened: str) -> None:
+def test_what_others_may_write_is_not_read(folder: LibraryDirectory, opened: str) -> None:
     folder.save("a", b"code")
     (folder.path if opened == "folder" else folder.path / "a").chmod(0o770)
     assert folder.load("a") is None
@@ -61,11 +61,11 @@ def test_what_others_may_write_is_not_read(folder: LibraryFolder, opened: str) -
 
 
 @pytest.mark.parametrize("linked", ["folder", "file"])
-def test_links_are_not_followed(folder: LibraryFolder, tmp_path: Path, linked: str) -> None:
+def test_links_are_not_followed(folder: LibraryDirectory, tmp_path: Path, linked: str) -> None:
     folder.save("a", b"code")
     if linked == "folder":
         (tmp_path / "link").symlink_to(folder.path)
-        folder = LibraryFolder(tmp_path / "link")
+        folder = LibraryDirectory(tmp_path / "link")
     else:
         (folder.path / "a").rename(tmp_path / "elsewhere")
         (folder.path / "a").symlink_to(tmp_path / "elsewhere")
@@ -73,7 +73,7 @@ def test_links_are_not_followed(folder: LibraryFolder, tmp_path: Path, linked: s
 
 
 def test_the_folder_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> None:
-    folder = LibraryFolder(tmp_path / "libraries", most_bytes=400)
+    folder = LibraryDirectory(tmp_path / "libraries", most_bytes=400)
     for age, name in enumerate("abc"):
         folder.save(name, b"x" * 60)
         os.utime(folder.path / name, (age, age))
@@ -88,12 +88,12 @@ def test_the_folder_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    folder = LibraryFolder(tmp_path / "file" / "libraries")
+    folder = LibraryDirectory(tmp_path / "file" / "libraries")
     folder.save("a", b"code")
     assert folder.load("a") is None
 
 
-def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(folder: LibraryFolder) -> None:
+def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(folder: LibraryDirectory) -> None:
     folder.save("a", b"code")
     os.mkfifo(folder.path / "b", 0o600)
     assert folder.load("b") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.difference.compare import compare_specs
-from kcache_compiler.difference.nearest import Neighbour, nearest_specs
+from kcache_compiler.difference.nearest import Neighbor, nearest_specs
 from kcache_compiler.difference.sentences import Difference
 
-__all__ = ["Difference", "Neighbour", "compare_specs", "nearest_specs"]
+__all__ = ["Difference", "Neighbor", "compare_specs", "nearest_specs"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kcache_compiler.difference.frontier import Numbered, Numbering, counterpart, frontier
-from kcache_compiler.difference.outline import Body, Outline, Type, read_outline
 from kcache_compiler.difference.sentences import (
     Difference,
     Side,
@@ -14,6 +13,7 @@ from kcache_compiler.difference.sentences import (
     operations_differ,
     truncated,
 )
+from kcache_compiler.difference.spec_reader import Body, ReadSpec, Type, read_spec
 
 #: Differing arguments that are described one by one; the others are counted.
 _MAX_ARGUMENTS = 4
@@ -23,7 +23,7 @@ def compare_specs(yours: str, theirs: str) -> tuple[Difference, ...]:
     """Return the differences between the spec of a request and a stored one; empty only for equal texts."""
     if yours == theirs:
         return ()
-    here, there = read_outline(yours), read_outline(theirs)
+    here, there = read_spec(yours), read_spec(theirs)
     differences = [*compare_interfaces(here, there)]
     other_arguments = (here.arguments, here.constants) != (there.arguments, there.constants)
     differences += _compare_bodies(here, there, other_arguments)
@@ -32,14 +32,14 @@ def compare_specs(yours: str, theirs: str) -> tuple[Difference, ...]:
     return tuple(differences)
 
 
-def compare_interfaces(here: Outline, there: Outline) -> Iterator[Difference]:
+def compare_interfaces(here: ReadSpec, there: ReadSpec) -> Iterator[Difference]:
     """Yield the differences before the first operation: header, arguments, lifted constants."""
     yield from _compare_headers(here, there)
     yield from _compare_leaves("argument", here.arguments, there.arguments)
     yield from _compare_leaves("lifted constant", here.constants, there.constants)
 
 
-def _compare_headers(here: Outline, there: Outline) -> Iterator[Difference]:
+def _compare_headers(here: ReadSpec, there: ReadSpec) -> Iterator[Difference]:
     if here.numerics != there.numerics:
         text = f"the numerics class differs: {here.numerics} here, {there.numerics} there"
         yield Difference("numerics", here.numerics, there.numerics, text)
@@ -77,7 +77,7 @@ def _describe_types(a: Type, b: Type) -> str:
     return f"is {a} here and {b} there"
 
 
-def _compare_bodies(here: Outline, there: Outline, other_arguments: bool) -> list[Difference]:
+def _compare_bodies(here: ReadSpec, there: ReadSpec, other_arguments: bool) -> list[Difference]:
     elements = ([leaf.element for leaf in side.arguments + side.constants] for side in (here, there))
     numbering = Numbering(other_arguments, rounded=next(elements) != next(elements))
     return _compare_regions(numbering, here.body, there.body, "")
@@ -147,7 +147,7 @@ def _compare_results(numbering: Numbering, mine: Numbered, others: Numbered, ins
     return []
 
 
-def _compare_unknown_lines(here: Outline, there: Outline) -> list[Difference]:
+def _compare_unknown_lines(here: ReadSpec, there: ReadSpec) -> list[Difference]:
     """Lines of unknown form that only one of the two has."""
     ours = [line.strip() for line in here.others if line not in there.others]
     theirs = [line.strip() for line in there.others if line not in here.others]

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from kcache_compiler.difference.literal import numbers
-from kcache_compiler.difference.outline import Body, Operation, Use
+from kcache_compiler.difference.spec_reader import Body, Operation, Use
 
 _DIGITS = re.compile(r"-?\d+")
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})

@@ -1,4 +1,4 @@
-"""The specs most similar to one: a distance on multisets of operations, read from the text alone."""
+"""The specs most similar to one: a distance on multisets of operations, read only from the text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from kcache_compiler.difference.compare import compare_interfaces, compare_specs
-from kcache_compiler.difference.outline import Type, read_outline, read_types
 from kcache_compiler.difference.sentences import Difference
+from kcache_compiler.difference.spec_reader import Type, read_spec, read_types
 
 K = TypeVar("K")
 
@@ -32,7 +32,7 @@ class _Sketch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbor:
     """A candidate by its index, its distance, and the differences."""
 
     index: int
@@ -40,23 +40,23 @@ class Neighbour:
     differences: tuple[Difference, ...]
 
 
-def nearest_specs(yours: str, candidates: Sequence[str], limit: int) -> tuple[Neighbour, ...]:
+def nearest_specs(yours: str, candidates: Sequence[str], limit: int) -> tuple[Neighbor, ...]:
     """Return the ``limit`` candidates nearest to a spec text, nearest first; ties go to the earlier one."""
     mine = _sketch(yours)
     distances = [(_distance(mine, _sketch(text)), index) for index, text in enumerate(candidates)]
-    neighbours: list[Neighbour] = []
+    neighbors: list[Neighbor] = []
     characters = 0
     for distance, index in sorted(distances)[:limit]:
         characters += len(yours) + len(candidates[index])
-        in_full = not neighbours or characters <= COMPARED_CHARACTERS
+        in_full = not neighbors or characters <= COMPARED_CHARACTERS
         compare = compare_specs if in_full else _compare_large
-        neighbours.append(Neighbour(index, distance, compare(yours, candidates[index])))
-    return tuple(neighbours)
+        neighbors.append(Neighbor(index, distance, compare(yours, candidates[index])))
+    return tuple(neighbors)
 
 
 def _compare_large(yours: str, theirs: str) -> tuple[Difference, ...]:
     """The differences before the first operation, and a note that operations were not compared."""
-    here, there = (read_outline(text[: text.find("\n%") + 1] or text) for text in (yours, theirs))
+    here, there = (read_spec(text[: text.find("\n%") + 1] or text) for text in (yours, theirs))
     text = "the graphs are too large to be compared operation by operation"
     return (*compare_interfaces(here, there), Difference("operations", "", "", text))
 

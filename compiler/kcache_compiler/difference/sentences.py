@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kcache_compiler.difference.frontier import COMMUTATIVE, Numbered, is_constant
 from kcache_compiler.difference.literal import literal
-from kcache_compiler.difference.outline import Operation, Use
+from kcache_compiler.difference.spec_reader import Operation, Use
 from kcache_compiler.mlir.attribute_text import split_attributes
 
 #: A ``Difference`` whose sentence lacks the position: name, value here, value there, sentence.

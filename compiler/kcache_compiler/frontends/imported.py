@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Imported:
     """A StableHLO module whose last arguments may be bound to weights.
 
-    ``bound``: argument index -> content, little-endian and row-major. ``open_axes``: (argument, axis) of a
+    ``bound``: argument index -> content, little-endian and row-major. ``dynamic_axes``: (argument, axis) of a
     dynamic dimension, which has a sample size in the module -> its name in the program. ``others``: functions
     that import the program at other sample sizes, or return None if it is invalid at these. ``dynamic``
     imports the program with dynamic dimensions, for programs that compute with sizes.
@@ -24,7 +24,7 @@ class Imported:
 
     module: Module
     bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    dynamic_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     others: tuple[Callable[[], Module | None], ...] = ()
     dynamic: Callable[[], Module] | None = None
     counted_results: tuple[tuple[int, int, int], ...] = ()

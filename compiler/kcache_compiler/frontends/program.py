@@ -16,13 +16,13 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.bound_arguments import PLACEHOLDER_TARGET, bind_arguments
 from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.imported import Imported
-from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.mlir_source import DIALECTS, parse_mlir
 from kcache_compiler.frontends.prescan import check_bytes
 from kcache_compiler.frontends.quantized.legalize import Boundary, legalize_quantized, may_be_quantized
 from kcache_compiler.frontends.size_arguments import convert_size_arguments
 from kcache_compiler.frontends.stablehlo.constraints import check_constraints
+from kcache_compiler.frontends.stablehlo.legalize_chlo import legalize_chlo
 from kcache_compiler.frontends.torch.dialect import import_torch
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
@@ -43,6 +43,8 @@ _IMPORTERS: dict[str, tuple[str, str]] = {
 }
 FORMATS = (*DIALECTS, *_IMPORTERS)
 
+_GENERALIZE_PIPELINE = "builtin.module(func.func(convert-elementwise-to-linalg,linalg-generalize-named-ops))"
+
 #: The source of a program: bytes, or for ``graph`` the decoded message.
 Source = bytes | GraphProgram
 
@@ -51,7 +53,7 @@ Source = bytes | GraphProgram
 class Program:
     """A parsed program: its entry function and all functions by name. Owns its native module.
 
-    ``format``: ``stablehlo`` or ``linalg``, the dialect of the module. ``bound``, ``open_axes`` and
+    ``format``: ``stablehlo`` or ``linalg``, the dialect of the module. ``bound``, ``dynamic_axes`` and
     ``counted_results``: see ``Imported``. ``others`` read the same program at other sample sizes of its
     dynamic dimensions, or return None if it is invalid at these; ``dynamic`` reads it with dynamic
     dimensions. ``boundary``: the quantized types of arguments and results, if there are any.
@@ -63,7 +65,7 @@ class Program:
     entry: Op
     functions: dict[str, Op]
     bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    dynamic_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     others: tuple[Callable[[], Program | None], ...] = ()
     dynamic: Callable[[], Program] | None = None
     boundary: Boundary | None = None
@@ -127,7 +129,7 @@ def _from_import(imported: Imported, limits: Limits) -> Program:
     return replace(
         legalized(imported.module),
         bound=imported.bound,
-        open_axes=imported.open_axes,
+        dynamic_axes=imported.dynamic_axes,
         others=tuple(partial(read_again, read) for read in imported.others),
         counted_results=imported.counted_results,
         dynamic=None if dynamic is None else lambda: replace(legalized(dynamic()), bound=imported.bound),
@@ -156,10 +158,15 @@ def _legalize(
             boundary = legalize_quantized(module, entry, names)
         legalize_chlo(module, names)
     else:
-        generalize_linalg(module)
+        _generalize_linalg(module)
     functions = functions_of(module)
     entry = functions[symbol_of(entry)]
     return Program(format, module, entry, functions, boundary=boundary, size_arguments=sizes)
+
+
+def _generalize_linalg(module: Module) -> None:
+    """Rewrite named linalg ops, and scalar ops on whole tensors, as ``linalg.generic``, in place."""
+    mlir.run_passes(module, _GENERALIZE_PIPELINE)
 
 
 def _check_operations(module: Module, format: str, limits: Limits) -> set[str]:

@@ -86,20 +86,20 @@ def link(objects: Sequence[bytes], target: Target, exports: Iterable[str]) -> by
     """The shared object of ELF objects; deterministic for the same objects and linker."""
     linker = linker_for(target)
     with tempfile.TemporaryDirectory(prefix="kcache-link-") as directory:
-        folder = Path(directory)
+        work = Path(directory)
         names = [f"kernel{number or ''}.o" for number in range(len(objects))]
         for name, content in zip(names, objects, strict=True):
-            (folder / name).write_bytes(content)
+            (work / name).write_bytes(content)
         versions = "".join(f"{name}; " for name in sorted(exports))
-        (folder / "kernel.ver").write_text(f"{{ global: {versions}local: *; }};\n")
+        (work / "kernel.ver").write_text(f"{{ global: {versions}local: *; }};\n")
         command = [*linker.command, "-m", target.linker_emulation, *FLAGS]
         command += ["--version-script", "kernel.ver", "-o", "kernel.so", *names]
         try:
             process = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=LINK_TIMEOUT, check=False
+                command, cwd=work, capture_output=True, text=True, timeout=LINK_TIMEOUT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CompileFailed("link", str(error)) from None
         if process.returncode != 0:
             raise CompileFailed("link", process.stderr.strip())
-        return (folder / "kernel.so").read_bytes()
+        return (work / "kernel.so").read_bytes()

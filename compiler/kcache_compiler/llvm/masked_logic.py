@@ -49,6 +49,7 @@ def without_merged_selects(text: str) -> str:
     declarations: set[str] = set()
 
     def opaque(match: re.Match[str]) -> str:
+        """Return a select whose operands LLVM cannot see through: each goes through an arithmetic fence."""
         lines: list[str] = []
         vector, element, name = match["type"], match["element"], match["name"]
         float_name, suffix = _FLOATS[element]

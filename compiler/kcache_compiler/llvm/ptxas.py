@@ -63,7 +63,7 @@ class Ptxas:
 def find_ptxas() -> Ptxas | None:
     """The assembler of the wheel, of ``CUDA_HOME``, of ``PATH`` or of /usr/local/cuda; None without one."""
     packages = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-    candidates = [Path(folder) / wheel for wheel in _WHEELS for folder in sorted(packages)]
+    candidates = [Path(directory) / wheel for wheel in _WHEELS for directory in sorted(packages)]
     home, on_path = os.environ.get("CUDA_HOME"), shutil.which("ptxas")
     candidates += [Path(home) / "bin" / "ptxas"] if home else []
     candidates += [Path(on_path)] if on_path else []
@@ -93,23 +93,23 @@ class Assembly:
                 "no ptxas is installed; pip install 'kcache-grpc[cubin]', or set CUDA_HOME to a CUDA toolkit",
             )
         self._arch = arch
-        self._folder = Path(tempfile.mkdtemp(prefix="kcache-ptxas-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="kcache-ptxas-"))
         command = [ptxas.path, f"-arch={target.name}", "-O3", "-v", "/dev/stdin", "-o", _CUBIN]
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(
-                command, cwd=self._folder, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+                command, cwd=self._directory, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
             )
         except OSError:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self._directory, ignore_errors=True)
             raise
-        self._end = weakref.finalize(self, _end, self._process, self._folder)
+        self._end = weakref.finalize(self, _end, self._process, self._directory)
 
     def finish(self, ptx: str, timeout: float = _SECONDS) -> tuple[bytes, dict[str, GpuResources]]:
         """The cubin of a PTX text, and the resources of each entry."""
         try:
             output, _ = self._process.communicate(ptx, timeout)
-            cubin = self._folder / _CUBIN
+            cubin = self._directory / _CUBIN
             if self._process.returncode != 0 or not cubin.is_file():
                 reason = output.strip() or f"exit status {self._process.returncode}"
                 raise CompileFailed("ptxas", reason[:_LONGEST_DIAGNOSTIC])
@@ -124,7 +124,7 @@ class Assembly:
         self._end()
 
 
-def _end(process: subprocess.Popen[str], folder: Path) -> None:
+def _end(process: subprocess.Popen[str], directory: Path) -> None:
     if process.poll() is None:
         process.kill()
         process.wait()
@@ -132,7 +132,7 @@ def _end(process: subprocess.Popen[str], folder: Path) -> None:
         if pipe is not None:
             with contextlib.suppress(OSError):  # unread input
                 pipe.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def assemble_ptx(ptx: str, arch: str, timeout: float = _SECONDS) -> tuple[bytes, dict[str, GpuResources]]:

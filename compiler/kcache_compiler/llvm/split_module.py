@@ -2,7 +2,7 @@
 
 Functions that refer to each other stay together, so that each is optimized with what it calls. The entry
 remains with what it calls directly; of the rest it takes addresses only. The functions whose addresses it
-takes become hidden symbols, which the linker resolves. The split depends on the text alone: the same kernel
+takes become hidden symbols, which the linker resolves. The split depends only on the text: the same kernel
 has the same bytes on every machine.
 """
 
@@ -49,7 +49,7 @@ class _Function:
 
 
 def split_module(text: str) -> tuple[str, ...]:
-    """Two modules that are linked to what ``text`` is, or ``text`` alone where it is not worth it."""
+    """Two modules that are linked to what ``text`` is, or only ``text`` if splitting does not pay."""
     functions = [_read(match) for match in _FUNCTION.finditer(text)]
     entries = [function.name for function in functions if function.name in _ENTRIES]
     if len(text) < LEAST_TEXT or len(entries) != 1 or _STATE.search(text):

@@ -75,31 +75,31 @@ def value(name: str, operands: Sequence[Value], result: Type, **attributes: Attr
     return create(name, operands, [result], attributes).results[0]
 
 
-def constant(number: int, kind: str = "i64") -> Value:
+def constant(number: int, type: str = "i64") -> Value:
     """An integer or index constant at the current insertion point."""
-    kind_type = ir.IndexType.get() if kind == "index" else ir.IntegerType.get_signless(int(kind[1:]))
-    return arith.constant(kind_type, ir.IntegerAttr.get(kind_type, number))
+    integer_type = ir.IndexType.get() if type == "index" else ir.IntegerType.get_signless(int(type[1:]))
+    return arith.constant(integer_type, ir.IntegerAttr.get(integer_type, number))
 
 
-def float_constant(number: float, kind: Type) -> Value:
-    """A float constant of type ``kind`` at the current insertion point."""
-    return arith.constant(kind, ir.FloatAttr.get(kind, float(number)))
+def float_constant(number: float, type: Type) -> Value:
+    """Create a float constant of type ``type`` at the current insertion point."""
+    return arith.constant(type, ir.FloatAttr.get(type, float(number)))
 
 
-def splat(operand: Value, kind: Type) -> Value | None:
-    """A constant vector ``kind`` whose elements are ``operand``, if that is a constant; else None."""
+def splat(operand: Value, type: Type) -> Value | None:
+    """Create a constant vector of type ``type`` with elements ``operand``; None if that is not constant."""
     owner = defining(operand)
     if owner is None or owner.name != "arith.constant":
         return None
-    return arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, owner.attributes["value"]))
+    return arith.constant(type, ir.DenseElementsAttr.get_splat(type, owner.attributes["value"]))
 
 
 def splat_scalar(operation: Op) -> Value:
     """The repeated value of a splat constant as a tensor of rank 0."""
-    kind = ir.RankedTensorType.get([], element_type(operation.results[0].type))
+    tensor_type = ir.RankedTensorType.get([], element_type(operation.results[0].type))
     text = str(operation.attributes["value"])
     shape = text.rindex(" : tensor<")
-    return value("stablehlo.constant", (), kind, value=attribute(f"{text[:shape]} : {kind}"))
+    return value("stablehlo.constant", (), tensor_type, value=attribute(f"{text[:shape]} : {tensor_type}"))
 
 
 def emit_affine(expression: AffineExpr) -> Value:
@@ -193,8 +193,8 @@ def private_function(
 
     ``argument_attributes`` are attribute dictionaries as text, one per input.
     """
-    kind = ir.FunctionType.get(list(inputs), list(results))
-    function = func.FuncOp(name, kind, visibility="private", ip=at_end(module.body)).operation
+    function_type = ir.FunctionType.get(list(inputs), list(results))
+    function = func.FuncOp(name, function_type, visibility="private", ip=at_end(module.body)).operation
     function.attributes["arg_attrs"] = attribute("[" + ", ".join(argument_attributes) + "]")
     function.attributes["llvm.linkage"] = attribute("#llvm.linkage<internal>")
     return function, new_block(function, 0, inputs)
@@ -225,12 +225,12 @@ def address_of_symbol(name: str, pointer: str = "!llvm.ptr") -> Value:
     return llvm.mlir_addressof(type_of(pointer), name)
 
 
-def empty_tensor(kind: Type, dynamic_sizes: Sequence[Value] = ()) -> Value:
-    """A ``tensor.empty`` of type ``kind``, which takes its dynamic dimensions from ``dynamic_sizes``."""
+def empty_tensor(type: Type, dynamic_sizes: Sequence[Value] = ()) -> Value:
+    """A ``tensor.empty`` of type ``type``, which takes its dynamic dimensions from ``dynamic_sizes``."""
     dynamic = iter(dynamic_sizes)
-    sizes = [next(dynamic) if size is None else size for size in sizes_of(kind)]
-    encoding = kind.encoding if isinstance(kind, ir.RankedTensorType) else None
-    return tensor.empty(sizes, element_type(kind), encoding=encoding)
+    sizes = [next(dynamic) if size is None else size for size in sizes_of(type)]
+    encoding = type.encoding if isinstance(type, ir.RankedTensorType) else None
+    return tensor.empty(sizes, element_type(type), encoding=encoding)
 
 
 def insert_slice(part: Value, into: Value, offsets: Sequence[int]) -> Value:

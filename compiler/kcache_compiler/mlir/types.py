@@ -30,18 +30,18 @@ def index_type() -> Type:
     return ir.IndexType.get()
 
 
-def is_memref(kind: Type) -> bool:
-    return isinstance(kind, ir.MemRefType)
+def is_memref(type: Type) -> bool:
+    return isinstance(type, ir.MemRefType)
 
 
-def is_tensor(kind: Type) -> bool:
-    return isinstance(kind, ir.RankedTensorType)
+def is_tensor(type: Type) -> bool:
+    return isinstance(type, ir.RankedTensorType)
 
 
-def sizes_of(kind: Type) -> list[int | None]:
+def sizes_of(type: Type) -> list[int | None]:
     """The dimensions of a shaped type, None where one is dynamic."""
-    assert isinstance(kind, ir.ShapedType)
-    return [None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank)]
+    assert isinstance(type, ir.ShapedType)
+    return [None if type.is_dynamic_dim(axis) else type.get_dim_size(axis) for axis in range(type.rank)]
 
 
 def strides_of(memref: Type) -> tuple[list[int | None], int | None]:
@@ -52,9 +52,9 @@ def strides_of(memref: Type) -> tuple[list[int | None], int | None]:
     return [None if s == unknown else s for s in strides], None if offset == unknown else offset
 
 
-def element_of(kind: Type) -> Type:
+def element_of(type: Type) -> Type:
     """The element type of a tensor or memref, or the type itself."""
-    return kind.element_type if isinstance(kind, (ir.RankedTensorType, ir.MemRefType)) else kind
+    return type.element_type if isinstance(type, (ir.RankedTensorType, ir.MemRefType)) else type
 
 
 def element_type(shaped: Type) -> Type:

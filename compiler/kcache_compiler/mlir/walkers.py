@@ -294,7 +294,7 @@ def among_scalars() -> bool:
 
 
 def local_text(operation: Op) -> str:
-    """The text of ``operation`` by itself: captured values have no names, locations are omitted."""
+    """The text of ``operation`` without its context: captured values have no names, locations are omitted."""
     copy = operation.operation.clone(ip=False)  # values are named within the detached copy
     text = copy.get_asm(print_generic_op_form=True, use_local_scope=True, assume_verified=True)
     copy.erase()

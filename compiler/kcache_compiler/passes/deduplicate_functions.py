@@ -35,7 +35,7 @@ def deduplicate_functions(module: mlir.Module) -> None:
 
 
 def _is_own(function: mlir.Op) -> bool:
-    """A function of this module alone, with a body."""
+    """A private function of this module with a body."""
     if not mlir.name_of(function).endswith(".func") or not list(function.operation.regions[0].blocks):
         return False
     if mlir.name_of(function) == "llvm.func":

@@ -1,6 +1,6 @@
 """Fast-math flags of the bodies of structured operations, by numerics class.
 
-``strict`` sets none: every operation rounds by itself, and sums have the order of the program. ``default``
+``strict`` sets none: every operation rounds separately, and sums have the order of the program. ``default``
 and ``fast`` let reductions be reassociated, which allows vectors of accumulators, and let the elements of a
 row be multiplied by the reciprocal of their common divisor. ``fast`` lets maximum and minimum ignore NaN,
 and allows the math library a larger error.

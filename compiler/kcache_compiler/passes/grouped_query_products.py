@@ -63,7 +63,7 @@ def _repeated(value: mlir.Value) -> _Repeated | None:
 
 
 def _rewrite(op: mlir.Op, number: int, repeated: _Repeated) -> bool:
-    """Multiply the source of operand ``number`` by the other one, whose group is an axis of its own."""
+    """Multiply the source of operand ``number`` by the other one, whose group is a separate axis."""
     numbers = mlir.product_dimensions(op)
     (batching, contracting), (batches, summed) = numbers[number], numbers[1 - number]
     if not batching or batching[-1] != repeated.axis:

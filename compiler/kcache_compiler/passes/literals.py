@@ -17,7 +17,7 @@ from kcache_compiler.passes.product_bodies import read_products
 
 #: The attribute that names a scatter or sort.
 _LIBRARY_CALL = "library_call"
-#: Floats alone: an integer may be equal to a number that represents a dynamic size.
+#: Only floats: an integer may be equal to a number that represents a dynamic size.
 _FLOAT = re.compile(r"memref<(?:bf16|f\d+)(?:,.*)?>")
 _SCALAR = re.compile(r"dense<([^\[\]\"<>]+)> : tensor<(bf16|f\d+)>")
 

@@ -160,7 +160,7 @@ class _Rewrite:
         self._replace(build.broadcast(product, build.static_sizes(self.op.results[0]), places))
 
     def _product(self) -> None:
-        """Read transposed operands where that changes the dimension numbers alone."""
+        """Read transposed operands where that changes only the dimension numbers."""
         pairs = [self._sunk(operand) for operand in self.op.operands]
         rewritten = [self._read(number, *pair) for number, pair in enumerate(pairs) if pair is not None]
         if any(rewritten):

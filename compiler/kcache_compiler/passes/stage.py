@@ -28,7 +28,7 @@ from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.recovery import RecoveredSizes
 from kcache_compiler.types import CompileOptions, GpuLaunch, Launch, LibraryCache, Symbol, TensorType
 
-#: The sizes of the arguments of ``main``; none where each dynamic dimension is a symbol of its own.
+#: The sizes of the arguments of ``main``; none where each dynamic dimension is a separate symbol.
 Sizes = tuple[tuple[Formula, ...], ...]
 #: For each pair of sizes that ``main`` returns for a check at run time: equal, or first at most second.
 SizeChecks = tuple[bool, ...]

@@ -47,7 +47,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "vectors": ("auto", "1", "2", "4", "8"),
     "width": ("auto", "128", "256"),
 }
-#: Choices of kernels for CPUs and for GPUs; ``gpu_`` ones are for GPUs alone, others for CPUs alone.
+#: Choices of kernels for CPUs and for GPUs; ``gpu_`` ones are only for GPUs, others only for CPUs.
 COMMON = ("attention", "fuse", "group", "recompute")
 
 
@@ -67,15 +67,17 @@ class FuseLimits:
 
 @dataclass(frozen=True)
 class GroupLimits:
-    """Of nests that share a launch: operations and buffers at most. ``joins``: they may share one at all;
-    ``along``: a chunked reduction may share the loops of the rows that it reduces. ``serial``: iterations of
-    a nest below which one thread computes it, whether it shares a launch or not.
+    """Limits of nests that share a launch: the most operations and buffers.
+
+    ``joins``: nests may share a launch. ``shares_rows``: a chunked reduction may share the loops of the rows
+    that it reduces. ``serial``: the iterations of a nest below which one thread computes it, in a
+    shared launch or not.
     """
 
     operations: int = 400
     buffers: int = 20
     joins: bool = True
-    along: bool = True
+    shares_rows: bool = True
     serial: int = 0
 
 
@@ -190,6 +192,7 @@ class Choices:
 
     @property
     def gpu(self) -> GpuChoices:
+        """The choices of GPU kernels as numbers; None for those that are not set."""
         return GpuChoices(
             _pair(self.gpu_tile),
             _number(self.gpu_depth),

@@ -25,8 +25,8 @@ BLOCK_BYTES = 1 << 19
 WIDEST = 1024
 #: Columns of which more are two blocks at least, one for each of two threads.
 LONE_COLUMNS = 256
-#: Cells of a block of prepacked columns up to which there are two blocks of at least so many columns, so that
-#: two threads get equal shares. Rows of one tile whose B is read unpacked have two such blocks too.
+#: Cells of a block of prepacked columns up to which there are two blocks of at least this number of columns,
+#: so that two threads get equal shares. Rows of one tile whose B is read unpacked have two such blocks too.
 FEW_CELLS, FEW_COLUMNS = 8, 128
 #: Rows at most that are summed in scratch at a time, where C is narrower than its sums.
 SUMMED_ROWS = 192
@@ -195,7 +195,7 @@ def form_for(
 ) -> Form:
     """The form of a contraction of A, B and C of ``kinds``; ``exact`` keeps each product's own rounding.
 
-    ``blocks`` choose rows and vectors, where the registers hold that many sums and a row of B, and cache
+    ``blocks`` choose rows and vectors, where the registers hold these sums and a row of B, and cache
     blocks, of which the stack holds a panel of A and a table of columns. ``vectors_only``: without tile
     registers.
 

@@ -33,10 +33,11 @@ MIN_SHARED, MANY_GIVEN_UP = 8, 4096
 
 @dataclass(frozen=True)
 class Subject:
-    """A nest to be placed: ``weight`` operations in its body; ``opaque``: buffers accessed at unknown places.
+    """A nest to assign to a group. ``operations``: their number in its body; ``opaque``: buffers accessed at
+    unknown indices.
 
     A ``contraction`` shares a group with nothing but the initialization of its result and its elementwise
-    consumers. What is ``unfusible`` has a group of its own. The loops of a ``chunked`` reduction or scan are
+    consumers. What is ``unfusible`` has its own group. The loops of a ``chunked`` reduction or scan are
     divided among threads in chunks, as it has too few independent iterations: it shares loops with nests of
     the same loops, and nothing comes before or after them in its group. But a chunked reduction may also
     reduce along the shared axes of a group, whose chunks then consist of shared iterations. ``scan``: what
@@ -44,7 +45,7 @@ class Subject:
     """
 
     nest: Nest
-    weight: int = 1
+    operations: int = 1
     opaque: frozenset[int] = frozenset()
     contraction: bool = False
     unfusible: bool = False
@@ -153,7 +154,7 @@ class Partition:
         Returns whether it was placed.
 
         Programs that update a state list results of one kind after another, such as all first moments and
-        then all weights of an optimizer: a nest that writes results alone joins a group that reads or writes
+        then all weights of an optimizer: a nest that writes only results joins a group that reads or writes
         the same memory, as its results live on anyway. A scalar comes before all groups that do not conflict
         with it: after them, it would prevent nests that read it from joining one of them.
         """
@@ -208,7 +209,7 @@ class Partition:
         return self.subjects[number].chunked if along else self._has_chunked(group)
 
     def _with_initializers(self, group: Group, number: int, initializers: Sequence[int]) -> Group | None:
-        """The group with ``initializers`` in segments of their own right before that of nest ``number``."""
+        """The group with ``initializers`` in their own segments right before that of nest ``number``."""
         segments = list(group.segments)
         position = next(k for k, segment in enumerate(segments) if any(m.number == number for m in segment))
         member = next(member for member in segments[position] if member.number == number)
@@ -293,7 +294,7 @@ class Partition:
         if merged is not None:
             return Group(merged)
         if not any(self.conflicts(member.number, number) for member in group.members):
-            return None  # they only read the same: nothing is gained in loops of their own
+            return None  # they only read the same: nothing is gained in their own loops
         return Group((*segments, (own,)))
 
     def _merged(
@@ -323,7 +324,7 @@ class Partition:
     def _along_rows(self, group: Group, number: int) -> Group | None:
         """The group in which ``number`` may reduce along the shared axes."""
         subject = self.subjects[number]
-        if not self.limits.along or subject.scan or self._has_chunked(group):
+        if not self.limits.shares_rows or subject.scan or self._has_chunked(group):
             return None
         pairs = self._shared_pairs(group, number, reduced=True)
         if all(subject.nest.axes[dim].parallel for _, dim in pairs):
@@ -348,9 +349,9 @@ class Partition:
     def _fits(self, group: Group, subject: Subject) -> bool:
         """Whether the group with ``subject`` is within the limits on operations and buffers."""
         taken = [self.subjects[member.number] for member in group.members]
-        weight = subject.weight + sum(member.weight for member in taken)
+        operations = subject.operations + sum(member.operations for member in taken)
         buffers = {access.buffer for member in (*taken, subject) for access in member.nest.accesses}
-        return weight <= self.limits.operations and len(buffers) <= self.limits.buffers
+        return operations <= self.limits.operations and len(buffers) <= self.limits.buffers
 
     def _shared_pairs(self, group: Group, number: int, reduced: bool = False) -> list[tuple[int, int]]:
         """The shared axes that remain, each with the dimension of nest ``number`` that iterates over it.
@@ -459,7 +460,7 @@ class Partition:
         return True
 
     def _keeps_threads(self, group: Group) -> bool:
-        """No nest loses so many independent iterations that threads run out of them."""
+        """Whether each nest keeps enough independent iterations for several threads."""
         first = group.members[0]
         axes = self.subjects[first.number].nest.axes
         iterations = product([axes[dim].size for dim in first.shared])
@@ -543,7 +544,7 @@ def apart(
     limits: GroupLimits = USUAL_GROUPS,
     caller_roots: frozenset[int] = frozenset(),
 ) -> list[Group]:
-    """Every nest in a group of its own, in program order."""
+    """Every nest in its own group, in program order."""
     del roots, limits, caller_roots
     return [alone(number, subject) for number, subject in enumerate(subjects)]
 

@@ -323,7 +323,7 @@ def _best_order(nests: list[Nest], positions: Sequence[int], unstored: frozenset
 
 
 def _merged(fused: Fused) -> Fused:
-    """Make one axis of two neighbours which every access in memory walks as one."""
+    """Make one axis of two neighbors which every access in memory walks as one."""
     position = 0
     while position + 1 < fused.shared:
         if all(_mergeable(statement.nest, position, fused.unstored) for statement in fused.statements):

@@ -1,6 +1,6 @@
 """Splits a long reduction or scan into chunks for several threads if it has too few results for them.
 
-One reduced axis is divided into chunks whose length follows from sizes alone, never from the number of
+One reduced axis is divided into chunks whose length follows only from sizes, never from the number of
 threads. Each chunk has partial totals, which are combined in order afterwards. A scan then processes its
 chunks again, each from the total of those before it. So results have the same bits with any number of
 threads.

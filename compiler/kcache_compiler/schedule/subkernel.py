@@ -10,7 +10,7 @@ from kcache_compiler.shapes.formula import Formula
 
 @dataclass(frozen=True)
 class Subkernel:
-    """An entry with the C ABI under a name of its own, and all that a kernel must know to enter it.
+    """An entry with the C ABI under its own name, and all that a kernel must know to enter it.
 
     Its dynamic sizes are those of the kernel around it, which hands it its own.
     """

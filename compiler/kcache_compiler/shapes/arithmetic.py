@@ -61,6 +61,7 @@ class Arithmetic:
         return results
 
     def _scalar(self, op: str, attributes: str, element: str, x: Elements) -> Formula | None:
+        """Return an elementwise integer operation as a formula; None if it is unsupported or may wrap."""
         a = self.symbols.apply
         if (element == "i1") != (op in _BOOLEAN_OPS) and op != "select":
             return None

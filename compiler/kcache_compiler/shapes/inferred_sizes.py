@@ -1,6 +1,6 @@
 """Sizes of a program that computes some of them: derived symbols, facts, and samples that tell them apart.
 
-An opaque size, a quotient, remainder or choice, is a symbol of its own in code. Its values follow from those
+An opaque size, a quotient, remainder or choice, is a separate symbol in code. Its values follow from those
 of the arguments, so samples are drawn at random, and kept if no two sizes of the program agree at all of
 them.
 """

@@ -1,8 +1,8 @@
 """Sizes of a spec: integers, and where shapes are erased, monomials of symbols.
 
 A size is one int. Below ``SYMBOLIC`` it is the static size (or ``nodes.DYNAMIC``); from ``SYMBOLIC`` on it
-encodes ``c * s_i * s_j * ...`` by structure alone, so that equal sizes are equal ints in every process, are
-compared and hashed as ints, and fit into views (as ``~size``).
+encodes ``c * s_i * s_j * ...`` by its structure only, so that equal sizes are equal ints in every process,
+are compared and hashed as ints, and fit into views (as ``~size``).
 
 A symbol that shape erasure made stands for a size of at least 2, as sizes 0 and 1 of static programs are not
 erased; ``constant_folding.py`` relies on that for extents. The symbol of a dimension that the program leaves
@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-#: Sizes from here on are symbolic; no tensor has so many elements.
+#: Sizes from here on are symbolic; no tensor has this number of elements.
 SYMBOLIC = 1 << 64
 
 _FIELD = 16

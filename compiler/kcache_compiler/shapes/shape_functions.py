@@ -127,7 +127,7 @@ def window_count(
 
     With ``unclamped`` or stride 1, the length of the axis minus that of the dilated window, plus 1, is
     required to be 0 or more; otherwise an axis that is shorter than the window has no windows. The
-    count of ``unclamped`` is a symbol of its own.
+    count of ``unclamped`` is a separate symbol.
     """
     a = symbols.apply
     length = symbols.formula(size)

@@ -78,7 +78,7 @@ def canonicalize(
             other = read_other()
             if other is not None:
                 at_other_sizes = _canonical(other, numerics, limits, lifted, erasing)
-                result = with_dynamic_axes(canonical, at_other_sizes, read.open_axes, format)
+                result = with_dynamic_axes(canonical, at_other_sizes, read.dynamic_axes, format)
         return result
     except UnsupportedOp:
         if read.dynamic is None:
@@ -89,6 +89,7 @@ def canonicalize(
 def _canonical(
     read: Program, numerics: str, limits: Limits, lifted: Mapping[int, bytes] | None, erasing: bool
 ) -> Canonical:
+    """Import a program and write its spec; ``erasing`` replaces static sizes by symbols."""
     # A bound weight is named by its index: the order of operands must not depend on its values.
     names = {index: hashlib.sha256(b"bound %d" % index).digest() for index in read.bound}
     lifted = {**names, **(lifted or {})}

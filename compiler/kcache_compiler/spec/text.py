@@ -111,6 +111,8 @@ def parse_spec(text: str) -> Graph:
 
 
 class _Reader:
+    """Reads the lines of a spec of the current version after its header. Raises ``InvalidProgram``."""
+
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         self.position = 1

@@ -184,7 +184,7 @@ def _stablehlo_operations(reducible: Reducible, format: str, limits: Limits) -> 
 def _check_each(
     operations: StablehloOperations, compiler: _Compiler, counts: RejectionCounts, error: CompilerError
 ) -> str:
-    """Compile each operation by itself, then the program without the rejected ones; return the note."""
+    """Compile each operation separately, then the program without the rejected ones; return the note."""
     rejected = operations.rejected(lambda text: compiler.error(text.encode(), "stablehlo"), compiler.on_stage)
     for operation in rejected:
         counts.add(operation.op, operation.reason, operation.where)

@@ -1,4 +1,4 @@
-"""The operations of a StableHLO program, each compiled by itself."""
+"""The operations of a StableHLO program, each compiled separately."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StablehloOperations:
     def rejected(
         self, compile_error: Callable[[str], CompilerError | None], on_stage: Callable[[str], None]
     ) -> list[RejectedOperation]:
-        """Return the operations that do not compile by themselves.
+        """Return the operations that do not compile separately.
 
         ``compile_error`` returns the error of a module's text, and is called once for equal operations.
         """
@@ -76,7 +76,7 @@ class StablehloOperations:
                 continue
             rejection = error if isinstance(error, UnsupportedOp) else None
             if rejection is not None and rejection.op in program.size_operations:
-                continue  # compiled by itself too
+                continue  # compiled separately, too
             reason = rejection.reason if rejection else str(error)
             rejected.append(
                 RejectedOperation(

@@ -1,4 +1,4 @@
-"""One operation as a program of its own: its operands become arguments, but sizes are still computed."""
+"""One operation as a separate program: its operands become arguments, but sizes are still computed."""
 
 from __future__ import annotations
 

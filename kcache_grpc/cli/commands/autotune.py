@@ -71,7 +71,7 @@ def autotune(
     """Find the fastest schedule of a program on this machine; `--schedule recorded` uses it from then on.
 
     Each choice is compiled, compared with the default's results and timed in turns with it. Timings are kept
-    as they are taken: an interrupted run loses none. What takes part in the key is the winner alone.
+    as they are taken: an interrupted run loses none. Only the winner is part of the key.
     """
     from kcache_grpc.model.options import Options
 
@@ -138,6 +138,7 @@ def _progress_reporter(name: str) -> Any:
 
 
 def _described(tuning: Tuning) -> dict[str, Any]:
+    """Return the JSON value of a tuning."""
     return {
         "key": tuning.kernel.key,
         "service": tuning.kernel.service,
@@ -173,6 +174,7 @@ def _described(tuning: Tuning) -> dict[str, Any]:
 
 
 def _table(tuning: Tuning, described: dict[str, Any]) -> Any:
+    """Return the printed form of a tuning: its result, and a row for each schedule that was tried."""
     from rich.console import Group
 
     head = {

@@ -1,4 +1,4 @@
-"""``kcache cache``: what this user's cache folder holds, and how to empty it."""
+"""``kcache cache``: what this user's cache directory holds, and how to empty it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
 from kcache_grpc.errors import ArgumentError, KcacheError
 
-#: Folders of the client's disk tier, of imported bundles, of what servers said of themselves, and of caches
-#: of plain values.
+#: Directories of the client's disk tier, of imported bundles, of what servers said of themselves, and of
+#: caches of plain values.
 _DISK_TIER = ("kernels", "blobs", "imported", "servers", "caches")
-#: Folders with identities that the user trusts: they stay.
+#: Directories with identities that the user trusts: they stay.
 _TRUST = ("pins", "signers")
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -27,7 +27,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the cache folder. ``entries`` are kernels of a store, files of other parts."""
+    """One part of the cache directory. ``entries`` are kernels of a store, files of other parts."""
 
     part: str
     path: str
@@ -38,36 +38,40 @@ class Part:
 
 
 def info(json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> None:
-    """Show the parts of the cache folder: disk tier, caches, embedded store, what was set aside, trust."""
-    folder = _folder(cache_dir)
-    parts = _parts(folder)
-    described = {"cache_dir": str(folder), "parts": [asdict(part) for part in parts]}
-    output.show(described, json, lambda: _page(folder, parts))
+    """Show the parts of the cache directory: disk tier, caches, embedded store, damaged stores, trust."""
+    directory = _directory(cache_dir)
+    parts = _parts(directory)
+    described = {"cache_dir": str(directory), "parts": [asdict(part) for part in parts]}
+    output.show(described, json, lambda: _page(directory, parts))
 
 
 def clear(
     yes: Yes = False, json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False
 ) -> None:
-    """Remove kernels and caches on disk, the embedded store with its keys, and what was set aside.
+    """Remove kernels and caches on disk, the embedded store with its keys, and damaged stores.
 
     Pins and trusted signers stay. Asks before it does so. Rejected while a program uses the embedded service.
     """
     from kcache_grpc import embedded
 
-    folder = _folder(cache_dir)
-    parts = [part for part in _parts(folder) if part.part not in _TRUST]
+    directory = _directory(cache_dir)
+    parts = [part for part in _parts(directory) if part.part not in _TRUST]
     if parts and not yes:
-        _ask(folder, parts)
-    for path in (*embedded.folders(folder), *embedded.set_aside_folders(folder)):
+        _ask(directory, parts)
+    for path in (*embedded.directories(directory), *embedded.damaged_directories(directory)):
         embedded.remove(path)
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-        embedded.state_dir(folder).unlink()  # where something else has its name
+        embedded.state_dir(directory).unlink()  # where something else has its name
     for name in _DISK_TIER:
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(folder / name)
+            shutil.rmtree(directory / name)
     removed = sum(part.bytes for part in parts)
-    described = {"cache_dir": str(folder), "removed_bytes": removed, "removed": [part.path for part in parts]}
-    output.show(described, json, lambda: f"removed {output.count(removed, 'byte')} from {folder}")
+    described = {
+        "cache_dir": str(directory),
+        "removed_bytes": removed,
+        "removed": [part.path for part in parts],
+    }
+    output.show(described, json, lambda: f"removed {output.count(removed, 'byte')} from {directory}")
 
 
 def application() -> typer.Typer:
@@ -82,14 +86,14 @@ def check_embedded_store(cache_dir: Path) -> tuple[str, str, str]:
     """State, detail and advice of the embedded service's store, for ``kcache doctor``."""
     from kcache_grpc import embedded
 
-    reports = [_store(path) for path in embedded.folders(cache_dir)]
+    reports = [_store(path) for path in embedded.directories(cache_dir)]
     damaged = [part for part in reports if part.problem]
     if damaged:
         detail = "; ".join(f"{part.path}: {part.problem}" for part in damaged)
-        return "warning", detail, "it is set aside at its next use; or run: kcache cache clear"
-    aside = embedded.set_aside_folders(cache_dir)
-    if aside:
-        detail = f"damaged stores were set aside: {', '.join(map(str, aside))}"
+        return "warning", detail, "its directory is renamed at its next use; or run: kcache cache clear"
+    damaged = embedded.damaged_directories(cache_dir)
+    if damaged:
+        detail = f"directories of damaged stores: {', '.join(map(str, damaged))}"
         return "warning", detail, "to remove them, run: kcache cache clear"
     if not reports:
         return "ok", f"{embedded.state_dir(cache_dir)} will be made at first use", ""
@@ -97,21 +101,21 @@ def check_embedded_store(cache_dir: Path) -> tuple[str, str, str]:
     return "ok", contents, ""
 
 
-def _folder(cache_dir: Path | None) -> Path:
+def _directory(cache_dir: Path | None) -> Path:
     from kcache_grpc.client.config import from_environment
 
     return from_environment(cache_dir=cache_dir).cache_dir
 
 
-def _parts(folder: Path) -> list[Part]:
+def _parts(directory: Path) -> list[Part]:
     from kcache_grpc import embedded
 
-    parts = [_files(name, folder / name) for name in (*_DISK_TIER, *_TRUST) if (folder / name).is_dir()]
-    parts += [_store(path) for path in embedded.folders(folder)]
-    misplaced = embedded.state_dir(folder)
+    parts = [_files(name, directory / name) for name in (*_DISK_TIER, *_TRUST) if (directory / name).is_dir()]
+    parts += [_store(path) for path in embedded.directories(directory)]
+    misplaced = embedded.state_dir(directory)
     if misplaced.is_file():
-        parts.append(Part("embedded store", str(misplaced), None, _size(misplaced), "it is not a folder"))
-    parts += [_files("set aside", path) for path in embedded.set_aside_folders(folder)]
+        parts.append(Part("embedded store", str(misplaced), None, _size(misplaced), "it is not a directory"))
+    parts += [_files("damaged store", path) for path in embedded.damaged_directories(directory)]
     return parts
 
 
@@ -120,13 +124,13 @@ def _files(name: str, path: Path) -> Part:
     return Part(name, str(path), len(files), sum(map(_size, files)))
 
 
-def _store(folder: Path) -> Part:
+def _store(directory: Path) -> Part:
     from kcache_grpc import embedded
 
-    files = _files("embedded store", folder)
-    path = embedded.store_file(folder)
+    files = _files("embedded store", directory)
+    path = embedded.store_file(directory)
     if not path.exists():
-        return Part("embedded store", str(folder), 0, files.bytes)
+        return Part("embedded store", str(directory), 0, files.bytes)
     try:
         kernels, problem = _kernels(path), _damage(path)
     except (sqlite3.Error, OSError) as error:
@@ -170,7 +174,7 @@ def _size(path: Path) -> int:
         return 0  # gone since it was listed
 
 
-def _ask(folder: Path, parts: Sequence[Part]) -> None:
+def _ask(directory: Path, parts: Sequence[Part]) -> None:
     """Raises ``ArgumentError`` where nobody can answer, ``typer.Abort`` for a no."""
     import sys
 
@@ -178,14 +182,14 @@ def _ask(folder: Path, parts: Sequence[Part]) -> None:
     names = ", ".join(dict.fromkeys(part.part for part in parts))
     if not sys.stdin.isatty():
         raise ArgumentError(
-            f"this removes {output.count(total, 'byte')} from {folder} ({names}); confirm it with --yes"
+            f"this removes {output.count(total, 'byte')} from {directory} ({names}); confirm it with --yes"
         )
-    typer.confirm(f"Remove {output.count(total, 'byte')} from {folder} ({names})?", abort=True, err=True)
+    typer.confirm(f"Remove {output.count(total, 'byte')} from {directory} ({names})?", abort=True, err=True)
 
 
-def _page(folder: Path, parts: Sequence[Part]) -> Any:
+def _page(directory: Path, parts: Sequence[Part]) -> Any:
     if not parts:
-        return f"{folder} holds nothing"
+        return f"{directory} holds nothing"
     problems = any(part.problem for part in parts)
     return output.rows(
         [

@@ -60,7 +60,7 @@ def doctor(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> None:
-    """Check this installation, its cache folder, a store, and the service. Exits with 1 if a check fails."""
+    """Check the installation, cache directory, store and service. Exits with 1 if a check fails."""
     service = Service(addr, namespace, token_file, tls, timeout, cache_dir)
     checks = [_health(service)] if health else _everything(service, db, objects)
     failed = [check for check in checks if check.state == "failed"]
@@ -132,7 +132,7 @@ def _everything(service: Service, db: str | None, objects: str | None = None) ->
         ("threads", _threads),
         ("linker", _linker),
         ("workers", _workers),
-        ("cache folder", lambda: _cache_folder(service)),
+        ("cache directory", lambda: _cache_directory(service)),
         ("embedded store", lambda: _embedded_store(service)),
     ]
     asked: list[tuple[str, Callable[[], Check]]] = [
@@ -151,7 +151,7 @@ def _everything(service: Service, db: str | None, objects: str | None = None) ->
 
 
 def _health(service: Service) -> Check:
-    """Asks ``grpc.health.v1.Health`` with bytes of its own: the client has no stubs of it."""
+    """Asks ``grpc.health.v1.Health`` with its own bytes: the client has no stubs of it."""
     if service.addr is None:
         return Check("health", "skipped", "no service is named; set KCACHE_ADDR or --addr")
     try:
@@ -220,7 +220,7 @@ def _extra() -> Check:
         if metadata.version(name) != version
     ]
     if wrong:
-        advice = f"kernels would have keys of their own; {how_to_install()}"
+        advice = f"kernels would have their own keys; {how_to_install()}"
         return Check("server extra", "failed", "; ".join(wrong), advice)
     return Check("server extra", "ok", ", ".join(f"{name} {version}" for name, version in _exact_pins()))
 
@@ -277,20 +277,20 @@ def _workers() -> Check:
     return Check("workers", "warning", f"this kernel does not provide {', '.join(missing)}", advice)
 
 
-def _cache_folder(service: Service) -> Check:
+def _cache_directory(service: Service) -> Check:
     from kcache_grpc.client.config import from_environment
 
-    folder = from_environment(service.addr, cache_dir=service.cache_dir).cache_dir
-    if not folder.exists():
-        return Check("cache folder", "ok", f"{folder} will be made at first use")
-    status = folder.stat()
+    directory = from_environment(service.addr, cache_dir=service.cache_dir).cache_dir
+    if not directory.exists():
+        return Check("cache directory", "ok", f"{directory} will be made at first use")
+    status = directory.stat()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        advice = f"nothing is kept on disk; run: chmod 700 {folder}"
-        return Check("cache folder", "warning", f"{folder} is not only yours", advice)
-    free = shutil.disk_usage(folder).free
+        advice = f"nothing is kept on disk; run: chmod 700 {directory}"
+        return Check("cache directory", "warning", f"{directory} is not only yours", advice)
+    free = shutil.disk_usage(directory).free
     if free < _LOW_DISK:
-        return Check("cache folder", "warning", f"{folder} has {free >> 20} MiB left")
-    return Check("cache folder", "ok", f"{folder}, {free >> 30} GiB free")
+        return Check("cache directory", "warning", f"{directory} has {free >> 20} MiB left")
+    return Check("cache directory", "ok", f"{directory}, {free >> 30} GiB free")
 
 
 def _embedded_store(service: Service) -> Check:
@@ -298,8 +298,8 @@ def _embedded_store(service: Service) -> Check:
     from kcache_grpc.cli.commands.cache import check_embedded_store
     from kcache_grpc.client.config import from_environment
 
-    folder = from_environment(service.addr, cache_dir=service.cache_dir).cache_dir
-    return Check("embedded store", *check_embedded_store(folder))
+    directory = from_environment(service.addr, cache_dir=service.cache_dir).cache_dir
+    return Check("embedded store", *check_embedded_store(directory))
 
 
 def store_checks(db: str | None, objects: str | None) -> list[Check]:

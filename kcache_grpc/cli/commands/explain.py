@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kcache_grpc import Explanation
-    from kcache_grpc.model.explanation import Neighbour
+    from kcache_grpc.model.explanation import Neighbor
 
-Neighbours = Annotated[int, typer.Option(min=1, max=20, help="Stored kernels to compare a miss with.")]
+Neighbors = Annotated[int, typer.Option(min=1, max=20, help="Stored kernels to compare a miss with.")]
 
 
 Torch = Annotated[
@@ -38,7 +38,7 @@ def explain(
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
     evidence: o.Evidence = None,
-    neighbours: Neighbours = 3,
+    neighbors: Neighbors = 3,
     torch: Torch = False,
     last: Last = 20,
     json: o.Json = False,
@@ -67,7 +67,7 @@ def explain(
             format=format,
             target=target,
             options=o.compile_options(numerics, opt_level, schedule, compatible_target),
-            neighbours=neighbours,
+            neighbors=neighbors,
             **sizes,
         )
     output.show(_described(explanation), json, lambda: _page(explanation))
@@ -128,7 +128,7 @@ def _page(explanation: Explanation) -> RenderableType:
         parts += ["", f"[bold]failed in stage {escape(explanation.failure.stage or '-')}[/]"]
         parts.append(escape(explanation.failure.message))
     for number, near in enumerate(explanation.nearest, start=1):
-        parts += ["", *_neighbour(number, near)]
+        parts += ["", *_neighbor(number, near)]
     return Group(*parts)
 
 
@@ -148,12 +148,12 @@ def _head(explanation: Explanation) -> dict[str, Any]:
     return {name: value for name, value in head.items() if value}
 
 
-def _neighbour(number: int, near: Neighbour) -> list[Any]:
+def _neighbor(number: int, near: Neighbor) -> list[Any]:
     from rich.markup import escape
     from rich.padding import Padding
 
-    from kcache_grpc.model.explanation import describe_neighbour
+    from kcache_grpc.model.explanation import describe_neighbor
 
-    lines = [f"[bold]{number}.[/] {escape(describe_neighbour(near))}"]
+    lines = [f"[bold]{number}.[/] {escape(describe_neighbor(near))}"]
     sentences = [Padding(f"- {escape(each.sentence)}", (0, 0, 0, 3)) for each in near.differences]
     return [*lines, *sentences]

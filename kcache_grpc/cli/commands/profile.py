@@ -54,7 +54,7 @@ def profile(
     The kernel is compiled a second time, with launches:reported in its schedule; its launches are the same.
     """
     if html is not None and not html.parent.is_dir():
-        raise ArgumentError(f"--html: the folder {html.parent} does not exist")
+        raise ArgumentError(f"--html: the directory {html.parent} does not exist")
     sizes = o.sizes(dynamic, symbols)
     options = o.compile_options(numerics, opt_level, schedule, compatible_target, bound)
     program = o.read_programs(file, evidence)

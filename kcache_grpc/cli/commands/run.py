@@ -26,7 +26,7 @@ Inputs = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--random", help="Seed of the arguments that no --input gives.")]
 OutputDir = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Folder for the results: result_0.npy and so on.")
+    Path | None, typer.Option("--output", "-o", help="Directory for the results: result_0.npy and so on.")
 ]
 Size = Annotated[int, typer.Option(min=0, help="Size of the open axes of arguments that no --input gives.")]
 Repeat = Annotated[int, typer.Option(min=1, help="Calls to time, after the first.")]
@@ -174,12 +174,12 @@ def timed(kernel: Kernel, arrays: Sequence[Any]) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-def _save(results: tuple[NDArray[Any], ...], folder: Path) -> None:
+def _save(results: tuple[NDArray[Any], ...], directory: Path) -> None:
     import numpy as np
 
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     for index, result in enumerate(results):
-        np.save(folder / f"result_{index}.npy", result)
+        np.save(directory / f"result_{index}.npy", result)
 
 
 def _statistics(name: str, array: NDArray[Any]) -> dict[str, Any]:

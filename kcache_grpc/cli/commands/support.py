@@ -37,7 +37,7 @@ _SECONDS = 600.0
 
 EPILOG = (
     "Exit code 0: all of FILE compiles. 1: something is rejected. FILE is compiled by the service "
-    "of --addr or KCACHE_ADDR, without one here in a process of its own, for all that is rejected, not for "
+    "of --addr or KCACHE_ADDR, without one here in its own process, for all that is rejected, not for "
     "the first only; nothing is kept. "
     "A .pt2 file is loaded by PyTorch: look at those only that you trust."
 )
@@ -84,7 +84,7 @@ def check(
     timeout: float,
     client: Client | None = None,
 ) -> dict[str, Any]:
-    """What ``--json`` prints of a file, by the service of ``client``, without one by a worker of its own."""
+    """What ``--json`` prints of a file, by the service of ``client``, without one by its own worker."""
     from kcache_grpc.model.target import parse_target
 
     target_name = str(parse_target(target))

@@ -89,9 +89,9 @@ def restore(
         raise ArgumentError(f"--damaged is {damaged!r}; use one of {', '.join(_DAMAGED)}")
     config = stores.settings(db, state_dir, key_file)
     from kcache_grpc.storage.backup import restore as put_back
-    from kcache_grpc.storage.opening import require_folder
+    from kcache_grpc.storage.opening import require_directory
 
-    require_folder(config.db, config.state_dir)
+    require_directory(config.db, config.state_dir)
     public_key, _ = _signing_key(config)
     examined: list[Examined] = []
 

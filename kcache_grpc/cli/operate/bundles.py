@@ -26,7 +26,7 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         metavar="KEY",
-        help="Identity of a signer to trust, 64 hex digits; again for more. Beside it: $KCACHE_TRUST, the "
+        help="Identity of a signer to trust, 64 hex digits; again for more. Also: $KCACHE_TRUST, the "
         "pinned identity of the service at --addr, and the signers of bundles that were imported.",
     ),
 ]
@@ -52,7 +52,7 @@ ServiceTrust = Annotated[
     typer.Option(
         "--trust",
         metavar="KEY",
-        help="Identity of a signer to trust, 64 hex digits; again for more. Beside it: the service's own, "
+        help="Identity of a signer to trust, 64 hex digits; again for more. Also: the service's own, "
         "and those that it is configured to trust.",
     ),
 ]

@@ -35,7 +35,7 @@ def gc(
     db: stores.Db = None,
     debug: o.Debug = False,
 ) -> None:
-    """Remove what is stale, unused or above its limits. Never specs and keys. Safe beside running servers.
+    """Remove what is stale, unused or above its limits. Never specs and keys. Safe while servers run.
 
     Counts only, without --apply.
     """

@@ -26,7 +26,9 @@ Db = Annotated[
 ]
 Objects = Annotated[
     str | None,
-    typer.Option(help="Object store for artifacts, s3://bucket/prefix or file:///folder. Default: in --db."),
+    typer.Option(
+        help="Object store for artifacts, s3://bucket/prefix or file:///directory. Default: in --db."
+    ),
 ]
 Listen = Annotated[
     list[str] | None, typer.Option(help="host:port; repeat it for several. Default: 127.0.0.1:7420.")
@@ -46,7 +48,7 @@ def serve(
             help="Unix socket, in a directory of mode 0700. Default: in the state directory, if free."
         ),
     ] = None,
-    state_dir: Annotated[Path | None, typer.Option(help="Folder of signing key and uploads.")] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Directory of signing key and uploads.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="Signing key; made at first start.")] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that callers must show.")
@@ -55,7 +57,7 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Who has a token of its own: lines of name, role or -, and SHA-256 of the token in hex.",
+            help="Who has its own token: lines of name, role or -, and SHA-256 of the token in hex.",
         ),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
@@ -104,7 +106,7 @@ def serve(
     ready_file: Annotated[Path | None, typer.Option(help="Written once it serves.")] = None,
     preload: Annotated[
         str | None,
-        typer.Option(metavar="PATH[:PATH]", help="Bundles, or folders of them, to import at the start."),
+        typer.Option(metavar="PATH[:PATH]", help="Bundles, or directories of them, to import at the start."),
     ] = None,
     trust_signer: Annotated[
         list[str] | None,
@@ -203,7 +205,7 @@ def migrate(
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Bring a store to the schema of this version, beside its servers, or move it.
+    """Bring a store to the schema of this version while its servers run, or move it.
 
     Servers of the version before go on meanwhile: what they write waits, and is rejected after a while as
     UNAVAILABLE, which clients repeat. Stop them before --from or --objects-into-rows. A move that was
@@ -211,10 +213,10 @@ def migrate(
     """
     require_extra("migrate")
     if server_role is not None and (objects_into_rows or source is not None or target is not None):
-        raise ArgumentError("--server-role goes with --db alone: run kcache migrate once more for it")
+        raise ArgumentError("--server-role is used only with --db: run kcache migrate once more for it")
     if objects_into_rows:
         if source is not None or target is not None:
-            raise ArgumentError("--objects-into-rows is a command of its own: move the store before or after")
+            raise ArgumentError("--objects-into-rows is a separate command: move the store before or after")
         _inline(db, json, dry_run=dry_run)
         return
     if source is not None or target is not None:
@@ -222,11 +224,11 @@ def migrate(
         return
     from kcache_grpc.server import ServerConfig
     from kcache_grpc.storage import migrate as bring_up_to_date
-    from kcache_grpc.storage.opening import require_folder, shown_url
+    from kcache_grpc.storage.opening import require_directory, shown_url
 
     config = ServerConfig.from_env(os.environ, db=db)
     url = config.db
-    require_folder(url, config.state_dir)
+    require_directory(url, config.state_dir)
     if dry_run:
         _show_plan(url, server_role, json)
         return
@@ -261,10 +263,10 @@ def _move(source: str | None, target: str | None, json: bool, *, dry_run: bool) 
         raise ArgumentError("a move needs both --from and --to")
     from rich.console import Console
 
-    from kcache_grpc.storage.opening import require_folder
+    from kcache_grpc.storage.opening import require_directory
     from kcache_grpc.storage.transfer import move_store, planned_move
 
-    require_folder(target)
+    require_directory(target)
     if dry_run:
         planned = planned_move(source, target)
         count = output.count(sum(planned.rows.values()), "row")

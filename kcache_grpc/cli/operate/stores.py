@@ -30,7 +30,7 @@ OneNamespace = Annotated[str, typer.Option("--namespace", "-n", help="Key space.
 Namespaces = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Key space. Without it all of them.")
 ]
-StateDir = Annotated[Path | None, typer.Option(help="Folder of the server's signing key.")]
+StateDir = Annotated[Path | None, typer.Option(help="Directory of the server's signing key.")]
 KeyFile = Annotated[Path | None, typer.Option(help="The server's signing key.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Apply = Annotated[bool, typer.Option("--dry-run/--apply", help="Only say what would be done, or do it.")]

@@ -131,6 +131,7 @@ async def _with_compiler(
 
 
 def _described(findings: Found, dry_run: bool) -> dict[str, Any]:
+    """Return the JSON value of findings: counts by namespace, and faults."""
     from kcache_grpc.service.lifecycle.verify import Counts, Fault
 
     counts = [

@@ -80,9 +80,9 @@ async def export_bundle(
     on_progress: OnBytes | None,
     deadline: Deadline,
 ) -> ExportReport:
-    """Receives a bundle into a temporary file beside ``path``, verifies its index and signature, renames it.
+    """Receives a bundle into a temporary file next to ``path``, verifies its index and signature, renames it.
 
-    Raises ``NotFound`` for a folder that is not there, or a selection of nothing; ``IntegrityError`` where
+    Raises ``NotFound`` for a directory that is not there, or a selection of nothing; ``IntegrityError`` where
     another key signed the file than the service's.
     """
     if not path.name or "\0" in str(path):
@@ -128,6 +128,10 @@ async def upload_bundle(
     )
 
     async def once(wire: Wire) -> UploadReport:
+        """Send the bundle once, and collect the report.
+
+        Raises ``Unavailable`` for a reply without a summary.
+        """
         # Opened to learn early of what is no bundle; its bytes are those that are sent.
         with open_bundle(path) as bundle:
             tally, summary, failures = Tally(), pb.BundleSummary(), list[KcacheError]()
@@ -228,7 +232,7 @@ def _created(path: Path) -> BinaryIO:
     try:
         return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb")
     except FileNotFoundError as error:
-        raise NotFound(f"there is no folder {path.parent}", path=str(path.parent)) from error
+        raise NotFound(f"there is no directory {path.parent}", path=str(path.parent)) from error
 
 
 def _sync(file: BinaryIO) -> None:
@@ -246,11 +250,11 @@ def _verified(path: Path, summary: pb.BundleSummary, server_id: str) -> None:
 
 def _place(temporary: Path, path: Path) -> None:
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(directory)
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 def _key(key: int) -> int:

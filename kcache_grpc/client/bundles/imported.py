@@ -1,6 +1,6 @@
 """Kernels of imported bundles in the cache directory: durable, verified on every read.
 
-Layout below the cache directory, beside that of ``client/cache/disk.py``::
+Layout below the cache directory, in addition to that of ``client/cache/disk.py``::
 
     imported/mappings/<program>.<numerics>/<sha256 of the binding>            BundledMapping
     imported/kernels/<digest of spec, target, options>/<sha256 of the manifest>   BundledKernel
@@ -59,13 +59,13 @@ _WRITERS = 16
 
 
 class ImportedKernels:
-    """Thread-safe; several processes may share the folder. ``find`` never raises ``OSError``."""
+    """Thread-safe; several processes may share the directory. ``find`` never raises ``OSError``."""
 
     def __init__(
-        self, folder: Path, signers: TrustedSigners, disk: DiskTier, limit: int, counters: Counters
+        self, directory: Path, signers: TrustedSigners, disk: DiskTier, limit: int, counters: Counters
     ) -> None:
-        """``folder``: of the kernels. ``limit``: bytes that the disk tier keeps."""
-        self._folder = folder
+        """``directory``: of the kernels. ``limit``: bytes that the disk tier keeps."""
+        self._directory = directory
         self._disk = disk
         self._limit = limit
         self._counters = counters
@@ -85,7 +85,7 @@ class ImportedKernels:
             try:
                 return self._write(bundle, contents, tally)
             except OSError as error:
-                raise _write_failure(error, self._folder.parent) from error
+                raise _write_failure(error, self._directory.parent) from error
 
     def _require_useful(self, bundle: Bundle, contents: Contents, target: str | None) -> None:
         """Raises where nothing could be imported as it was asked for, or the disk tier cannot hold it."""
@@ -151,16 +151,16 @@ class ImportedKernels:
 
     def find(self, request: KernelRequest, disowned: Callable[[Provenance], bool]) -> BundledKernel | None:
         """The most specific kernel for ``request`` whose bytes are whole; ``None`` where there is none."""
-        if not self._mapping_folder(request.program.digest, request.options.numerics).is_dir():
+        if not self._mapping_directory(request.program.digest, request.options.numerics).is_dir():
             return None
         reader = _Reader(self._signers.keys(), self._counters)
         numerics, target, options = request.options.numerics, str(request.target), str(request.options)
 
         def mappings(digest: bytes) -> Iterator[OfferedMapping]:
-            return reader.mappings(self._mapping_folder(digest, numerics))
+            return reader.mappings(self._mapping_directory(digest, numerics))
 
         def kernels(mapping: OfferedMapping) -> Iterator[OfferedKernel]:
-            return reader.kernels(self._kernel_folder(mapping.binding.spec_digest, target, options))
+            return reader.kernels(self._kernel_directory(mapping.binding.spec_digest, target, options))
 
         def binding_of(digest: bytes) -> Binding | None:
             return next((each.binding for each in mappings(digest)), None)
@@ -178,22 +178,22 @@ class ImportedKernels:
         """Verified bytes of an artifact or a constant; ``None`` where they were not imported, or evicted."""
         return self._disk.blob(ref.sha256, ref.size)
 
-    def _mapping_folder(self, program_digest: bytes, numerics: str) -> Path:
-        return self._folder / "mappings" / f"{program_digest.hex()}.{numerics}"
+    def _mapping_directory(self, program_digest: bytes, numerics: str) -> Path:
+        return self._directory / "mappings" / f"{program_digest.hex()}.{numerics}"
 
     def _mapping_file(self, mapping: OfferedMapping) -> Path:
         binding = mapping.binding
-        folder = self._mapping_folder(binding.program_digest, binding.numerics)
-        return folder / hashlib.sha256(mapping.entry.binding.payload).hexdigest()
+        directory = self._mapping_directory(binding.program_digest, binding.numerics)
+        return directory / hashlib.sha256(mapping.entry.binding.payload).hexdigest()
 
-    def _kernel_folder(self, spec_digest: bytes, target: str, options: str) -> Path:
+    def _kernel_directory(self, spec_digest: bytes, target: str, options: str) -> Path:
         pairs = (("spec", spec_digest.hex()), ("target", target), ("options", options))
-        return self._folder / "kernels" / ingredients_digest("kcache.imported.v1", pairs).hex()
+        return self._directory / "kernels" / ingredients_digest("kcache.imported.v1", pairs).hex()
 
     def _kernel_file(self, kernel: OfferedKernel) -> Path:
         manifest = kernel.manifest
-        folder = self._kernel_folder(manifest.spec_digest, str(manifest.target), str(manifest.options))
-        return folder / hashlib.sha256(kernel.entry.manifest.payload).hexdigest()
+        directory = self._kernel_directory(manifest.spec_digest, str(manifest.target), str(manifest.options))
+        return directory / hashlib.sha256(kernel.entry.manifest.payload).hexdigest()
 
 
 class _Reader:
@@ -202,13 +202,13 @@ class _Reader:
     def __init__(self, keys: dict[bytes, bytes], counters: Counters) -> None:
         self._keys, self._counters = keys, counters
 
-    def mappings(self, folder: Path) -> Iterator[OfferedMapping]:
+    def mappings(self, directory: Path) -> Iterator[OfferedMapping]:
         """Those of a program, whose signatures hold."""
-        return _verified(folder, self.mapping)
+        return _verified(directory, self.mapping)
 
-    def kernels(self, folder: Path) -> Iterator[OfferedKernel]:
+    def kernels(self, directory: Path) -> Iterator[OfferedKernel]:
         """Those of a spec, target and options, whose signatures hold."""
-        return _verified(folder, self.kernel)
+        return _verified(directory, self.kernel)
 
     def mapping(self, path: Path) -> OfferedMapping | None:
         """That of a file; ``None`` for a missing or damaged one, and without trust in its signer."""
@@ -249,10 +249,10 @@ class _Reader:
         return key, Verifier(key).verify(domain, signed)
 
 
-def _verified(folder: Path, read: Callable[[Path], T | None]) -> Iterator[T]:
-    """What the files of a folder hold."""
+def _verified(directory: Path, read: Callable[[Path], T | None]) -> Iterator[T]:
+    """What the files of a directory hold."""
     try:
-        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        paths = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     except OSError:
         return
     for path in paths:
@@ -271,9 +271,9 @@ def _may_be_whole(error: OSError | KcacheError) -> bool:
     return error.errno not in (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 
-def _write_failure(error: OSError, folder: Path) -> KcacheError:
+def _write_failure(error: OSError, directory: Path) -> KcacheError:
     """What is imported so far is whole: the import can be repeated."""
-    text = f"the bundle is not imported as a whole: {folder} cannot be written: {error.strerror or error}"
+    text = f"the bundle is not imported as a whole: {directory} cannot be written: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ResourceExhausted(f"{text}; make room and import it again", limit="disk")
     return PermissionDenied(f"{text}; import it again when it can")

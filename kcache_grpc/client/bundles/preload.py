@@ -90,7 +90,7 @@ class Preloads:
             self._warn(f"{text}, and {more} more" if more else text, "preload_failures")
 
     def _open_or_report(self, path: Path, trusted: frozenset[str], target: str | None, tally: Tally) -> None:
-        """One bundle of a folder: the others count without it."""
+        """One bundle of a directory: the others count without it."""
         try:
             self._open(path, trusted, target, tally)
         except KcacheError as error:
@@ -175,6 +175,6 @@ def _bundle_files(path: Path) -> tuple[list[Path], bool]:
     try:
         return sorted(each for each in path.iterdir() if each.suffix == SUFFIX), False
     except FileNotFoundError as error:
-        raise NotFound(f"there is no folder {path}", path=str(path)) from error
+        raise NotFound(f"there is no directory {path}", path=str(path)) from error
     except OSError as error:
         raise ArgumentError(f"{path} cannot be read: {error.strerror}", path=str(path)) from error

@@ -7,7 +7,7 @@ Layout below the cache directory, which must be the user's own (0700)::
     kernels/<2 hex>/<62 hex>               one answer of the server: signed binding, signed manifest
     blobs/<2 hex>/<62 hex>                 artifacts and constants by their SHA-256
 
-A file appears whole (temp, fsync, rename) or not at all, so processes share the folder without locks.
+A file appears whole (temp, fsync, rename) or not at all, so processes share the directory without locks.
 Signatures and digests are checked on every read: a bad file is dropped and counted, never fatal.
 Files that were not used for longest go first when the bound is passed; a kernel without its blob is a miss.
 """
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 #: Eviction stops at this share of the bound, so that it does not run at every write.
 _LOW_WATER = 0.9
-#: Share of the bound that one process writes before it measures the folder again: others write there too.
+#: Share of the bound that one process writes before it measures the directory again: others write there too.
 _MEASURE_EVERY = 1 / 16
 #: Seconds after which a temporary file has no writer any more.
 _ABANDONED_AFTER = 3600.0
@@ -78,14 +78,14 @@ def entry_name(state: ServerState, namespace: str, request: KernelRequest, *, lo
 
 
 class DiskTier:
-    """Thread-safe; several processes may share one folder. No method raises ``OSError``."""
+    """Thread-safe; several processes may share one directory. No method raises ``OSError``."""
 
     def __init__(self, directory: Path, limit: int, counters: Counters) -> None:
         self._kernels = directory / "kernels"
         self._blobs = directory / "blobs"
         self._limit = limit
         self._counters = counters
-        #: Bytes written since the folder was last measured, on top of what was found then.
+        #: Bytes written since the directory was last measured, on top of what was found then.
         self._written = 0
         self._measured: int | None = None
         self._writable = True
@@ -175,7 +175,7 @@ class DiskTier:
         self._account(len(data))
 
     def _account(self, size: int) -> None:
-        """Counts bytes that were written, and shrinks the folder where they pass the bound."""
+        """Counts bytes that were written, and shrinks the directory where they pass the bound."""
         self._written += size
         measured = self._measured
         if (
@@ -203,8 +203,8 @@ class DiskTier:
     def _files(self) -> Iterator[tuple[float, int, Path]]:
         """Time of last use, bytes and path of every file; temporary ones that were left behind go."""
         now = time.time()
-        for folder in (self._kernels, self._blobs):
-            for path in folder.glob("*/*"):
+        for directory in (self._kernels, self._blobs):
+            for path in directory.glob("*/*"):
                 with contextlib.suppress(OSError):
                     status = path.stat()
                     if not path.name.startswith(".tmp-"):
@@ -236,12 +236,12 @@ def needed_blobs(binding: Binding, manifest: Manifest) -> list[tuple[bytes, int]
     return [(code.sha256, code.size), *((constant.sha256, constant.size) for constant in binding.constants)]
 
 
-def _path_of(folder: Path, name: str) -> Path:
-    return folder / name[:2] / name[2:]
+def _path_of(directory: Path, name: str) -> Path:
+    return directory / name[:2] / name[2:]
 
 
 def _is_younger(path: Path, seconds: float) -> bool:
-    """Whether a file was written less than so many seconds ago; a clock that was set back counts as old."""
+    """Whether a file was written less than ``seconds`` ago; a time in the future counts as old."""
     try:
         age = time.time() - path.stat().st_mtime
     except OSError:

@@ -144,6 +144,7 @@ async def heads(connection: Connection, deadline: Deadline) -> AuditHeads:
 
 
 def _event(event: audit_pb2.AuditEvent) -> AuditEvent:
+    """Convert an audit event of the wire API to the client's value."""
     return AuditEvent(
         id=event.id,
         time=_time(event.time.seconds, event.time.nanos),

@@ -129,7 +129,7 @@ async def put(
 class _Reader:
     """Puts parts together, and checks them.
 
-    A value that comes in one part is hashed when the next one begins or the stream has ended, not beside the
+    A value that comes in one part is hashed when the next one begins or the stream has ended, not during the
     thread of gRPC that waits for the next message, and its sink gets it verified.
     """
 

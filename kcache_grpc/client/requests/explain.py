@@ -16,11 +16,11 @@ from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_mat
 
 
 async def explain(
-    connection: Connection, request: KernelRequest, neighbours: int, deadline: Deadline
+    connection: Connection, request: KernelRequest, neighbors: int, deadline: Deadline
 ) -> Explanation:
     """What the service says of a request. Nothing is stored or compiled."""
-    if type(neighbours) is not int or neighbours < 1:
-        raise ArgumentError(f"neighbours is {neighbours!r}; use an int from 1", argument="neighbours")
+    if type(neighbors) is not int or neighbors < 1:
+        raise ArgumentError(f"neighbors is {neighbors!r}; use an int from 1", argument="neighbors")
     header = connection.header()
 
     async def call(source: common_pb2.GraphSource) -> explain_pb2.ExplainResponse:
@@ -31,7 +31,7 @@ async def explain(
             options=options_to_proto(request.options),
             shapes=shapes_to_proto(request.shapes),
             target_match=target_match_to_proto(request.options.compatible_targets),
-            max_neighbours=min(neighbours, (1 << 32) - 1),
+            max_neighbours=min(neighbors, (1 << 32) - 1),
         )
         return await connection.channel.unary(EXPLAIN, message, deadline, float("inf"))
 

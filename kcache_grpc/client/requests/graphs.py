@@ -161,7 +161,7 @@ async def count(connection: Connection, deadline: Deadline) -> int:
 
 
 async def stats(connection: Connection, deadline: Deadline, client: dict[str, int], local: Recorded) -> Stats:
-    """The service's counters of the namespace, beside the client's own."""
+    """Counters of the namespace at the service, and those of the client."""
     reply = await connection.channel.unary(
         GET_STATS, pb.GetStatsRequest(header=connection.header()), deadline
     )

@@ -56,7 +56,7 @@ class CircuitBreaker:
             self._probing = True
 
     def succeeded(self) -> None:
-        """The server answered, if only with an error of its own."""
+        """The server answered, if only with its own error."""
         if self._answered and self._failing_since is None and self._probe_at is None:
             return
         with self._lock:

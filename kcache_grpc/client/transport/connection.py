@@ -175,7 +175,7 @@ class Connection:
             self._refreshing = False
 
     def _accept(self, endpoint: Endpoint, state: ServerState) -> None:
-        # The embedded service has a socket of its own in each process; its pin is the key file.
+        # The embedded service has its own socket in each process; its pin is the key file.
         self._pins.check(endpoint, state.server_id)
         self._state = state
         try:

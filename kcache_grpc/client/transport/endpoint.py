@@ -74,7 +74,7 @@ class RemoteLocation:
 class EmbeddedLocation:
     """The service that is a child of this process, with its database in the cache directory."""
 
-    #: ``None``: a folder that goes when the process ends.
+    #: ``None``: a directory that goes when the process ends.
     cache_dir: Path | None
     name: str = EMBEDDED
     embedded: bool = True
@@ -110,7 +110,7 @@ class EmbeddedLocation:
             self.reach()
 
     def replace_damaged(self, server_id: str) -> None:
-        """Sets the store of the service with that identity aside, which is damaged. Blocking."""
+        """Replace the damaged store of the service with that identity. Blocking."""
         from kcache_grpc import embedded
 
         embedded.replace_damaged(self.cache_dir, server_id, _warn)

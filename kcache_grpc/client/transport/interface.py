@@ -147,7 +147,7 @@ class Io(Protocol):
         ...
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs ``work`` beside the caller. It must not raise."""
+        """Run ``work`` concurrently with the caller. It must not raise."""
         ...
 
 

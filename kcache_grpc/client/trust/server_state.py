@@ -109,7 +109,7 @@ def _read_toolchain(items: Iterable[Ingredient], digest: bytes, *, disowned: boo
 class Snapshots:
     """The last answer of each server and namespace, so that a hit on disk needs no server.
 
-    ``tag`` is stored beside: a snapshot with another tag does not count.
+    ``tag`` is stored with it: a snapshot with another tag does not count.
     """
 
     def __init__(self, directory: Path | None) -> None:

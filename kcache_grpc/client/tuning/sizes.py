@@ -33,16 +33,16 @@ class Case:
 def cases_of(kernel: Kernel, sizes: Sizes, inputs: Sequence[Any] | None) -> list[Case]:
     """Of ``inputs``, or drawn for each of ``sizes``; without these for the program's own sizes.
 
-    Raises ``ArgumentError`` for sizes that the kernel does not leave open, does not take, or lacks.
+    Raises ``ArgumentError`` for sizes that are not dynamic, that the kernel does not accept, or that lack.
     """
     tensors = parse_arg_spec(kernel.manifest.arg_spec)
     names = symbols_in(dim for tensor in tensors for dim in tensor.dims)
     if sizes is not None and inputs is not None:
-        raise ArgumentError("give sizes or inputs: those have sizes of their own", argument="sizes")
+        raise ArgumentError("give sizes or inputs: those have their own sizes", argument="sizes")
     if not names and sizes is not None:
         raise ArgumentError(
             "sizes are for kernels of dynamic sizes, and this one has none: pass dynamic=True, or a program "
-            "that leaves sizes open",
+            "with dynamic sizes",
             argument="sizes",
         )
     if inputs is not None:
@@ -90,7 +90,7 @@ def _complete(
     for name in names:
         if name not in by_name and name not in spec.known:
             at = spec.source(name)
-            raise ArgumentError(f"sizes lack {name}, {at}: the program leaves it open", argument="sizes")
+            raise ArgumentError(f"sizes lack {name}, {at}: it is dynamic in the program", argument="sizes")
         by_name.setdefault(name, spec.known.get(name, 0))
     guard = parse_guard(kernel.manifest.guard)
     if not guard.holds(by_name):

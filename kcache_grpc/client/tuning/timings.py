@@ -52,7 +52,7 @@ class ScheduleTiming:
 def subject_of(
     spec_digest: bytes, arg_spec: str, target: Target, options: Options, sizes: str = ""
 ) -> autotune_pb2.TuningSubject:
-    """What is tuned, on this machine; ``sizes`` are those that ``arg_spec`` leaves open."""
+    """What is tuned, on this machine; ``sizes`` are the dynamic ones of ``arg_spec``."""
     return autotune_pb2.TuningSubject(
         spec_digest=spec_digest,
         arg_spec=arg_spec,
@@ -101,7 +101,7 @@ async def record(
 async def stored(
     connection: Connection, subject: autotune_pb2.TuningSubject, deadline: Deadline
 ) -> tuple[ScheduleTiming, ...]:
-    """All timings of a subject, by sizes where these are open, then fastest first."""
+    """All timings of a subject, by dynamic sizes, then fastest first."""
     timings: list[ScheduleTiming] = []
     token = ""
     while True:

@@ -138,14 +138,14 @@ class Compiled:
         """
         arrays = [read(leaves[leaf]) for leaf, read in self._free]
         run: Run = self.kernel if self._weights is None else self._weights.bound_kernel(leaves)
-        adopted = jax.numpy.array if uncommitted else self._adopted
+        to_jax = jax.numpy.array if uncommitted else self._to_jax
         results = [
-            adopted(array) if convert is None else convert(adopted(array))
+            to_jax(array) if convert is None else convert(to_jax(array))
             for array, convert in zip(run(*arrays), self._conversions, strict=True)
         ]
         return jax.tree_util.tree_unflatten(self._exported.tree, results)
 
-    def _adopted(self, array: Any) -> Any:
+    def _to_jax(self, array: Any) -> Any:
         """An array of JAX in the memory of one of NumPy, where its dtype has DLPack."""
         try:
             if _from_capsule is not None:

@@ -217,7 +217,7 @@ def jit(
 
     ``static_argnums``, ``static_argnames``: as for ``jax.jit``. ``donate_argnums``, ``donate_argnames`` are
     accepted; kernels leave the memory of arguments as it is.
-    ``bound_argnums``: positional arguments that are weights. What depends on them alone is computed at the
+    ``bound_argnums``: positional arguments that are weights. What depends only on them is computed at the
     first call with these arrays (docs/guide/bound-arguments.md). They must be arrays of JAX, which never
     change.
     ``client``: a ``kcache_grpc.Client``; ``None``: one of the process, made from the environment.

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _PLACE = object()
 #: Relative to the number, and to the largest number of the result, by the bytes of a real number.
 _TOLERANCES = {2: (2e-2, 1e-2), 4: (5e-5, 2e-5), 8: (1e-7, 1e-8)}
-#: The least size of an axis that an export leaves open; 0 and 1 have programs of their own.
+#: The least size of a dynamic axis of an export; 0 and 1 have their own programs.
 _LEAST_OPEN = 2
 #: Export uses state that all threads of PyTorch share.
 _EXPORTS = threading.Lock()

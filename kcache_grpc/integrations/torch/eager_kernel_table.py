@@ -4,7 +4,8 @@
 
 ``check`` is the CRC-32 of all that follows it in the line. The first three fields have fixed widths, so that
 a table is loaded without parsing the entries: an entry is parsed when its key is asked for. Programs lie
-beside the tables, in files that are named by their SHA-256. docs/guide/eager-kernels.md documents the format.
+next to the tables, in files that are named by their SHA-256. docs/guide/eager-kernels.md documents the
+format.
 """
 
 from __future__ import annotations
@@ -103,13 +104,13 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class TableDirectory:
-    """The folder of eager kernels in a cache directory: tables by operator and device, and programs."""
+    """The directory of eager kernels in a cache directory: tables by operator and device, and programs."""
 
     def __init__(self, cache_dir: Path) -> None:
-        """Make the folders (0700). Raises ``PermissionError`` where another user could write there."""
+        """Make the directories (0700). Raises ``PermissionError`` where another user could write there."""
         self.path = cache_dir / "eager"
-        for folder in (cache_dir, self.path, self.path / "programs"):
-            reason = own_directory(folder)
+        for directory in (cache_dir, self.path, self.path / "programs"):
+            reason = own_directory(directory)
             if reason:
                 raise PermissionError(reason)
 

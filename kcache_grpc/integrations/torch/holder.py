@@ -112,7 +112,7 @@ class KernelHolder:
 
     ``op``: ``torch.ops.aten.add.Tensor`` or ``"aten::add.Tensor"``. ``device``: ``"cpu"``.
     ``client``: the client that compiles; by default one of the environment, made at the first miss.
-    ``dynamic``: kernels for all sizes of the axes that the export leaves open, selected by guards. The first
+    ``dynamic``: kernels for all sizes of the dynamic axes of the export, selected by guards. The first
     call at new sizes also runs the operator and compares dtypes, shapes and strides.
 
     Safe from many threads, usable after ``os.fork``. Raises ``ArgumentError`` for an unknown operator or
@@ -225,6 +225,7 @@ class KernelHolder:
             return outcome
 
     def _outcome(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], grad: bool) -> _Hit | _Eager:
+        """Return a kernel for the arguments, or the reason for which eager mode computes them."""
         tensors = tensors_of([*args, *kwargs.values()])
         reason = self._unsupported_reason or _unsupported(tensors, grad)
         if not reason and may_divide_by_zero(self.op, tensors):
@@ -261,11 +262,11 @@ class KernelHolder:
             self._client = Client()
         toolchain = hashlib.sha256(f"{_FORMAT} {torch.__version__} {package_version()}".encode())
         try:
-            folder: TableDirectory | None = TableDirectory(self._client.cache_dir)
+            directory: TableDirectory | None = TableDirectory(self._client.cache_dir)
         except OSError as error:
             self._warn("table", f"the table of {self.op._name} cannot be kept: {error}")
-            folder = None
-        return Lookup(self.op, self._client, folder, toolchain.hexdigest()[:16], self.dynamic, self._warn)
+            directory = None
+        return Lookup(self.op, self._client, directory, toolchain.hexdigest()[:16], self.dynamic, self._warn)
 
     def _failed(self, reason: str, error: Exception) -> None:
         if not self.strict:

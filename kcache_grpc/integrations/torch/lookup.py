@@ -29,19 +29,19 @@ class Lookup:
         self,
         op: Any,
         client: Client,
-        folder: TableDirectory | None,
+        directory: TableDirectory | None,
         toolchain: str,
         dynamic: bool,
         warn: Warn,
     ) -> None:
-        """``warn(reason, text)`` is told once for each reason. Without a folder nothing is kept on disk."""
+        """``warn(reason, text)`` is called once for each reason. Without a directory nothing is stored."""
         self._op = op
         self._client = client
-        self._folder = folder
+        self._directory = directory
         self._dynamic = dynamic
         self._warn = warn
         self._table: EagerKernelTable | None = (
-            None if folder is None else folder.table(op._name, "cpu", toolchain)
+            None if directory is None else directory.table(op._name, "cpu", toolchain)
         )
         self._kernels: dict[str, Any] = {}
         self._accepted: dict[str, list[tuple[AcceptedSizes, Any]]] = {}
@@ -84,6 +84,10 @@ class Lookup:
         return next((kernel for accepted, kernel in pairs if accepted.include(tensors)), None)
 
     def _of_table(self, key: str, tensors: Sequence[Any], dynamic: bool) -> Any | None:
+        """Return the kernel of a table entry that accepts the sizes of the tensors, if there is one.
+
+        Entries of another toolchain are skipped.
+        """
         self._refresh()
         for entry in () if self._table is None else self._table.find(key):
             try:
@@ -113,7 +117,7 @@ class Lookup:
     def _of_program(self, program: str) -> Any | None:
         if program in self._kernels:
             return self._kernels[program]
-        text = None if self._folder is None else self._folder.program(program)
+        text = None if self._directory is None else self._directory.program(program)
         return None if text is None else self._client.compile(text, format="torch")
 
     def _build(
@@ -139,13 +143,13 @@ class Lookup:
         return kernel.apart()
 
     def _save(self, key: str, entry: dict[str, Any], text: bytes, kernel: Any) -> None:
-        if self._folder is None or self._table is None:
+        if self._directory is None or self._table is None:
             return
         manifest = kernel.manifest
         entry |= {"operator": self._op._name, "kernel": manifest.kernel_digest.hex()}
         entry |= {"torch": torch.__version__, "toolchain": manifest.toolchain_digest.hex()}
         try:
-            entry["program"] = self._folder.save_program(text)
+            entry["program"] = self._directory.save_program(text)
             self._table.add(key, entry)
         except OSError as error:
             self._warn("table", f"the table of {self._op._name} cannot be written: {error}")

@@ -51,7 +51,7 @@ def overload_of(op: Any) -> Any:
 
 
 def _of_packet(packet: Any) -> Any:
-    # Overloads on Python numbers alone, which PyTorch has for its scripts, give no tensor.
+    # Overloads only on Python numbers, which PyTorch has for its scripts, give no tensor.
     names = [name for name in packet.overloads() if _gives_tensors(getattr(packet, name))]
     if "default" in names:
         return packet.default

@@ -66,7 +66,7 @@ class _Slot:
 
 
 def _out_variant(op: Any) -> Any | None:
-    """The overload that writes the same result to ``out`` with a CPU kernel of its own."""
+    """The overload that writes the same result to ``out`` with its own CPU kernel."""
     packet = op.overloadpacket
     own = [(argument.name, str(argument.type)) for argument in op._schema.arguments]
     for name in packet.overloads():
@@ -182,7 +182,7 @@ def unregister(op: Any = None) -> int:
 def _why_not(op: Any) -> str:
     reason = unsupported_reason(op)
     if reason:
-        return f"kernels give new tensors that depend on the arguments alone ({reason})"
+        return f"kernels give new tensors that depend only on the arguments ({reason})"
     if composite(op):
         return "it is composite, and autograd differentiates its parts; register the operators that it calls"
     return ""

@@ -66,7 +66,7 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """An NVIDIA GPU by architecture. The suffix ``a`` names one GPU alone, ``f`` a family of them."""
+    """An NVIDIA GPU by architecture. The suffix ``a`` names only one GPU, ``f`` a family of them."""
 
     arch: str
 
@@ -92,12 +92,12 @@ class GpuTarget:
 
     @property
     def exact(self) -> bool:
-        """Whether it runs on this compute capability alone."""
+        """Whether it runs only on this compute capability."""
         return self.arch.endswith("a")
 
     @property
     def family(self) -> bool:
-        """Whether it runs on this major version alone, from this minor version on."""
+        """Whether it runs only on this major version, from this minor version on."""
         return self.arch.endswith("f")
 
     def runs_on(self, capability: Version) -> bool:

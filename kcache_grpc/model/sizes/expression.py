@@ -125,6 +125,8 @@ def symbols_of(text: str) -> list[str]:
 
 
 class _Parser:
+    """Parses a formula or a comparison by recursive descent."""
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = self._tokenize(text)

@@ -78,6 +78,7 @@ class ShapeRequirements:
     assume: bool = False
 
     def __post_init__(self) -> None:
+        """Raise ``ArgumentError`` for fields that contradict each other or exceed limits."""
         if self.mode not in MODES:
             raise ArgumentError(f"the mode {self.mode!r} is none of {', '.join(MODES)}")
         if self.mode == STATIC and self.axes:

@@ -1,4 +1,4 @@
-"""Tensors of serialized ONNX models as NumPy arrays: in the model, or in files beside it. Imports no onnx."""
+"""Tensors of serialized ONNX models as NumPy arrays: in the model, or in external files. Imports no onnx."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _location_of(entries: dict[str, str], name: str) -> tuple[str, int, int]:
 
 
 class ExternalFiles:
-    """The files beside a model, mapped when first read and kept while an array shows them."""
+    """The external files of a model, mapped when first read and kept while an array shows them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,7 +1,7 @@
 """Takes the weights of large ONNX models out of the program, which stays small, the same for all weights.
 
 Weights become graph inputs behind those of the model, bound to the arrays that the model holds, or that lie
-in files beside it. What decides shapes (axes, counts, scales of a ``Resize``) stays in the program. The
+in external files. What decides shapes (axes, counts, scales of a ``Resize``) stays in the program. The
 choice depends on names, shapes and types only. Imports no onnx.
 """
 

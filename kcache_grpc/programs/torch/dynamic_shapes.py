@@ -43,7 +43,7 @@ _STEPPING = frozenset(
 
 
 class OpenAxis(NamedTuple):
-    """An axis of an argument whose size is open; equal names are equal sizes."""
+    """A dynamic axis of an argument; equal names are equal sizes."""
 
     argument: int
     axis: int
@@ -52,7 +52,7 @@ class OpenAxis(NamedTuple):
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size that an export left open, and its bounds."""
+    """A dynamic size of an export, and its bounds."""
 
     name: str
     low: int
@@ -60,7 +60,7 @@ class Symbol:
 
 
 def open_axes(inputs: list[Any]) -> list[OpenAxis]:
-    """The axes of the inputs that a program leaves open. ``inputs`` are its placeholders."""
+    """The dynamic axes of the inputs of a program. ``inputs`` are its placeholders."""
     axes: list[OpenAxis] = []
     names: dict[str, str] = {}
     for position, node in enumerate(inputs):

@@ -331,7 +331,9 @@ def reject_effects(graph: Any) -> None:
     for node in graph.nodes:
         if node.op == "call_function" and str(node.target) == "with_effects":
             op = f"torch.{node.args[1]}".removesuffix(".default")
-            reason = "it has an effect beside its results, as an error or a print, and kernels have none"
+            reason = (
+                "it has an effect other than its results, such as an error or a print, and kernels have none"
+            )
             raise UnsupportedOp(f"unsupported op {op}: {reason}", op=op)
 
 

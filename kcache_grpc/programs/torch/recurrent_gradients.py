@@ -75,7 +75,7 @@ def steps_backward(grad: Any, factors: Any, kept: Any, w_hh: Any) -> tuple[Any, 
     """Gradients of the hidden states of all steps, later steps included, and of the initial state.
 
     ``factors``: of the gradient of a hidden state for each gate; ``kept``: for the hidden state before,
-    beside the product with ``w_hh``.
+    in addition to the product with ``w_hh``.
     """
     carried = _torch.zeros_like(grad[0])
     rows: list[tuple[Any, ...]] = []

@@ -63,8 +63,8 @@ def generate() -> str:
     builder = FFI()
     builder.cdef(DECLARATIONS)
     builder.set_source("kcache_grpc.runtime.cpu._abi", None)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "_abi.py"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "_abi.py"
         with contextlib.redirect_stdout(None):
             builder.emit_python_code(str(path))
         lines = path.read_text().splitlines(keepends=True)

@@ -1,7 +1,7 @@
 """Loading a shared object from bytes, and what of the machine its instructions need.
 
 ``dlopen`` knows libraries by path and gives an old one back when a path comes again, so a
-descriptor's path is spelled in a way of its own each time.
+descriptor's path is spelled in its own way each time.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def load_library(shared_object: bytes, name: str, abi: int) -> Library:
 
 def _load_from_file(shared_object: bytes, abi: int) -> Library:
     """For systems that forbid anonymous files: a file in a directory of our own, gone once it is mapped."""
-    with tempfile.TemporaryDirectory(prefix="kcache-") as folder:
-        path = Path(folder) / "kernel.so"
+    with tempfile.TemporaryDirectory(prefix="kcache-") as directory:
+        path = Path(directory) / "kernel.so"
         path.write_bytes(shared_object)
         return _open(str(path), abi)
 

@@ -6,7 +6,7 @@ other where operations of PyTorch and calls of kernels alternate (``python -m be
 Kernels that are called from PyTorch's graphs therefore use the threads that are there.
 
 What holds for PyTorch's operations holds for such launches. A parallel region waits for all of its threads:
-beside other busy processes that takes longer than a launch on the own pool, which ends without helpers that
+with other busy processes that takes longer than a launch on the own pool, which ends without helpers that
 come late. A process that was forked after a region hangs in the next one unless ``torch.set_num_threads(1)``
 was called, which PyTorch's data loaders do.
 """

@@ -14,9 +14,9 @@ from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
 from kcache_grpc.runtime.cpu.fast_call import Maker, TensorKind, fast_call, tensor_call
 from kcache_grpc.runtime.cpu.library import SIZES_DISAGREE, error_of
 from kcache_grpc.runtime.cpu.memory import Workspaces
+from kcache_grpc.runtime.cpu.native_pool import NativeThreads
 from kcache_grpc.runtime.cpu.outputs import Outputs
 from kcache_grpc.runtime.cpu.recycled_memory import recycled_outputs
-from kcache_grpc.runtime.cpu.thread_pool import NativeThreads
 from kcache_grpc.runtime.cpu.threads import HOST_FAILED, HostThreads, TimedThreads
 from kcache_grpc.runtime.dtypes import numpy_dtype
 

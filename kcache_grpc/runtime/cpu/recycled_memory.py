@@ -60,7 +60,7 @@ class _Loan(weakref.ref[Array]):
 
 
 def rounded(size: int) -> int:
-    """So many bytes that what follows is aligned, and never none."""
+    """Round a size up, to a positive size that keeps the next block aligned."""
     return max(-(-size // ALIGNMENT), 1) * ALIGNMENT
 
 

@@ -1,7 +1,7 @@
 """The CUDA driver as far as kernels need it: through ``cuda-bindings``, and what each call needs directly.
 
 Everything that touches the driver is here. ``open_driver`` says why there is none, where there is none.
-Needs ``cuda-bindings`` alone: packs of the replay kit contain this module (``benchmarks/gpu/kit``).
+Needs only ``cuda-bindings``: packs of the replay kit contain this module (``benchmarks/gpu/kit``).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Driver:
         return self._call("cuModuleGetFunction", module, entry.encode())
 
     def static_shared(self, function: Function) -> int:
-        """Bytes of a block, beside the dynamic ones."""
+        """Bytes of a block, without the dynamic ones."""
         which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
         return int(self._call("cuFuncGetAttribute", which, function))
 

@@ -15,7 +15,7 @@ from kcache_grpc.runtime.gpu.arrays import INPUT_ALIGNMENT
 from kcache_grpc.runtime.gpu.device_memory import DeviceArray, size_of
 from kcache_grpc.runtime.gpu.driver import Handle
 from kcache_grpc.runtime.gpu.plan import Plan
-from kcache_grpc.runtime.gpu.streams import adopter
+from kcache_grpc.runtime.gpu.streams import array_converter
 
 _ODD = INPUT_ALIGNMENT - 1
 #: The legacy default stream, as DLPack says it.
@@ -34,7 +34,7 @@ def for_exporters(plan: Plan, arrays: tuple[Any, ...]) -> Short:
         (spec.dtype, shape, size_of(spec.dtype, shape))
         for spec, shape in zip(plan.manifest.outputs, plan.output_shapes, strict=True)
     ]
-    count, exported, adopt = len(checks), dlpack.exported, adopter(arrays[0])
+    count, exported, convert = len(checks), dlpack.exported, array_converter(arrays[0])
 
     def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if driver.current_context() == context:
@@ -46,6 +46,7 @@ def for_exporters(plan: Plan, arrays: tuple[Any, ...]) -> Short:
             driver.pop_context()
 
     def inside(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Call the kernel for arrays that export DLPack; None if they differ from those of the first call."""
         if len(arrays) != count:
             return None
         pointers: list[Handle] = []
@@ -69,7 +70,7 @@ def for_exporters(plan: Plan, arrays: tuple[Any, ...]) -> Short:
         finally:
             if workspace_bytes:
                 driver.free(workspace, 0)
-        return tuple(results) if adopt is None else tuple(map(adopt, results))
+        return tuple(results) if convert is None else tuple(map(convert, results))
 
     return run
 

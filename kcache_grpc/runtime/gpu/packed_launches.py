@@ -25,7 +25,7 @@ class _Frame(NamedTuple):
 
 
 class Packed:
-    """Launches in order. Safe from many threads at once: each call has a frame of its own."""
+    """Launches in order. Safe from many threads at once: each call has its own frame."""
 
     __slots__ = ("_frames", "_launches", "_pack", "_slots", "_starts")
 

@@ -63,6 +63,7 @@ def _for_device_arrays(plan: Plan) -> Short:
             driver.pop_context()
 
     def inside(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Call the kernel for ``DeviceArray`` arguments; None if they differ from those of the first call."""
         if len(arrays) != count:
             return None
         pointers: list[Handle] = []
@@ -112,6 +113,7 @@ def for_torch(plan: Plan, torch_device: Any, stream_of: Callable[[], Handle]) ->
     kind, strided, empty, uint8 = torch.Tensor, torch.strided, torch.empty, torch.uint8
 
     def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Call the kernel for tensors of PyTorch; None if they differ from those of the first call."""
         if len(arrays) != count or driver.current_context() != context:
             return None
         pointers: list[Handle] = []

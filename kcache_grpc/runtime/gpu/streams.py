@@ -103,8 +103,8 @@ class DriverStreamContext:
         return self.empty("ui8", (size,))
 
     def finish(self, results: Sequence[Any]) -> tuple[Any, ...]:
-        adopt = adopter(self._like)
-        return tuple(results) if adopt is None else tuple(map(adopt, results))
+        convert = array_converter(self._like)
+        return tuple(results) if convert is None else tuple(map(convert, results))
 
 
 def stream_context(driver: Driver, like: Any, ordinal: int) -> StreamContext:
@@ -120,8 +120,8 @@ def is_cupy(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "cupy"
 
 
-def adopter(like: Any) -> Any:
-    """What makes arrays of the framework of ``like``; None where it says nothing of it."""
+def array_converter(like: Any) -> Any:
+    """Return the function that converts to arrays of the framework of ``like``; None if it is unknown."""
     if type(like).__module__.partition(".")[0].startswith("jax"):
         return importlib.import_module("jax.numpy").from_dlpack
     if hasattr(like, "__array_namespace__"):

@@ -14,8 +14,8 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.runtime.arrays import Buffer, RejectedArgument
 from kcache_grpc.runtime.cpu._abi import ffi
+from kcache_grpc.runtime.cpu.native_pool import is_of_process
 from kcache_grpc.runtime.cpu.openmp import OpenMpThreads, openmp_of_torch
-from kcache_grpc.runtime.cpu.thread_pool import is_of_process
 from kcache_grpc.runtime.cpu.threads import HostThreads, LimitedThreads
 from kcache_grpc.runtime.cpu.torch_run import Run, run_on_cpu
 from kcache_grpc.runtime.dtypes import names_of_torch, torch_dtypes
@@ -50,7 +50,7 @@ class TorchCall:
     pool, whose threads spin for up to 100 us after a launch and then sleep.
 
     On a GPU the launches are put on PyTorch's current stream, also while it is captured into a CUDA graph,
-    and nothing waits for them. Tests run that part beside a recording driver, with tensors on the CPU.
+    and nothing waits for them. Tests run that part with a recording driver, with tensors on the CPU.
     """
 
     def __init__(self, kernel: Kernel, *, share_threads: bool = True) -> None:

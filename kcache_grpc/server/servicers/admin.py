@@ -40,7 +40,7 @@ _MAX_REASON = 800
 #: Seconds: ten thousand years, the most that a Duration may say.
 _MOST_AGE = 315_576_000_000
 _PAGE, _MOST_PAGE = 100, 1000
-#: Peers on the Unix socket, as gRPC names them: its directory lets in the server's own user alone.
+#: Peers on the Unix socket, as gRPC names them: its directory admits only the server's user.
 _SOCKET = "unix:"
 
 

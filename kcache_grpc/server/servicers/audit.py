@@ -86,6 +86,7 @@ class AuditServicer(audit_pb2_grpc.AuditServicer):
 
 
 def _event(record: AuditRecord) -> pb.AuditEvent:
+    """Convert a stored audit event to its message of the wire API."""
     event = record.event
     return pb.AuditEvent(
         id=record.id,

@@ -31,7 +31,7 @@ MOST_WAITING = 100_000
 MOST_EARLY = 1000
 #: Seconds between two writes: what a crash loses at most, together with the write under way.
 PERIOD = 0.2
-#: Callers of a namespace that have rows of their own; each server that shares the store may add a few more.
+#: Callers of a namespace that have their own rows; each server that shares the store may add a few more.
 MOST_CALLERS = 10_000
 #: Namespaces whose callers are remembered; those of others are read again.
 _MOST_NAMESPACES = 16

@@ -38,7 +38,7 @@ logger = logging.getLogger("kcache.service")
 MOST_KEYS = 4096
 #: Bytes of one value, and of all values that are being received at a time.
 MOST_VALUE_BYTES, MOST_SPOOLED_BYTES = 1 << 30, 4 << 30
-#: Bytes of values that one transaction stores together; what is larger has one of its own.
+#: Bytes of values that one transaction stores together; a larger one has its own transaction.
 _GROUP_BYTES = 8 << 20
 #: Bytes of small values that are kept in memory.
 _MEMORY_BYTES = 64 << 20

@@ -107,7 +107,7 @@ class Spool:
         return file, size
 
     def release(self, size: int) -> None:
-        """So many bytes are gone."""
+        """Subtract bytes that were removed."""
         self._used -= size
 
     def _reserve(self, size: int) -> None:
@@ -131,7 +131,7 @@ async def _written(work: Callable[..., object], *arguments: bytes) -> None:
 
 
 class Bundles:
-    """One event loop. ``trusted``: identities of signers beside the store's own. ``imported`` is called after
+    """One event loop. ``trusted``: signers besides the store's own. ``imported`` is called after
     an import, with its namespace: what was remembered of it may be less than there is now.
     """
 

@@ -92,7 +92,7 @@ class Import:
     ) -> dict[tuple[EntryKind, str], str]:
         """Reads every byte of a bundle, stores nothing. Entries that are not to be stored, and why.
 
-        ``trusted``: identities beside that of this store. ``targets``: of kernels; none: all. Raises
+        ``trusted``: identities in addition to that of this store. ``targets``: of kernels; none: all. Raises
         ``PermissionDenied`` for another signer of the bundle, ``IntegrityError`` for damage,
         ``ArgumentError`` where there is no kernel for ``targets``.
         """
@@ -387,6 +387,7 @@ def _event(
     manifest: Manifest | None = None,
     size: int = 0,
 ) -> AuditEvent:
+    """Return the audit event of an imported or rejected entry."""
     return AuditEvent(
         kind="import",
         outcome=outcome,

@@ -23,7 +23,7 @@ _MOST_LOGGED = 100
 
 
 async def preload(bundles: Bundles, paths: Iterable[Path]) -> None:
-    """Imports bundles, and all ``*.kcb`` of folders, each into the namespace that it was made of.
+    """Imports bundles, and all ``*.kcb`` of directories, each into the namespace that it was made of.
 
     What is ignored is logged with its reason. Raises nothing of kcache.
     """
@@ -65,10 +65,10 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         try:
             files = sorted(each for each in path.iterdir() if each.suffix == SUFFIX)
         except OSError as error:
-            logger.warning("the bundles of folder %s are not preloaded: %s", path, error.strerror)
+            logger.warning("the bundles of directory %s are not preloaded: %s", path, error.strerror)
             continue
         if not files:
-            logger.warning("folder %s has no bundle (*%s)", path, SUFFIX)
+            logger.warning("directory %s has no bundle (*%s)", path, SUFFIX)
         yield from files
 
 

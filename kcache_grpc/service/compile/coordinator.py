@@ -150,6 +150,10 @@ class CompileCoordinator:
     async def _run(
         self, call: InFlightCall[CompileOutcome], job: CompileJob, known_failure: FailureRecord | None
     ) -> CompileOutcome:
+        """Compile as the holder of the lease, or wait for another holder, until there is an outcome.
+
+        Raises the error of a failed compile.
+        """
         digest = job.identity.digest
         call.report("queued")
         # If another server stored the graph, it usually compiles the kernel: reading the lease is cheaper
@@ -301,6 +305,7 @@ class CompileCoordinator:
     def _draft(
         self, job: CompileJob, kernel: CompiledKernel, started: datetime, seconds: float
     ) -> KernelDraft:
+        """Return the row of a compiled kernel: its signed manifest, artifacts and ingredients."""
         artifacts = tuple(
             ArtifactDraft(kind, hashlib.sha256(content).digest(), content)
             for kind, content in kernel.artifacts.items()

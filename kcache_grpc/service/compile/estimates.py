@@ -87,7 +87,7 @@ class Estimates:
     def follow(
         self, call: InFlightCall[Any], namespace: Namespace, key: int, requirements: KernelRequirements
     ) -> Callable[[str], None]:
-        """Takes the stages of a compile for ``call``. One that lasts is estimated beside it."""
+        """Takes the stages of a compile for ``call``. A long one is estimated concurrently."""
         begun = False
 
         def report(stage: str) -> None:

@@ -24,7 +24,7 @@ class LibraryPrecompilation:
     """Precompiles the libraries of ``targets``, in order, once, in a process of the lowest priority.
 
     The process is ended as soon as a caller's job comes, and the rest is compiled later: what was compiled is
-    in the workers' shared folder. After each target a worker of the pool warms up: it compiles a small
+    in the workers' shared directory. After each target a worker of the pool warms up: it compiles a small
     program, which takes a third of a second. Changes no byte of a kernel. One event loop.
     """
 

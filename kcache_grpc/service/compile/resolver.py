@@ -121,6 +121,10 @@ class KernelResolver:
         report: Callable[[str], None],
         stored: Stored | None,
     ) -> tuple[KnownKernel, Origin]:
+        """Return the stored kernel for a shape, or compile it.
+
+        Raises a remembered failure unless ``retry_failed``.
+        """
         identity = manifests.identity(graph, shape, requirements, self._toolchains)
         failure = None
         new = stored is not None and stored.created

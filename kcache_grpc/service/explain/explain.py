@@ -10,7 +10,7 @@ from kcache_grpc.model.explanation import (
     Difference,
     Explanation,
     MappingOfSpec,
-    Neighbour,
+    Neighbor,
     at,
 )
 from kcache_grpc.model.manifest import Manifest
@@ -22,7 +22,7 @@ from kcache_grpc.service.explain.explanations import (
     failed_before,
     failed_words,
     identity_of,
-    neighbour,
+    neighbor,
     step_of,
     unreadable,
     with_compatible,
@@ -48,8 +48,8 @@ from kcache_grpc.worker import WorkerPool, codec
 
 Choose = Callable[[Namespace, KnownGraph, KernelRequirements], Awaitable[Choice]]
 
-#: Neighbours that are compared: unless said otherwise, and at most.
-DEFAULT_NEIGHBOURS, MAX_NEIGHBOURS = 3, 20
+#: Neighbors that are compared: unless said otherwise, and at most.
+DEFAULT_NEIGHBORS, MAX_NEIGHBORS = 3, 20
 #: Specs of about the same size that are looked at, and the bytes of their texts at most.
 _CANDIDATES, _CANDIDATE_BYTES = 64, 16 << 20
 _MAPPINGS = 10
@@ -141,6 +141,7 @@ class Explainer:
         most: int,
         known: bool,
     ) -> Explanation:
+        """Explain a request for a stored graph: hit or miss, and kernels for lower targets that would do."""
         choice = await self._choose(namespace, graph, requirements)
         numerics = requirements.options.numerics
         if choice.kernel is not None:
@@ -188,8 +189,8 @@ class Explainer:
         near = await self._threads(self._near, request)
         compiling = await self._threads(self._store.find_leases, request.namespace, [request.identity.digest])
         asked = self._asked(request)
-        neighbours = tuple(
-            neighbour(each, request.graph.spec_digest, differences(asked, each))
+        neighbors = tuple(
+            neighbor(each, request.graph.spec_digest, differences(asked, each))
             for each in near[: request.most]
         )
         if failure is not None:
@@ -199,7 +200,7 @@ class Explainer:
         else:
             step, summary = step_of(asked, near)
         miss = explanation(request, step, summary, mappings)
-        return replace(miss, nearest=neighbours, failure=failed_before(failure) if failure else None)
+        return replace(miss, nearest=neighbors, failure=failed_before(failure) if failure else None)
 
     async def _of_unknown_spec(self, request: Request, text: str) -> Explanation:
         """A program whose spec, of this text, is not stored: compared with the specs most like it."""
@@ -216,8 +217,8 @@ class Explainer:
             summary = f"{summary}, and comparing it with those of about its size was given up"
             return explanation(request, "SPEC_UNKNOWN", summary, ())
         asked = self._asked(request)
-        nearest: list[Neighbour] = []
-        for near in codec.decode_neighbours(reply):
+        nearest: list[Neighbor] = []
+        for near in codec.decode_neighbors(reply):
             reported = tuple(Difference(d.name, d.yours, d.theirs, d.sentence) for d in near.differences)
             spec = candidates[near.index]
             nearest.append(await self._threads(self._of_spec, asked, spec, near.distance, reported))
@@ -263,22 +264,22 @@ class Explainer:
 
     def _of_spec(
         self, asked: Asked, spec: SpecRecord, distance: int, reasons: tuple[Difference, ...]
-    ) -> Neighbour:
+    ) -> Neighbor:
         """A near spec, and the nearest of its kernels."""
         far = _OTHER_SPEC + distance
         near = self._store.list_near_kernels(asked.namespace, replace(asked.kernel, key=spec.key), 1)
         if not near:
-            return Neighbour(spec.key, spec.spec_digest, b"", at(spec.created_at), far, reasons)
+            return Neighbor(spec.key, spec.spec_digest, b"", at(spec.created_at), far, reasons)
         rest = differences(asked, near[0], sizes=False)
         # The numerics class is part of the spec, which has said so.
         rest = tuple(each for each in rest if each.name != "options.numerics")
-        return replace(neighbour(near[0], spec.spec_digest, reasons + rest), distance=far)
+        return replace(neighbor(near[0], spec.spec_digest, reasons + rest), distance=far)
 
 
 def checked_most(most: int) -> int:
-    """How many neighbours to compare with. Raises ``ResourceExhausted``."""
-    if most > MAX_NEIGHBOURS:
+    """How many neighbors to compare with. Raises ``ResourceExhausted``."""
+    if most > MAX_NEIGHBORS:
         raise ResourceExhausted(
-            f"{most} neighbours are above the limit of {MAX_NEIGHBOURS}", limit="max_neighbours"
+            f"{most} neighbors are above the limit of {MAX_NEIGHBORS}", limit="max_neighbours"
         )
-    return most or DEFAULT_NEIGHBOURS
+    return most or DEFAULT_NEIGHBORS

@@ -10,7 +10,7 @@ from kcache_grpc.model.explanation import (
     Explanation,
     FailedBefore,
     MappingOfSpec,
-    Neighbour,
+    Neighbor,
     at,
 )
 from kcache_grpc.model.identity import KernelIdentity
@@ -98,6 +98,7 @@ def identity_of(manifest: Manifest) -> KernelIdentity:
 def explanation(
     request: Request, step: str, summary: str, mappings: tuple[MappingOfSpec, ...]
 ) -> Explanation:
+    """Return an explanation that ends at ``step``, with the digests and the key of the request."""
     graph, identity = request.graph, request.identity
     return Explanation(
         step=step,
@@ -139,8 +140,8 @@ def step_of(asked: Asked, near: Sequence[NearKernel]) -> tuple[str, str]:
     return "GUARD", "the kernels of its spec have other guards"
 
 
-def neighbour(near: NearKernel, spec_digest: bytes, reasons: tuple[Difference, ...]) -> Neighbour:
-    return Neighbour(
+def neighbor(near: NearKernel, spec_digest: bytes, reasons: tuple[Difference, ...]) -> Neighbor:
+    return Neighbor(
         near.kernel.key,
         spec_digest,
         near.kernel.kernel_digest,

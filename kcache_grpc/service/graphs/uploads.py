@@ -110,15 +110,15 @@ class Uploads:
         if plan.size > self._max_program:
             raise too_large(plan.size, self._max_program)
         self.sweep()
-        folder = self._directory / namespace
-        path = folder / f"{plan.digest.hex()}-{plan.format.value}-{plan.size}{_PART}"
+        directory = self._directory / namespace
+        path = directory / f"{plan.digest.hex()}-{plan.format.value}-{plan.size}{_PART}"
         # What an upload announced is its own, or several at once would overfill the spool.
         used = sum(_announced(file) for file in self._directory.glob("*/*") if file != path)
         if used + plan.size > self._capacity:
             raise ResourceExhausted(
                 f"the upload spool holds {used} of {self._capacity} bytes; try later", limit="spool_bytes"
             )
-        folder.mkdir(mode=0o700, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
         try:
             _lock(file, path)

@@ -75,7 +75,7 @@ class BackgroundVerification:
 
     Each is compiled again in a fresh process of the lowest priority, which is ended as soon as a caller's job
     comes; the kernel is then tried again later. A round visits every kernel of the present toolchains once,
-    from a random place on in each namespace; of neighbours those that this server did not compile come first
+    from a random place on in each namespace; of neighbors those that this server did not compile come first
     (``is_own``). Servers of one Postgres store claim what they verify, so no two verify one kernel at once.
 
     What is faulty is repaired as ``kcache verify --apply`` does it, up to ``FIRST_FAULTS`` kernels or
@@ -207,6 +207,10 @@ class BackgroundVerification:
         return self._store.find_kernel(present, kernel.kernel.kernel_digest) is not None
 
     async def _verify(self, namespace: Namespace, kernel: StoredKernel) -> Checked:
+        """Compile a stored kernel again and compare it, with an audit event.
+
+        If too many kernels fail, the server itself is suspect, and nothing is repaired.
+        """
         loop = asyncio.get_running_loop()
 
         def recompile(job: Frame) -> Frame:

@@ -109,7 +109,7 @@ def _rows(store: Store, public_key: bytes | None, known: list[bytes], leave_out:
             of_epoch = replace(namespace, epoch=epoch)
             repair = leave_out and public_key is not None
             for event in checks.steps(of_epoch, None, repair=repair, confirmed=True):
-                # Specs are named once, by themselves.
+                # Specs are named once, separately.
                 if not isinstance(event, Counts) and event.subject != "spec":
                     action = event.action if repair and not event.action.startswith("left") else "left"
                     yield namespace.name, replace(event, action=action)

@@ -2,7 +2,7 @@
 
 What is stale, and why, is decided by ``kcache_grpc/model/staleness.py``; stale kernels go first.
 
-Every step is a small transaction of the store, so that a collection may run beside servers, be killed, and
+Every step is a small transaction of the store, so that a collection may run while servers run, be killed, and
 go on where it was by being started again.
 
 At a quota of the policy ``evict`` an insert evicts rows, and is repeated.
@@ -56,7 +56,7 @@ _SPARE = 50
 
 @dataclass(frozen=True)
 class CollectionOptions:
-    """What a collection removes beside what is stale or unused. Seconds and bytes.
+    """What a collection removes in addition to what is stale or unused. Seconds and bytes.
 
     ``older_than``: what was not used for so long. ``max_bytes``: the longest unused, until the namespace's
     artifacts, constants and programs have no more bytes than that.

@@ -60,7 +60,7 @@ class Kernels:
         return kernels
 
     async def load(self, namespace: Namespace, digest: bytes) -> KnownKernel | None:
-        """As ``find`` for one that many wait for: its code comes along, unless it is large."""
+        """Like ``find``, for a kernel that many clients wait for: includes its code unless it is large."""
         known = self.remembered(namespace, digest)
         if known is not None:
             return known

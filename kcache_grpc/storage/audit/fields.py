@@ -80,7 +80,7 @@ class Span:
 
 
 def read_value(field: Field, operator: str, text: str) -> str | int | bytes | Span:
-    """What ``text`` means beside ``field`` and ``operator``. Raises ``ArgumentError``."""
+    """What ``text`` means with ``field`` and ``operator``. Raises ``ArgumentError``."""
     match field.kind:
         case Kind.TEXT:
             return _text(field, text)

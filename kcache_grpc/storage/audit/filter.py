@@ -73,6 +73,8 @@ def parse_filter(text: str) -> Filter:
 
 
 class _Parser:
+    """Parses a filter by recursive descent. Its methods have the names of the grammar's rules."""
+
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

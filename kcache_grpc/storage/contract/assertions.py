@@ -182,8 +182,9 @@ class AssertionStore(ABC):
     ) -> tuple[int, int]:
         """Remove assertions made and last used before ``unused_since``, longest unused first.
 
-        At least ``amount`` bytes if that many are there, or all of them. ``stale``: those of earlier epochs
-        alone. Returns how many assertions and bytes. Each batch is one transaction with its audit event.
+        Removes at least ``amount`` bytes if there are enough, or all if it is None. ``stale``: only those
+        of earlier epochs. Returns how many assertions and bytes. Each batch is one transaction with its audit
+        event.
         """
 
     @abstractmethod

@@ -14,10 +14,9 @@ class Timing:
     """One choice, measured.
 
     ``subject`` is the digest of what is tuned: spec, target and options, without the toolchain, so that a
-    timing outlives a compiler that makes the same schedules. ``shape`` is the arg spec with its sizes, or the
-    sizes alone of a subject that leaves them open,
-    ``config`` the choice as canonical text, ``device`` the machine that ran it: CPU and threads.
-    ``nanoseconds`` is the median of ``samples`` calls.
+    timing outlives a compiler that makes the same schedules. ``shape`` is the arg spec with its sizes, or
+    only the sizes of a subject with dynamic sizes, ``config`` the choice as canonical text, ``device`` the
+    machine that ran it: CPU and threads. ``nanoseconds`` is the median of ``samples`` calls.
     """
 
     subject: bytes

@@ -142,8 +142,8 @@ class BlobCacheStore(ABC):
     ) -> tuple[int, int]:
         """Remove values made and last used before ``unused_since``, longest unused first.
 
-        At least ``amount`` bytes if that many are there, or all of them. Returns how many values and bytes.
-        Each batch is one transaction with its audit event.
+        Removes at least ``amount`` bytes if there are enough, or all if it is None. Returns how many values
+        and bytes. Each batch is one transaction with its audit event.
         """
 
 

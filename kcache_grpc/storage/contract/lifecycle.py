@@ -1,6 +1,6 @@
 """Retention: quotas, pins, disowned toolchains, collection. Part of the storage contract.
 
-Specs, keys and aliases are never removed. Everything else is removed by ``collect`` and ``discard`` alone:
+Specs, keys and aliases are never removed. Everything else is removed only by ``collect`` and ``discard``:
 each call is one small transaction, which writes its audit events, counts the rows off the quotas and raises
 ``Namespace.removals``. A call that is interrupted has removed nothing or all; calling again goes on.
 """

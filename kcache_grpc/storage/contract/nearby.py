@@ -13,7 +13,7 @@ from kcache_grpc.storage.records import Ingredients, KernelRecord, MappingRecord
 
 #: What a kernel of the same spec is farther away by, for each ingredient that differs. Each weighs more than
 #: all before it together: first come kernels of this epoch, then of this target, toolchain, options, sizes.
-#: The target before the toolchain, since CPUs and GPUs have toolchains of their own.
+#: The target before the toolchain, since CPUs and GPUs have their own toolchains.
 WEIGHTS = {"guard": 1, "arg_spec": 2, "options": 4, "toolchain": 8, "target": 16, "epoch": 32}
 
 

@@ -243,7 +243,7 @@ class BlobStore(ABC):
         """Bring all bytes of a namespace that are in the object store into rows, and disown their objects.
 
         What is lost there is quarantined, as when it is read. ``dry_run`` counts only, without reading. Safe
-        to call again, and beside servers, which may put further objects meanwhile.
+        to call again, and while servers run, which may put further objects meanwhile.
         """
         return Inlined()
 
@@ -467,7 +467,7 @@ class Store(
     @property
     @abstractmethod
     def objects_url(self) -> str | None:
-        """Where the bytes beside the database are, without credentials; ``None`` when all are in it."""
+        """Where the bytes outside the database are, without credentials; ``None`` when all are in it."""
 
     @property
     @abstractmethod

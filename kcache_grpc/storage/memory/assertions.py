@@ -18,7 +18,7 @@ from kcache_grpc.storage.contract.assertions import (
     Dispute,
 )
 from kcache_grpc.storage.errors import MissingReference
-from kcache_grpc.storage.memory.limits import invalidate_caches, require_room
+from kcache_grpc.storage.memory.quotas import invalidate_caches, require_room
 from kcache_grpc.storage.memory.state import HeldAssertion, MemoryPart, State
 from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, Namespace
@@ -28,6 +28,7 @@ class MemoryAssertions(MemoryPart, AssertionStore):
     """``AssertionStore`` in memory."""
 
     def put_assertion(self, namespace: Namespace, draft: AssertionDraft) -> AssertionOutcome:
+        """Insert an assertion, unless the actor has one under this source digest; see ``AssertionStore``."""
         checks.assertion(draft)
         name = (namespace.id, namespace.epoch, draft.source_digest, draft.actor)
         with self._state as state:
@@ -56,6 +57,7 @@ class MemoryAssertions(MemoryPart, AssertionStore):
         *,
         quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
+        """Return the assertions that ``actor`` may trust, by source digest: its own first, then by age."""
         checks.digests("source digest", source_digests)
         digests = set(source_digests)
         trusted: dict[bytes, list[AssertionRecord]] = {}
@@ -88,6 +90,7 @@ class MemoryAssertions(MemoryPart, AssertionStore):
         disputed_by: str,
         reason: str = "",
     ) -> bool:
+        """Put an assertion into quarantine; return False if it was there already."""
         checks.dispute(observed, disputed_by, reason)
         name = (
             namespace.id,
@@ -158,6 +161,10 @@ class MemoryAssertions(MemoryPart, AssertionStore):
         reason: str = "idle",
         dry_run: bool = False,
     ) -> tuple[int, int]:
+        """Remove unused assertions, longest unused first; return their number and bytes.
+
+        See ``AssertionStore``.
+        """
         checks.number("time", unused_since)
         with self._state as state:
             idle = [

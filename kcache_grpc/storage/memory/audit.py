@@ -57,6 +57,10 @@ class MemoryAudit(MemoryPart, AuditStore):
         newest_first: bool = False,
         limit: int = 100,
     ) -> EventPage:
+        """Return a page of the events that match ``condition``, of at most ``SPAN`` events read.
+
+        The page's cursor continues after the last event that was read or returned.
+        """
         checks.number("limit or cursor", limit, cursor or 0)
         with self._state as state:
             ids = list(state.audit)
@@ -128,6 +132,10 @@ class MemoryAudit(MemoryPart, AuditStore):
         """There are none."""
 
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
+        """Record a checkpoint; remove the seals up to it, and these events.
+
+        Returns the number of removed events. Raises ``Conflict`` if the chain has a checkpoint at this seal.
+        """
         with self._state as state:
             if any(other.sequence == checkpoint.sequence for other in _checkpoints(state, checkpoint.writer)):
                 raise Conflict(

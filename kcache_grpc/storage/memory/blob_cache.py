@@ -18,7 +18,7 @@ from kcache_grpc.storage.contract.blob_cache import (
     ValueTotals,
 )
 from kcache_grpc.storage.errors import DigestMismatch, QuotaExceeded
-from kcache_grpc.storage.memory.limits import invalidate_caches, used
+from kcache_grpc.storage.memory.quotas import invalidate_caches, used
 from kcache_grpc.storage.memory.state import HeldValue, MemoryPart, State
 from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, Namespace
@@ -30,6 +30,10 @@ class MemoryBlobCache(MemoryPart, BlobCacheStore):
     def put_values(
         self, namespace: Namespace, drafts: Sequence[ValueDraft], actor: str = ""
     ) -> tuple[PutOutcome, ...]:
+        """Insert values whose keys are not stored; return the stored value for each.
+
+        See ``BlobCacheStore``.
+        """
         checks.values(drafts)
         checks.text("actor", actor)
         contents = [_content(draft) for draft in drafts]
@@ -100,6 +104,10 @@ class MemoryBlobCache(MemoryPart, BlobCacheStore):
         reason: str = "idle",
         dry_run: bool = False,
     ) -> tuple[int, int]:
+        """Remove unused values, longest unused first; return their number and bytes.
+
+        See ``BlobCacheStore``.
+        """
         checks.number("time", unused_since)
         with self._state as state:
             idle = [entry for entry in _of(state, namespace) if _last_use(entry) < unused_since]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract.store import BlobStore
-from kcache_grpc.storage.memory.limits import invalidate_caches, require_room
+from kcache_grpc.storage.memory.quotas import invalidate_caches, require_room
 from kcache_grpc.storage.memory.state import HeldBlob, MemoryPart, State
 from kcache_grpc.storage.records import Blob, Namespace, Swept
 

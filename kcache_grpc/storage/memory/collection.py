@@ -19,7 +19,7 @@ from kcache_grpc.storage.contract.lifecycle import (
     Step,
 )
 from kcache_grpc.storage.memory.kernels import stored_kernel
-from kcache_grpc.storage.memory.limits import MemoryLimits, invalidate_caches, require_room, touch
+from kcache_grpc.storage.memory.quotas import MemoryQuotas, invalidate_caches, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, HeldRow, Name, State
 from kcache_grpc.storage.memory.usage_audit import hold_events
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel, UsageRecord
@@ -40,7 +40,7 @@ class _Victim:
     is_removed: bool = True
 
 
-class MemoryLifecycle(MemoryLimits):
+class MemoryLifecycle(MemoryQuotas):
     """``LifecycleStore`` in memory."""
 
     def collect(self, namespace: Namespace, step: Step) -> Collected:
@@ -66,6 +66,10 @@ class MemoryLifecycle(MemoryLimits):
         event: AuditEvent,
         artifacts: Sequence[bytes] = (),
     ) -> int:
+        """Move kernels and mappings of this epoch into quarantine; return their number.
+
+        See ``LifecycleStore``.
+        """
         checks.digests("digest", [*kernels, *artifacts, *(digest for digest, _ in mappings)])
         checks.events([event])
         here = (namespace.id, namespace.epoch)
@@ -131,6 +135,7 @@ class _Removing:
         self.rows = self.blobs = self.blob_bytes = 0
 
     def remove(self, kind: RowKind, names: Sequence[Any]) -> None:
+        """Remove rows of one kind by name, and blobs that nothing refers to any longer."""
         if not names:
             return
         blobs: set[bytes] = set()

@@ -16,7 +16,7 @@ from kcache_grpc.storage.errors import (
     TooManyNamespaces,
 )
 from kcache_grpc.storage.memory.blobs import hold_constant, whole_blob
-from kcache_grpc.storage.memory.limits import require_room, touch
+from kcache_grpc.storage.memory.quotas import require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, State
 from kcache_grpc.storage.memory.usage_audit import hold_conflict, hold_events
 from kcache_grpc.storage.records import (
@@ -146,6 +146,7 @@ class MemoryGraphs(MemoryPart, GraphStore):
     def put_graph(
         self, namespace: Namespace, graph: GraphDraft, event: AuditEvent | None = None
     ) -> StoredGraph:
+        """Store constants, spec, key and mapping of a program, and the event if any of them is new."""
         checks.graph(graph)
         checks.events([] if event is None else [event])
         with self._state as state:
@@ -290,6 +291,10 @@ class MemoryNearby(MemoryPart, NearbyStore):
     def list_compile_times(
         self, namespace: Namespace, key: int, target: str | None, limit: int
     ) -> tuple[CompileTime, ...]:
+        """Return compile times of kernels of a key, of one target in this epoch or of all.
+
+        See ``NearbyStore``.
+        """
         checks.number("key or limit", key, limit)
         checks.text("target", target or "")
         with self._state as state:

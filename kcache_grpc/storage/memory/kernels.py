@@ -12,7 +12,7 @@ from kcache_grpc.storage.errors import Conflict
 from kcache_grpc.storage.memory.blobs import MemoryBlobs, hold_blob, whole_blob
 from kcache_grpc.storage.memory.graphs import MemoryGraphs, require_key
 from kcache_grpc.storage.memory.leases import own, release
-from kcache_grpc.storage.memory.limits import require_owned, require_room, touch
+from kcache_grpc.storage.memory.quotas import require_owned, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, Name, State
 from kcache_grpc.storage.memory.usage_audit import hold_conflict, hold_events
 from kcache_grpc.storage.records import (
@@ -41,6 +41,7 @@ class MemoryKernels(MemoryPart, KernelStore):
         lease: Lease | None = None,
         event: AuditEvent | None = None,
     ) -> Published:
+        """Store a kernel, or repair the stored one from the bytes of ``draft``. See ``KernelStore``."""
         checks.kernel(draft)
         checks.lease(lease, namespace, draft.kernel.kernel_digest)
         checks.events([] if event is None else [event])
@@ -172,6 +173,7 @@ class MemoryHits(MemoryGraphs, MemoryBlobs, MemoryKernels, HitStore):
     def load_graph(
         self, namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted
     ) -> LoadedGraph | None:
+        """Return the mapping of a program, and the kernel that is wanted if there is exactly one."""
         checks.number("most", wanted.most)
         sort = (wanted.target, wanted.options, wanted.toolchain)
         with self._state as state:

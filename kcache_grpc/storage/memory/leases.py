@@ -22,6 +22,7 @@ class MemoryLeases(MemoryPart, LeaseStore):
     def acquire_lease(
         self, namespace: Namespace, kernel_digest: bytes, holder: str, ttl: float
     ) -> Lease | LeaseState:
+        """Take the lease of a kernel for ``ttl`` seconds, or return the state of another holder's."""
         checks.holder(kernel_digest, holder)
         duration = checks.ttl(ttl)
         with self._state as state:
@@ -76,6 +77,7 @@ class MemoryLeases(MemoryPart, LeaseStore):
         ttl: float,
         lease: Lease | None = None,
     ) -> FailureRecord:
+        """Record a failed compile for ``ttl`` seconds, and release the lease. Raises ``LeaseLost``."""
         checks.failure(kernel_digest, failure)
         checks.lease(lease, namespace, kernel_digest)
         duration = checks.ttl(ttl)

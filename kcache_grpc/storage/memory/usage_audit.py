@@ -86,6 +86,7 @@ class MemoryUsageAudit(MemoryPart, UsageAuditStore):
         return tuple(conflicts[::-1][:limit])
 
     def stats(self, namespace: Namespace) -> Stats:
+        """Return counts of a namespace: of its current epoch where rows have one."""
         here = (namespace.id, namespace.epoch)
         with self._state as state:
             now = state.clock.wall()

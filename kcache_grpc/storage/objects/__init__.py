@@ -1,4 +1,4 @@
-"""Bytes beside the database: in a bucket or a folder, by URL.
+"""Bytes outside the database: in a bucket or a directory, by URL.
 
 ``open_objects`` gives an ``ObjectStore``; ``placing`` puts blobs there before the rows that name them,
 ``attach`` ties one object store to one database, ``sweep`` deletes what no row names any more.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LONG = 5.0
 T = TypeVar("T")
 #: All objects of bytes lie below it.
-FOLDER = "objects"
+DIRECTORY = "objects"
 #: Says whose objects these are.
 MARKER = "kcache-store.json"
 #: Written to learn what time it is there.
@@ -100,11 +100,11 @@ class ObjectStore:
     Every call raises ``StoreUnavailable`` if the object store rejects a request, hangs or has been replaced.
     """
 
-    def __init__(self, url: str, backend: Backend, inline_bytes: int, folder: Path | None = None) -> None:
+    def __init__(self, url: str, backend: Backend, inline_bytes: int, directory: Path | None = None) -> None:
         self.url = url
         self.inline_bytes = inline_bytes
         self._backend = backend
-        self._folder = folder
+        self._directory = directory
         self._process = os.getpid()
         self._owner: Owner | None = None
         self._breaker = CircuitBreaker(url)
@@ -114,8 +114,8 @@ class ObjectStore:
         import obstore
 
         self._call("put", name, lambda: obstore.put(self._backend, name, content))
-        if self._folder is not None:
-            self._flush(self._folder / name)
+        if self._directory is not None:
+            self._flush(self._directory / name)
         status = self.stat(name)
         if status is None or status.size != len(content):
             there = "nothing" if status is None else f"{status.size} bytes"
@@ -182,9 +182,9 @@ class ObjectStore:
         import obstore
 
         listed: Any = obstore  # its stubs speak of Arrow, which is not installed
-        stream = self._call("list", FOLDER, lambda: listed.list(self._backend, FOLDER, chunk_size=500))
+        stream = self._call("list", DIRECTORY, lambda: listed.list(self._backend, DIRECTORY, chunk_size=500))
         while stream is not None:
-            page = self._call("list", FOLDER, lambda: next(stream, None))
+            page = self._call("list", DIRECTORY, lambda: next(stream, None))
             if page is None:
                 return
             yield [
@@ -192,22 +192,24 @@ class ObjectStore:
             ]
 
     def unfinished(self, before: int) -> list[ObjectStat]:
-        """What writers that died left in a folder: the library writes beside the name, and lists it not."""
-        if self._folder is None:
+        """Return temporary files that killed writers left in a directory; the library does not list these."""
+        if self._directory is None:
             return []
         uploads: list[ObjectStat] = []
-        for path in (self._folder / FOLDER).glob("*/*#*"):
+        for path in (self._directory / DIRECTORY).glob("*/*#*"):
             with suppress(FileNotFoundError):  # its writer ends meanwhile
                 status = path.stat()
                 changed = status.st_mtime_ns // 1000
                 if _PART.fullmatch(path.name) and changed < before:
-                    uploads.append(ObjectStat(str(path.relative_to(self._folder)), status.st_size, changed))
+                    uploads.append(
+                        ObjectStat(str(path.relative_to(self._directory)), status.st_size, changed)
+                    )
         return uploads
 
     def remove_unfinished(self, part: ObjectStat) -> None:
         """Delete one of ``unfinished``."""
-        assert self._folder is not None
-        (self._folder / part.name).unlink(missing_ok=True)
+        assert self._directory is not None
+        (self._directory / part.name).unlink(missing_ok=True)
 
     def now(self) -> int:
         """What the object store's clock says, in UTC microseconds: objects are as old as it thinks."""
@@ -240,8 +242,8 @@ class ObjectStore:
 
         if self._call("put", MARKER, create) is None:
             raise StoreUnavailable(f"{self.url} does not exist")
-        if self._folder is not None:
-            self._flush(self._folder / MARKER)
+        if self._directory is not None:
+            self._flush(self._directory / MARKER)
         actual = self.owner()
         if actual is None:
             raise StoreUnavailable(f"{self.url} took {MARKER} and does not have it")
@@ -276,7 +278,7 @@ class ObjectStore:
             raise StoreUnavailable(f"{self.url}/{MARKER} is damaged or not of kcache") from error
 
     def _call(self, verb: str, name: str, call: Callable[[], T]) -> T | None:
-        """The result; ``None`` for an object that is not there. The library has retried by itself."""
+        """Return the result; None for a missing object. The library has already retried."""
         from obstore.exceptions import BaseError
 
         if self._process != os.getpid():
@@ -296,11 +298,11 @@ class ObjectStore:
         raise StoreUnavailable(f"could not {verb} {name} at {self.url}: {reason[:400]}") from error
 
     def _flush(self, path: Path) -> None:
-        """To the disk: the file, and the folders that lead to it."""
-        assert self._folder is not None
+        """To the disk: the file, and the directories that lead to it."""
+        assert self._directory is not None
         try:
-            for each in (path, *path.relative_to(self._folder).parents):
-                file = os.open(self._folder / each, os.O_RDONLY)
+            for each in (path, *path.relative_to(self._directory).parents):
+                file = os.open(self._directory / each, os.O_RDONLY)
                 try:
                     os.fsync(file)
                 finally:

@@ -41,11 +41,11 @@ _RETRY: RetryConfig = {
 
 
 def open_objects(url: str, inline_bytes: int = INLINE_BYTES) -> ObjectStore:
-    """The object store at ``file:///folder``, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
+    """The object store at ``file:///directory``, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
 
     Endpoint, region and credentials come from the environment variables of each cloud
     (docs/operate/storage.md). Talks to nobody yet. Raises ``InvalidValue``, ``UnsupportedStore``, and
-    ``StoreUnavailable`` for a folder that cannot be made.
+    ``StoreUnavailable`` for a directory that cannot be made.
     """
     checks.number("inline bytes", inline_bytes)
     scheme = _scheme(url)
@@ -54,8 +54,8 @@ def open_objects(url: str, inline_bytes: int = INLINE_BYTES) -> ObjectStore:
             "object stores need obstore, which is not installed; run: pip install 'kcache-grpc[objects]'"
         )
     if scheme == "file":
-        folder = _folder(url)
-        return ObjectStore(f"file://{folder}", _local(folder), inline_bytes, folder)
+        directory = _directory(url)
+        return ObjectStore(f"file://{directory}", _local(directory), inline_bytes, directory)
     return ObjectStore(url.rstrip("/"), _remote(url), inline_bytes)
 
 
@@ -66,8 +66,8 @@ def _scheme(url: str) -> str:
         raise InvalidValue("that is not the URL of an object store") from error
     if parsed.scheme not in _SCHEMES:
         raise UnsupportedStore(
-            f"no object store is known for {parsed.scheme or 'a URL without a scheme'}: use file:///folder, "
-            "s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix"
+            f"no object store is known for {parsed.scheme or 'a URL without a scheme'}: use "
+            "file:///directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix"
         )
     if parsed.username or parsed.password or parsed.query or parsed.fragment:
         raise InvalidValue(
@@ -75,28 +75,28 @@ def _scheme(url: str) -> str:
             "the environment (docs/operate/storage.md)"
         )
     if parsed.scheme == "file" and (parsed.netloc or not parsed.path.startswith("/")):
-        raise InvalidValue(f"{url} has no absolute path; write file:///folder")
+        raise InvalidValue(f"{url} has no absolute path; write file:///directory")
     if parsed.scheme != "file" and not parsed.netloc:
         raise InvalidValue(f"{url} names no bucket; write {parsed.scheme}://bucket/prefix")
     return parsed.scheme
 
 
-def _folder(url: str) -> Path:
+def _directory(url: str) -> Path:
     path = unquote(urlsplit(url).path)
     if "\0" in path:
-        raise InvalidValue("the folder of the object store has a NUL in its name")
+        raise InvalidValue("the directory of the object store has a NUL in its name")
     return Path(path)
 
 
-def _local(folder: Path) -> Backend:
+def _local(directory: Path) -> Backend:
     from obstore.exceptions import BaseError
     from obstore.store import LocalStore
 
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return LocalStore(folder.resolve())
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return LocalStore(directory.resolve())
     except (OSError, BaseError) as error:
-        raise StoreUnavailable(f"the folder {folder} cannot be used for objects: {error}") from error
+        raise StoreUnavailable(f"the directory {directory} cannot be used for objects: {error}") from error
 
 
 def _remote(url: str) -> Backend:

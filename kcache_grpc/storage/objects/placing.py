@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract.store import CHUNK_BYTES
-from kcache_grpc.storage.objects.client import FOLDER, ObjectStore
+from kcache_grpc.storage.objects.client import DIRECTORY, ObjectStore
 from kcache_grpc.storage.records import Blob
 
 #: Microseconds that a row may come after its object. Far below the least grace of a sweep: what a sweep
 #: finds without a row will never get one.
 PUBLISH_WITHIN = 600_000_000
-_NAME = re.compile(rf"{FOLDER}/[0-9a-f]{{2}}/[0-9a-f]{{64}}-[0-9a-f]{{16}}")
+_NAME = re.compile(rf"{DIRECTORY}/[0-9a-f]{{2}}/[0-9a-f]{{64}}-[0-9a-f]{{16}}")
 
 
 class NotPlacedError(Exception):
@@ -56,7 +56,7 @@ class Placing:
     def put(self, blob: Blob) -> None:
         """Put an object under a name that nobody ever used: what one call does no other one undoes."""
         assert self._objects is not None
-        location = f"{FOLDER}/{blob.digest.hex()[:2]}/{blob.digest.hex()}-{secrets.token_hex(8)}"
+        location = f"{DIRECTORY}/{blob.digest.hex()[:2]}/{blob.digest.hex()}-{secrets.token_hex(8)}"
         began = _Put(location, self._clock.wall(), self._clock.steady())
         self._objects.put(location, blob.content)
         self._put[blob.digest] = began

@@ -24,7 +24,7 @@ from kcache_migrations.views import hexadecimal
 
 METADATA = MetaData(naming_convention=NAMING_CONVENTION)
 
-#: SQLite numbers rows by itself only in a column that is exactly INTEGER.
+#: SQLite numbers rows automatically only in a column that is exactly INTEGER.
 _RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 

@@ -28,7 +28,7 @@ usage = Table(
     # Oldest first: what eviction asks for.
     Index("ix_usage_last_used_at", "namespace_id", "subject", "last_used_at"),
     *is_digest("digest"),
-    # A use of something else is on a page of its own: the fewer structures, the fewer pages are written.
+    # A use of something else is on its own page: the fewer structures, the fewer pages are written.
     sqlite_with_rowid=False,
 )
 

@@ -33,7 +33,7 @@ from kcache_grpc.storage.schema import (
 )
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, batches, insert_once, up_to_size
 from kcache_grpc.storage.sql.engine.database import Removal, Row, SqlPart
-from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
+from kcache_grpc.storage.sql.quotas import Charge, decrement_quotas
 
 logger = logging.getLogger("kcache.storage")
 
@@ -154,7 +154,7 @@ _UPDATE_META = (
     .where(store_meta.c.name == bindparam("named"), store_meta.c.value != bindparam("new"))
     .values(value=bindparam("new"))
 )
-#: Assertions of one transaction that removes, and attempts to insert beside one.
+#: Assertions of one transaction that removes, and attempts to insert during one.
 _BATCH, _TRIES = 500, 10
 
 
@@ -182,6 +182,10 @@ class SqlAssertions(SqlPart, AssertionStore):
         *,
         quarantined: bool = False,
     ) -> Mapping[bytes, tuple[AssertionRecord, ...]]:
+        """Return the assertions that ``actor`` may trust, by source digest: its own first, then by age.
+
+        See ``AssertionStore``.
+        """
         checks.digests("source digest", source_digests)
         trusted: dict[bytes, list[AssertionRecord]] = {}
         values = {**_here(namespace), "own": actor, "roles": list(roles)}
@@ -197,6 +201,10 @@ class SqlAssertions(SqlPart, AssertionStore):
     def read_records(
         self, namespace: Namespace, assertions: Sequence[AssertionRecord]
     ) -> Mapping[int, bytes]:
+        """Return records by id of their assertion.
+
+        An assertion whose record is damaged is removed and left out.
+        """
         expected = {assertion.id: assertion for assertion in assertions}
         records: dict[int, bytes] = {}
         for batch in batches(sorted(expected)):
@@ -218,6 +226,7 @@ class SqlAssertions(SqlPart, AssertionStore):
         disputed_by: str,
         reason: str = "",
     ) -> bool:
+        """Put an assertion into quarantine; return False if it was there already."""
         checks.dispute(observed, disputed_by, reason)
         name = {
             **_here(namespace),
@@ -245,6 +254,7 @@ class SqlAssertions(SqlPart, AssertionStore):
         return self._db.transact(work)
 
     def add_assertion_hits(self, namespace: Namespace, hits: Mapping[int, int]) -> None:
+        """Add to the hits of assertions, by id, in one transaction. Ids that are not stored are ignored."""
         now = self._clock.wall()
 
         def work(connection: Connection) -> None:
@@ -278,6 +288,7 @@ class SqlAssertions(SqlPart, AssertionStore):
         )
 
     def list_disputes(self, namespace: Namespace, limit: int = 100) -> tuple[Dispute, ...]:
+        """Return disputes of all epochs, youngest first."""
         checks.number("limit", limit)
         rows = self._db.fetch(_DISPUTES, {"ns": namespace.id, "most": limit})
         return tuple(
@@ -310,6 +321,10 @@ class SqlAssertions(SqlPart, AssertionStore):
         reason: str = "idle",
         dry_run: bool = False,
     ) -> tuple[int, int]:
+        """Remove unused assertions, longest unused first; return their number and bytes.
+
+        Each batch is one transaction. See ``AssertionStore``.
+        """
         checks.number("time", unused_since)
         count = size = 0
         most = 2**31 if dry_run else _BATCH
@@ -380,6 +395,7 @@ def _here(namespace: Namespace) -> dict[str, Any]:
 def _put(
     connection: Connection, namespace: Namespace, draft: AssertionDraft, now: int, charge: Charge
 ) -> AssertionOutcome:
+    """Insert an assertion or find the stored one of its actor; another record is stored as a conflict."""
     own = {**_here(namespace), "named": draft.source_digest, "own": draft.actor}
     values: dict[str, Any] = {
         "namespace_id": namespace.id,

@@ -112,6 +112,10 @@ class SqlLeases(SqlPart, LeaseStore):
     def acquire_lease(
         self, namespace: Namespace, kernel_digest: bytes, holder: str, ttl: float
     ) -> Lease | LeaseState:
+        """Take the lease of a kernel for ``ttl`` seconds, or return the state of another holder's.
+
+        A database with cheap writes first tries single statements, without a transaction.
+        """
         checks.holder(kernel_digest, holder)
         duration = checks.ttl(ttl)
         values = {
@@ -187,6 +191,10 @@ class SqlLeases(SqlPart, LeaseStore):
         ttl: float,
         lease: Lease | None = None,
     ) -> FailureRecord:
+        """Record a failed compile for ``ttl`` seconds, and release the lease, in one transaction.
+
+        Raises ``LeaseLost`` for a lease that the caller no longer holds.
+        """
         checks.failure(kernel_digest, failure)
         checks.lease(lease, namespace, kernel_digest)
         duration, now = checks.ttl(ttl), self._clock.wall()

@@ -75,7 +75,7 @@ def _count_entries(body: bytes, limits: Limits) -> None:
 def _other(body: bytes) -> str:
     """A hint where the bytes look like a program of another format."""
     if is_bytecode(body) or b"func.func" in body[:65536]:
-        return ": it looks like MLIR, which has a format of its own, such as 'stablehlo'"
+        return ": it looks like MLIR, which has its own format, such as 'stablehlo'"
     return ""
 
 

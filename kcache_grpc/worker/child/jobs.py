@@ -35,7 +35,7 @@ module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   return %r : tensor<4xf32> } }
 """
 __all__ = ["FORKED", "JOBS", "LINKING", "hello", "warm"]
-#: These parse what clients send, with parsers that do not survive all of it: each has a process of its own.
+#: These parse what clients send, with parsers that do not survive all of it: each has its own process.
 FORKED = frozenset({"canonicalize", "support"})
 #: Of these, those that compile too.
 LINKING = frozenset({"support"})
@@ -93,7 +93,7 @@ def compare(request: Frame, on_stage: OnStage) -> Frame:
     """A ``codec.compare_job``."""
     on_stage("compare")
     yours, *candidates = (blob.decode() for blob in request.blobs)
-    return codec.encode_neighbours(nearest_specs(yours, candidates, request.header["most"]))
+    return codec.encode_neighbors(nearest_specs(yours, candidates, request.header["most"]))
 
 
 def support(request: Frame, on_stage: OnStage) -> Frame:

@@ -47,7 +47,7 @@ _IMMUTABLE = {
 }
 _PERMANENT = ("specs", "key_aliases")
 
-#: SQLite numbers rows by itself only in a column that is exactly INTEGER.
+#: SQLite numbers rows automatically only in a column that is exactly INTEGER.
 _RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 

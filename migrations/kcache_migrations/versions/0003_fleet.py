@@ -22,9 +22,9 @@ from sqlalchemy import (
 )
 
 from kcache_migrations.audit_views import audit_views
+from kcache_migrations.change_notifications import notification_removal, notification_statements
 from kcache_migrations.collector import QUARANTINED, collector_removal, collector_statements
 from kcache_migrations.immutability_triggers import immutability_triggers
-from kcache_migrations.notices import notice_removal, notice_statements
 from kcache_migrations.views import hexadecimal, iso_time
 
 revision = "0003"
@@ -106,7 +106,7 @@ def downgrade() -> None:
     """Take it all away again, with what these tables say."""
     dialect = op.get_bind().dialect.name
     if dialect == "postgresql":
-        for statement in (*collector_removal(_COLLECTABLE), *notice_removal()):
+        for statement in (*collector_removal(_COLLECTABLE), *notification_removal()):
             op.execute(statement)
         op.execute("ALTER TABLE artifact_chunks ALTER COLUMN content SET STORAGE EXTENDED")
     for name in _views(dialect):
@@ -135,7 +135,7 @@ def _postgres() -> None:
     # Slices of a chunk are read without decompressing the whole.
     op.execute("ALTER TABLE artifact_chunks ALTER COLUMN content SET STORAGE EXTERNAL")
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    for statement in (*collector_statements(schema, _COLLECTABLE), *notice_statements()):
+    for statement in (*collector_statements(schema, _COLLECTABLE), *notification_statements()):
         op.execute(statement)
 
 

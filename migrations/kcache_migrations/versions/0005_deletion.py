@@ -1,4 +1,4 @@
-"""Nothing is deleted silently: rows in quarantine, and on Postgres deletion through the function alone.
+"""Nothing is deleted silently: rows in quarantine, and on Postgres deletion only through the function.
 
 Nobody is a member of the role that owns the function any more.
 

@@ -2,7 +2,7 @@
 
 A test class of an implementation derives from one of the two contracts and has a fixture ``subject``.
 
-Each behaviour that PyTorch asserts of its caches (``test/inductor/test_cache.py``) is one of these tests, or
+Each behavior that PyTorch asserts of its caches (``test/inductor/test_cache.py``) is one of these tests, or
 one of ``test_memory.py`` and ``test_disk.py`` for what only those caches have;
 docs/internals/prior-designs.md has the list.
 """

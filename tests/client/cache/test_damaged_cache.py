@@ -60,7 +60,7 @@ def test_a_damaged_embedded_store_is_set_aside(cache_dir: Path, new_client: NewC
     embedded.store_file(folder).write_bytes(b"garbage" * 1000)
     client = new_client(None)
     first, [warning] = compiled(client)
-    [aside] = embedded.set_aside_folders(cache_dir)
+    [aside] = embedded.damaged_directories(cache_dir)
     assert embedded.store_file(aside).read_bytes() == b"garbage" * 1000
     assert str(aside) in warning
     with closing(sqlite3.connect(embedded.store_file(folder))) as connection:
@@ -68,8 +68,8 @@ def test_a_damaged_embedded_store_is_set_aside(cache_dir: Path, new_client: NewC
         connection.execute("DROP TABLE kernels")
         connection.commit()
     second, [warning] = compiled(client, SQUARE)
-    assert len(embedded.set_aside_folders(cache_dir)) == 2
-    assert str(embedded.set_aside_folders(cache_dir)[-1]) in warning
+    assert len(embedded.damaged_directories(cache_dir)) == 2
+    assert str(embedded.damaged_directories(cache_dir)[-1]) in warning
     assert first.server_id != second.server_id
     assert compiled(client, DOUBLE)[1] == []
 
@@ -107,7 +107,7 @@ def test_every_damage_is_set_aside(
     (cache_dir / "kernels").rename(cache_dir / "elsewhere")
     again, [warning] = compiled(new_client(None))
     assert again.server_id != first.server_id
-    assert str(embedded.set_aside_folders(cache_dir)[0]) in warning
+    assert str(embedded.damaged_directories(cache_dir)[0]) in warning
 
 
 @pytest.mark.long
@@ -125,7 +125,7 @@ def test_a_store_of_a_newer_version_stays_as_it_is(cache_dir: Path, new_client: 
     kernel, warning = compiled(new_client(None))
     assert (kernel.key, warning, store.read_bytes()) == (1, [], before)
     assert len(embedded.folders(cache_dir)) == 2
-    assert not embedded.set_aside_folders(cache_dir)
+    assert not embedded.damaged_directories(cache_dir)
 
 
 @pytest.mark.long

@@ -44,7 +44,7 @@ def test_a_hit_and_misses(client: kcache.Client) -> None:
     assert client.explain(program(), target=TARGET, options=kcache.Options(opt_level=0)).step == "OPTIONS"
     assert client.explain(program(), target="x86-64-v2").step == "TARGET"
     assert client.explain(program(rows=5), target=TARGET).step == "SIZES"
-    unknown = client.explain(program("cosine"), target=TARGET, neighbours=1)
+    unknown = client.explain(program("cosine"), target=TARGET, neighbors=1)
     (near,) = unknown.nearest
     assert near.differences[0].sentence == (
         "operation 0: yours is cosine of argument 0, the stored one is tanh of argument 0"
@@ -108,15 +108,15 @@ def test_the_asynchronous_client_says_the_same(
     assert asyncio.run(main()) == client.explain(program("cosine"), target=TARGET)
 
 
-@pytest.mark.parametrize("neighbours", [0, -1, True, 1.5, None])
-def test_a_number_of_neighbours_that_is_none(client: kcache.Client, neighbours: object) -> None:
+@pytest.mark.parametrize("neighbors", [0, -1, True, 1.5, None])
+def test_a_number_of_neighbors_that_is_none(client: kcache.Client, neighbors: object) -> None:
     with pytest.raises(kcache.ArgumentError):
-        client.explain(program(), neighbours=neighbours)  # pyright: ignore[reportArgumentType]
+        client.explain(program(), neighbors=neighbors)  # pyright: ignore[reportArgumentType]
 
 
-def test_too_many_neighbours(client: kcache.Client) -> None:
+def test_too_many_neighbors(client: kcache.Client) -> None:
     with pytest.raises(kcache.ResourceExhausted):
-        client.explain(program(), target=TARGET, neighbours=1000)
+        client.explain(program(), target=TARGET, neighbors=1000)
 
 
 def test_the_embedded_service_explains_too(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ module {{ func.func @main(%x: {image}, %w: {taps}) -> {result} {{
     assert "cp.async.cg.shared.global" in ptx
 
 
-def test_an_operand_with_no_neighbours_along_its_indices_is_loaded_one_by_one() -> None:
+def test_an_operand_with_no_neighbors_along_its_indices_is_loaded_one_by_one() -> None:
     """A convolution by single pixels in steps of two: neither K nor the rows run along memory."""
     image, taps, result = "tensor<1x16x28x28xf32>", "tensor<32x16x1x1xf32>", "tensor<1x32x14x14xf32>"
     text = f"""

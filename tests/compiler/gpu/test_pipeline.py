@@ -69,7 +69,7 @@ def test_an_unknown_architecture_is_rejected() -> None:
         compiled(POINTWISE, 2, "sm_130")
 
 
-def test_neighbours_are_read_and_written_sixteen_bytes_at_a_time() -> None:
+def test_neighbors_are_read_and_written_sixteen_bytes_at_a_time() -> None:
     for text, inputs, loads in ((POINTWISE, 2, 2), (SOFTMAX, 1, 2)):
         ptx = compiled(text, inputs).artifacts["ptx"].decode()
         assert ptx.count("ld.global.nc.v4.b32") >= loads

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler.compile import lower_module
-from kcache_compiler.lower.cpu import fusion_groups as runs
+from kcache_compiler.lower.loops import planned_launches
 from kcache_compiler.lower.loops.segment import BLOCK
 from kcache_compiler.schedule.groups import apart
 from kcache_compiler.types import CompileOptions
@@ -208,7 +208,7 @@ def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
         same_bits(strict, grouped(*program.inputs, host=threaded_host()))
         agree(program, build(program, "default")(*program.inputs))
         with monkeypatch.context() as patch:
-            patch.setattr(runs, "partition", apart)
+            patch.setattr(planned_launches, "partition", apart)
             same_bits(strict, build(program, "strict")(*program.inputs))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcache_compiler.lower.cpu import fusion_groups as runs
+from kcache_compiler.lower.loops import planned_launches
 from kcache_compiler.schedule import split_reductions as split
 from kcache_compiler.schedule.groups import apart
 from tests.compiler.codegen_harness import Kernel, threaded_host
@@ -160,7 +160,7 @@ def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 groups.agree(program, results)
             for workers in (2, 5):
                 groups.same_bits(results, kernel(*program.inputs, host=threaded_host(workers)))
-        patch.setattr(runs, "partition", apart)
+        patch.setattr(planned_launches, "partition", apart)
         groups.same_numbers(strict(*program.inputs), groups.build(program, "strict")(*program.inputs))
 
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.subkernels import dynamic, outline
+from kcache_compiler.lower.subkernels import dynamic_subkernels, outline
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, threaded_host
@@ -25,7 +25,7 @@ MIN_EQUAL_FUSED = 32
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "MIN_EQUAL_FUSED", MIN_EQUAL_FUSED)
+    monkeypatch.setattr(dynamic_subkernels, "MIN_EQUAL_FUSED", MIN_EQUAL_FUSED)
 
 
 def _compiled(text: str) -> CompiledKernel:
@@ -64,7 +64,7 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(
     kind: str, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sorts are along both axes in turn: two parts."""
-    monkeypatch.setattr(dynamic, "MIN_EQUAL_FUSED", outline.MIN_EQUAL_FUSED)
+    monkeypatch.setattr(dynamic_subkernels, "MIN_EQUAL_FUSED", outline.MIN_EQUAL_FUSED)
     random = np.random.default_rng(7)
     count = each * outline.MIN_EQUAL_FUSED
     short, long = (Kernel(_compiled(_chain(kind, number))) for number in (count // 2, count))
@@ -84,7 +84,7 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(
 
 @pytest.mark.long
 def test_one_more_takes_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "MIN_EQUAL_FUSED", outline.MIN_EQUAL_FUSED)
+    monkeypatch.setattr(dynamic_subkernels, "MIN_EQUAL_FUSED", outline.MIN_EQUAL_FUSED)
     more = outline.MIN_EQUAL_FUSED
     few, many = (_compiled(_chain("reduce_window ?", count)) for count in (more, 2 * more))
     assert len(many.interface.launches) - len(few.interface.launches) == more
@@ -128,7 +128,7 @@ def _numpy_turned(x: Array, count: int) -> Array:
 
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (1, 9), (7, 13), (13, 7), (64, 3), (331, 257)])
-def test_parts_of_two_symbols_between_neighbours(sizes: tuple[int, int]) -> None:
+def test_parts_of_two_symbols_between_neighbors(sizes: tuple[int, int]) -> None:
     """The axes change places, so one part has ``s0`` where the other has ``s1``."""
     count = 2 * MIN_EQUAL_FUSED
     kernel = _turned(count)

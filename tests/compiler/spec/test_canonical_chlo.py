@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends.legalize import NATIVE_CHLO, chlo_definition
+from kcache_compiler.frontends.stablehlo.legalize_chlo import NATIVE_CHLO, chlo_definition
 from kcache_compiler.mlir.context import native_ir, new_context
 from kcache_compiler.spec import canonicalize
 from kcache_compiler.spec.rendering.stablehlo import render

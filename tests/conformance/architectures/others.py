@@ -44,13 +44,13 @@ class GraphConvolution(nn.Module):
 
 
 class Radiance(nn.Module):
-    """NeRF: sines of places, a network with a skip, colours added up along the ray."""
+    """NeRF: sines of places, a network with a skip, colors added up along the ray."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.Linear(27, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
         self.second = nn.Sequential(nn.Linear(59, 32), nn.ReLU())
-        self.density, self.colour = nn.Linear(32, 1), nn.Sequential(nn.Linear(35, 3), nn.Sigmoid())
+        self.density, self.color = nn.Linear(32, 1), nn.Sequential(nn.Linear(35, 3), nn.Sigmoid())
 
     @staticmethod
     def encoded(x: Any) -> Any:
@@ -64,11 +64,11 @@ class Radiance(nn.Module):
         inner = self.second(torch.cat([places, self.first(places)], -1))
         density = functional.relu(self.density(inner) + 0.5).squeeze(-1)
         along = functional.normalize(directions, dim=-1).unsqueeze(1).expand(-1, points.shape[1], -1)
-        colours = self.colour(torch.cat([inner, along], -1))
+        colors = self.color(torch.cat([inner, along], -1))
         alpha = 1 - torch.exp(-density * steps)
         clear = torch.cumprod(torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha[:, :-1] + 1e-10], 1), 1)
         weights = alpha * clear
-        return (weights.unsqueeze(-1) * colours).sum(1), weights.sum(1)
+        return (weights.unsqueeze(-1) * colors).sum(1), weights.sum(1)
 
 
 class Recommender(nn.Module):

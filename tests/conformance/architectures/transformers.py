@@ -84,7 +84,7 @@ class SwinBlock(nn.Module):
         self.register_buffer("mask", self._mask(size) if shift else None)
 
     def _mask(self, size: int) -> Any:
-        """Which pairs of a shifted window were neighbours before the shift."""
+        """Which pairs of a shifted window were neighbors before the shift."""
         parts = torch.zeros(1, size, size, 1)
         steps = (slice(0, -self.window), slice(-self.window, -self.shift), slice(-self.shift, None))
         for number, (rows, columns) in enumerate((a, b) for a in steps for b in steps):

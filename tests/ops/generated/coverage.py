@@ -102,7 +102,7 @@ def built(op: str, dtype: str, seed: int, kind: str) -> tuple[Wished, set[str]] 
 
 def aimed(hits: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> list[Wished]:
     """About ``count`` programs, of all or of ``chosen`` operations, each of which hits a pair that ``found``
-    has not; those for attributes first, and those of an operation are neighbours.
+    has not; those for attributes first, and those of an operation are neighbors.
     """
     asked: list[Wished] = []
     rng = generator("aimed", seed)

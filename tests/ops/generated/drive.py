@@ -62,7 +62,7 @@ def these(
     target: str = "",
     module: str = "tests.ops.generated.child",
 ) -> Iterator[Case]:
-    """The programs that are asked for; neighbours of one operation are compiled together."""
+    """The programs that are asked for; neighbors of one operation are compiled together."""
     child, how = Child("-m", *module.split()), (level, target)
     done = 0
     try:

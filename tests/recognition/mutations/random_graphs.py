@@ -189,7 +189,7 @@ _WAYS = [_binary, _binary, _unary, _turn, _spread, _spread, _fold, _fold, _numbe
 _WAYS += [_count, _choose, _reverse]
 
 
-def neighbour(template: Template, rng: random.Random) -> Template:
+def neighbor(template: Template, rng: random.Random) -> Template:
     """Change one step: its operation, axes, operands or number, where the sizes allow it."""
     result = Template(list(template.arguments), list(template.steps), list(template.results))
     for _ in range(20):

@@ -86,8 +86,8 @@ def space(server: Running, request: pytest.FixtureRequest) -> Space:
     return Space(server, re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:100])
 
 
-def sentences(explanation: Explanation, neighbour: int = 0) -> list[str]:
-    return [difference.sentence for difference in explanation.nearest[neighbour].differences]
+def sentences(explanation: Explanation, neighbor: int = 0) -> list[str]:
+    return [difference.sentence for difference in explanation.nearest[neighbor].differences]
 
 
 class TestHits:
@@ -406,7 +406,7 @@ class TestErrors:
             space.explain(b"func.func @main( {")
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
-    def test_too_many_neighbours(self, space: Space) -> None:
+    def test_too_many_neighbors(self, space: Space) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             space.explain(add(4), max_neighbours=21)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

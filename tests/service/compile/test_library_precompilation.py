@@ -20,7 +20,7 @@ from kcache_grpc.worker import WorkerPool, WorkerSettings, codec
 from kcache_grpc.worker import pool as pool_module
 from kcache_grpc.worker.child.warm_up import compile_typical_program
 from kcache_grpc.worker.frames import Frame
-from kcache_grpc.worker.libraries import LibraryFolder
+from kcache_grpc.worker.libraries import LibraryDirectory
 from tests.server.harness.running import config_in, running
 from tests.server.rpcs.test_metrics import scrape
 
@@ -136,7 +136,7 @@ def test_a_busy_worker_does_not_warm_up(tmp_path: Path) -> None:
 
 
 def test_the_warm_up_program_has_products_attention_and_a_convolution(tmp_path: Path) -> None:
-    libraries = LibraryFolder(tmp_path)
+    libraries = LibraryDirectory(tmp_path)
     compile_typical_program(str(host_target()), libraries)
     assert len({file.name.partition("-")[0] for file in tmp_path.iterdir()}) >= 2
 

@@ -20,7 +20,7 @@ from kcache_grpc.storage.contract.change_notifications import (
     NamespaceChanged,
 )
 from kcache_grpc.storage.records import Failure, Namespace
-from kcache_grpc.storage.sql.postgres.claims import parse
+from kcache_grpc.storage.sql.postgres.listener import parse_change
 from tests.storage.drafts import kernel, sha256, spec
 
 KERNEL = kernel(1).kernel.kernel_digest
@@ -167,4 +167,4 @@ def test_other_stores_tell_nothing(opened):
     "payload", ["", "lease", "lease:1:zz", "claim:zz", "claim", "kernel:x:1", "kernel:1", "later:1:2:3"]
 )
 def test_what_another_version_tells_is_not_understood_and_does_no_harm(payload):
-    assert parse(payload) is None
+    assert parse_change(payload) is None

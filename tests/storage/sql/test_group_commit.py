@@ -58,8 +58,8 @@ class Watched(GroupCommit[str, str, str]):
         super().__init__(ledger.write, len)
         self._ledger = ledger
 
-    def _enqueue(self, state: Any, lane: str, waiter: Any) -> Any:
-        queue = super()._enqueue(state, lane, waiter)
+    def _enqueue(self, state: Any, key: str, waiter: Any) -> Any:
+        queue = super()._enqueue(state, key, waiter)
         self._ledger.enqueued.release()
         if self._ledger.interrupts:
             self._ledger.interrupts = False

@@ -329,7 +329,7 @@ def test_ops_without_a_lowering_are_named(client: kcache.Client) -> None:
     assert caught.value.op == "torch.aten.histc"
 
 
-def test_truncated_and_mislabelled_texts(client: kcache.Client) -> None:
+def test_truncated_and_mislabeled_texts(client: kcache.Client) -> None:
     text = text_of(Mlp(), rand(4, 16))
     for cut in (30, 400, len(text) // 2, len(text) - 2):
         with pytest.raises((InvalidProgram, CompileFailed)):

@@ -67,6 +67,7 @@ def _suggestion(name: str, names: Mapping[str, object]) -> str:
 
 
 def _check_attribute(attribute: Attribute, value: AttributeValue) -> Any:
+    """Return the value of an attribute, converted to its kind. Raises ``InvalidProgram`` for another kind."""
     mismatch = InvalidProgram(
         f"the attribute {attribute.name} is {_kind_name(value)}: it must be {attribute.kind}"
     )

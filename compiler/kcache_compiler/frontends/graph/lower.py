@@ -52,7 +52,7 @@ def read_graph(program: bytes | GraphProgram, limits: Limits) -> Module | Import
     except SamplingUnsupported:
         return _parse(dynamic)
     return Imported(
-        _parse(first), open_axes=dims, others=(lambda: _parse(second),), dynamic=lambda: _parse(dynamic)
+        _parse(first), dynamic_axes=dims, others=(lambda: _parse(second),), dynamic=lambda: _parse(dynamic)
     )
 
 

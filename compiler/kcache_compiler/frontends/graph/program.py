@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: A static size; the name of a symbol; None for a dynamic dimension with a symbol of its own.
+#: A static size; the name of a symbol; None for a dynamic dimension with its own symbol.
 Dim = int | str | None
 
 

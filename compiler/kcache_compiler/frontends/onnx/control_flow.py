@@ -34,6 +34,10 @@ def _if(t: Translator, n: OnnxNode, scope: Scope) -> list[Value]:
 
 
 def _loop(t: Translator, n: OnnxNode, scope: Scope) -> list[Value]:
+    """Lower ``Loop`` without stacked outputs to ``stablehlo.while``; return the final carried values.
+
+    The loop carries the iteration number and the condition, too.
+    """
     limit, condition, body = n.get(0), n.get(1), n.attributes["body"]
     carried = [n[i] for i in range(2, len(n.inputs))]
     scans = len(body.output) - 1 - len(carried)
@@ -107,6 +111,7 @@ def _check_carried_types(n: OnnxNode, before: Sequence[Value], after: Sequence[V
 
 
 def _scan(t: Translator, n: OnnxNode, scope: Scope) -> list[Value]:
+    """Lower ``Scan``: return the final states and the stacked outputs of the body, an entry per iteration."""
     if n.version < 9:
         n.unsupported("the operator before opset 9")
     b, body, input_count = n.b, n.attributes["body"], n.int("num_scan_inputs")

@@ -52,14 +52,14 @@ class Translation:
     """The StableHLO of a model.
 
     ``bound``: argument index -> content of a weight, little-endian and row-major; these arguments are the
-    last. ``open_axes``: (argument, axis) of a dynamic dim -> its name in the model, the same for equal sizes;
+    last. ``dynamic_axes``: (argument, axis) of a dynamic dim -> its name in the model, equal for equal sizes;
     ``text`` has a sample size in its place. ``counted_results``: (result, axis, result that holds the size)
     of results with a data-dependent size.
     """
 
     text: str
     bound: dict[int, bytes] = field(repr=False)
-    open_axes: dict[tuple[int, int], str]
+    dynamic_axes: dict[tuple[int, int], str]
     counted_results: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -78,7 +78,7 @@ def read_onnx(program: bytes | GraphProgram, limits: Limits) -> Imported:
         return _ModelTranslation(model, limits, sizes).translation()
 
     first = translate_at(main_sizes(model))
-    if not first.open_axes:
+    if not first.dynamic_axes:
         return Imported(_parse_module(first.text), first.bound, counted_results=first.counted_results)
 
     def second() -> Module:
@@ -99,7 +99,7 @@ def read_onnx(program: bytes | GraphProgram, limits: Limits) -> Imported:
     others = [second, *(partial(first_valid, choices) for choices in further_sizes(model))]
     module = _parse_module(first.text)
     return Imported(
-        module, first.bound, first.open_axes, tuple(others), counted_results=first.counted_results
+        module, first.bound, first.dynamic_axes, tuple(others), counted_results=first.counted_results
     )
 
 
@@ -134,7 +134,7 @@ class _ModelTranslation:
         self.limits = limits
         self.build = Builder(limits)
         self.signature: list[str] = []
-        self.open_axes: dict[tuple[int, int], str] = {}
+        self.dynamic_axes: dict[tuple[int, int], str] = {}
         self.sizes: dict[str, int] = {}
 
     def translation(self) -> Translation:
@@ -156,7 +156,7 @@ class _ModelTranslation:
             f"module {{\nfunc.func public @main({', '.join(self.signature)}) -> ({types}) {{\n"
             f"{build.text()}\n}}\n}}\n"
         )
-        return Translation(text, bound, self.open_axes, counted_results)
+        return Translation(text, bound, self.dynamic_axes, counted_results)
 
     def _results(self, scope: Scope) -> list[Value]:
         try:
@@ -185,7 +185,7 @@ class _ModelTranslation:
                 sizes.append(dim)
                 continue
             name = dim or f"{info.name}.{axis}"
-            self.open_axes[index, axis] = name
+            self.dynamic_axes[index, axis] = name
             if name not in self.sizes:
                 self.sizes[name] = next(self.sample_sizes)
             sizes.append(self.sizes[name])

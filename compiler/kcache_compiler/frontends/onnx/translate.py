@@ -133,6 +133,10 @@ class Translator:
     def _standard_operator(
         self, node: Proto, scope: Scope, inputs: list[Value | None], attributes: dict[str, Proto]
     ) -> Sequence[Value | None]:
+        """Translate a node of ONNX's own domain, by its legalization or its function body.
+
+        Raises ``UnsupportedOp`` if it has neither.
+        """
         op, opset = node.op_type, scope.opsets.get("", 0)
         schema = _schema(node, opset)
         values = {name: onnx().helper.get_attribute_value(a) for name, a in attributes.items()}

@@ -153,6 +153,7 @@ class ConstantFolder:
             self._lists[operation.results[0]] = sizes
 
     def _evaluate(self, operation: Op) -> Number | None:
+        """Return the value of an operation whose operands are known scalars; None if it cannot be folded."""
         name = operation.name
         known = self._values
         if not (name in _CONSTANTS or name in _OF_TYPES or all(each in known for each in operation.operands)):

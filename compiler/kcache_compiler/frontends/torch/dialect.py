@@ -41,7 +41,7 @@ def import_torch(module: Module) -> Imported:
         lower_torch_to_stablehlo(other)
         return other
 
-    return Imported(main, open_axes=axes, others=(lower_other,))
+    return Imported(main, dynamic_axes=axes, others=(lower_other,))
 
 
 def _reject_mutable(module: Module) -> None:

@@ -81,7 +81,7 @@ _BOOLEAN_REDUCTIONS = frozenset(
 _OPERATOR = re.compile(r'name = "([\w.]+)"')
 _TENSOR = re.compile(r"!torch\.vtensor<\[([\d,]*)\],([^>]+)>")
 #: Ops that torch-mlir folds when their operands are constants. It computes some incorrectly: its folders of
-#: splats read an ``int`` beside floats as bits or as unsigned (``ones == 1`` is false, ``ones + -1`` is
+#: splats read an ``int`` among floats as bits or as unsigned (``ones == 1`` is false, ``ones + -1`` is
 #: 2^64),
 #: and compute C's remainders. Constants are hidden behind barriers, and folded after the lowering.
 _FOLDED = re.compile(

@@ -69,6 +69,7 @@ def _coordinates(op: TorchOp, indices: Value, sizes: list[int], axis: int) -> Va
 
 
 def _scatter(op: TorchOp, value: Value, coordinates: Value, updates: Value, kind: str) -> Value:
+    """Emit a ``stablehlo.scatter`` of single elements, which combines updates by ``kind``."""
     native = op.native
     rank = lazy.tensor_of(value).rank
     axes = ", ".join(map(str, range(rank)))

@@ -46,6 +46,10 @@ def decompose_variances(module: Module) -> None:
 
 
 def _decompose(operation: Op) -> None:
+    """Replace a variance by the mean of squared differences from the mean.
+
+    Elements of 16 bits are computed in the wide type of the builder. A second result is the mean.
+    """
     builder = _VarianceBuilder(operation)
     x, dims, correction, keep = _arguments(operation)
     narrow_element = builder.narrow if builder.narrow != builder.wide else None

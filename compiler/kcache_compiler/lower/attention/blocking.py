@@ -30,7 +30,7 @@ class AttentionForm(Form):
 
     @property
     def prefetches(self) -> bool:
-        """Whether a batch prefetches what the next one reads; measured with 256-bit vectors alone."""
+        """Whether a batch prefetches what the next one reads; measured only with 256-bit vectors."""
         return self.lanes * BYTES[self.wide] == VECTOR_BYTES and self.fused
 
     @property

@@ -89,6 +89,10 @@ class Run:
         return code.at(f"%{name}", code.load(self.place), stored_name(kind))
 
     def text(self) -> str:
+        """Return the LLVM IR of the function.
+
+        It has loops over batches and spans of query rows, for the cells from ``%begin`` to ``%end``.
+        """
         code, form, facts = self.code, self.form, self.facts
         none = code.const(-1)
         for slot in (0, 1):
@@ -128,6 +132,11 @@ class Run:
         )
 
     def _span(self, batch: Name, low: Name, high: Name) -> None:
+        """Emit the attention of the rows ``low`` to ``high`` of a batch.
+
+        Each chunk of keys and values is packed, and each panel of rows updates its maxima, totals and sums
+        with it; at the end the results are stored.
+        """
         code, form, facts, places = self.code, self.form, self.facts, self.places
         width, wide = BYTES[form.wide], form.wide
         queries = self._base("q", form.a, batch, _QUERIES)
@@ -318,6 +327,7 @@ class Run:
     def _keys(
         self, batch: Name, offset: Name, row: Name, count: Name, chunk: Name, low: Name, high: Name
     ) -> None:
+        """Emit the update of maxima, totals and sums of rows with the keys ``low`` to ``high`` of a chunk."""
         code, form, facts, places = self.code, self.form, self.facts, self.places
         keys = code.sub(high, low)
         wide = form.wide

@@ -238,6 +238,7 @@ class _Rows(RowCode):
         return loop.results[0]
 
     def finish(self) -> None:
+        """Emit the loop that divides the sums of each row by its total and stores the results."""
         batch, low, high = self.numbers
         sums, tops, totals = self.pointers
         fixed = self.delinearize(self.attention.batch, batch)

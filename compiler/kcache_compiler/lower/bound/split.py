@@ -136,7 +136,7 @@ def _varying(ops: Sequence[mlir.Op], samples: Sequence[str]) -> set[int]:
 
 
 def _is_prepared(op: mlir.Op, sources: frozenset[int], body: mlir.Block) -> bool:
-    """Whether results are small enough beside the arguments that they are computed from."""
+    """Whether results are small enough compared with the arguments that they are computed from."""
     if _widens(op):
         return False
     expensive = mlir.name_of(op) in EXPENSIVE or mlir.has_regions(op)

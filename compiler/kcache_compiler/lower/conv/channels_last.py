@@ -5,7 +5,7 @@ Vectors of output channels, several pixels of a row in registers. If a vector ha
 many inputs, and shuffles give each lane those of its group; a loop goes through the inputs of larger groups.
 
 All taps of a block of pixels are unrolled. The columns of a block that lie outside of the image are known
-when the code is written: blocks at the left and right edge have code of their own. Rows outside of it are
+when the code is written: blocks at the left and right edge have their own code. Rows outside of it are
 masked. Padding is therefore not copied; its zeros are multiplied, as the program says.
 """
 

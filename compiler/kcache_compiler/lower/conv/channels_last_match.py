@@ -49,7 +49,7 @@ class Axis:
 class Layer:
     """A convolution with ``channels`` outputs; strides of images, rows and columns.
 
-    Each output depends on all ``inputs``; on its own channel alone where they are 0. The image also has a
+    Each output depends on all ``inputs``; only on its own channel if they are 0. The image also has a
     stride of inputs: of adjacent elements, or of planes. Window strides are those of rows, columns and
     inputs. ``planar``: a result is the sum over inputs of sums over rows and columns, not the reverse.
     Of ``groups`` an output depends on the inputs of its own one; each has ``channels`` outputs.
@@ -211,6 +211,7 @@ class _Image:
 
 
 def _layer(generic: mlir.Op, window: Window, image: _Image, vector_bytes: int) -> Layer | None:
+    """Return the ``Layer`` of a convolution; None if its layout is unsupported or a size is dynamic."""
     kinds = {str(mlir.element_type(operand.type)) for operand in generic.operands}
     products = read_products(generic)
     if products is None or (products.left, products.right) != (0, 1) or len(kinds) != 1:
@@ -276,6 +277,7 @@ def _contiguous(window: Window, image: _Image, accesses: tuple[Access, Access, A
 
 
 def _image(generic: mlir.Op, window: Window, padding: Padding | None, shapes: Shapes) -> _Image | None:
+    """Return the loops and strides of the image; None if an index is not that of a window."""
     source = generic.operands[0] if padding is None else padding.image
     extents, strides = shapes.sizes(source), shapes.strides(source)
     axes = window.nest.axes

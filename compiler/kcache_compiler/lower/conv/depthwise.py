@@ -65,6 +65,8 @@ def is_window(generics: list[mlir.Op], shapes: Shapes) -> bool:
 
 
 class _Window:
+    """Emits the loops of a depthwise convolution. ``cleared``: the loops initialize the result."""
+
     def __init__(
         self,
         window: Window,

@@ -1,4 +1,4 @@
-"""Padding that is a launch of its own: a fill and a copy into its middle, in one pass over the result."""
+"""Padding that is a separate launch: a fill and a copy into its middle, in one pass over the result."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from kcache_compiler.lower.conv.padding import copies, offsets_of
-from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, slice_function
 from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.lower.loops.planned_launches import Planned
 from kcache_compiler.lower.sort_scatter.loop_builder import loop
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func, scf

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.match import is_contraction, makes_zero
 from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.planned_launches import Planned
 from kcache_compiler.mlir import operations as mlir
 
 

@@ -1,1 +1,1 @@
-"""CPU kernels: fusion groups, outlined launches, the entry function, workspace and thread pool."""
+"""CPU kernels: outlined launches, the entry function, workspace and thread pool."""

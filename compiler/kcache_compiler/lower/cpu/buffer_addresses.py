@@ -17,7 +17,7 @@ Emit = Callable[[Formula], mlir.Value]
 _SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
 
 
-class OpenSizes:
+class DynamicSizes:
     """Replaces the constants that represent dynamic sizes in ``main``, including its bodies.
 
     Their values are results of casts without operands until ``bind`` replaces them; launches get them as

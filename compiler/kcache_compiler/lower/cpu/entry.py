@@ -16,10 +16,9 @@ from kcache_compiler.lower.conv.channels_last_match import read_group
 from kcache_compiler.lower.conv.padded_copy import with_padded_copies
 from kcache_compiler.lower.conv.padding import with_launches_before, with_padding
 from kcache_compiler.lower.conv.pooling_match import read_pool
-from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
+from kcache_compiler.lower.cpu.buffer_addresses import DynamicSizes
 from kcache_compiler.lower.cpu.entry_buffers import entry_buffers
 from kcache_compiler.lower.cpu.entry_frame import Areas, Frame
-from kcache_compiler.lower.cpu.fusion_groups import plan_launches
 from kcache_compiler.lower.cpu.launch_work import with_work
 from kcache_compiler.lower.cpu.outline import Repeats
 from kcache_compiler.lower.cpu.results_in_place import replace_summands, store_in_results
@@ -32,6 +31,7 @@ from kcache_compiler.lower.gemm.outline import pads_in_place
 from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
+from kcache_compiler.lower.loops.planned_launches import plan_launches
 from kcache_compiler.lower.loops.selections import combinings_of
 from kcache_compiler.lower.loops.streaming_stores import Results
 from kcache_compiler.mlir import operations as mlir
@@ -145,7 +145,7 @@ def build_entry(unit: Unit) -> None:
     main = mlir.main_function(unit.module)
     argument_sizes, output_sizes, checks = known_sizes(unit, main)
     shapes = Shapes(argument_sizes, unit.codes)
-    open_sizes = OpenSizes(main, shapes)
+    dynamic_sizes = DynamicSizes(main, shapes)
     unit.outputs = tuple(
         TensorType(output.dtype, tuple(map(stated, sizes)))
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
@@ -193,7 +193,7 @@ def build_entry(unit: Unit) -> None:
     words = max((len(words_of(launch)) + 1 for launch in outlines), default=1)
     launched = {generic for generics, _ in launches for generic in generics}
     frame = Frame(unit, main, shapes, areas, words, launched, alternate, buffers)
-    frame.bind_sizes(open_sizes)
+    frame.bind_sizes(dynamic_sizes)
     for buffer, sizes in argument_sizes.items():
         frame.bind_argument(buffer, sizes)
     frame.require((*checks, *casts))

@@ -42,7 +42,7 @@ class EntryBuffers:
     """Those of a kernel without bound arguments: one pointer for each argument of ``main``."""
 
     name = "kcache_run"
-    #: The version of the C ABI that ``kcache_abi`` returns; None for an entry beside ``kcache_run``.
+    #: The version of the C ABI that ``kcache_abi`` returns; None for an entry other than ``kcache_run``.
     abi: int | None = 1
     #: Bytes of the workspace that it uses itself.
     staged = 0

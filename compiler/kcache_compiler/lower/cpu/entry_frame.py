@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, dynamic_address_of
+from kcache_compiler.lower.cpu.buffer_addresses import DynamicSizes, address_of, dynamic_address_of
 from kcache_compiler.lower.cpu.entry_buffers import EntryBuffers
 from kcache_compiler.lower.cpu.tasks import ALTERNATING_SLICES
 from kcache_compiler.lower.loops import memory
@@ -92,8 +92,8 @@ class Frame:
     def _stack(self, kind: str, count: int) -> mlir.Value:
         return mlir.stack_array(mlir.type_of(kind), count, 8)
 
-    def bind_sizes(self, open_sizes: OpenSizes) -> None:
-        open_sizes.bind(self._size)
+    def bind_sizes(self, dynamic_sizes: DynamicSizes) -> None:
+        dynamic_sizes.bind(self._size)
 
     def bind_argument(self, buffer: mlir.Value, sizes: list[Formula]) -> None:
         with mlir.before(self.first):
@@ -180,6 +180,7 @@ class Frame:
         mlir.call_llvm(f"{subkernel.name}_enter", arguments)
 
     def _dispatch(self, launch: Outlined) -> None:
+        """Emit a launch: store its arguments, compute extent and grain, and call ``kcache_dispatch``."""
         if launch.subkernel is not None:
             self._enter(launch.subkernel, launch.buffers)
             return
@@ -297,6 +298,11 @@ class Frame:
                 condition.operands[0] = arith.andi(condition.operands[0], succeeded)
 
     def finish(self) -> None:
+        """Complete the entry function: return its error code, and replace its memref arguments by pointers.
+
+        Erases views of the old arguments and of removed allocations, then sets the function's type, name and
+        visibility.
+        """
         returned = mlir.last(self.body)
         with mlir.before(returned):
             self.entry.finish(self.pointers, self._staging)

@@ -18,13 +18,13 @@ from kcache_compiler.lower.conv.channels_last import outline_channels_last
 from kcache_compiler.lower.conv.depthwise import is_window, outline_window
 from kcache_compiler.lower.conv.padded_copy import outline_padded_copy
 from kcache_compiler.lower.conv.pooling import outline_pooling
-from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.outline import outline_contraction, packable
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.combine_partials import outline_chunks
 from kcache_compiler.lower.loops.launch import Outlined, outline
 from kcache_compiler.lower.loops.masked_remainder import ended
+from kcache_compiler.lower.loops.planned_launches import Planned
 from kcache_compiler.lower.loops.streaming_stores import Results, streamed
 from kcache_compiler.lower.sort_scatter.outline import outline_marker
 from kcache_compiler.lower.subkernels.outline import outline_subkernel

@@ -27,6 +27,10 @@ def drop_unit_axes(main: mlir.Op, launched: Collection[mlir.Op]) -> None:
 
 
 def _drop(generic: mlir.Op) -> None:
+    """Remove the unit axes of the result of a contraction that is read only through a ``collapse_shape``.
+
+    The narrower result is allocated and filled instead.
+    """
     result = generic.operands[2]
     owner, users = mlir.defining(result), [user for user, _ in mlir.uses(result)]
     if owner is None or mlir.name_of(owner) != "memref.alloc" or len(users) != 3:

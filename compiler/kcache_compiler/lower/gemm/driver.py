@@ -62,6 +62,7 @@ class Driver:
         self.step_m = self.single_step("m", 1)
 
     def text(self) -> str:
+        """Return the LLVM IR of the driver: the loops over the cells of a contraction."""
         code = self.code
         if self.form.direct:
             is_direct_product = is_direct(self)

@@ -233,6 +233,7 @@ class _Rows:
         offsets: list[mlir.Value],
         indices: dict[int, mlir.Value],
     ) -> None:
+        """Emit the body of ``op`` for one element: load its inputs at ``offsets``, and store its results."""
         operands = list(op.operands)
         mapping: dict[mlir.Value, mlir.Value] = dict(self.scalars)
         for number, argument in enumerate(mlir.block_of(op).arguments):

@@ -29,7 +29,7 @@ BYTES_AHEAD = 8192
 #: Steps of K, unrolled, for which a line is prefetched into the second-level cache.
 STEPS_OF_LINE = 2
 #: Additional arguments of the tiles of prepacked B: each step of K prefetches the line at ``ahead``, which
-#: need not exist, and moves it by so many bytes.
+#: need not exist, and moves it by this number of bytes.
 AHEAD = (("ahead", "!llvm.ptr"), ("stride", "i64"))
 
 

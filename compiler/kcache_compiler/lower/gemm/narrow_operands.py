@@ -147,6 +147,7 @@ def _source(tensor: mlir.Value) -> tuple[mlir.Value, mlir.AffineMap] | None:
 
 
 def _read_narrow(contraction: mlir.Op) -> None:
+    """Make a contraction read narrow sources of its operands, and widen their elements in its body."""
     operands = list(contraction.operands)
     maps = mlir.indexing_maps(contraction)
     sources = {place: _source(operands[place]) for place in (0, 1)}

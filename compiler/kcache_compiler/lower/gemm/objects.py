@@ -115,6 +115,7 @@ def _decoded(content: bytes) -> Library:
 
 @functools.singledispatch
 def library(form: Form) -> str:
+    """Return the LLVM IR of the library functions of a form: packing, tiles and the driver."""
     parts = [
         consecutive(form),
         table(form),

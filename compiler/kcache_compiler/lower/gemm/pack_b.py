@@ -9,7 +9,7 @@ from kcache_compiler.lower.gemm.packing import (
     element_at,
     lanes_below,
     load_packed,
-    neighbours,
+    neighbors,
     paired,
     store_packed,
     transposed,
@@ -179,7 +179,7 @@ def _copy_runs(code: Code, form: Form, columns: Name, width: Name, target: Name,
             place = code.at(target, code.mul(loop.counter, form.columns), form.packed)
             stored = code.load(place, form.packed_vector, BYTES[form.packed])
             accumulated = code.choose(first, zero, stored, form.packed_vector)
-            loaded = neighbours(code, form, form.b, source, loop.counter, mask)
+            loaded = neighbors(code, form, form.b, source, loop.counter, mask)
             kinds = f"vector<{form.lanes}xi1>, {form.packed_vector}"
             values = code.op(f"arith.select {mask}, {loaded}, {accumulated} : {kinds}")
             store_packed(code, form, values, place)

@@ -207,7 +207,7 @@ def store_packed(code: Code, form: Form, values: Name, address: Name) -> None:
     code.store(values, address, form.packed_vector, BYTES[form.packed])
 
 
-def neighbours(code: Code, form: Form, kind: str, source: Name, step: Name, mask: Name) -> Name:
+def neighbors(code: Code, form: Form, kind: str, source: Name, step: Name, mask: Name) -> Name:
     """Packed elements at ``step`` of K of contiguous rows or columns from ``source`` on, under a mask."""
     memory, lanes = stored_name(kind), form.lanes
 
@@ -294,7 +294,7 @@ def _turn(code: Code, form: Form, source: Name, target: Name, start: Name, rows_
     """Transpose vectors of contiguous rows, one per step of K, to rows along K."""
     mask = lanes_below(code, form, rows_left)
     columns = [
-        neighbours(code, form, form.a, source, code.add(start, step), mask) for step in range(form.lanes)
+        neighbors(code, form, form.a, source, code.add(start, step), mask) for step in range(form.lanes)
     ]
     for row, values in enumerate(transposed(code, form, columns)):
         with code.when(code.compare("sgt", rows_left, row)):

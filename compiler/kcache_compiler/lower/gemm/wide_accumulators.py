@@ -51,6 +51,7 @@ def _start(generic: mlir.Op) -> mlir.Op | None:
 
 
 def _widen(generic: mlir.Op, start: mlir.Op) -> None:
+    """Accumulate a contraction in a zeroed buffer of the wide type, which is rounded once after it."""
     target, body = generic.operands[2], mlir.block_of(generic)
     yielded = mlir.last(body)
     rounded, total = mlir.defining(yielded.operands[0]), list(body.arguments)[2]

@@ -13,9 +13,8 @@ from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.attention.operands import Gathered, gather
 from kcache_compiler.lower.attention.outline import operations_of, taken_by
-from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes
+from kcache_compiler.lower.cpu.buffer_addresses import DynamicSizes
 from kcache_compiler.lower.cpu.entry import cast_checks, known_sizes, reject_leftovers
-from kcache_compiler.lower.cpu.fusion_groups import Planned, plan_launches
 from kcache_compiler.lower.cpu.workspace import plan
 from kcache_compiler.lower.gpu.attention.kernel import write_attention
 from kcache_compiler.lower.gpu.attention.plan import plan_attention
@@ -48,6 +47,7 @@ from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.elements import element_of
 from kcache_compiler.lower.loops.launch import captured_by, names_of
 from kcache_compiler.lower.loops.memory import Pointer, root_of
+from kcache_compiler.lower.loops.planned_launches import Planned, plan_launches
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.bufferization.signature import stated
@@ -66,7 +66,7 @@ def build_kernels(unit: Unit) -> None:
     main = mlir.main_function(unit.module)
     sizes_by_argument, output_sizes, checks = known_sizes(unit, main)
     shapes = Shapes(sizes_by_argument, unit.codes)
-    OpenSizes(main, shapes)  # its casts are not bound: kernels compute sizes themselves
+    DynamicSizes(main, shapes)  # its casts are not bound: kernels compute sizes themselves
     unit.outputs = tuple(
         TensorType(output.dtype, tuple(map(stated, sizes)))
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
@@ -337,6 +337,7 @@ def _write(
 def _loops(
     kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: SplitK | None, ends: bool
 ) -> LaunchGeometry:
+    """Write the loops of a planned launch: a matrix product, rows or points. Returns its launch geometry."""
     fused = planned.fused
     operands = operands_of(kernel, planned)
     pointers, views, scalars = operands.pointers, operands.views, operands.scalars

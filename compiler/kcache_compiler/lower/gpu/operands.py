@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gpu.kernel import Kernel
 from kcache_compiler.lower.loops.launch import captured_by
 from kcache_compiler.lower.loops.memory import VIEWS, Pointer, root_of
+from kcache_compiler.lower.loops.planned_launches import Planned
 from kcache_compiler.mlir import operations as mlir
 
 

@@ -1,1 +1,1 @@
-"""Loop nests of a launch: vectorization, reductions, stores; elements and addresses for GPU kernels too."""
+"""Planned launches, their loops: vectorization, reductions, stores; elements, addresses; for GPUs too."""

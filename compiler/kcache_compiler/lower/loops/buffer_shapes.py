@@ -112,6 +112,7 @@ class Shapes:
         return self._strides[buffer]
 
     def _read_sizes(self, buffer: mlir.Value) -> list[Formula]:
+        """Return the sizes of a buffer as formulas. Raises ``UnsupportedOp`` for a buffer of unknown size."""
         static = mlir.sizes_of(buffer.type)
         if None not in static:
             return [self.codes(size) for size in static if size is not None]

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.combiners import Combiner
 from kcache_compiler.lower.loops.launch import Outlined, outline, slice_function
 from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.lower.loops.planned_launches import Planned
 from kcache_compiler.lower.loops.selections import Chosen, Combining
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import func, scf

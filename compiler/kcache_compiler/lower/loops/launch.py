@@ -263,6 +263,7 @@ def _write_body(
     shapes: Shapes,
     combiners: Mapping[int, Combining],
 ) -> None:
+    """Write the body of an outlined launch: its loops, on views of its pointer arguments."""
     arguments = list(entry.arguments)
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}

@@ -9,8 +9,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from kcache_compiler.lower.loops import masked_remainder as tails
-from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops import masked_remainder, memory
 from kcache_compiler.lower.loops import streaming_stores as streams
 from kcache_compiler.lower.loops.combiners import Fold, combiners_of
 from kcache_compiler.lower.loops.elements import Elements, Registers, forget, minus
@@ -244,7 +243,7 @@ class Loops:
             totals = carry((mlir.constant(0), middle), 1, values, step, main)
         if end == size:
             return totals
-        annotation = tails.masked_annotation(self.writer.fused.lanes)
+        annotation = masked_remainder.masked_annotation(self.writer.fused.lanes)
         combiners = self._combiners(values)
         if set(combiners) != set(values):
             return carry((middle, high), 1, totals, step, annotation)
@@ -259,9 +258,9 @@ class Loops:
             end = size - size % lanes
             return end, self._interleaved(values, end)
         if self._has_narrow_elements():
-            return size - size % (tails.UNROLLED * lanes), self._interleaved(values)
-        count = tails.interleave_count(size // lanes)
-        return size - size % (count * lanes), tails.vector_annotation(lanes, count)
+            return size - size % (masked_remainder.UNROLLED * lanes), self._interleaved(values)
+        count = masked_remainder.interleave_count(size // lanes)
+        return size - size % (count * lanes), masked_remainder.vector_annotation(lanes, count)
 
     def _has_narrow_elements(self) -> bool:
         """Whether LLVM may choose vectors of more than ``lanes`` elements."""
@@ -286,27 +285,31 @@ class Loops:
         ``size`` is the number of iterations, if it is known.
         """
         if self.writer.fused.turns:
-            return tails.interleave_annotation(self.writer.fused.turns) if self._suits() else None
+            return masked_remainder.interleave_annotation(self.writer.fused.turns) if self._suits() else None
         count = self._long_body_count(values, size)
-        return tails.interleave_annotation(count) if count > 1 and self._suits() else None
+        return masked_remainder.interleave_annotation(count) if count > 1 and self._suits() else None
 
     def _long_body_count(self, values: dict[Slot, mlir.Value], size: Formula | None) -> int:
         """How many vectors of a long body are interleaved; 0 or 1: as LLVM decides."""
         fused, operations = self.writer.fused, self._operations()
-        if fused.short_lanes and tails.LONG_NARROW <= operations <= tails.LONGEST:
-            count = tails.short_count(size, fused.short_lanes)
+        if fused.short_lanes and masked_remainder.LONG_NARROW <= operations <= masked_remainder.LONGEST:
+            count = masked_remainder.short_count(size, fused.short_lanes)
             whole = not isinstance(size, int) or size % (count * fused.short_lanes) == 0
             return count if not values or (whole and set(values) <= self._sums(values)) else 0
-        long = tails.LONG <= operations <= tails.LONGEST and not values
-        return tails.UNROLLED if fused.lanes and long else 0
+        long = masked_remainder.LONG <= operations <= masked_remainder.LONGEST and not values
+        return masked_remainder.UNROLLED if fused.lanes and long else 0
 
     def _suits(self) -> bool:
-        return tails.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
+        return masked_remainder.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
 
     def _splits(self, size: int, values: dict[Slot, mlir.Value]) -> bool:
         """Whether a row is short or has a remainder, and all loop-carried values may be reassociated."""
         lanes = self.writer.fused.lanes
-        if not lanes or 2 * size < lanes or (size > UNROLLED and size % (tails.UNROLLED * lanes) == 0):
+        if (
+            not lanes
+            or 2 * size < lanes
+            or (size > UNROLLED and size % (masked_remainder.UNROLLED * lanes) == 0)
+        ):
             return False
         if self.writer.fused.short_lanes and not self._masks_pay(size % lanes, values):
             return False
@@ -319,7 +322,7 @@ class Loops:
 
     def _masks_pay(self, rest: int, values: dict[Slot, mlir.Value]) -> bool:
         """Whether masked vectors of 32 bytes take less time than ``rest`` iterations one after another."""
-        return rest > 1 and (bool(values) or self._operations() >= tails.LONG_NARROW)
+        return rest > 1 and (bool(values) or self._operations() >= masked_remainder.LONG_NARROW)
 
     def _side_by_side(self, position: int) -> bool:
         """Whether this is the split axis and directly encloses a short parallel axis of the totals."""
@@ -364,7 +367,7 @@ class Loops:
         """The number of reduction iterations that are unrolled into the innermost loop (unroll and jam).
 
         More than 1 if the loop is a reduction that directly encloses the loop over its accumulators: each
-        accumulator is then loaded and stored once for that many iterations.
+        accumulator is then loaded and stored once for these iterations.
         """
         nests = [statement.nest for statement in self.segment]
         inner = self.depth - 1

@@ -216,6 +216,7 @@ class _Reading:
     def _step(
         self, owner: mlir.Op, operands: tuple[int, ...], kinds: list[int | None]
     ) -> tuple[ReducerOperation, int | None] | None:
+        """Return an operation of a reducer and the number that it yields; None if it is unsupported."""
         name = mlir.name_of(owner)
         short = name.removeprefix("arith.")
         if name in _HELD and kinds[0] is not None:

@@ -68,6 +68,7 @@ class Tiles:
         firsts: tuple[mlir.Value, mlir.Value],
         ranges: tuple[_Range, _Range],
     ) -> None:
+        """Emit a tile: through registers if it is whole, by scalar loops at an edge."""
         size = mlir.constant(self.turn.size)
         starts = list(firsts)
         fits: list[mlir.Value] = []

@@ -96,6 +96,7 @@ def _source(value: mlir.Value) -> mlir.Value:
 
 
 def _widen(generic: mlir.Op) -> None:
+    """Accumulate a reduction in the type to which its body widens its total, and round the result once."""
     body = mlir.block_of(generic)
     yielded = mlir.operations(body)[-1]
     count = len(yielded.operands)

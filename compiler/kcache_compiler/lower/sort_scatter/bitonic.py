@@ -35,6 +35,8 @@ def network_text(bits: int) -> str:
 
 
 class _Network:
+    """Emits a bitonic sorting network of integers of ``bits`` bits in vectors of 512 bits."""
+
     def __init__(self, code: Code, bits: int) -> None:
         self.code, self.bits = code, bits
         self.lanes = 512 // bits

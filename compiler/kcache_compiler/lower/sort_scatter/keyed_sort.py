@@ -247,7 +247,7 @@ class Keyed:
         return mlir.call_llvm(name, operands, result)
 
 
-#: Minimum and maximum number of elements of a row that is sorted as keys alone.
+#: Minimum and maximum number of elements of a row that is sorted as keys only.
 LEAST, MOST = 17, 1 << 16
 #: The maximum by bits of a key (at least 8), for vectors of up to 16 and 32 bytes, and longer ones: a radix
 #: sort takes a pass for each byte of a key, and the network more instructions for shorter vectors.
@@ -268,7 +268,7 @@ def sorts_values(details: dict[str, Any], inputs: list[Pointer]) -> bool:
 
 
 def most(details: dict[str, Any], vector_bytes: int) -> int:
-    """The maximum number of elements of a row that is sorted as keys alone on a target with such vectors."""
+    """The maximum number of elements of a row that is sorted as keys only on a target with such vectors."""
     short, middle, long = _MOST[max(8, details["key"])]
     return long if vector_bytes > 32 else middle if vector_bytes > 16 else short
 

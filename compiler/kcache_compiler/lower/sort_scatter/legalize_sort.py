@@ -81,6 +81,7 @@ def carry_sort(op: mlir.Op, keyed: bool = True) -> None:
 
 
 def _carry_keyed(op: mlir.Op, rows: _Rows, used: set[int], key: Key) -> None:
+    """Replace a keyed sort by a marker, which computes only the results that have uses."""
     in_total_order(op)
     first = _first_read(op, rows)
     operands = list(op.operands)

@@ -114,6 +114,8 @@ def write_scatter(
 
 
 class _Scatter:
+    """Emits the loops of a scatter over index vectors, clipped to the part of the operand of a thread."""
+
     def __init__(
         self, parts: MarkerOperands, numbers: _Numbers, unsigned: bool, bounds: tuple[mlir.Value, mlir.Value]
     ) -> None:

@@ -92,6 +92,8 @@ def _rest(parts: MarkerOperands, bounds: tuple[mlir.Value, mlir.Value]) -> None:
 
 
 class _Sort:
+    """Emits a stable merge sort of rows: insertion sort of short runs, which are then merged."""
+
     def __init__(self, parts: MarkerOperands) -> None:
         self.parts = parts
         self.count = parts.inputs // 2
@@ -178,6 +180,7 @@ class _Sort:
         """Emit the sorted runs of ``low <= i < high`` in ``targets``."""
 
         def insert(place: mlir.Value) -> None:
+            """Move the element at ``place`` to its position in the sorted part of its run."""
             elements = [memory.load(source, memory.times(place, source.steps[0])) for source in sources]
             run_offset = arith.andi(place, mlir.constant(_RUN - 1))
             start = minus(place, run_offset)
@@ -256,6 +259,8 @@ class _Sort:
         middle: mlir.Value,
         end: mlir.Value,
     ) -> None:
+        """Emit the stable merge of two adjacent sorted runs, split at ``middle``, into ``targets``."""
+
         def open_both(values: list[mlir.Value]) -> mlir.Value:
             return logical_and(compare("lt", values[0], middle), compare("lt", values[1], end))
 

@@ -119,7 +119,7 @@ def subkernel_name(*texts: str) -> str:
 
 
 def _compiled(unit: Unit, text: str, count: int, pipeline: tuple[Stage, ...]) -> Subkernel | None:
-    """The subkernel of a module with ``count`` inputs; None if it cannot be compiled by itself."""
+    """The subkernel of a module with ``count`` inputs; None if it cannot be compiled separately."""
     name = subkernel_name(text)
     if name in unit.subkernels:
         return unit.subkernels[name]

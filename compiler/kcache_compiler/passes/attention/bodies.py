@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
-from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
+from kcache_compiler.passes.fusion.elementwise import GenericOp, read_generic
 from kcache_compiler.passes.product_bodies import read_products
 
 NEGATIVE_INFINITY = float("-inf")
@@ -32,14 +32,14 @@ def need_int(number: int | None) -> int:
     return number
 
 
-def _generic(value: mlir.Value) -> Generic | None:
+def _generic(value: mlir.Value) -> GenericOp | None:
     owner = mlir.defining(value)
     if owner is None or mlir.name_of(owner) != "linalg.generic" or len(owner.results) != 1:
         return None
     return read_generic(owner)
 
 
-def elementwise(value: mlir.Value) -> Generic | None:
+def elementwise(value: mlir.Value) -> GenericOp | None:
     """What makes ``value`` element by element and reads nothing that was there."""
     generic = _generic(value)
     if generic is None or not generic.parallel or not mlir.is_identity(generic.maps[-1]):
@@ -50,8 +50,8 @@ def elementwise(value: mlir.Value) -> Generic | None:
     return generic if reads and not list(generic.body.arguments[-1].uses) else None
 
 
-def plain(generic: Generic) -> bool:
-    """Every operand is walked by loops alone, and the body reads nothing else."""
+def plain(generic: GenericOp) -> bool:
+    """Every operand is indexed only by loops, and the body reads nothing else."""
     every = [result for access in generic.maps for result in access.results]
     return all(mlir.plain_dim(result) is not None for result in every) and not any(
         mlir.name_of(op).startswith(("tensor.", "scf.", "func.")) and not _is_math(op)
@@ -76,12 +76,12 @@ def sums_products(op: mlir.Op) -> bool:
     return {argument_of(generic, factor) for factor in product.operands} == {0, 1}
 
 
-def reduction(value: mlir.Value) -> Generic | None:
+def reduction(value: mlir.Value) -> GenericOp | None:
     generic = _generic(value)
     return None if generic is None or generic.parallel or sums_products(generic.op) else generic
 
 
-def source_of(top: Generic) -> Generic | None:
+def source_of(top: GenericOp) -> GenericOp | None:
     """The contraction whose elements reach ``top`` one by one."""
     waiting, seen = list(top.inputs), 0
     while waiting and seen < 64:
@@ -96,7 +96,7 @@ def source_of(top: Generic) -> Generic | None:
     return None
 
 
-def yielded(generic: Generic) -> mlir.Value:
+def yielded(generic: GenericOp) -> mlir.Value:
     return mlir.last(generic.body).operands[0]
 
 
@@ -105,13 +105,13 @@ def maker(value: mlir.Value | None, *names: str) -> mlir.Op | None:
     return owner if owner is not None and mlir.name_of(owner) in names else None
 
 
-def argument_of(generic: Generic, value: mlir.Value) -> int | None:
+def argument_of(generic: GenericOp, value: mlir.Value) -> int | None:
     """Which input of ``generic`` a value of its body is."""
     arguments = list(generic.body.arguments)[: len(generic.inputs)]
     return next((number for number, argument in enumerate(arguments) if argument == value), None)
 
 
-def read_quotient(share: Generic) -> tuple[Generic, tuple[int, int, mlir.Value | None] | None]:
+def read_quotient(share: GenericOp) -> tuple[GenericOp, tuple[int, int, mlir.Value | None] | None]:
     """Numbers of weight and total, and the condition under which the share is 0 instead; None for others."""
     value = yielded(share)
     narrowed = maker(value, "arith.truncf")
@@ -126,7 +126,7 @@ def read_quotient(share: Generic) -> tuple[Generic, tuple[int, int, mlir.Value |
     return share, (need_int(numbers[0]), need_int(numbers[1]), guard)
 
 
-def exponential(weights: Generic) -> tuple[mlir.Value, int] | None:
+def exponential(weights: GenericOp) -> tuple[mlir.Value, int] | None:
     """``exp(x - m)``: the value x, and which input m is."""
     call = maker(yielded(weights), "func.call")
     if call is None or str(call.attributes["callee"]) not in ("@kcm_exp_f32", "@kcm_exp_f64"):
@@ -140,7 +140,7 @@ def exponential(weights: Generic) -> tuple[mlir.Value, int] | None:
     return difference.operands[0], number
 
 
-def combined(generic: Generic, name: str) -> mlir.Value | None:
+def combined(generic: GenericOp, name: str) -> mlir.Value | None:
     """What ``name`` combines with what was there."""
     combiner = maker(yielded(generic), name)
     out = list(generic.body.arguments)[-1]
@@ -150,7 +150,7 @@ def combined(generic: Generic, name: str) -> mlir.Value | None:
     return right if left == out else left if right == out else None
 
 
-def compared_with_low(generic: Generic, value: mlir.Value) -> mlir.Value | None:
+def compared_with_low(generic: GenericOp, value: mlir.Value) -> mlir.Value | None:
     """What ``value`` compares with -inf, and finds equal."""
     compare = maker(value, "arith.cmpf")
     if compare is None or mlir.int_of(compare.attributes["predicate"]) != arith.CmpFPredicate.OEQ:
@@ -161,7 +161,7 @@ def compared_with_low(generic: Generic, value: mlir.Value) -> mlir.Value | None:
     return right if constant(generic, left) == NEGATIVE_INFINITY else None
 
 
-def scaled(generic: Generic) -> float | None:
+def scaled(generic: GenericOp) -> float | None:
     """The number that an operand is multiplied by, after it was widened if it was."""
     value = yielded(generic)
     scale = 1.0
@@ -195,7 +195,7 @@ def fill_value(value: mlir.Value) -> float | None:
     return None if owner is None else constant(read_generic(owner), yielded(read_generic(owner)))
 
 
-def constant(generic: Generic, value: mlir.Value) -> float | None:
+def constant(generic: GenericOp, value: mlir.Value) -> float | None:
     """The number that a value of a body always is."""
     number = argument_of(generic, value)
     owner = mlir.defining(value if number is None else generic.inputs[number])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith
-from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
+from kcache_compiler.passes.fusion.elementwise import GenericOp, read_generic
 
 #: A whole number over axes of the scores: coefficients by axis, and a constant.
 Affine = tuple[dict[int, int], int]
@@ -15,7 +15,7 @@ Affine = tuple[dict[int, int], int]
 Axes = dict[int, int]
 
 #: Whether a value of a body is an element of the scores, not made larger.
-IsScore = Callable[[Generic, mlir.Value], bool]
+IsScore = Callable[[GenericOp, mlir.Value], bool]
 
 _CASTS = ("arith.index_cast", "arith.extsi", "arith.trunci")
 #: Types in which indices and their differences do not wrap, with constants of this size at most.
@@ -44,15 +44,15 @@ class Reach:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads bodies: ``key`` is the axis of the keys; ``constant`` gives numbers; ``open_size`` tells apart
-    those that stand for dynamic sizes.
+    """Reads bodies: ``key`` is the axis of the keys; ``constant`` returns the values of constants;
+    ``is_dynamic_size`` tells which of these stand for dynamic sizes.
     """
 
     key: int
-    constant: Callable[[Generic, mlir.Value], float | None]
-    open_size: Callable[[int], bool]
+    constant: Callable[[GenericOp, mlir.Value], float | None]
+    is_dynamic_size: Callable[[int], bool]
 
-    def reach(self, generic: Generic, axes: Axes, value: mlir.Value, is_score: IsScore) -> Reach | None:
+    def reach(self, generic: GenericOp, axes: Axes, value: mlir.Value, is_score: IsScore) -> Reach | None:
         """The reach of the scores that ``value`` is."""
         owner = mlir.defining(value)
         if owner is None:
@@ -67,7 +67,7 @@ class Reader:
                     return result
         return None
 
-    def _added(self, generic: Generic, axes: Axes, value: mlir.Value) -> Reach | None:
+    def _added(self, generic: GenericOp, axes: Axes, value: mlir.Value) -> Reach | None:
         owner = mlir.defining(value)
         if owner is None:
             inner = self._inside(generic, axes, value)
@@ -77,7 +77,7 @@ class Reader:
         numbers = {self.constant(generic, operand) for operand in list(owner.operands)[1:]}
         return self._chosen(generic, axes, owner, added=True) if numbers == {0.0, float("-inf")} else None
 
-    def _chosen(self, generic: Generic, axes: Axes, select: mlir.Op, added: bool) -> Reach | None:
+    def _chosen(self, generic: GenericOp, axes: Axes, select: mlir.Op, added: bool) -> Reach | None:
         condition, first, second = select.operands
         low, high = self.constant(generic, first), self.constant(generic, second)
         if added:
@@ -92,7 +92,7 @@ class Reader:
         return Reach(row, shift, limit, added)
 
     def _condition(
-        self, generic: Generic, axes: Axes, value: mlir.Value, inverted: bool
+        self, generic: GenericOp, axes: Axes, value: mlir.Value, inverted: bool
     ) -> tuple[int, int] | None:
         """Axis and shift of ``key < row + shift``, which holds where ``value`` does, or where it does not."""
         owner = mlir.defining(value)
@@ -126,11 +126,11 @@ class Reader:
             return None
         return rows[0], shift
 
-    def _affine(self, generic: Generic, axes: Axes, value: mlir.Value) -> Affine | None:
+    def _affine(self, generic: GenericOp, axes: Axes, value: mlir.Value) -> Affine | None:
         number = self.constant(generic, value)
         if number is not None:
             whole = int(number)
-            return None if self.open_size(abs(whole)) or abs(whole) > _MOST else ({}, whole)
+            return None if self.is_dynamic_size(abs(whole)) or abs(whole) > _MOST else ({}, whole)
         if str(value.type) not in _WIDE:
             return None
         owner = mlir.defining(value)
@@ -151,7 +151,7 @@ class Reader:
         result = _minus(left, right) if name == "arith.subi" else _minus(left, _minus(({}, 0), right))
         return result if abs(result[1]) <= _MOST else None
 
-    def _inside(self, generic: Generic, axes: Axes, argument: mlir.Value) -> tuple[Generic, Axes] | None:
+    def _inside(self, generic: GenericOp, axes: Axes, argument: mlir.Value) -> tuple[GenericOp, Axes] | None:
         """The elementwise operation that makes an argument, and which axes its loops walk."""
         arguments = list(generic.body.arguments)[: len(generic.inputs)]
         number = next((k for k, candidate in enumerate(arguments) if candidate == argument), None)
@@ -177,5 +177,5 @@ def _minus(a: Affine, b: Affine) -> Affine:
     return axes, a[1] - b[1]
 
 
-def _yielded(generic: Generic) -> mlir.Value:
+def _yielded(generic: GenericOp) -> mlir.Value:
     return mlir.last(generic.body).operands[0]

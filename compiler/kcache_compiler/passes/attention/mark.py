@@ -12,7 +12,7 @@ from __future__ import annotations
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.attention.bodies import sums_products
 from kcache_compiler.passes.attention.match import Attention, Match
-from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
+from kcache_compiler.passes.fusion.elementwise import GenericOp, read_generic
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.shapes.recovery import RecoveredSizes
 from kcache_compiler.types import CompileOptions
@@ -68,7 +68,7 @@ def has_marks(module: mlir.Module) -> bool:
     return any(MARK in op.attributes for op in mlir.named(module, "linalg.generic"))
 
 
-def _match(codes: RecoveredSizes, mixed: Generic) -> Attention | None:
+def _match(codes: RecoveredSizes, mixed: GenericOp) -> Attention | None:
     for operand in mixed.inputs:
         result = Match(codes, mixed, operand).run()
         if result is not None and private(result):

@@ -24,7 +24,7 @@ from kcache_compiler.passes.attention.bodies import (
     source_of,
 )
 from kcache_compiler.passes.attention.causal_mask import Reach, Reader
-from kcache_compiler.passes.fusion.elementwise import Generic
+from kcache_compiler.passes.fusion.elementwise import GenericOp
 from kcache_compiler.shapes.recovery import RecoveredSizes
 
 
@@ -32,7 +32,7 @@ from kcache_compiler.shapes.recovery import RecoveredSizes
 class Attention:
     """What is found so far; ``members`` with their roles, in the order in which they were found."""
 
-    scores: Generic
+    scores: GenericOp
     members: dict[mlir.Op, str] = field(default_factory=dict[mlir.Op, str])
     scales: dict[mlir.Op, float] = field(default_factory=dict[mlir.Op, float])
     reach: Reach | None = None
@@ -52,12 +52,12 @@ class Attention:
             self._axes[value] = None if generic is None else self._result_axes(generic)
         return self._axes[value]
 
-    def _result_axes(self, generic: Generic) -> tuple[int, ...] | None:
+    def _result_axes(self, generic: GenericOp) -> tuple[int, ...] | None:
         dims = self.dims(generic)
         results = [dims.get(dim) for dim in range(generic.maps[-1].n_dims)]
         return None if not results or None in results else tuple(axis for axis in results if axis is not None)
 
-    def dims(self, generic: Generic) -> dict[int, int]:
+    def dims(self, generic: GenericOp) -> dict[int, int]:
         """For each loop of ``generic`` the axis of the scores that it walks, where it walks one."""
         for operand, access in zip(generic.inputs, generic.maps, strict=False):
             plain = [mlir.plain_dim(result) for result in access.results]
@@ -67,7 +67,7 @@ class Attention:
                 return {dim: axis for dim, axis in zip(plain, axes, strict=True) if dim is not None}
         return {}
 
-    def leaf(self, generic: Generic, number: int) -> tuple[object, ...]:
+    def leaf(self, generic: GenericOp, number: int) -> tuple[object, ...]:
         """Operand ``number`` as it is read, in axes of the scores."""
         dims = self.dims(generic)
         walked = [mlir.plain_dim(result) for result in generic.maps[number].results]
@@ -77,7 +77,7 @@ class Attention:
             tuple(None if dim is None else dims.get(dim) for dim in walked),
         )
 
-    def term(self, generic: Generic, value: mlir.Value) -> object:
+    def term(self, generic: GenericOp, value: mlir.Value) -> object:
         """What a value of a body computes, comparable between bodies."""
         if (literal := constant(generic, value)) is not None:
             return ("constant", literal, str(value.type))
@@ -110,7 +110,7 @@ TAIL_LIMIT = 12
 class Match:
     """One attempt: ``operand`` of the contraction ``mixed`` as the weights."""
 
-    def __init__(self, codes: RecoveredSizes, mixed: Generic, operand: mlir.Value) -> None:
+    def __init__(self, codes: RecoveredSizes, mixed: GenericOp, operand: mlir.Value) -> None:
         self.codes = codes
         self.mixed = mixed
         self.operand = operand
@@ -122,11 +122,12 @@ class Match:
             return None
 
     def _run(self) -> Attention:
+        """Match softmax and both contractions, from the weights back to the scores. Raises ``NoMatch``."""
         share, quotient = read_quotient(need(elementwise(self.operand)))
-        weights: Generic = need(elementwise(share.inputs[quotient[0]] if quotient else self.operand))
+        weights: GenericOp = need(elementwise(share.inputs[quotient[0]] if quotient else self.operand))
         argument, top_number = need(exponential(weights))
-        top: Generic = need(reduction(weights.inputs[top_number]))
-        scores: Generic = need(source_of(top))
+        top: GenericOp = need(reduction(weights.inputs[top_number]))
+        scores: GenericOp = need(source_of(top))
         result = self.found = Attention(scores)
         keys = self._key_axes(top)
         need(self._reads_rows(weights, top_number, keys))
@@ -152,7 +153,7 @@ class Match:
         self._masked(weights, argument, keys)
         return result
 
-    def _key_axes(self, top: Generic) -> set[int]:
+    def _key_axes(self, top: GenericOp) -> set[int]:
         dims = self.found.dims(top)
         need(len(dims) == top.maps[-1].n_dims)
         kept = [mlir.plain_dim(result) for result in top.maps[-1].results]
@@ -161,10 +162,10 @@ class Match:
         return keys
 
     def _reads_rows(
-        self, generic: Generic, number: int, keys: set[int], source: Generic | None = None
+        self, generic: GenericOp, number: int, keys: set[int], source: GenericOp | None = None
     ) -> bool:
         """Operand ``number`` of ``generic`` is a reduction along the keys, read row for row."""
-        reduced: Generic | None = source or reduction(generic.inputs[number])
+        reduced: GenericOp | None = source or reduction(generic.inputs[number])
         if reduced is None:
             return False
         theirs, mine = self.found.dims(reduced), self.found.dims(generic)
@@ -175,10 +176,10 @@ class Match:
 
     def _share(
         self,
-        share: Generic,
+        share: GenericOp,
         quotient: tuple[int, int, mlir.Value | None],
-        weights: Generic,
-        top: Generic,
+        weights: GenericOp,
+        top: GenericOp,
         keys: set[int],
         expected: object,
     ) -> None:
@@ -191,8 +192,8 @@ class Match:
             self._guard(share, guard, top, keys, expected)
             self.found.members[share.op] = "guarded"
 
-    def _total(self, value: mlir.Value, weights: Generic, keys: set[int]) -> None:
-        total: Generic = need(reduction(value))
+    def _total(self, value: mlir.Value, weights: GenericOp, keys: set[int]) -> None:
+        total: GenericOp = need(reduction(value))
         need(argument_of(total, need(combined(total, "arith.addf"))) == 0 and len(total.inputs) == 1)
         need(total.inputs[0] == weights.op.results[0] and fill_value(total.outputs[0]) == 0)
         kept = [mlir.plain_dim(result) for result in total.maps[-1].results]
@@ -200,7 +201,7 @@ class Match:
         self.found.add("total", total.op)
 
     def _guard(
-        self, share: Generic, guard: mlir.Value, top: Generic, keys: set[int], expected: object
+        self, share: GenericOp, guard: mlir.Value, top: GenericOp, keys: set[int], expected: object
     ) -> None:
         """A row of nothing but -inf gives zeros: its maximum is -inf, or so is each of its scores."""
         if argument_of(share, guard) is None:
@@ -215,7 +216,7 @@ class Match:
             need(fill_value(every.outputs[0]) == 1)
             self.found.add("all", every.op)
             return
-        low: Generic = need(elementwise(share.inputs[number]))
+        low: GenericOp = need(elementwise(share.inputs[number]))
         need(low.inputs[0] == top.op.results[0] or low.inputs[-1] == top.op.results[0])
         compared = mlir.last(low.body).operands[0]
         left = argument_of(low, need(compared_with_low(low, compared)))
@@ -226,13 +227,13 @@ class Match:
         need(read == walked)
         self.found.add("all", low.op)
 
-    def _is_low(self, share: Generic, guard: mlir.Value, top: Generic, keys: set[int]) -> None:
+    def _is_low(self, share: GenericOp, guard: mlir.Value, top: GenericOp, keys: set[int]) -> None:
         number = need(argument_of(share, need(compared_with_low(share, guard))))
         need(share.inputs[number] == top.op.results[0] and self._reads_rows(share, number, keys))
 
     def _contracts(self, keys: set[int]) -> None:
         """The second contraction sums over the keys, and over nothing else."""
-        dims = self.found.dims(Generic(self.mixed.op, (self.operand,), (), self._weight_maps(), False))
+        dims = self.found.dims(GenericOp(self.mixed.op, (self.operand,), (), self._weight_maps(), False))
         kept = [mlir.plain_dim(result) for result in self.mixed.maps[-1].results]
         summed = [dim for dim in range(self.mixed.maps[-1].n_dims) if dim not in kept]
         need([dims.get(dim) for dim in summed] == list(keys))
@@ -242,7 +243,7 @@ class Match:
     def _weight_maps(self) -> tuple[mlir.AffineMap, ...]:
         return tuple(m for m, v in zip(self.mixed.maps, self.mixed.inputs, strict=False) if v == self.operand)
 
-    def _absorb(self, readers: list[Generic]) -> None:
+    def _absorb(self, readers: list[GenericOp]) -> None:
         """What computes the scores that are compared, and cheap producers of masks."""
         waiting = [operand for reader in readers for operand in reader.inputs]
         while waiting:
@@ -259,7 +260,7 @@ class Match:
                 self.found.add("before", generic.op)
                 waiting += generic.inputs
 
-    def _saves(self, generic: Generic) -> bool:
+    def _saves(self, generic: GenericOp) -> bool:
         """Its result would be as large as a mask, or it reads nothing."""
         reads = any(access.results for access in generic.maps[:-1])
         return len(generic.maps[-1].results) > 1 or not reads
@@ -279,7 +280,7 @@ class Match:
     def _tail(self) -> None:
         """What follows on the result, element for element."""
         value = self.mixed.op.results[0]
-        dims = self.found.dims(Generic(self.mixed.op, (self.operand,), (), self._weight_maps(), False))
+        dims = self.found.dims(GenericOp(self.mixed.op, (self.operand,), (), self._weight_maps(), False))
         axes = [dims.get(mlir.plain_dim(result)) for result in self.mixed.maps[-1].results]  # type: ignore[arg-type]
         while True:
             users = [user for user, _ in mlir.uses(value)]
@@ -303,7 +304,7 @@ class Match:
             self.found.add("tail", generic.op)
             value, axes = generic.op.results[0], [named.get(dim) for dim in range(len(axes))]
 
-    def _remains(self, generic: Generic, number: int, named: dict[int | None, int | None]) -> bool:
+    def _remains(self, generic: GenericOp, number: int, named: dict[int | None, int | None]) -> bool:
         """Operand ``number`` of what follows on the result is there then: of what members leave on the way,
         that is the sum of each row alone, where it is read row for row and nothing was divided by it before.
         """
@@ -313,16 +314,16 @@ class Match:
             return True
         if role != "total" or {"share", "guarded"} & set(self.found.members.values()):
             return False
-        total: Generic = need(reduction(generic.inputs[number]))
+        total: GenericOp = need(reduction(generic.inputs[number]))
         dims = self.found.dims(total)
         rows = [dims.get(mlir.plain_dim(result)) for result in total.maps[-1].results]  # type: ignore[arg-type]
         return rows == [named.get(mlir.plain_dim(result)) for result in generic.maps[number].results]
 
-    def _masked(self, weights: Generic, argument: mlir.Value, keys: set[int]) -> None:
+    def _masked(self, weights: GenericOp, argument: mlir.Value, keys: set[int]) -> None:
         """The keys that a causal mask leaves to each row."""
         scores = self.found.scores.op.results[0]
 
-        def is_score(generic: Generic, value: mlir.Value) -> bool:
+        def is_score(generic: GenericOp, value: mlir.Value) -> bool:
             product = maker(value, "arith.mulf")
             if product is not None:
                 for factor, other in (list(product.operands), list(reversed(product.operands))):

@@ -21,7 +21,7 @@ REPEATED = 8
 
 
 def shorten_chains(body: mlir.Block, bound: set[mlir.Value]) -> None:
-    """Rewrite ``body``; ``bound`` are its values that depend on bound arguments and constants alone."""
+    """Rewrite ``body``; ``bound`` are its values that depend only on bound arguments and constants."""
     inner: set[mlir.Op] = set()
     for op in reversed(mlir.operations(body)):
         if op in inner or any(result in bound for result in op.results):

@@ -85,7 +85,7 @@ def binary(name: str, left: mlir.Value, right: mlir.Value) -> mlir.Value:
 
 def blocks_of(source: Sequence[int], result: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """The axes of several elements of ``source`` and of ``result``, in the smallest groups that a reshape
-    leaves apart: it splits and merges axes within a group alone. No size is 0.
+    leaves apart: it splits and merges axes only within a group. No size is 0.
     """
     left, right = (iter([axis for axis, size in enumerate(sizes) if size != 1]) for sizes in (source, result))
     blocks: list[tuple[list[int], list[int]]] = []

@@ -1,4 +1,4 @@
-"""Which operations depend on bound arguments and constants alone."""
+"""Which operations depend only on bound arguments and constants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sources_of(body: mlir.Block, bound: Collection[int], varying: Collection[int
 
 
 def bound_values(body: mlir.Block, bound: Collection[int]) -> set[mlir.Value]:
-    """The values of ``body`` that depend on bound arguments and constants alone."""
+    """The values of ``body`` that depend only on bound arguments and constants."""
     values = {body.arguments[index] for index in bound}
     for op, source in zip(mlir.operations(body), sources_of(body, bound), strict=True):
         if source is not None:

@@ -1,7 +1,7 @@
 """Moves scales of a convolution or product with bound weights into the weights.
 
 ``conv(x, w) * s + t`` becomes ``conv(x, w * s) + t``, and ``dot(x * s, w)`` becomes ``dot(x, s * w)``, where
-``s`` and ``t`` depend on bound arguments and constants alone: the batch norm after a convolution, the gain of
+``s`` and ``t`` depend only on bound arguments and constants: the batch norm after a convolution, the gain of
 a normalization before a product. Rounding differs: not for numerics ``strict``.
 """
 
@@ -18,7 +18,7 @@ _AFFINE = frozenset(f"stablehlo.{name}" for name in ("add", "subtract", "multipl
 
 
 def fold_scales(body: mlir.Block, bound: set[mlir.Value]) -> None:
-    """Rewrite ``body``; ``bound`` are its values that depend on bound arguments and constants alone.
+    """Rewrite ``body``; ``bound`` are its values that depend only on bound arguments and constants.
 
     A scale stays where it is if something else reads what is scaled. Scaled weights are added to ``bound``.
     """
@@ -95,7 +95,7 @@ def _only_reader(value: mlir.Value) -> mlir.Op | None:
 
 
 def _factor(op: mlir.Op, value: mlir.Value, axes: Axes, bound: set[mlir.Value]) -> int | None:
-    """The position of the factor or summand of ``op`` that varies along ``axes`` of ``value`` alone; -1 if it
+    """The position of the factor or summand of ``op`` that varies only along ``axes`` of ``value``; -1 if it
     needs none; None for operations that are no scale or shift.
     """
     name = mlir.name_of(op)

@@ -204,7 +204,7 @@ def _runs(pairs: _Run) -> list[_Run]:
 
 def _merged_broadcast(op: mlir.Op, split: _Split, sizes: Sequence[int]) -> mlir.Value | None:
     """The broadcast ``op`` with the axes of the source of ``split``: of blocks that it varies along all parts
-    are made, and merged. None if that is not small beside the result.
+    are made, and merged. None if that is not small compared with the result.
     """
     source, dims = op.operands[0], mlir.integers(op.attributes["broadcast_dimensions"])
     if dims != sorted(dims):

@@ -50,7 +50,7 @@ def split_phases(body: mlir.Block, bound: Collection[mlir.Value]) -> None:
 
 
 def _is_plain(op: mlir.Op, bound: Collection[mlir.Value]) -> bool:
-    """Whether its weights alone are bound, and it has base dilation, but no groups, strides, or others."""
+    """Whether only its weights are bound, and it has base dilation, but no groups, strides, or others."""
     image, weights = op.operands
     if image in bound or weights not in bound or not build.is_static(op):
         return False

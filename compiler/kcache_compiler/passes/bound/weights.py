@@ -19,7 +19,7 @@ class Weighted:
     """A linear operation ``op`` whose operand ``index`` is bound, and its other one is not.
 
     ``outputs`` are the axes of the result that are axes of the weights, ``inputs`` those of the other
-    operand; a factor that varies along these axes alone may be moved to the weights.
+    operand; a factor that varies only along these axes may be moved to the weights.
     """
 
     op: mlir.Op

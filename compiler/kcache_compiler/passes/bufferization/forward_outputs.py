@@ -1,6 +1,6 @@
 """Results are computed directly in the caller's buffers where no other operation can observe it.
 
-Bufferization computes every result in a buffer of its own and copies it to the caller's at the end of
+Bufferization computes every result in its own buffer and copies it to the caller's at the end of
 ``main``. Upstream's ``eliminate-empty-tensors`` avoids the copy before bufferization, but its analysis does
 not see that the copies write: the value of one result in a buffer that another live value uses is lost. On
 buffers, as here, the condition is simple.

@@ -1,6 +1,6 @@
 """Values that are copied into a part of a larger buffer, as those of a concatenation, are computed there.
 
-Bufferization computes an operand of a concatenation in a buffer of its own, which a later copy moves. Where
+Bufferization computes an operand of a concatenation in its own buffer, which a later copy moves. Where
 nothing can observe it, the operand's buffer is the part of the larger one, and there is no copy.
 """
 

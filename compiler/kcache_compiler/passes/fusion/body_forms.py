@@ -34,9 +34,11 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What becomes of a consumer that takes a producer in: None where that may not be, or where it depends on
-    more than forms (``written``), as indices are written anew. ``always``: whoever else reads the producer.
+class FusionResult:
+    """The result of fusing a producer of one form into a consumer of another.
+
+    ``may``: fusion is possible. ``always``: it pays even if other operations read the producer. ``form``: the
+    form of the fused operation; None if it depends on more than the two forms, as with ``linalg.index``.
     """
 
     may: bool
@@ -51,7 +53,7 @@ class Forms:
         self._limits = limits
         self._long = long
         self._read: dict[Hashable, Form] = {}
-        self._steps: dict[tuple[Form, int, Form], Step] = {}
+        self._results: dict[tuple[Form, int, Form], FusionResult] = {}
 
     def read(self, op: mlir.Op) -> Form:
         """The form of an operation as it stands; one of its own where its body reads from another that may
@@ -72,31 +74,32 @@ class Forms:
             form = self._read[key] = _form_of(op)
         return form
 
-    def step(self, consumer: Form, number: int, producer: Form) -> Step:
-        """What becomes of ``consumer`` with its operand ``number`` computed in place by ``producer``."""
+    def fuse(self, consumer: Form, number: int, producer: Form) -> FusionResult:
+        """Return the result of fusing ``producer`` into ``consumer`` as its operand ``number``."""
         key = (consumer, number, producer)
-        step = self._steps.get(key)
-        if step is None:
-            step = self._steps[key] = self._taken(*key)
-        return step
+        result = self._results.get(key)
+        if result is None:
+            result = self._results[key] = self._fuse(*key)
+        return result
 
-    def _taken(self, consumer: Form, number: int, producer: Form) -> Step:
+    def _fuse(self, consumer: Form, number: int, producer: Form) -> FusionResult:
+        """Compute the result of ``fuse``: checks limits, index maps and what the producer's body contains."""
         limits, through = self._limits, consumer.maps[number]
         if not producer.makes or len(consumer.maps) + producer.inputs > limits.operands:
-            return Step(False)
+            return FusionResult(False)
         if len(producer.names) + consumer.length > limits.body:
-            return Step(False)
+            return FusionResult(False)
         maps = fused_maps(consumer, number, producer)
         if not _has_every_loop(maps):
-            return Step(False)
+            return FusionResult(False)
         expanded = producer.expanded + consumer.expanded
         if "func.call" in producer.names and expanded > limits.expanded:
-            return Step(False)
+            return FusionResult(False)
         always = consumer.parallel and all(name in FREE for name in producer.names)
         if not always and not mlir.is_permutation(through):
-            return Step(False)
+            return FusionResult(False)
         if "linalg.index" in producer.names and not mlir.is_identity(through):
-            return Step(True, always)
+            return FusionResult(True, always)
         form = replace(
             consumer,
             inputs=consumer.inputs - 1 + producer.inputs,
@@ -105,7 +108,7 @@ class Forms:
             length=producer.length - 1 + consumer.length,
             expanded=expanded - 1,
         )
-        return Step(True, always, form)
+        return FusionResult(True, always, form)
 
 
 def _form_of(op: mlir.Op) -> Form:
@@ -148,8 +151,8 @@ def _has_every_loop(maps: list[mlir.AffineMap]) -> bool:
 
 
 @dataclass(frozen=True)
-class Known:
-    """A ``linalg.generic`` as fusion sees it: what it is given and makes, and its form."""
+class FusibleOp:
+    """A ``linalg.generic`` with the values that it reads, its destinations, and its form."""
 
     op: mlir.Op
     inputs: tuple[mlir.Value, ...]

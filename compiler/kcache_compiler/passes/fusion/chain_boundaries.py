@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.fusion.body_forms import Known
+from kcache_compiler.passes.fusion.body_forms import FusibleOp
 from kcache_compiler.schedule.choices import FuseLimits
 
 #: Operations of a chain from which on its bodies end at marks.
@@ -44,7 +44,7 @@ class _Size:
 class Cuts:
     """The marks of generics that have not been fused yet, and where bodies end as they grow."""
 
-    generics: Sequence[Known]
+    generics: Sequence[FusibleOp]
     limits: FuseLimits
     _place: dict[mlir.Value, int] = field(default_factory=dict[mlir.Value, int])
     #: Of operations by their results, as those are never made anew. By place: the one before on its chain,
@@ -52,7 +52,7 @@ class Cuts:
     _before: dict[int, int] = field(default_factory=dict[int, int])
     _stretch: dict[int, _Size] = field(default_factory=dict[int, _Size])
     #: What operations became, whether their bodies begin behind a mark, and those that end one.
-    _became: dict[int, Known] = field(default_factory=dict[int, "Known"])
+    _became: dict[int, FusibleOp] = field(default_factory=dict[int, "FusibleOp"])
     _begins: dict[int, bool] = field(default_factory=dict[int, bool])
     _ends: set[mlir.Value] = field(default_factory=set[mlir.Value])
 
@@ -75,7 +75,7 @@ class Cuts:
         """Whether a body ends with this value: no other takes it in."""
         return bool(self._ends) and value in self._ends
 
-    def fused(self, position: int, output: Known) -> None:
+    def fused(self, position: int, output: FusibleOp) -> None:
         """The operation at ``place`` became ``made`` with what it took in."""
         if not self.found:
             return
@@ -90,7 +90,7 @@ class Cuts:
         if stretch is not None and not (begins and self._fits(output, stretch)):
             self._ends.add(output.op.results[0])
 
-    def _fits(self, result: Known, stretch: _Size) -> bool:
+    def _fits(self, result: FusibleOp, stretch: _Size) -> bool:
         return (
             len(result.form.names) + stretch.body < self.limits.body
             and len(result.inputs) + stretch.operands + 2 <= self.limits.operands
@@ -118,7 +118,7 @@ class Cuts:
                 chains.append(chain[::-1])
         return chains
 
-    def _next(self, generic: Known) -> int | None:
+    def _next(self, generic: FusibleOp) -> int | None:
         """The last of the operations that read its result, where they may take it in."""
         if not generic.form.parallel or len(generic.outputs) != 1:
             return None

@@ -16,7 +16,7 @@ from kcache_compiler.llvm.target import Device, Target
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.builders import inline_body, move_body
 from kcache_compiler.mlir.dialects import linalg
-from kcache_compiler.passes.fusion.body_forms import FREE, Form, Forms, Known, fused_maps
+from kcache_compiler.passes.fusion.body_forms import FREE, Form, Forms, FusibleOp, fused_maps
 from kcache_compiler.passes.fusion.chain_boundaries import LONG, Cuts
 from kcache_compiler.schedule.choices import FuseLimits, parse_choices
 from kcache_compiler.types import CompileOptions
@@ -29,8 +29,8 @@ SIMPLE = frozenset(
 
 
 @dataclass(frozen=True)
-class Generic:
-    """A ``linalg.generic`` on tensors, read once."""
+class GenericOp:
+    """A ``linalg.generic`` on tensors: operands, indexing maps, and whether all its loops are parallel."""
 
     op: mlir.Op
     inputs: tuple[mlir.Value, ...]
@@ -43,12 +43,12 @@ class Generic:
         return mlir.block_of(self.op)
 
 
-def read_generic(op: mlir.Op) -> Generic:
+def read_generic(op: mlir.Op) -> GenericOp:
     inputs = mlir.input_count(op)
     operands = tuple(op.operands)
     maps = tuple(mlir.indexing_maps(op))
     parallel = all("parallel" in kind for kind in mlir.iterator_types(op))
-    return Generic(op, operands[:inputs], operands[inputs:], maps, parallel)
+    return GenericOp(op, operands[:inputs], operands[inputs:], maps, parallel)
 
 
 def separate_destinations(module: mlir.Module) -> None:
@@ -113,17 +113,17 @@ def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool, ordered: bo
     forms = Forms(limits, long)
     read = [forms.read(op) for op in ops]
     enough = len(ops) >= LONG
-    cuts = Cuts([_known(op, form) for op, form in zip(ops, read, strict=True)] if enough else [], limits)
+    cuts = Cuts([_fusible_op(op, form) for op, form in zip(ops, read, strict=True)] if enough else [], limits)
     for position in order_operands(ops) if cuts.found and not ordered else ():
         read[position] = forms.read(ops[position])
     fusion = _Fusion(limits, forms, cuts, long)
     for position, op in enumerate(ops):
-        cuts.fused(position, fusion.fused(_known(op, read[position])))
+        cuts.fused(position, fusion.fused(_fusible_op(op, read[position])))
 
 
-def _known(op: mlir.Op, form: Form) -> Known:
+def _fusible_op(op: mlir.Op, form: Form) -> FusibleOp:
     operands = tuple(op.operands)
-    return Known(op, operands[: form.inputs], operands[form.inputs :], form)
+    return FusibleOp(op, operands[: form.inputs], operands[form.inputs :], form)
 
 
 class _Fusion:
@@ -139,17 +139,17 @@ class _Fusion:
         self._cuts = cuts
         self._long = long
         #: By their results: no fusion changes them any more.
-        self._known: dict[mlir.Value, Known] = {}
+        self._known: dict[mlir.Value, FusibleOp] = {}
         self._written: dict[Form, mlir.Op] = {}
 
-    def fused(self, start: Known) -> Known:
+    def fused(self, start: FusibleOp) -> FusibleOp:
         """The operation that computes ``start``, with all producers that it may compute itself."""
-        consumer, taken = start, list[tuple[int, Known]]()
+        consumer, taken = start, list[tuple[int, FusibleOp]]()
         while (known := self._fusible(consumer, start)) is not None:
             number, producer, form = known
             if form is None:
                 merged = _merge(self._write(start, taken, consumer, stays=False), number, producer)
-                start = consumer = _known(merged, self._forms.read(merged))
+                start = consumer = _fusible_op(merged, self._forms.read(merged))
                 taken = []
                 continue
             taken.append((number, producer))
@@ -159,7 +159,7 @@ class _Fusion:
         self._known.update((result, output) for result in output.op.results)
         return output
 
-    def _fusible(self, consumer: Known, start: Known) -> tuple[int, Known, Form | None] | None:
+    def _fusible(self, consumer: FusibleOp, start: FusibleOp) -> tuple[int, FusibleOp, Form | None] | None:
         """The number of an operand of ``consumer``, its producer if that may be fused, and their merged form.
 
         The module still contains ``start`` in place of ``consumer``.
@@ -168,14 +168,16 @@ class _Fusion:
             producer = self._known.get(operand)
             if producer is None or self._cuts.ends(operand):
                 continue
-            step = self._forms.step(consumer.form, number, producer.form)
+            step = self._forms.fuse(consumer.form, number, producer.form)
             if not step.may or not mlir.same_block(producer.op, consumer.op):
                 continue
             if step.always or self._recompute_pays(operand, producer, consumer, start):
                 return number, producer, step.form
         return None
 
-    def _recompute_pays(self, value: mlir.Value, producer: Known, consumer: Known, start: Known) -> bool:
+    def _recompute_pays(
+        self, value: mlir.Value, producer: FusibleOp, consumer: FusibleOp, start: FusibleOp
+    ) -> bool:
         """Whether recomputing ``value`` in each reader is cheaper than storing and loading it.
 
         That is so of a value with one reader, and of a few simple operations on one element of equal rank if
@@ -199,12 +201,12 @@ class _Fusion:
         for user in others:
             if mlir.name_of(user) != "linalg.generic" or not mlir.same_block(user, producer.op):
                 return False
-            readers.append(_known(user, self._forms.read(user)))
+            readers.append(_fusible_op(user, self._forms.read(user)))
         return all(_reads_once(reader, value) for reader in readers)
 
     def _write(
-        self, start: Known, taken: list[tuple[int, Known]], consumer: Known, stays: bool = True
-    ) -> Known:
+        self, start: FusibleOp, taken: list[tuple[int, FusibleOp]], consumer: FusibleOp, stays: bool = True
+    ) -> FusibleOp:
         """Replace ``start`` by ``consumer``, into which the producers ``taken`` are fused, in the module.
 
         If it ``stays`` there, others of equal form are copied from it.
@@ -216,7 +218,7 @@ class _Fusion:
             op = start
             for number, producer in taken:
                 merged = _merge(op, number, producer)
-                op = _known(merged, self._forms.step(op.form, number, producer.form).form or op.form)
+                op = _fusible_op(merged, self._forms.fuse(op.form, number, producer.form).form or op.form)
             if self._long and stays:
                 self._written[consumer.form] = op.op
             return op
@@ -229,13 +231,13 @@ class _Fusion:
         return replace(consumer, op=copy)
 
 
-def _reads_once(reader: Known, value: mlir.Value) -> bool:
+def _reads_once(reader: FusibleOp, value: mlir.Value) -> bool:
     pairs = zip(reader.form.maps, reader.inputs, strict=False)
     maps = [entry for entry, operand in pairs if operand == value]
     return bool(maps) and all(mlir.is_permutation(entry) for entry in maps)
 
 
-def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
+def _merge(consumer: FusibleOp, number: int, producer: FusibleOp) -> mlir.Op:
     """One generic that computes ``consumer`` with operand ``number`` computed in place."""
     through = consumer.form.maps[number]
     kept = [position for position in range(len(consumer.inputs)) if position != number]

@@ -20,7 +20,7 @@ _NAME = "stablehlo.concatenate"
 
 
 def split_concatenations(module: mlir.Module, target: Target, argument_sizes: Sizes) -> None:
-    """Split concatenations of more than ``MANY``. Of given sizes and for CPUs alone."""
+    """Split concatenations of more than ``MANY``. Only of static sizes, and only for CPUs."""
     if isinstance(target, Device) or argument_sizes:
         return
     for op in mlir.named(module, _NAME):

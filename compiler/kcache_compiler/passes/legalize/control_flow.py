@@ -96,7 +96,7 @@ def yield_in_place(module: mlir.Module) -> None:
     nothing but a slice is replaced is not copied. Runs on linalg.
     """
     for choice in mlir.named(module, "arith.select"):
-        if any(map(_is_slice, list(choice.operands)[1:])):  # whose buffer has strides of its own
+        if any(map(_is_slice, list(choice.operands)[1:])):  # whose buffer has its own strides
             _choose_elements(choice)
     if not mlir.named(module, "scf.while", "scf.if", "scf.index_switch"):
         return
@@ -266,7 +266,7 @@ def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:
 
 
 def _fresh_copy(value: mlir.Value) -> mlir.Value:
-    """A copy of a tensor in a buffer of its own."""
+    """A copy of a tensor in its own buffer."""
     if not mlir.is_tensor(value.type):
         return value
     return bufferization.alloc_tensor(value.type, [], copy=value)

@@ -1,7 +1,7 @@
 """Recognizes scans (prefix sums, products, maxima and similar) in window reductions.
 
 ``reduce_window`` with a window as long as its axis and padding on one side of it computes ``init + x[0] +
-... + x[i]`` for each ``i``: O(n * n) operations if every window is reduced by itself, O(n) if each
+... + x[i]`` for each ``i``: O(n * n) operations if every window is reduced separately, O(n) if each
 continues from the one before it. The scan is a ``linalg.generic`` with two results along its axis: the
 carried total, and the elements.
 
@@ -68,6 +68,7 @@ def raise_scans(module: mlir.Module, options: CompileOptions) -> None:
 
 
 def _read(generic: mlir.Op) -> _Scan | None:
+    """Return the scan that a windowed reduction over a padded operand computes; None if it is not a scan."""
     kinds = ["parallel" in kind for kind in mlir.iterator_types(generic)]
     operands = list(generic.operands)
     if kinds.count(False) != 1 or len(operands) != 3 or len(generic.results) != 1:
@@ -161,6 +162,7 @@ def _constant(value: mlir.Value) -> str | None:
 
 
 def _rewrite(generic: mlir.Op, scan: _Scan) -> None:
+    """Replace a windowed reduction by a loop that carries the total along the scanned axis."""
     rank = len(mlir.sizes_of(generic.results[0].type))
     axis = scan.axis - (scan.window < scan.axis)
     dims = [f"d{number}" for number in range(rank)]

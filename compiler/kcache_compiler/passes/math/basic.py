@@ -1,4 +1,4 @@
-"""Exact functions: rounding, signs, kinds of number, neighbours, remainders, integer powers."""
+"""Exact functions: rounding, signs, kinds of number, neighbors, remainders, integer powers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def clampf(x: Expr, low: Expr, high: Expr) -> Expr:
 
 
 def next_after(x: Expr, y: Expr) -> Expr:
-    """The neighbour of x towards y; y where they are equal."""
+    """The neighbor of x towards y; y where they are equal."""
     fmt = x.fmt
     top = -1 << (fmt.bits - 1)
     i, j = bits(x), bits(y)
@@ -94,7 +94,7 @@ def rem(x: Expr, y: Expr) -> Expr:
     Each turn of the loop takes the next bits of the quotient: (r << n) mod m in integers.
     """
     fmt = x.fmt
-    # What is left of 64 bits beside a remainder of mantissa + 1.
+    # The rest of 64 bits after a remainder of mantissa + 1.
     return _rem(x, y, 63 - fmt.mantissa)
 
 
@@ -139,7 +139,7 @@ def _significand(x: Expr) -> tuple[Expr, Expr]:
 def _assemble(x: Expr, y: Expr, rest: Expr, exponent: Expr) -> Expr:
     """The float rest 2**(exponent - constant), rest below 2**(mantissa + 1), and the special cases."""
     fmt = x.fmt
-    # Two exact steps: the integer as a float of its own, then its distance from the exponent.
+    # Two exact steps: the integer as a separate float, then its distance from the exponent.
     whole = cast("uitofp", rest, fmt.name)
     power = exponent - (fmt.bias + fmt.mantissa)
     low = power < (1 - fmt.bias)

@@ -32,7 +32,7 @@ def sqrt(x: Expr) -> Expr:
 
 
 def rsqrt(x: Expr) -> Expr:
-    """Two correctly rounded operations; subnormals and -0 come out right by themselves."""
+    """Two correctly rounded operations; subnormals and -0 need no special case."""
     return 1.0 / _sqrt(x)
 
 
@@ -44,6 +44,10 @@ def cbrt(x: Expr) -> Expr:
 
 
 def _cbrt(a: Expr, exact: bool) -> Expr:
+    """Return the f64 cube root of ``a``, which is not negative.
+
+    ``exact``: one more iteration, and subnormals.
+    """
     fmt = a.fmt
     tiny = a < math.ldexp(1.0, -1022)
     scaled = select(tiny, a * math.ldexp(1.0, 54), a) if exact else a

@@ -50,8 +50,8 @@ def bitcast(op: mlir.Op, raw: mlir.Value) -> mlir.Value:
     before, after = _width(source), _width(target)
     if before == after:
         return _as(raw, target)
-    open_sizes = None in (*mlir.sizes_of(source), *mlir.sizes_of(target))
-    if open_sizes or mlir.among_scalars() or max(before, after) % min(before, after):
+    dynamic_sizes = None in (*mlir.sizes_of(source), *mlir.sizes_of(target))
+    if dynamic_sizes or mlir.among_scalars() or max(before, after) % min(before, after):
         raise UnsupportedOp(mlir.name_of(op), "another width and dynamic sizes", mlir.location_of(op))
     units = raw
     if before > 8:
@@ -98,7 +98,7 @@ def _reshaped(units: mlir.Value, sizes: list[int | None]) -> mlir.Value:
 
 
 def _packed(units: mlir.Value, bits: int, count: int) -> mlir.Value:
-    """So many neighbours of the last axis as one byte, the first in the lowest bits."""
+    """Pack neighbors of the last axis into one byte, the first in the lowest bits."""
     *outer, last = mlir.sizes_of(units.type)
     units = _reshaped(units, [*outer, (last or 0) // count, count])
     sizes = mlir.sizes_of(units.type)

@@ -152,6 +152,7 @@ class _Rewriting:
                 self._operation(op)
 
     def _operation(self, op: mlir.Op) -> None:
+        """Rewrite an operation with narrow elements as operations on bytes or wide elements."""
         name = mlir.name_of(op)
         if name in ("func.return", "stablehlo.return"):
             return
@@ -218,6 +219,10 @@ class _Rewriting:
             self._made(op, encoded(output, element, True))
 
     def _computed(self, op: mlir.Op, name: str, elements: set[str]) -> None:
+        """Rewrite arithmetic on narrow elements.
+
+        Raises ``UnsupportedOp`` for operations that these do not support.
+        """
         if name in ON_BITS and elements <= INTEGERS.keys():
             self._on_bits(op, name)
             return

@@ -24,7 +24,7 @@ _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"
 _PLAIN = ("func.return", "return", "tensor.dim", "bufferization.materialize_in_destination")
 _EXTREMES = ("arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf")
 _COMPARES = frozenset({*_EXTREMES, "arith.cmpf", "arith.cmpi"})
-#: What makes a step of a rounded number in a loop of its own, and functions of the library that do.
+#: What makes a step of a rounded number in its own loop, and functions of the library that do.
 _STEPS = frozenset(
     {
         *("arith.select", "arith.bitcast", "arith.fptosi", "arith.fptoui", "arith.remf"),

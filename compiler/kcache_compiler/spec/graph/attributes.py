@@ -1,6 +1,6 @@
 """Attributes as canonical text.
 
-The text of an attribute is MLIR's, which has no aliases if an attribute is printed by itself. An absent
+The text of an attribute is MLIR's, which has no aliases if an attribute is printed alone. An absent
 attribute and one with the default value mean the same, so defaults are dropped.
 """
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-from kcache_compiler.spec.graph.label import Group, Labelling, label, least_view
+from kcache_compiler.spec.graph.label import Group, Labeling, label, least_view
 from kcache_compiler.spec.graph.nodes import (
     DYNAMIC,
     Node,
@@ -158,12 +158,12 @@ class Builder:
     def elementwise(self, op: str, attributes: str, element: str, operands: Sequence[Ref], rank: int) -> Ref:
         """Return the elementwise operation ``op`` over an index space of ``rank`` dims, with minimal axes."""
         operands = self.commuted(op, attributes, operands)
-        labelling = self._label(operands, frozenset(), self._swappable(op, attributes, operands))
-        dims = self.label_sizes(operands, labelling)
-        refs = tuple([Ref(n, r, v) for (n, r, _), v in zip(operands, labelling.views, strict=True)])
-        index = self.node(op, attributes, refs, (), (ValueType(element, dims),), labelling.group)
+        labeling = self._label(operands, frozenset(), self._swappable(op, attributes, operands))
+        dims = self.label_sizes(operands, labeling)
+        refs = tuple([Ref(n, r, v) for (n, r, _), v in zip(operands, labeling.views, strict=True)])
+        index = self.node(op, attributes, refs, (), (ValueType(element, dims),), labeling.group)
         view = list(operands[0].view[:rank])
-        for lab, dim in enumerate(labelling.order):
+        for lab, dim in enumerate(labeling.order):
             view[dim] = lab
         return Ref(index, 0, tuple(view))
 
@@ -209,23 +209,23 @@ class Builder:
     def _swappable(self, op: str, attributes: str, operands: Sequence[Ref]) -> bool:
         return len(operands) == 2 and operands[0][:2] == operands[1][:2] and self._commutes(op, attributes)
 
-    def _label(self, operands: Sequence[Ref], reduced: frozenset[int], swappable: bool) -> Labelling:
+    def _label(self, operands: Sequence[Ref], reduced: frozenset[int], swappable: bool) -> Labeling:
         nodes, groups = self.nodes, self.groups
         return label(
             [(len(nodes[n].results[r].dims or ()), groups[n], v) for n, r, v in operands], reduced, swappable
         )
 
-    def label_sizes(self, operands: Sequence[Ref], labelling: Labelling) -> tuple[int, ...]:
-        """Return the size of each labelled dim, a static one if any operand has it."""
-        sizes = [DYNAMIC] * len(labelling.order)
-        for operand, view in zip(operands, labelling.views, strict=True):
+    def label_sizes(self, operands: Sequence[Ref], labeling: Labeling) -> tuple[int, ...]:
+        """Return the size of each labeled dim, a static one if any operand has it."""
+        sizes = [DYNAMIC] * len(labeling.order)
+        for operand, view in zip(operands, labeling.views, strict=True):
             axes = self.nodes[operand.node].results[operand.result].dims or ()
             for lab, entry in enumerate(view):
                 if entry >= 0 and (size := axes[entry]) != DYNAMIC:
                     sizes[lab] = size
         return tuple(sizes)
 
-    def label_reduction(self, operands: Sequence[Ref], reduced: frozenset[int], swappable: bool) -> Labelling:
+    def label_reduction(self, operands: Sequence[Ref], reduced: frozenset[int], swappable: bool) -> Labeling:
         """Label the index space of a node that reduces the dims ``reduced``."""
         return self._label(operands, reduced, swappable)
 

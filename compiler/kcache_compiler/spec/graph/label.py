@@ -1,9 +1,9 @@
 """Canonical labels of a node's index space.
 
-The dims of an elementwise or reducing node have no order of their own. They are labelled by first appearance
+The dims of an elementwise or reducing node have no order of their own. They are labeled by first appearance
 in the operands, those that cover most dims first, each operand's axes in the order of its node. If an operand
 node has automorphisms (permutations of its axes that keep its value, as of ``x + x.T``), or two operands may
-be swapped, several labellings are possible: the one with the least encoding is chosen, and labellings with
+be swapped, several labelings are possible: the one with the least encoding is chosen, and labelings with
 the same encoding give the automorphisms of the new node.
 """
 
@@ -25,7 +25,7 @@ MAX_RANK = 6
 Operand = tuple[int, Group, View]
 
 
-class Labelling:
+class Labeling:
     """``order[label]`` is the dim of each label; ``views[i]`` is operand i over the labels; ``group`` are
     permutations of labels.
     """
@@ -40,14 +40,14 @@ class Labelling:
 
 def label(
     operands: Sequence[Operand], reduced: frozenset[int] = frozenset(), swappable: bool = False
-) -> Labelling:
+) -> Labeling:
     """Return the labels of the dims that operands cover; the encoding distinguishes ``reduced`` dims.
 
     ``swappable``: the first two operands are one result of one node, and commute.
     """
     groups = [group for _, group, _ in operands]
     if not any(groups) and (not swappable or operands[0][2] == operands[1][2]):
-        return _only_labelling(operands)
+        return _only_labeling(operands)
     visit = sorted(range(len(operands)), key=lambda i: -_covered(operands[i][2]))
     orders = [tuple(operands)]
     if swappable and operands[0][2] != operands[1][2]:
@@ -66,7 +66,7 @@ def label(
 
 def _choose(
     best: dict[tuple[int, ...], tuple[View, ...]], code: tuple[View, ...], operands: Sequence[Operand]
-) -> Labelling:
+) -> Labeling:
     order = min(best)
     group: list[tuple[int, ...]] = []
     if 1 < len(order) <= MAX_RANK and len(best) <= MAX_GROUP:
@@ -77,7 +77,7 @@ def _choose(
                 for lab, dim in enumerate(other):
                     permutation[position[dim]] = lab
                 group.append(tuple(permutation))
-    return Labelling(order, _views_of(code, best[order]), tuple(sorted(group)))
+    return Labeling(order, _views_of(code, best[order]), tuple(sorted(group)))
 
 
 def _views_of(code: tuple[View, ...], views: tuple[View, ...]) -> tuple[View, ...]:
@@ -89,16 +89,16 @@ def _views_of(code: tuple[View, ...], views: tuple[View, ...]) -> tuple[View, ..
     return tuple(rebuilt)
 
 
-def _only_labelling(operands: Sequence[Operand]) -> Labelling:
-    """The only labelling of operands without automorphisms."""
+def _only_labeling(operands: Sequence[Operand]) -> Labeling:
+    """The only labeling of operands without automorphisms."""
     rank, _, first = operands[0]
     if rank == len(first) and first == tuple(range(rank)):  # the first operand covers all dims
-        return Labelling(first, tuple([view for _, _, view in operands]), ())
+        return Labeling(first, tuple([view for _, _, view in operands]), ())
     labels: dict[int, int] = {}
     for rank, _, view in sorted(operands, key=lambda operand: -_covered(operand[2])):
         _operand_code(rank, view, labels, frozenset())
     order = tuple(labels)
-    return Labelling(order, tuple([tuple([view[dim] for dim in order]) for _, _, view in operands]), ())
+    return Labeling(order, tuple([tuple([view[dim] for dim in order]) for _, _, view in operands]), ())
 
 
 def _covered(view: View) -> int:
@@ -127,7 +127,7 @@ def _operand_code(rank: int, view: View, labels: dict[int, int], reduced: frozen
 def _states(
     operands: Sequence[Operand], visit: Sequence[int], reduced: frozenset[int]
 ) -> list[tuple[tuple[int, ...], tuple[View, ...]]]:
-    """All labellings with the least encoding, operand by operand, as (order of dims, code)."""
+    """All labelings with the least encoding, operand by operand, as (order of dims, code)."""
     states: dict[tuple[int, ...], None] = {(): None}
     code: list[View] = [()] * len(operands)
     for i in visit:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kcache_compiler.frontends.legalize import NATIVE_CHLO
+from kcache_compiler.frontends.stablehlo.legalize_chlo import NATIVE_CHLO
 from kcache_compiler.spec.graph.nodes import Node, ValueType
 
 _UNARY = [
@@ -167,7 +167,7 @@ def is_elementwise(node: Node) -> bool:
 
 
 def is_structured(node: Node) -> bool:
-    """Return whether a node reduces over a labelled index space, rather than being an opaque operation."""
+    """Return whether a node reduces over a labeled index space, rather than being an opaque operation."""
     return node.op in ("reduce", "dot_general") and "dimensions = [" in node.attributes
 
 

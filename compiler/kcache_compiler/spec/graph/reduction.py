@@ -1,4 +1,4 @@
-"""Reductions and contractions as nodes over a labelled index space, as elementwise nodes are."""
+"""Reductions and contractions as nodes over a labeled index space, as elementwise nodes are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.spec.graph.builder import Builder, FinishedRegion
-from kcache_compiler.spec.graph.label import Group, Labelling
+from kcache_compiler.spec.graph.label import Group, Labeling
 from kcache_compiler.spec.graph.nodes import Ref, Region, ValueType, spread_size
 from kcache_compiler.spec.graph.operations import COMBINERS
 from kcache_compiler.spec.importers.flatten import Block
@@ -63,19 +63,19 @@ def add_reduction(
     as the sum of n equal values is not one of them. The dims of a commutative combiner are a set, listed by
     label; a region combines elements in the row-major order of the dims, so they are listed in that order.
     """
-    labelling = builder.label_reduction(source.inputs, source.reduced, swappable=False)
-    sizes = builder.label_sizes(source.inputs, labelling)
-    extra = _uncovered(source, labelling)
+    labeling = builder.label_reduction(source.inputs, source.reduced, swappable=False)
+    sizes = builder.label_sizes(source.inputs, labeling)
+    extra = _uncovered(source, labeling)
     uses = [
         Ref(ref.node, ref.result, (*view, *(source.inputs[0].view[dim] for dim in extra)))
-        for ref, view in zip(source.inputs, labelling.views, strict=True)
+        for ref, view in zip(source.inputs, labeling.views, strict=True)
     ]
     uses += source.initial
-    label_of = {dim: lab for lab, dim in enumerate((*labelling.order, *extra))}
+    label_of = {dim: lab for lab, dim in enumerate((*labeling.order, *extra))}
     dims = [label_of[dim] for dim in sorted(source.reduced) if dim in label_of]
     if region is None:
         dims.sort()
-    kept = [lab for lab, dim in enumerate(labelling.order) if dim not in source.reduced]
+    kept = [lab for lab, dim in enumerate(labeling.order) if dim not in source.reduced]
     text = f"dimensions = [{', '.join(map(str, dims))}]"
     results = tuple(ValueType(element, tuple(sizes[lab] for lab in kept)) for element in elements)
     index = builder.node(
@@ -84,19 +84,19 @@ def add_reduction(
         (*uses, *(region.captured if region else ())),
         (region.region,) if region else (),
         results,
-        _kept_group(_in_order(labelling.group, dims) if region else labelling.group, kept),
+        _kept_group(_in_order(labeling.group, dims) if region else labeling.group, kept),
         ((region.digest, region.tie),) if region else (),
     )
-    view = _result_view(source, labelling, kept)
+    view = _result_view(source, labeling, kept)
     return [Ref(index, i, view) for i in range(len(elements))]
 
 
-def _uncovered(source: ReductionInput, labelling: Labelling) -> list[int]:
+def _uncovered(source: ReductionInput, labeling: Labeling) -> list[int]:
     """The reduced dims that no input covers, by size."""
     size = {
         dim: spread_size(source.inputs[0].view[dim])
         for dim in sorted(source.reduced)
-        if dim not in labelling.order
+        if dim not in labeling.order
     }
     return sorted((dim for dim in size if size[dim] != 1), key=size.__getitem__)
 
@@ -113,7 +113,7 @@ def _kept_group(group: Group, kept: list[int]) -> Group:
     return tuple(sorted(restricted - {tuple(range(len(kept)))}))
 
 
-def _result_view(source: ReductionInput, labelling: Labelling, kept: list[int]) -> tuple[int, ...]:
-    axis_of = {labelling.order[lab]: axis for axis, lab in enumerate(kept)}
+def _result_view(source: ReductionInput, labeling: Labeling, kept: list[int]) -> tuple[int, ...]:
+    axis_of = {labeling.order[lab]: axis for axis, lab in enumerate(kept)}
     first = source.inputs[0].view
     return tuple(axis_of.get(dim, first[dim]) for dim in range(len(first)) if dim not in source.reduced)

@@ -63,7 +63,7 @@ _ARITHMETIC_STEPS = 8
 
 
 def extent_value(text: str, sizes: dict[int, int]) -> float | int | None:
-    """Return the number that an extent is, None while one of its sizes is open."""
+    """Return the number that an extent is, None while one of its sizes is dynamic."""
     inverse = text.startswith("1/")
     body = text.removeprefix("1/").removeprefix("(").removesuffix(")")
     size, minus, _ = body.partition("-")
@@ -114,6 +114,8 @@ def find_extents(
 
 
 class _Search:
+    """Searches the tape for constants that are extents, by the dataflow from them to sums."""
+
     def __init__(self, tape: Tape, shapes: Shapes, constants: dict[ir.Operation, Constant]) -> None:
         self.stated = tape.types
         self.types = shapes.types

@@ -109,7 +109,7 @@ class Importer:
         return Recorder(self.program, self.limits, self.read_type, self.callee, self.reject).run(function)
 
     def import_function(self, function: ir.Operation) -> Region:
-        """Import a function of one block as a region of its own, without erasure."""
+        """Import a function of one block as a separate region, without erasure."""
         tape = self.record(function)
         outside = getattr(self, "shapes", None)
         self.shapes = without_erasure(tape)

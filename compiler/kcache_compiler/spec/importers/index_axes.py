@@ -48,6 +48,8 @@ def index_axes(
 
 
 class _Search:
+    """Searches the tape for axes that are indexed by values that a literal of their size computed."""
+
     def __init__(self, tape: Tape, shapes: Shapes, constants: dict[ir.Operation, Constant]) -> None:
         self.types = tape.types
         self.sizes = {i: v for i, v in enumerate(shapes.values) if v != DYNAMIC}

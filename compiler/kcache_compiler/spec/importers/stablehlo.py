@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kcache_compiler.frontends.legalize import chlo_definition
 from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.frontends.program import Program
+from kcache_compiler.frontends.stablehlo.legalize_chlo import chlo_definition
 from kcache_compiler.mlir import context as mlir
 from kcache_compiler.mlir import lazy
 from kcache_compiler.shapes.monomial import product, size_text

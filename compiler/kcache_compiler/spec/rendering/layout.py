@@ -25,6 +25,8 @@ def arrange(region: Region) -> Region:
 
 
 class _Arrangement:
+    """Chooses the order of the axes of each node of a region, from its consumers and operands."""
+
     def __init__(self, region: Region) -> None:
         self.region = region
         self.base = len(region.params) + len(region.captures)
@@ -107,6 +109,7 @@ class _Arrangement:
         self.position[index] = {old: new for new, old in enumerate(order)}
 
     def _reduction(self, index: int, node: Node) -> Node:
+        """Return a reduction with its axes in the chosen order, reduced axes last."""
         head, _, dims = node.attributes.rpartition("dimensions = ")
         reduced = read_ints(dims)
         inputs = [ref for ref in node.operands if len(ref.view) == len(node.operands[0].view)]

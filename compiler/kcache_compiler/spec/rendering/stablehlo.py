@@ -76,6 +76,7 @@ class StablehloRenderer:
         attributes: str = "",
         regions: Sequence[tuple[Region, Sequence[str]]] = (),
     ) -> list[str]:
+        """Append an operation in the generic form of MLIR; return the names of its results."""
         name = self._fresh()
         head = f"{name}:{len(results)} = " if len(results) > 1 else f"{name} = " if results else ""
         text = f'{body.indent}{head}"{op}"({", ".join(v for v, _ in operands)})'
@@ -116,6 +117,7 @@ class StablehloRenderer:
         return self._value(body, ref), body.region.viewed_type(ref)
 
     def _view(self, body: Body, ref: Ref) -> str:
+        """Return the name of a value seen through its view: emits reshapes, transposes and broadcasts."""
         type = body.region.type_of(ref)
         axes = type.dims
         if axes is None or ref.view == whole(axes):

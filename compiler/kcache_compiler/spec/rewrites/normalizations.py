@@ -176,13 +176,13 @@ def _centred(site: RewriteSite) -> Ref | None:
     return _variance(site, value, mean[1], squares[1])
 
 
-def _variance(site: RewriteSite, value: Ref, centre: Ref, divisor: Ref) -> Ref:
-    """``sum((x - sum(x) / centre)^2) / divisor`` over the dims of ``value`` beyond those of the site."""
+def _variance(site: RewriteSite, value: Ref, center: Ref, divisor: Ref) -> Ref:
+    """``sum((x - sum(x) / center)^2) / divisor`` over the dims of ``value`` beyond those of the site."""
     kept = len(site.type.dims or ())
     dims = site.builder.viewed_type(value).dims or ()
     inside = site.with_dims(dims)
     dims_reduced = frozenset(range(kept, len(dims)))
-    mean = site.build("divide", inside.sum(value, dims_reduced), centre)
+    mean = site.build("divide", inside.sum(value, dims_reduced), center)
     broadcast = mean._replace(view=(*mean.view, *(~size for size in dims[kept:])))
     deviation = inside.build("subtract", value, broadcast)
     squares = inside.build("multiply", deviation, deviation)

@@ -46,7 +46,7 @@ def merge_reductions(site: RewriteSite, combiner: str, source: ReductionInput) -
     Maxima, minima and bitwise operations are exact under reassociation. Sums are reassociated under
     ``default`` and ``fast`` only; each order is accurate to as many units of rounding as there are elements.
     The inner reduction combines its initial value once per result, so that of a sum and of ``xor`` must be 0.
-    A contraction is not merged, as it has a kernel of its own.
+    A contraction is not merged, as it has its own kernel.
     """
     ((outer,), (initial,)) = source.inputs, source.initial
     if combiner not in _ASSOCIATIVE and (site.numerics == "strict" or combiner != "add"):

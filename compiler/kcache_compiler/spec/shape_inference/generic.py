@@ -42,7 +42,7 @@ def infer_constant(context: NodeContext) -> list[Ref]:
 
 
 def infer_any(context: NodeContext) -> list[Ref]:
-    """Infer an operation without a rule of its own."""
+    """Infer an operation without its own rule."""
     if is_elementwise(context.node):
         return infer_elementwise(context)
     if context.node.regions:

@@ -19,7 +19,7 @@ functional: Any = torch.nn.functional
 
 
 def _embedding_bag(*args: Any, **kwargs: Any) -> Any:
-    """``torch.embedding_bag`` and what it returns beside the sums: nothing reads that here."""
+    """``torch.embedding_bag`` and what it returns in addition to the sums: nothing reads that here."""
     results = embedding_bag(*args, **kwargs)
     return torch.embedding_bag(*args, **kwargs) if results is NotImplemented else results
 

@@ -39,7 +39,7 @@ FORMAT = 3
 #: Programs whose text is longer, in bytes, are not recorded: a record would not be small.
 _MOST_TEXT = 64 << 20
 #: The directory below the client's cache directory.
-_FOLDER = "torch-sources"
+_DIRECTORY = "torch-sources"
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class RecordStore:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._disk: OnDiskCache[bytes, bytes] = OnDiskCache(base_dir=client.cache_dir / _FOLDER)
+        self._disk: OnDiskCache[bytes, bytes] = OnDiskCache(base_dir=client.cache_dir / _DIRECTORY)
 
     def find(self, digest: bytes) -> StoredRecord | None:
         """The record of a source graph, or ``None``. One of the service is kept on disk from then on.

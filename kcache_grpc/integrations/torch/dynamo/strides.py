@@ -1,4 +1,4 @@
-"""Decompositions beside eager mode: their strides, aliases, and operands that they do not take."""
+"""Decompositions compared with eager mode: their strides, aliases, and operands that they do not take."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Trace:
             self._storing = Background(store, threading.Event())
 
     def _end_first_call(self) -> None:
-        """Wait for what ``when_compiled`` runs beside the first call."""
+        """Wait for what ``when_compiled`` runs during the first call."""
         with self._lock:
             if self._storing is not None:
                 self._storing.result()

@@ -35,7 +35,7 @@ class TensorInput:
 
 @dataclass(frozen=True)
 class ScalarInput:
-    """``dynamic``: any integer, else ``value`` alone."""
+    """``dynamic``: any integer, else only ``value``."""
 
     name: str
     value: Any

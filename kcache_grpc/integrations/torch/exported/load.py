@@ -55,11 +55,11 @@ def load(
 
     ``client``: in place of one for ``$KCACHE_ADDR``; ``target`` and ``options`` as in ``Client.compile``.
     ``strict``: raise where compiling or a kernel's call fails, in place of running PyTorch's operators.
-    ``trust``: identities of signers whose kernels a package may bring, beside those that the client trusts.
-    ``bound``: "weights" to prepare parameters, buffers and constants once, and again when they change, as
-    ``torch.compile`` does with this option; "frozen" to prepare them once, at the first call: calls compare
-    nothing, and the tensors must not change later. A package says itself whether weights are bound; "frozen"
-    counts for those that are.
+    ``trust``: identities of signers whose kernels a package may bring, in addition to those that the client
+    trusts. ``bound``: "weights" to prepare parameters, buffers and constants once, and again when they
+    change, as ``torch.compile`` does with this option; "frozen" to prepare them once, at the first call:
+    calls compare nothing, and the tensors must not change later. A package says itself whether weights are
+    bound; "frozen" counts for those that are.
 
     What was found out about a program is kept on disk and at the service, by a digest of its graph: a later
     process does not decompose it again.

@@ -126,8 +126,8 @@ def _tensors(state: Sequence[StateTensor]) -> tuple[dict[str, Any], dict[int, st
 
 def _bundle(client: Client, graph: Graph, targets: Sequence[str]) -> tuple[bytes, str]:
     """A bundle of the kernels of the graph's programs, and who signed it."""
-    with tempfile.TemporaryDirectory(prefix="kcache-") as folder:
-        file = Path(folder) / KERNELS
+    with tempfile.TemporaryDirectory(prefix="kcache-") as directory:
+        file = Path(directory) / KERNELS
         client.export_bundle(file, programs=graph.program_digests, targets=targets)
         with open_bundle(file) as bundle:
             return file.read_bytes(), bundle.signer

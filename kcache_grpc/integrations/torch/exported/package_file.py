@@ -98,7 +98,7 @@ class PackageFile:
         return parts
 
     def read(self, name: str) -> bytearray:
-        """The bytes of a part, verified, in memory of its own. Raises ``IntegrityError``."""
+        """The bytes of a part, verified, in its own memory. Raises ``IntegrityError``."""
         part = self.parts.get(name)
         if part is None:
             raise self._damaged(f"it has no part {name!r}")
@@ -147,8 +147,8 @@ def _open(path: Path) -> BinaryIO:
 def write_package(path: Path, parts: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     """Write a package of parts, each in pieces of bytes; the SHA-256 of its header.
 
-    The file appears whole, durably, in place of one that was there. Raises ``NotFound`` for a folder that is
-    not there, ``ArgumentError`` where it cannot be written.
+    The file appears whole, durably, in place of one that was there. Raises ``NotFound`` for a directory that
+    is not there, ``ArgumentError`` where it cannot be written.
     """
     listed = [[name, sum(map(_size, pieces)), _digest(pieces).hex()] for name, pieces in parts]
     header = json.dumps({"version": VERSION, "parts": listed}, separators=(",", ":")).encode()
@@ -162,7 +162,7 @@ def write_package(path: Path, parts: Sequence[tuple[str, Sequence[Any]]]) -> byt
                 for piece in pieces:
                     file.write(piece)
     except FileNotFoundError as error:
-        raise NotFound(f"there is no folder {path.parent}", path=str(path.parent)) from error
+        raise NotFound(f"there is no directory {path.parent}", path=str(path.parent)) from error
     except OSError as error:
         raise ArgumentError(f"{path} cannot be written: {error.strerror}", path=str(path)) from error
     return digest
@@ -179,11 +179,11 @@ def _replacing(path: Path) -> Generator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)
+            os.fsync(directory)
         finally:
-            os.close(folder)
+            os.close(directory)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -144,9 +144,9 @@ def _bundled(package: PackageFile, target: Target, client: Client | None, trust:
     config = from_environment(cache_dir=None if client is None else client.cache_dir)
     counters = Counters()
     bundled = BundledKernels(config, Services(config, BlockingIo(), counters), counters)
-    with tempfile.TemporaryDirectory(prefix="kcache-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kcache-") as directory:
         # Stays open after it was removed.
-        file = Path(folder) / KERNELS
+        file = Path(directory) / KERNELS
         file.write_bytes(package.read(KERNELS))
         bundled.preload(file, trust, str(target))
     return bundled
@@ -163,9 +163,10 @@ def encode_package(
     targets: Sequence[str],
     options: Options,
 ) -> bytes:
-    """What a package says beside weights and kernels. ``tensors``: id of a tensor -> its name in the weights.
+    """The description in a package, in addition to weights and kernels.
 
-    Raises ``ArgumentError`` or ``NotRecordable`` for what another process could not do.
+    ``tensors``: id of a tensor -> its name in the weights. Raises ``ArgumentError`` or ``NotRecordable`` for
+    what another process could not do.
     """
     fields = {name: getattr(options, name) for name in ("numerics", "opt_level", "tuning", "schedule")}
     data = {

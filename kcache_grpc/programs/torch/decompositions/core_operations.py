@@ -319,7 +319,7 @@ def _max_pool2d(
 
 
 def _behind(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
-    """What to pad behind, beside the padding, for the windows that begin before the padding behind."""
+    """What to pad behind, on top of the padding, for the windows that begin before the padding behind."""
     reach = dilation * (window - 1) + 1
     count = -((reach - size - 2 * padding) // stride) + 1
     if (count - 1) * stride >= size + padding:

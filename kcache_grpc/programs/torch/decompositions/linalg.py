@@ -224,7 +224,7 @@ def _permutation(packed: Any, pivots: Any) -> Any:
 
 def _lu_unpack(packed: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     if not unpack_data:
-        return NotImplemented  # the service has the permutation alone
+        return NotImplemented  # the service has only the permutation
     torch: Any = import_module("torch")
     count = min(packed.shape[-2:])
     lower = packed[..., :count].tril(-1) + torch.eye(packed.shape[-2], count, dtype=packed.dtype)

@@ -175,6 +175,7 @@ def _avg_pool(operation: Any, rank: int) -> Any:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
+        """Average pooling with static sizes and ``ceil_mode`` or a divisor; ``NotImplemented`` otherwise."""
         torch: Any = import_module("torch")
         sizes = x.shape[-rank:]
         known = all(type(size) is int for size in sizes) and x.is_floating_point()

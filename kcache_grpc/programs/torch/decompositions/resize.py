@@ -17,6 +17,10 @@ _ZEROS, _BORDER, _REFLECTION = range(3)
 
 
 def _grid_sampler_2d(x: Any, grid: Any, mode: int = 0, padding: int = 0, align: bool = False) -> Any:
+    """``grid_sampler_2d`` with static sizes; ``NotImplemented`` otherwise.
+
+    Elements of 16 bits are computed in f32.
+    """
     torch: Any = import_module("torch")
     sizes = (*x.shape, *grid.shape)
     if not all(type(size) is int and size for size in sizes):
@@ -182,7 +186,7 @@ def _by_factors(terms: _Terms, weighted: bool) -> Any:
 
 
 def _resized(x: Any, sizes: Sequence[Any], align: bool, scales: Sequence[float | None], terms: _Terms) -> Any:
-    """Weighted sums of floats only: eager mode rounds those of bytes in steps of its own."""
+    """Weighted sums of floats only: eager mode rounds those of bytes in its own steps."""
     torch: Any = import_module("torch")
     copied = terms in (_nearest, _nearest_exact)
     if not copied and not x.is_floating_point():

@@ -53,6 +53,7 @@ def decompositions_of_autograd() -> dict[Any, Any]:
 
 
 def _changed(core: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the decompositions by overload: those of PyTorch, without those that are kept, and our own."""
     aten: Any = import_module("torch").ops.aten
     decomp: Any = import_module("torch._decomp")
     kept = {_overload(aten, name) for name in _KEPT}
@@ -252,7 +253,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> Any:
-    """``aten.embedding_bag``: rows added up by bag, for sums and means; its first result alone."""
+    """``aten.embedding_bag``: rows added up by bag, for sums and means; only its first result."""
     torch: Any = import_module("torch")
     if mode not in (0, 1):
         return NotImplemented

@@ -100,6 +100,7 @@ class SqlAudit(SqlPart, AuditStore):
         self._db.journal.forget(ids)
 
     def put_seal(self, seal: Seal, marks: bytes) -> bool:
+        """Insert a seal if it is the next of its chain; return whether it was inserted."""
         row = {
             "writer": seal.writer,
             "sequence": seal.sequence,
@@ -190,6 +191,11 @@ class SqlAudit(SqlPart, AuditStore):
         rebuild(self._db)
 
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
+        """Record a checkpoint; remove the seals up to it, and these events, in one transaction.
+
+        Returns the number of removed events. Raises ``Conflict`` if the chain has a checkpoint at this seal
+        or a later one.
+        """
         row = {name: getattr(checkpoint, name) for name in _CHECKPOINT_FIELDS}
         below = {"of": checkpoint.writer, "sequence": checkpoint.sequence}
         removal = Removal(0, 0, self._writer, self._clock.wall(), f"audit prune {checkpoint.writer}")

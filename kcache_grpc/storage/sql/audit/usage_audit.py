@@ -164,6 +164,7 @@ class SqlUsageAudit(SqlPart, UsageAuditStore):
     """``UsageAuditStore`` on SQL."""
 
     def add_usage(self, namespace: Namespace, batch: Sequence[UsageDelta]) -> None:
+        """Add to the counters of subjects, in one transaction that need not be durable."""
         deltas = sum_usage(batch, self._clock.wall())
         if not deltas:
             return
@@ -223,6 +224,10 @@ class SqlUsageAudit(SqlPart, UsageAuditStore):
         )
 
     def stats(self, namespace: Namespace) -> Stats:
+        """Return counts of a namespace: of its current epoch where rows have one.
+
+        Reads indexes from end to end.
+        """
         of = {"ns": namespace.id}
         counts = self._db.fetch(_STATS, {**of, "epoch": namespace.epoch, "now": self._clock.wall()})[0]
         count, size = self._db.fetch(_ARTIFACT_STATS, of)[0]

@@ -24,7 +24,7 @@ from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import cache_chunks, cache_conflicts, cache_totals, cache_usage, cache_values
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, batches, insert_once, up_to_size
 from kcache_grpc.storage.sql.engine.database import Removal, Row, SqlPart
-from kcache_grpc.storage.sql.limits import Charge, decrement_quotas
+from kcache_grpc.storage.sql.quotas import Charge, decrement_quotas
 
 _V = cache_values.c
 _NS: BindParameter[int] = bindparam("ns")
@@ -116,7 +116,7 @@ _IDLE = (
     .limit(bindparam("most"))
 )
 _FORGET_USAGE = delete(cache_usage).where(cache_usage.c.value_id.in_(bindparam("ids", expanding=True)))
-#: Values of one transaction that removes, and attempts to insert beside one.
+#: Values of one transaction that removes, and attempts to insert during one.
 _BATCH, _TRIES = 500, 10
 
 
@@ -126,6 +126,10 @@ class SqlBlobCache(SqlPart, BlobCacheStore):
     def put_values(
         self, namespace: Namespace, drafts: Sequence[ValueDraft], actor: str = ""
     ) -> tuple[PutOutcome, ...]:
+        """Insert values whose keys are not stored, in one transaction; return the stored value for each.
+
+        See ``BlobCacheStore``.
+        """
         checks.values(drafts)
         checks.text("actor", actor)
         now = self._clock.wall()
@@ -202,6 +206,10 @@ class SqlBlobCache(SqlPart, BlobCacheStore):
         reason: str = "idle",
         dry_run: bool = False,
     ) -> tuple[int, int]:
+        """Remove unused values, longest unused first, a batch per transaction; return their number and bytes.
+
+        See ``BlobCacheStore``.
+        """
         checks.number("time", unused_since)
         count = size = 0
         most = 2**31 if dry_run else _BATCH
@@ -252,6 +260,7 @@ def _put(
     charge: Charge,
     actor: str,
 ) -> PutOutcome:
+    """Insert a value or find the stored one of its key; a different value is stored as a conflict."""
     name = {"ns": namespace.id, "keys": [draft.key]}
     for _ in range(_TRIES):
         row = connection.execute(_FIND, name).first()

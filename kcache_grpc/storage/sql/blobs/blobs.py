@@ -25,7 +25,7 @@ from kcache_grpc.storage.schema import (
 from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE, KEEP_ARTIFACT, WHOLE, SqlGenerations
 from kcache_grpc.storage.sql.blobs.object_store import require_bound, sweep
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, Probe, batches, insert_once
-from kcache_grpc.storage.sql.limits import Charge
+from kcache_grpc.storage.sql.quotas import Charge
 
 _NS: BindParameter[int] = bindparam("ns")
 _CHUNK = artifact_chunks.c
@@ -70,7 +70,7 @@ _INSERT_PROGRAM = insert_once(programs)
 
 
 class SqlBlobs(SqlGenerations, BlobStore):
-    """``BlobStore`` on SQL, with an object store beside it or without."""
+    """``BlobStore`` on SQL, with or without an object store."""
 
     def put_constants(self, namespace: Namespace, constants: Sequence[Blob]) -> None:
         for constant in constants:
@@ -85,6 +85,10 @@ class SqlBlobs(SqlGenerations, BlobStore):
         self._transact_with(namespace, constants, work)
 
     def put_program(self, namespace: Namespace, program_digest: bytes, format: str, body: bytes) -> None:
+        """Store the bytes of a program, unless other bytes are stored under its digest.
+
+        Missing or quarantined bytes are repaired. Raises ``QuotaExceeded``.
+        """
         checks.digest("program digest", program_digest)
         checks.indexed("format", format)
 
@@ -118,6 +122,11 @@ class SqlBlobs(SqlGenerations, BlobStore):
     def read_artifact(
         self, namespace: Namespace, digest: bytes, offset: int = 0, length: int | None = None
     ) -> bytes | None:
+        """Return bytes of a blob from ``offset``, at most ``length``, or None if it is not stored whole.
+
+        Reads and checks only the chunks that it needs. A generation that fails the check is quarantined, and
+        an earlier whole one is read instead.
+        """
         checks.number("offset", offset, 0 if length is None else length)
         checks.digest("digest", digest)
         if offset == 0 and length is None and (small := self._read_small(namespace, digest)) is not None:

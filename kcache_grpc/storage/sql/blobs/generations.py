@@ -18,7 +18,7 @@ from kcache_grpc.storage.schema import artifact_chunks, artifacts, constants, ma
 from kcache_grpc.storage.sql.engine.bulk import insert_once
 from kcache_grpc.storage.sql.engine.database import Rows, SqlPart
 from kcache_grpc.storage.sql.engine.prepared import Prepared
-from kcache_grpc.storage.sql.limits import invalidate_caches
+from kcache_grpc.storage.sql.quotas import invalidate_caches
 
 T = TypeVar("T")
 

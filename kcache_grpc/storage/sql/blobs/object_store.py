@@ -1,4 +1,4 @@
-"""The object store beside a database: which one it is, and what becomes of objects without rows."""
+"""The object store of a database: which one it is, and what becomes of objects without rows."""
 
 from __future__ import annotations
 

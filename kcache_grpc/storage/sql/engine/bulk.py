@@ -54,7 +54,7 @@ class Probe:
         self._listed = statement.where(column.in_(bindparam("names", expanding=True)))
         names = bindparam("names", type_=ARRAY(column.type))
         keys = func.unnest(names).table_valued("name", name="given").render_derived()
-        # What has an OFFSET is planned by itself, for one name, however the tables look.
+        # What has an OFFSET is planned separately, for one name, however the tables look.
         each = statement.where(column == keys.c.name).offset(literal_column("0")).lateral("found")
         self._probed = select(*each.c).select_from(keys.join(each, true()))
 

@@ -55,7 +55,7 @@ def _postgres_lower(element: _Lower, compiler: SQLCompiler, **options: Any) -> s
 
 
 def passing(statement: Select[Any], condition: Filter, *, by_index: bool = True) -> Select[Any]:
-    """``statement`` over ``audit_events``, with ``condition`` beside what it asks already.
+    """``statement`` over ``audit_events``, with ``condition`` in addition to its own.
 
     Not ``by_index``: rows are to be found by what it asks already. A planner that takes another index for a
     condition that most rows meet would read and sort them all; SQLite has no statistics to know better.

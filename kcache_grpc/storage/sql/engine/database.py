@@ -149,7 +149,7 @@ class Database(ABC):
 
 
 class SqlPart:
-    """The database, the object store beside it if there is one, the clock, and the name under which this
+    """The database, its object store if there is one, the clock, and the name under which this
     store writes audit events.
     """
 

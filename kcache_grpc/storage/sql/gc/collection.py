@@ -35,7 +35,7 @@ from kcache_grpc.storage.sql.gc.removal import RemovalTransaction
 from kcache_grpc.storage.sql.graphs.graphs import mapping_record
 from kcache_grpc.storage.sql.kernels import quarantine
 from kcache_grpc.storage.sql.kernels.kernels import PAGE, stored_kernels
-from kcache_grpc.storage.sql.limits import SqlLimits
+from kcache_grpc.storage.sql.quotas import SqlQuotas
 
 #: A lease that nobody has held for so long is forgotten, in microseconds: its holder is gone.
 LEASE_RETENTION = 3_600_000_000
@@ -112,7 +112,7 @@ _PAGE_MAPPINGS = (
 )
 
 
-class SqlLifecycle(SqlLimits):
+class SqlLifecycle(SqlQuotas):
     """``LifecycleStore`` on SQL."""
 
     def collect(self, namespace: Namespace, step: Step) -> Collected:
@@ -135,6 +135,7 @@ class SqlLifecycle(SqlLimits):
         return Collected(len(rows), after=after, last=last, uses=uses)
 
     def _collect(self, connection: Connection, namespace: Namespace, step: Step) -> Collected:
+        """Remove the rows of one step in the caller's transaction; check idle rows again under locks."""
         values = self._values(connection, namespace, step)
         rows, after, last = _cut(step, self._victims(connection, step, candidates.LOCK[step.kind], values))
         transaction = self._transaction(connection, namespace, step.reason or step.kind.value)
@@ -211,6 +212,10 @@ class SqlLifecycle(SqlLimits):
         event: AuditEvent,
         artifacts: Sequence[bytes] = (),
     ) -> int:
+        """Move kernels and mappings of this epoch into quarantine, with an event, in one transaction.
+
+        Returns their number. See ``LifecycleStore``.
+        """
         checks.digests("digest", [*kernels, *artifacts, *(digest for digest, _ in mappings)])
         checks.events([event])
         here = {"ns": namespace.id, "epoch": namespace.epoch}

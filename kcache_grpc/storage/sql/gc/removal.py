@@ -30,7 +30,7 @@ from kcache_grpc.storage.sql.blobs.generations import IN_QUARANTINE
 from kcache_grpc.storage.sql.engine.bulk import batches
 from kcache_grpc.storage.sql.engine.database import Database, Removal, Row
 from kcache_grpc.storage.sql.gc.candidates import UNUSED
-from kcache_grpc.storage.sql.limits import decrement_quotas
+from kcache_grpc.storage.sql.quotas import decrement_quotas
 
 #: The digest under which the usage of removed subjects is added up, so that totals stay what they were.
 REMOVED_SUBJECT = bytes(32)

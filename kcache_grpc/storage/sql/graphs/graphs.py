@@ -36,7 +36,7 @@ from kcache_grpc.storage.sql.engine.prepared import Prepared
 from kcache_grpc.storage.sql.graphs.rows import MAPPING, NS, SPEC, mapping_record, spec_record
 from kcache_grpc.storage.sql.graphs.writes import Entry, GraphWriter, Written, insert_mappings
 from kcache_grpc.storage.sql.graphs.writes import find_mappings as find_stored_mappings
-from kcache_grpc.storage.sql.limits import Charge, touch
+from kcache_grpc.storage.sql.quotas import Charge, touch
 
 _SPEC_BY_KEY = SPEC.where(specs.c.key == bindparam("key"))
 _SPEC_BY_DIGEST = SPEC.where(specs.c.spec_digest == bindparam("digest"))

@@ -137,6 +137,10 @@ class SqlNearby(SqlPart, NearbyStore):
     def list_near_kernels(
         self, namespace: Namespace, record: KernelRecord, limit: int
     ) -> tuple[NearKernel, ...]:
+        """Return kernels of the key of ``record`` in any epoch, nearest first.
+
+        The distance is the sum of the weights of the ingredients that differ.
+        """
         checks.wanted(record, limit)
         ingredients = {name: getattr(record, name) for name in WEIGHTS if name != "epoch"}
         here = {"ns": namespace.id, "epoch": namespace.epoch, "key": record.key, "most": limit}

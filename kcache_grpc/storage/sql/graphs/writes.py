@@ -39,7 +39,7 @@ from kcache_grpc.storage.sql.graphs.rows import (
     spec_record,
     spec_values,
 )
-from kcache_grpc.storage.sql.limits import Charge, touch
+from kcache_grpc.storage.sql.quotas import Charge, touch
 
 #: Rows of ``specs`` but for their keys -> the key of each that was inserted, by digest.
 AddSpecs = Callable[[Connection, Sequence[Mapping[str, Any]]], Mapping[bytes, int]]
@@ -60,7 +60,7 @@ _INSERT_MAPPING_CONSTANTS = insert_once(mapping_constants)
 
 @dataclass(frozen=True)
 class Entry:
-    """What one caller stores: a spec, and a program that maps to it unless it is the spec alone.
+    """What one caller stores: a spec, and a program that maps to it unless it is only the spec.
 
     ``placing`` says where the graph's constants lie.
     """
@@ -79,7 +79,7 @@ class Entry:
 
 @dataclass
 class Written:
-    """What became of an entry; the mapping is ``None`` where it is a spec alone."""
+    """What became of an entry; the mapping is ``None`` where it is only a spec."""
 
     spec: SpecRecord
     new_spec: bool
@@ -152,7 +152,7 @@ class GraphWriter:
                 self._new["artifact_bytes", digest] = added
 
     def _write_specs(self, entries: Sequence[Entry]) -> list[Written]:
-        # Who brings a spec alone has looked for it.
+        # A caller with only a spec has looked for it.
         known = self._find_specs(entry.spec.spec_digest for entry in entries if entry.graph is not None)
         missing = {
             entry.spec.spec_digest: entry.spec for entry in entries if entry.spec.spec_digest not in known

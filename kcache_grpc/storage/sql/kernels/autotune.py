@@ -47,6 +47,10 @@ class SqlAutotune(SqlPart, AutotuneStore):
     """``AutotuneStore`` on SQL."""
 
     def add_timings(self, namespace: Namespace, batch: Sequence[Timing]) -> int:
+        """Insert timings that are not stored, in one transaction; return how many were new.
+
+        If the namespace then has too many, the oldest are removed.
+        """
         checks.timings(batch)
         if not batch:
             return 0

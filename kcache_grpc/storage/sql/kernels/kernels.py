@@ -148,6 +148,10 @@ class SqlKernels(SqlGenerations, KernelStore):
         lease: Lease | None = None,
         event: AuditEvent | None = None,
     ) -> Published:
+        """Store a kernel in one transaction, or repair the stored one from the bytes of ``draft``.
+
+        See ``KernelStore``.
+        """
         checks.kernel(draft)
         checks.lease(lease, namespace, draft.kernel.kernel_digest)
         checks.events([] if event is None else [event])

@@ -16,7 +16,7 @@ from kcache_grpc.storage.sql.blobs.blobs import TRIES, store_blob, store_blobs
 from kcache_grpc.storage.sql.engine.bulk import BulkInsert, insert_once
 from kcache_grpc.storage.sql.graphs.graphs import require_key
 from kcache_grpc.storage.sql.leases import forget_failure, lock, release
-from kcache_grpc.storage.sql.limits import Charge, require_owned, touch
+from kcache_grpc.storage.sql.quotas import Charge, require_owned, touch
 
 _KERNEL_ID = select(kernels.c.id).where(
     kernels.c.namespace_id == bindparam("ns"),

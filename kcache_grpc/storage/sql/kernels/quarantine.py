@@ -21,7 +21,7 @@ from kcache_grpc.storage.schema import (
     quarantined_rows,
 )
 from kcache_grpc.storage.sql.engine.bulk import insert_once
-from kcache_grpc.storage.sql.limits import Charge, touch
+from kcache_grpc.storage.sql.quotas import Charge, touch
 
 _OF: BindParameter[int] = bindparam("of")
 _NS: BindParameter[int] = bindparam("ns")

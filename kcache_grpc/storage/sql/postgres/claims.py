@@ -1,127 +1,29 @@
-"""Claims and notifications on Postgres.
-
-A claim is an advisory lock of one session, which ends with it however the process ends. ``LISTEN`` has one
-connection of its own, in a thread, made again whenever it breaks.
-"""
+"""Claims on Postgres: session-level advisory locks, which end with the session however the process ends."""
 
 from __future__ import annotations
 
-import logging
 import os
-import selectors
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.storage.contract.change_notifications import (
-    Change,
-    ChangeListener,
-    ClaimEnded,
-    KernelPublished,
-    LeaseChanged,
-    Missed,
-    NamespaceChanged,
-)
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.sql.engine.errors import translate
+from kcache_grpc.storage.sql.postgres.listener import CHANNEL
 
 if TYPE_CHECKING:
-    import psycopg
-
     from kcache_grpc.storage.contract.change_notifications import Claim
 
-logger = logging.getLogger("kcache.storage")
-
-#: As in ``kcache_migrations.notices``.
-CHANNEL = "kcache"
-#: Seconds between two attempts to connect: the first, the most.
-_FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
-#: Seconds of silence after which the connection is tried.
-_SILENCE = 10.0
-#: Seconds that closing waits for a thread that hangs in a database that does not answer.
-_JOIN_TIMEOUT = 2.0
-#: Seconds that a statement may take: who waits for a hint could have done the work.
+#: Seconds that a statement may take: a claim only saves work, so waiting longer costs more than the work.
 _STATEMENT_SECONDS = 2
 _SETTINGS = f"SET statement_timeout = '{_STATEMENT_SECONDS}s'".encode()
 _TAKE = b"SELECT pg_try_advisory_lock(%s)"
-#: Told after the lock is free: a notice is sent at the end of the statement.
+#: Sent after the lock is released: a notification is sent at the end of the statement.
 _GIVE_BACK = f"SELECT pg_advisory_unlock(%s), pg_notify('{CHANNEL}', %s)".encode()
 
 
-class Listener:
-    """Tells what is heard until it is closed."""
-
-    def __init__(self, arguments: Mapping[str, Any], on_change: ChangeListener) -> None:
-        self._arguments = arguments
-        self._on_change = on_change
-        self._closing = threading.Event()
-        self._wake_reader, self._wake_writer = os.pipe()
-        self._thread = threading.Thread(target=self._run, name="kcache-listener", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        if self._closing.is_set():
-            return
-        self._closing.set()
-        os.write(self._wake_writer, b".")
-        self._thread.join(_JOIN_TIMEOUT)
-
-    def _run(self) -> None:
-        # The server extra has no driver of Postgres.
-        import psycopg
-
-        pause = _FIRST_PAUSE
-        while not self._closing.is_set():
-            try:
-                with psycopg.connect(**self._arguments, autocommit=True) as connection:
-                    connection.execute(f"LISTEN {CHANNEL}".encode())
-                    pause = _FIRST_PAUSE
-                    self._on_change(Missed())
-                    self._follow(connection)
-            except psycopg.Error as error:
-                logger.info(
-                    "change notifications of the database are not received: %s", " ".join(str(error).split())
-                )
-            self._closing.wait(pause)
-            pause = min(pause * 2, _LAST_PAUSE)
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
-
-    def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        # Not select.select: it takes no descriptor above 1023, which a busy server has.
-        with selectors.DefaultSelector() as selector:
-            selector.register(connection, selectors.EVENT_READ)
-            selector.register(self._wake_reader, selectors.EVENT_READ)
-            while not self._closing.is_set():
-                if not selector.select(_SILENCE):
-                    connection.execute(b"SELECT 1")  # raises when nobody is there any more
-                for notification in connection.notifies(timeout=0):
-                    change = parse(notification.payload)
-                    if change is not None:
-                        self._on_change(change)
-
-
-def parse(payload: str) -> Change | None:
-    """The change; ``None`` for one of another version."""
-    kind, *rest = payload.split(":")
-    try:
-        match kind, rest:
-            case "lease", [namespace, digest]:
-                return LeaseChanged(int(namespace), bytes.fromhex(digest))
-            case "kernel", [namespace, key]:
-                return KernelPublished(int(namespace), int(key))
-            case "namespace", [namespace]:
-                return NamespaceChanged(int(namespace))
-            case "claim", [name]:
-                return ClaimEnded(bytes.fromhex(name))
-            case _:
-                return None
-    except ValueError:
-        return None
-
-
 class Claims:
-    """Of one process, on one connection that is made when it is needed. Thread-safe, also after a fork."""
+    """The claims of one process, on one connection, opened on first use. Thread-safe, also after a fork."""
 
     def __init__(self, arguments: Callable[[], Mapping[str, Any]]) -> None:
         self._arguments = arguments

@@ -34,8 +34,9 @@ from kcache_grpc.storage.sql.engine.errors import translate, translated
 from kcache_grpc.storage.sql.engine.journal import note, record_of, select_events
 from kcache_grpc.storage.sql.engine.prepared import Prepared
 from kcache_grpc.storage.sql.postgres.async_reads import Asker
-from kcache_grpc.storage.sql.postgres.claims import Claims, Listener
+from kcache_grpc.storage.sql.postgres.claims import Claims
 from kcache_grpc.storage.sql.postgres.counters import add_at_once
+from kcache_grpc.storage.sql.postgres.listener import Listener
 
 logger = logging.getLogger("kcache.storage")
 T = TypeVar("T")
@@ -247,6 +248,7 @@ class PostgresDatabase(Database):
     def collect(
         self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
     ) -> int:
+        """Delete rows by a function of the database, which inserts the audit event; return their number."""
         values = {
             "target": table,
             "named_by": column,

@@ -51,7 +51,7 @@ WHERE c.relnamespace = current_schema()::regnamespace AND NOT t.tgisinternal AND
 
 
 def grant_to_servers(connection: Connection, role: str) -> None:
-    """Let ``role`` serve the store, and no more: it owns nothing of it, and deletes by the function alone.
+    """Let ``role`` serve the store, and no more: it owns nothing of it, and deletes only by the function.
 
     The connection is that of an administrator, in a transaction. Raises ``InvalidValue`` for a role that is
     not there, or may do more than that: a superuser, one that may create roles, the user who migrates.
@@ -64,7 +64,7 @@ def grant_to_servers(connection: Connection, role: str) -> None:
         raise InvalidValue(f"the servers' role {role} is the user who migrates: connect as an administrator")
     if superuser or creates_roles:
         power = "is a superuser, or may become one" if superuser else "may create roles"
-        raise InvalidValue(f"{role} {power}: nothing keeps it from deleting rows; take a role of its own")
+        raise InvalidValue(f"{role} {power}: nothing keeps it from deleting rows; use a separate role")
     for (statement,) in connection.exec_driver_sql(_OWNED, {"role": role}).all():
         connection.exec_driver_sql(statement.replace("%", "%%"))
     for statement in _grants(schema, quoted):

@@ -55,7 +55,7 @@ def file_system_type(path: Path) -> int:
 
 def reject_network_file_system(path: Path) -> None:
     """Raises ``UnsupportedStore`` for a path, existing or not, on a network file system."""
-    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    nearest = next(directory for directory in (path, *path.absolute().parents) if directory.exists())
     name = _NETWORK_FILE_SYSTEMS.get(file_system_type(nearest))
     if name is not None:
         raise UnsupportedStore(
@@ -63,18 +63,18 @@ def reject_network_file_system(path: Path) -> None:
         )
 
 
-def create_folder(path: Path) -> None:
-    """Make the missing folders above ``path``, each for its owner alone (0700)."""
+def create_directory(path: Path) -> None:
+    """Make the missing directories above ``path``, each only for its owner (0700)."""
     try:
-        missing = [folder for folder in path.absolute().parents if not folder.exists()]
-        for folder in reversed(missing):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        missing = [directory for directory in path.absolute().parents if not directory.exists()]
+        for directory in reversed(missing):
+            directory.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"{path.parent} cannot be made: {error.strerror}") from error
 
 
 def create_private(path: Path) -> None:
-    """Make an empty file for its owner alone (0600); one that exists is left as it is, and unopened.
+    """Make an empty file only for its owner (0600); one that exists is left as it is, and unopened.
 
     Closing a file drops all locks that the process has on it: those of SQLite's connections too.
     """

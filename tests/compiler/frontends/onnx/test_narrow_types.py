@@ -42,7 +42,7 @@ def _cast(source: str, target: str, **attributes: Any) -> Kernel:
 
 
 def _sampled() -> np.ndarray:
-    """Every f16, ties and their neighbours in f32, and what is far outside."""
+    """Every f16, ties and their neighbors in f32, and what is far outside."""
     values = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
     random = np.random.default_rng(8).integers(0, 1 << 32, 20000, dtype=np.uint32).view(np.float32)
     finite = values[np.isfinite(values)]

@@ -223,7 +223,7 @@ def test_what_cannot_be_packaged(client: kcache.Client, tmp_path: Path) -> None:
         package(torch.relu, folder / "a", (torch.ones(3),), client=client)
     with pytest.raises(kcache.ArgumentError, match="use a tuple of names"):
         package(exported, folder / "a", targets="host", client=client)
-    with pytest.raises(kcache.NotFound, match="no folder"):
+    with pytest.raises(kcache.NotFound, match="no directory"):
         package(exported, folder / "none" / "a", client=client)
     assert list(folder.iterdir()) == []
 

@@ -302,9 +302,9 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
             padding[axis] = (0, max(reach - spaced, 0))
         result.append((spaced + sum(padding[axis]) - reach) // stride[axis] + 1)
     batch = draft.number(1, 2) * batches * (draft.wish != "empty")
-    image, ilabels = _labelled(draft, {"b": batch, "f": inputs * groups}, sizes)
-    weight, klabels = _labelled(draft, {"i": inputs, "o": outputs}, kernel)
-    result_shape, rlabels = _labelled(draft, {"b": batch // batches, "f": outputs}, result)
+    image, ilabels = _labeled(draft, {"b": batch, "f": inputs * groups}, sizes)
+    weight, klabels = _labeled(draft, {"i": inputs, "o": outputs}, kernel)
+    result_shape, rlabels = _labeled(draft, {"b": batch // batches, "f": outputs}, result)
     turned = [draft.chance(0.5, "window_reversal") for _ in range(spatial)]
     reversal = ", ".join(str(flag).lower() for flag in turned)
     numbers = f"#stablehlo.conv<[{ilabels}]x[{klabels}]->[{rlabels}]>"
@@ -356,7 +356,7 @@ def _convolved(
     return [stored(result_dtype, result.transpose([orders[2].index(name) for name in labels[2]]))]
 
 
-def _labelled(draft: Draft, named: dict[str, int], spatial: list[int]) -> tuple[Shape, str]:
+def _labeled(draft: Draft, named: dict[str, int], spatial: list[int]) -> tuple[Shape, str]:
     """Axes in a random order, and the labels that say which."""
     axes = [*named.items(), *((str(axis), size) for axis, size in enumerate(spatial))]
     order = [axes[int(place)] for place in draft.rng.permutation(len(axes))]

@@ -190,7 +190,7 @@ def _combiners(dtype: str) -> tuple[str, ...]:
 
 
 def _windows(pool: _Pool) -> Value | None:
-    """Windows along one axis: neighbours, or all that came before."""
+    """Windows along one axis: neighbors, or all that came before."""
     draft, value = pool.draft, pool.one()
     if not value.shape or 0 in value.shape:
         return None

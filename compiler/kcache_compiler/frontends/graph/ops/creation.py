@@ -82,7 +82,7 @@ CREATION = Group(
     (
         Op(
             "constant",
-            "A constant tensor. `Graph.constants` holds constants with names of their own.",
+            "A constant tensor. `Graph.constants` holds constants with their own names.",
             (),
             constant,
             "the dims and dtype of `value`",

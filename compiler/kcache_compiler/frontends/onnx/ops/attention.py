@@ -14,6 +14,12 @@ _UNCOMMON_INPUT = 6
 
 @legalize(Attention=25)
 def attention(n: OnnxNode) -> LegalizationResult | None:
+    """Lower scaled dot-product attention; return the result and the present keys and values.
+
+    Inputs have shape (batch, heads, length, depth), or (batch, length, heads * depth) with the head counts as
+    attributes. Past keys and values are concatenated before the new ones. Returns None for uncommon forms,
+    which use the function body of the standard.
+    """
     is_uncommon = n.int("left_window_size", -1) >= 0 or n.int("right_window_size", -1) >= 0
     if is_uncommon or n.get(_UNCOMMON_INPUT) is not None or n.has_output(3) or n.has("softmax_precision"):
         if n[2].element != n[0].element:  # the function body multiplies them without a conversion

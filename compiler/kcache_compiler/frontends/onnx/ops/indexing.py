@@ -27,6 +27,11 @@ def _wrap_negative(n: OnnxNode, indices: Value, size: int) -> Value:
 
 @legalize(Gather=13)
 def gather(n: OnnxNode) -> Value:
+    """Lower ``Gather``: entries of an axis by index.
+
+    Negative indices count from the end. The result has the shape of the input with that axis replaced by the
+    shape of the indices. One constant index becomes a slice.
+    """
     x, indices, b = n[0], n[1], n.b
     axis = n.axis(n.int("axis", 0), x.rank)
     elements = indices.constant
@@ -115,6 +120,10 @@ def _wrap_coordinates(n: OnnxNode, indices: Value, dims: Dims) -> Value:
 
 @legalize(GatherND=13)
 def gather_nd(n: OnnxNode) -> Value:
+    """Lower ``GatherND``: slices of the input at the coordinates in the last axis of the indices.
+
+    The result has the shape of the indices without their last axis, and the axes of the slices.
+    """
     x, indices, batch = n[0], n[1], n.int("batch_dims", 0)
     if indices.rank < 1 or batch + indices.dims[-1] > x.rank or batch >= indices.rank:
         n.invalid(f"indices of shape {list(indices.dims)} do not fit shape {list(x.dims)}")
@@ -138,6 +147,11 @@ _REDUCTIONS = {"none": None, "add": "add", "mul": "multiply", "max": "maximum", 
 
 @legalize(Scatter=11, ScatterElements=18, ScatterND=18)
 def scatter(n: OnnxNode) -> Value:
+    """Lower ``ScatterElements`` and ``ScatterND``: the input with updates written or combined at indices.
+
+    The result has the shape of the input. ``reduction`` combines an update with the element there; without
+    it, which of several updates of one element is stored is not defined.
+    """
     x, indices, updates, b = n[0], n[1], n[2], n.b
     if n.op == "ScatterND":
         count = indices.dims[-1]
@@ -169,6 +183,10 @@ def scatter(n: OnnxNode) -> Value:
 
 @legalize(TopK=24)
 def top_k(n: OnnxNode) -> LegalizationResult:
+    """Lower ``TopK``: the ``k`` largest or smallest elements along an axis, and their indices (i64).
+
+    Both are slices of a stable sort of the axis with its positions. ``k`` must be constant.
+    """
     x, b = n[0], n.b
     count = n.int("k") if n.has("k") else int(n.constant(1, "k").reshape(-1)[0])
     axis = n.axis(n.int("axis", -1), x.rank)

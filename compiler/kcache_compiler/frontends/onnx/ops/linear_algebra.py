@@ -40,6 +40,10 @@ def matrix_product(n: OnnxNode, x: Value, y: Value) -> Value:
 
 @legalize(Gemm=13)
 def gemm(n: OnnxNode) -> Value:
+    """Lower ``Gemm``: ``alpha * op(A) @ op(B) + beta * C`` for matrices, where ``op`` optionally transposes.
+
+    Integer matrices require integer factors, else raises ``UnsupportedOp``.
+    """
     x, y, bias = n[0], n[1], n.get(2)
     alpha, beta = n.float("alpha", 1.0), n.float("beta", 1.0)
     if x.rank != 2 or y.rank != 2:
@@ -164,6 +168,10 @@ def _squeeze_broadcast(
 
 @legalize(Det=22)
 def det(n: OnnxNode) -> Value:
+    """Lower ``Det``: determinants of matrices of shape (..., n, n), by elimination, a column per iteration.
+
+    Elements of 16 bits are computed in f32.
+    """
     b, x = n.b, n[0]
     if x.rank < 2 or x.dims[-1] != x.dims[-2] or x.element not in FLOATS:
         n.invalid(f"its input is {x.type}, not square matrices of floats")

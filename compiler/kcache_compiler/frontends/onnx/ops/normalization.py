@@ -44,6 +44,11 @@ def rms_normalization(n: OnnxNode) -> Value:
 
 @legalize(BatchNormalization=15)
 def batch_normalization(n: OnnxNode) -> LegalizationResult:
+    """Lower ``BatchNormalization`` of (batch, channels, ...) by the given mean and variance of each channel.
+
+    In training mode it uses those of the batch, which it computes in f32 for elements of 16 bits, and also
+    returns the updated running mean and variance.
+    """
     b, x = n.b, n[0]
     element = x.element
     epsilon, momentum = n.float("epsilon", 1e-5), n.float("momentum", 0.9)
@@ -94,6 +99,10 @@ def instance_normalization(n: OnnxNode) -> Value:
 
 @legalize(GroupNormalization=21)
 def group_normalization(n: OnnxNode) -> Value:
+    """Lower ``GroupNormalization`` of (batch, channels, ...): mean 0 and variance 1 in each group.
+
+    Scale and bias have one element per group before opset 21, and one per channel since.
+    """
     b, x, groups = n.b, n[0], n.int("num_groups")
     if x.rank < 2 or groups < 1 or x.dims[1] % groups:
         n.invalid(f"{groups} groups do not divide shape {list(x.dims)}")

@@ -42,6 +42,11 @@ def _reject_float_zero_point(n: OnnxNode) -> None:
 
 @legalize(QuantizeLinear=28)
 def quantize_linear(n: OnnxNode) -> Value:
+    """Lower ``QuantizeLinear``: ``saturate(round(x / scale) + zero_point)``, rounded to nearest even.
+
+    Scale and zero point are scalars, one per entry of an axis, or one per block. The element type of the
+    result is that of the zero point, else ``output_dtype``, else ui8.
+    """
     b, x, zero = n.b, n[0], n.get(2)
     element = "ui8" if zero is None else zero.element
     if zero is None and n.int("output_dtype", 0):
@@ -119,6 +124,11 @@ def integer_product(n: OnnxNode) -> Value:
 
 @legalize(QLinearMatMul=21, QLinearConv=10)
 def quantized_product(n: OnnxNode) -> Value:
+    """Lower ``QLinearMatMul`` and ``QLinearConv``: the product or convolution of quantized operands.
+
+    Sums are i32; they are scaled in f32, rounded to nearest even, and saturated to the element type of the
+    result. The second operand may have one scale per channel.
+    """
     b, x, y, zero = n.b, n[0], n[3], n[7]
     if any(n[i].dims not in ((), (1,)) for i in (1, 6)):
         n.unsupported("more than one scale of its first operand or its result")

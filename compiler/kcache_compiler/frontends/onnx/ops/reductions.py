@@ -35,6 +35,10 @@ def reduce(n: OnnxNode) -> Value:
 
 
 def _reduce(n: OnnxNode, x: Value, axes: Sequence[int], keep: bool) -> Value:
+    """Emit a reduction of ``x`` over ``axes``.
+
+    Elements of 16 bits are reduced in f32, except minima and maxima.
+    """
     b, op = n.b, n.op
     if op in _COMBINERS:
         if x.element == "i1":
@@ -90,6 +94,11 @@ def extreme_index(n: OnnxNode, x: Value, axis: int, largest: bool, last: bool) -
 
 @legalize(CumSum=14, CumProd=26)
 def cumulative(n: OnnxNode) -> Value:
+    """Lower ``CumSum`` and ``CumProd`` along a constant axis to a window over the whole axis.
+
+    ``exclusive`` leaves out the element itself, ``reverse`` starts at the end. The result has the shape of
+    the input.
+    """
     b, x = n.b, n[0]
     op, identity = ("add", 0) if n.op == "CumSum" else ("multiply", 1)
     axis = n.axis(n.numbers(1, "axis")[0], x.rank)

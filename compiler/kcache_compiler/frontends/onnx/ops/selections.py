@@ -26,6 +26,11 @@ _MAX_COMPARISONS = 1 << 22
 
 @legalize(Compress=28)
 def compress(n: OnnxNode) -> Value:
+    """Lower ``Compress``: entries of an axis, or of the flattened input, where the condition holds.
+
+    The result has a static size if the condition is constant. Otherwise its size is computed at run time, up
+    to that of the axis.
+    """
     b, x, condition = n.b, n[0], n[1]
     axis = 0
     if n.has("axis"):
@@ -66,6 +71,11 @@ def non_zero(n: OnnxNode) -> Value:
 
 @legalize(Unique=28)
 def unique(n: OnnxNode) -> LegalizationResult:
+    """Lower ``Unique``: the distinct entries of an axis, or elements of the flattened input.
+
+    Also returns the index of the first occurrence of each, the group of each input entry, and the counts
+    (i64). The number of distinct entries is computed at run time, up to the size of the axis.
+    """
     b, x = n.b, n[0]
     axis = 0
     if n.has("axis"):

@@ -34,6 +34,10 @@ def dropout(n: OnnxNode) -> LegalizationResult:
 
 @legalize(Reshape=25)
 def reshape(n: OnnxNode) -> Value:
+    """Lower ``Reshape`` to a constant shape.
+
+    A 0 copies the dimension of the input unless ``allowzero``; one -1 is inferred.
+    """
     x, shape = n[0], n.ints("shape") if n.has("shape") else n.numbers(1, "shape")
     dims = list(shape)
     if not n.int("allowzero", 0):
@@ -99,6 +103,10 @@ def concat(n: OnnxNode) -> Value:
 
 @legalize(Split=18)
 def split(n: OnnxNode) -> LegalizationResult:
+    """Lower ``Split``: slices of an axis, by constant sizes or into ``num_outputs`` parts.
+
+    Parts have equal sizes except that the last may be smaller.
+    """
     x = n[0]
     axis = n.axis(n.int("axis", 0), x.rank)
     size, count = x.dims[axis], n.int("num_outputs", len(n.outputs))
@@ -167,6 +175,10 @@ def tile(n: OnnxNode) -> Value:
 
 @legalize(Pad=25)
 def pad(n: OnnxNode) -> Value:
+    """Lower ``Pad`` by constant counts, which may be negative.
+
+    Added elements are a constant, or elements of the input in the modes ``reflect``, ``edge`` and ``wrap``.
+    """
     x = n[0]
     counts = n.ints("pads") if n.has("pads") else n.numbers(1, "pads")
     axes = range(x.rank)
@@ -239,6 +251,10 @@ def _emit_run(n: OnnxNode, x: Value, axis: int, run: list[int]) -> Value:
 
 @legalize(DepthToSpace=28, SpaceToDepth=28)
 def depth_space(n: OnnxNode) -> Value:
+    """Lower ``DepthToSpace`` and ``SpaceToDepth`` of (batch, channels, height, width).
+
+    They exchange blocks of ``blocksize`` by ``blocksize`` pixels with channels.
+    """
     x, b, block = n[0], n.b, n.int("blocksize")
     if x.rank != 4 or block < 1:
         n.invalid(f"blocksize {block} does not fit shape {list(x.dims)}")

@@ -203,6 +203,10 @@ class _Groups:
 
 
 def _grouped_mm(op: TorchOp) -> Value | None:
+    """Lower a grouped product of rows and one matrix per group to loops over blocks of rows of one group.
+
+    None if a shape is dynamic.
+    """
     if not _is_static(op):
         return None
     rows, weights = op.builtin_tensor(op.operation.operands[0]), op.operation.operands[1]
@@ -241,6 +245,10 @@ def _grouped_mm(op: TorchOp) -> Value | None:
 
 
 def _grouped_outer(op: TorchOp) -> Value | None:
+    """Lower the products of transposed rows and rows of each group to loops over blocks of rows.
+
+    These are the gradients of the matrices of a grouped product. None if a shape is dynamic.
+    """
     if not _is_static(op):
         return None
     left, right = (op.builtin_tensor(value) for value in list(op.operation.operands)[:2])

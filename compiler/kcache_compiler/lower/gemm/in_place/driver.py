@@ -21,8 +21,8 @@ from kcache_compiler.lower.gemm.in_place.skipped import (
     PART_WORDS,
     block_windows,
     block_words,
-    halves,
     needed_runs,
+    panel_halves,
     parts,
 )
 from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
@@ -196,6 +196,7 @@ class InPlaceDriver(Driver):
         load: Name,
         sums: tuple[Name, Name],
     ) -> None:
+        """Emit the product of a panel of rows of A, read in place where possible, and a block of columns."""
         code, form, facts = self.code, self.form, self.facts
         panel = self._panel_of(bases, row, rows, runs)
         following = code.at(panel.first, code.mul(facts["step"], facts["panel"]), form.packed)
@@ -411,5 +412,5 @@ def in_place_parts(form: Form) -> list[str]:
     narrow = [tile(form, form.rows, vectors=1)] if form.narrow else []
     narrow += [tile(form, rows, vectors) for rows in tile_rows(form) for vectors in form.narrower]
     strips = [panel_tiles(form), group_strip(form)] if form.together > 1 else [strip(form)]
-    tables = [halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
+    tables = [panel_halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
     return [*tables, *tiles, *narrow, *strips, InPlaceDriver(form).text()]

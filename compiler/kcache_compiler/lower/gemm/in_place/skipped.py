@@ -29,7 +29,7 @@ BLOCK_WORDS = 2
 LEAST_SUMS = 8
 
 
-def halves(form: Form) -> str:
+def panel_halves(form: Form) -> str:
     """``(offsets, count, panel, step, PADDING, to)``: ``HALF_WORDS`` of both halves of each panel of
     ``panel`` rows; those of a half without rows are of no use.
     """

@@ -75,6 +75,8 @@ def write_attention(
 
 
 class _Attention:
+    """Emits the code of an attention kernel: loads of tiles, products, softmax, and stores of results."""
+
     def __init__(
         self,
         kernel: Kernel,
@@ -206,6 +208,7 @@ class _Attention:
     def _weigh(
         self, key: mlir.Value, stage: mlir.Value, scores: list[mlir.Value], values: list[mlir.Value]
     ) -> list[mlir.Value]:
+        """Emit the softmax of a tile of scores; return the updated maxima, totals and sums."""
         core, own = self.core, self.core.own
         first = memory.plus(key, core.first("scores"))
         key_places = [self._key(first, offset) for _, offset in core.line("scores", 0)]
@@ -312,8 +315,8 @@ class _Attention:
             start = self.shared.at(index((row, self._pitch), (core.first("sums"), width)))
             line = core.line("sums", number)
             for at in range(0, len(line), core.together):
-                neighbours = [sums[place] for place, _ in line[at : at + core.together]]
-                store_each(ahead(start, line[at][1] * width), neighbours, core.together * width)
+                neighbors = [sums[place] for place, _ in line[at : at + core.together]]
+                store_each(ahead(start, line[at][1] * width), neighbors, core.together * width)
 
             def leave(number: int = number, row: mlir.Value = row) -> None:
                 for place, value in zip(self._left, (tops[number], totals[number]), strict=True):

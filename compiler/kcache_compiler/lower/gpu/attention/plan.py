@@ -128,6 +128,10 @@ def _weights_kind(attention: Gathered) -> str:
 
 
 def _cores(attention: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterator[tuple[Core, bool]]:
+    """Yield the tiles to try, preferred ones first.
+
+    Each with whether its tiles have the whole depth, so that keys and values have two stages.
+    """
     depth, columns, rows = (attention.size(name) for name in ("depth", "columns", "rows"))
     defaults, choices = sizes.defaults, sizes.choices
     tile_columns = _tile(columns, choices.columns or (defaults.columns if matrix else defaults.plain_columns))
@@ -193,6 +197,7 @@ def _walk(attention: Gathered, name: str) -> Walked:
 def _laid_out(
     attention: Gathered, core: Core, whole: bool, walks: dict[str, Walked], scale: float
 ) -> AttentionPlan:
+    """Return the plan of a core: offsets, pitches and sizes of its tiles in shared memory."""
     width = 2 if isinstance(core, MatrixRows) else memory.element_bytes(mlir.type_of(core.wide))
     fast = {"q": "k", "k": "row", "v": "row"}
     if isinstance(core, MatrixRows):

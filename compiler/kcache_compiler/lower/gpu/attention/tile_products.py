@@ -1,6 +1,6 @@
 """Products of attention on tiles in shared memory: scores of queries and keys, sums of values.
 
-Each warp owns rows, or, if there are few rows, all rows and a part of the keys of a step. Four neighbouring
+Each warp owns rows, or, if there are few rows, all rows and a part of the keys of a step. Four neighboring
 lanes share a row: each lane holds some of its scores and sums in registers, so that a reduction over a row
 needs two shuffles.
 """
@@ -312,6 +312,7 @@ class PlainRows(Core):
     def multiply(
         self, queries: Staged, keys: Staged, stage: mlir.Value, scores: list[mlir.Value]
     ) -> list[mlir.Value]:
+        """Return ``scores`` plus the products of the tiles of queries and keys, by multiply-adds."""
         first_row, first_key = self.row(0), self.first("scores")
         rows, key_offsets = self._rows, [key for _, key in self.line("scores", 0)]
 
@@ -394,6 +395,10 @@ class PlainRows(Core):
     def mix(
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
+        """Return ``sums`` plus the products of ``weights`` and the tile of values, by multiply-adds.
+
+        The weights of a warp go through shared memory, because each thread reads those of whole rows.
+        """
         start, pitch = mlir.constant(self.scratch_at), self._pitch
         first_row = self.line_of_warp(0)
         for number in range(self.own if weights else 0):

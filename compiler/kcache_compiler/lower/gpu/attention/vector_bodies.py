@@ -169,6 +169,7 @@ class Lanes:
     def _computed(
         self, operation: mlir.Op, places: KeyCoordinates, mapping: dict[mlir.Value, Number]
     ) -> Number:
+        """Emit an operation for all keys of a thread; return a scalar if it is equal for all keys."""
         name = mlir.name_of(operation)
         if name == "linalg.index":
             return places.get(mlir.int_of(operation.attributes["dim"]), mlir.constant(0))

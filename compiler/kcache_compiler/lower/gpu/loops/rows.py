@@ -270,6 +270,7 @@ class RowWriter(LaneWriter):
     def _chunks(
         self, sizes: list[Formula], lanes: Lanes, values: dict[Slot, mlir.Value], body: Body
     ) -> dict[Slot, mlir.Value]:
+        """Distribute elements of a row over threads in vectors of ``lanes``; return the carried values."""
         count = lanes.count
         chunk_sizes: list[Formula] = [*sizes[:-1], apply("ceildiv", sizes[-1], count)]
 
@@ -321,6 +322,7 @@ class RowWriter(LaneWriter):
         registers: Registers,
         dealt: Dealt,
     ) -> None:
+        """Emit reductions of a row: partial results per thread, combined across lanes, then across warps."""
         slots = {
             slot: combiners[key]
             for slot in loops.slots

@@ -56,6 +56,8 @@ def write_turns(writer: PointWriter, turn: Turn) -> LaunchGeometry:
 
 
 class _Tile:
+    """Emits the code of a tile: loads of rows into shared memory, then the body of the group."""
+
     def __init__(
         self,
         writer: PointWriter,

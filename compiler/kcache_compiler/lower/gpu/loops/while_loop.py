@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.gpu_targets import WARP_SIZE
-from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gpu.intrinsics import barrier, special
 from kcache_compiler.lower.gpu.kernel import Kernel, LaunchGeometry, Point, Program
 from kcache_compiler.lower.gpu.loops.points import PointWriter
@@ -24,6 +23,7 @@ from kcache_compiler.lower.gpu.operands import offsets_of, operands_of, read_by,
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.launch import names_of
 from kcache_compiler.lower.loops.memory import Pointer, root_of
+from kcache_compiler.lower.loops.planned_launches import Planned
 from kcache_compiler.lower.sort_scatter.loop_builder import compare, loop
 from kcache_compiler.lower.sort_scatter.marker import is_marker, marked
 from kcache_compiler.mlir import operations as mlir

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kcache_compiler.llvm.gpu_targets import GpuTarget
-from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gemm.match import GemmAxis, Groups, is_contraction, partition
 from kcache_compiler.lower.gpu.kernel import begins_anywhere
 from kcache_compiler.lower.gpu.matmul.loader import Walked, chunk_lanes, walk
@@ -18,6 +17,7 @@ from kcache_compiler.lower.gpu.tile_sizes import FEW_ROWS, Sizes, Tile
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import read_nest
+from kcache_compiler.lower.loops.planned_launches import Planned
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.product_bodies import read_products
 from kcache_compiler.schedule.loop_nest import Access

@@ -113,6 +113,8 @@ def write_tiles(writer: PointWriter, tiles: Tiles, parts: SplitK | None = None) 
 
 
 class _Product:
+    """Emits a matrix product: staging of tiles in shared memory, the loop along K, and the epilogue."""
+
     def __init__(
         self,
         writer: PointWriter,

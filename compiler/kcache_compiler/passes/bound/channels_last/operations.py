@@ -219,7 +219,7 @@ def _concatenate(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
 
 
 def _gather(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
-    """Whole slices along one axis that stays where it is, as nearest-neighbour resizing takes them."""
+    """Whole slices along one axis that stays where it is, as nearest-neighbor resizing takes them."""
     axis = _sliced_axis(op)
     if axis is None or op.operands[0] not in layouts.laid:
         return False

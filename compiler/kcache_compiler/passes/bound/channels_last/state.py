@@ -167,6 +167,6 @@ class Layouts:
 
 
 def _full(op: mlir.Op) -> list[mlir.Value]:
-    """The operands of an elementwise operation that are not scalars beside a larger result."""
+    """The operands of an elementwise operation, without scalars if the result is larger."""
     rank = mlir.rank_of(op.results[0].type)
     return [operand for operand in op.operands if mlir.rank_of(operand.type) == rank]

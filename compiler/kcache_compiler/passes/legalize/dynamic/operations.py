@@ -38,14 +38,14 @@ _BINARY: dict[str, Callable[[mlir.Value, mlir.Value], mlir.Value]] = {
 _ENDING = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_precision"})
 
 Scalars = list[mlir.Value]
-Known = dict[mlir.Value, Scalars]
+KnownSizes = dict[mlir.Value, Scalars]
 
 
 def lower_dynamic(module: mlir.Module) -> SizeChecks:
     """Rewrite the dynamic operations of ``main``, and let it return pairs of sizes to check at run time."""
-    known: Known = {}
+    known: KnownSizes = {}
     requirements = Requirements(mlir.main_function(module))
-    consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
+    consumers: dict[str, Callable[[mlir.Op, KnownSizes], None]] = {
         "stablehlo.dynamic_broadcast_in_dim": lambda op, known: _broadcast(op, known, requirements),
         "stablehlo.dynamic_reshape": lambda op, known: _reshape(op, known, requirements),
         "stablehlo.dynamic_iota": lambda op, known: _iota(op, known, requirements),
@@ -83,7 +83,7 @@ def _reject_ending(op: mlir.Op, name: str) -> None:
         numbers = mlir.gather_dimensions(op)
         if numbers["start_index_map"] and not numbers["operand_batching_dims"]:
             return
-    raise UnsupportedOp(name, "sizes that are open", mlir.location_of(op))
+    raise UnsupportedOp(name, "dynamic sizes", mlir.location_of(op))
 
 
 def _may_be_shape(kind: mlir.Type) -> bool:
@@ -93,7 +93,7 @@ def _may_be_shape(kind: mlir.Type) -> bool:
     return len(sizes) <= 1 and all(size is not None and size <= SHAPE_LIMIT for size in sizes)
 
 
-def _follow(op: mlir.Op, known: Known) -> None:
+def _follow(op: mlir.Op, known: KnownSizes) -> None:
     """Record the elements of the result of ``op`` when they are sizes or constants."""
     result = op.results[0]
     kind = mlir.element_type(result.type)
@@ -140,7 +140,7 @@ def _resize(scalar: mlir.Value, kind: mlir.Type) -> mlir.Value:
 
 
 def _sizes(
-    op: mlir.Op, operand: mlir.Value, known: Known, requirements: Requirements, least: int | None = 0
+    op: mlir.Op, operand: mlir.Value, known: KnownSizes, requirements: Requirements, least: int | None = 0
 ) -> list[mlir.Value]:
     """Numbers of a shape, which are at least ``least``."""
     if operand not in known:
@@ -182,12 +182,12 @@ def _require_quotients(
         _require_quotients(op, operand, requirements, seen)
 
 
-def _iota(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+def _iota(op: mlir.Op, known: KnownSizes, requirements: Requirements) -> None:
     _sizes(op, op.operands[0], known, requirements)
     _give_sizes(op, known)
 
 
-def _give_sizes(op: mlir.Op, known: Known) -> None:
+def _give_sizes(op: mlir.Op, known: KnownSizes) -> None:
     """Give the toolchain's lowering shapes whose elements it can see."""
     for number, operand in enumerate(list(op.operands)):
         if operand in known:
@@ -196,7 +196,7 @@ def _give_sizes(op: mlir.Op, known: Known) -> None:
             raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
 
 
-def _assert(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+def _assert(op: mlir.Op, known: KnownSizes, requirements: Requirements) -> None:
     """Replace an assertion by its value, and require its condition."""
     if mlir.string_of(op.attributes["call_target_name"]) != ASSERTED:
         return
@@ -205,7 +205,11 @@ def _assert(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     op.erase()
 
 
-def _require(op: mlir.Op, condition: mlir.Value, known: Known, requirements: Requirements) -> None:
+def _require(op: mlir.Op, condition: mlir.Value, known: KnownSizes, requirements: Requirements) -> None:
+    """Add the condition of a shape assertion to the requirements.
+
+    Raises ``UnsupportedOp`` for a condition that is not a conjunction of comparisons of sizes.
+    """
     owner = mlir.defining(condition)
     name = "" if owner is None else mlir.name_of(owner)
     if owner is not None and name == "stablehlo.and":
@@ -246,7 +250,7 @@ def _dynamic_only(kind: mlir.Type, sizes: list[mlir.Value]) -> list[mlir.Value]:
     return [size for size, static in zip(sizes, mlir.sizes_of(kind), strict=True) if static is None]
 
 
-def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+def _slice(op: mlir.Op, known: KnownSizes, requirements: Requirements) -> None:
     """Slice within the operand; a result whose size is stated, not computed, is not taken."""
     if any(size is not None for size in mlir.sizes_of(op.results[0].type)):
         raise UnsupportedOp(mlir.name_of(op), "a result of static size", mlir.location_of(op))
@@ -260,7 +264,7 @@ def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     _give_sizes(op, known)
 
 
-def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+def _broadcast(op: mlir.Op, known: KnownSizes, requirements: Requirements) -> None:
     sizes = _sizes(op, op.operands[1], known, requirements)
     axes = mlir.integers(op.attributes["broadcast_dimensions"])
     result = spread(op, op.operands[0], axes, sizes, requirements)
@@ -341,7 +345,7 @@ def _product(sizes: list[mlir.Value]) -> mlir.Value:
     return total
 
 
-def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+def _reshape(op: mlir.Op, known: KnownSizes, requirements: Requirements) -> None:
     """Flatten, copy to a tensor of the wanted count, which is to be the same, and expand."""
     kind = op.results[0].type
     plain = signless_tensor(kind)

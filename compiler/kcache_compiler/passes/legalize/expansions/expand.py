@@ -41,7 +41,7 @@ def expand_definitions(
         if name == "stablehlo.custom_call" and not is_lapack(op):
             continue
         if any(None in mlir.sizes_of(kind) for kind in kinds) or (argument_sizes and not _is_open(op, name)):
-            raise UnsupportedOp(name, "sizes that are open: give all sizes", mlir.location_of(op))
+            raise UnsupportedOp(name, "dynamic sizes: give all sizes", mlir.location_of(op))
         if any(0 in mlir.sizes_of(kind) for kind in kinds) and name not in _OF_NOTHING:
             _nothing(op)
             continue

@@ -25,7 +25,7 @@ _SWEEPS = 40
 _EPSILON = {"f32": 2.0**-23, "f64": 2.0**-52}
 #: Largest numbers of matrices that are taken as they are.
 _FAR = {"f32": 2.0**20, "f64": 2.0**200}
-#: Parts of the largest singular value that are nothing: their squares are lost beside it.
+#: Parts of the largest singular value that are nothing: their squares are lost when added to its square.
 _NOTHING = {"f32": 2.0**-40, "f64": 2.0**-300}
 
 

@@ -17,7 +17,7 @@ _TARGET = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _ELEMENTS = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
 _LETTER = re.compile(r"(\w+) = (\d+) : ui8")
 _END = re.compile(r"(low|high) = (\d+) : i32")
-#: What JAX lets a call say of itself, beside what it asks for.
+#: Attributes of JAX that describe a call, in addition to its parameters.
 _SETTINGS = ("mhlo.backend_config", "backend_config")
 
 #: Results of operands with one batch axis, and of the letters that say what is asked for.

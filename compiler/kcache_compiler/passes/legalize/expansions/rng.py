@@ -1,7 +1,7 @@
 """Random numbers: ``rng``, and the random bits of a counter.
 
 ``rng`` draws numbers between two bounds, or around a mean, of the random bits that Philox gives. Each draw of
-a program has bits of its own: its key is its number. A program gives the same ones each time.
+a program has its own bits: its key is its number. A program gives the same ones each time.
 
 Philox 4x32 has 10 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
 2011), counted and laid out as XLA does, whose bits they are. The state is the key, then the counter of 128
@@ -99,7 +99,7 @@ def _bits(lines: Lines, width: int, shape: Shape, state: State) -> Tensor:
 
 
 def _whole(lines: Lines, value: Tensor) -> Tensor:
-    """As 64 bits, of which differences count alone."""
+    """As 64 bits, of which only differences count."""
     if value.element.startswith("ui") or value.element == "i1":
         return lines.convert(value, "ui64")
     return _recast(lines, lines.convert(value, "i64"), "ui64")

@@ -44,7 +44,7 @@ def lower_dilated(op: mlir.Op) -> bool:
 
 
 def _is_named(numbers: mlir.Dimensions, spatial: int) -> bool:
-    """Whether the toolchain has an operation of its own for these axes, which looks at taps only."""
+    """Whether the toolchain has its own operation for these axes, which looks at taps only."""
     orders = [
         [numbers["input_batch"], *numbers["input_spatial"], numbers["input_feature"]],
         [numbers["output_batch"], *numbers["output_spatial"], numbers["output_feature"]],

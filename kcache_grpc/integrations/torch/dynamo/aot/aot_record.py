@@ -33,7 +33,7 @@ torch: Any = import_module("torch")
 
 __all__ = ["InvalidRecord", "NotRecordable", "RecordedResult", "decode_result", "encode_result"]
 
-#: Version of the JSON; PyTorch's version is a field beside it.
+#: Version of the JSON; PyTorch's version is a separate field.
 _FORMAT = 1
 _RESULT = "torch._functorch._aot_autograd.aot_autograd_result"
 

@@ -18,7 +18,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def new_empty(mode: Any, size: Sequence[int], stride: Sequence[int], dtype: Any, device: Any) -> Any:
-    """A tensor with a storage of its own."""
+    """A tensor with its own storage."""
     if mode.propagate_real_tensors:
         with mode:
             return torch.empty_strided(size, stride, dtype=dtype, device=device)

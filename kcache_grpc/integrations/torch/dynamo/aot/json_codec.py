@@ -184,6 +184,7 @@ class Fields:
     attributes: Mapping[str, Codec] = dataclasses.field(default_factory=lambda: cast("dict[str, Codec]", {}))
 
     def encode(self, value: Any, path: str) -> Any:
+        """Return a JSON object of the fields. Raises ``NotRecordable`` for another class or other fields."""
         if type(value) is not self.kind:
             raise not_recordable(path, value)
         names = {field.name for field in dataclasses.fields(value)}
@@ -201,6 +202,10 @@ class Fields:
         return data
 
     def decode(self, data: Any, path: str) -> Any:
+        """Return the dataclass of a JSON object.
+
+        Raises ``InvalidRecord`` if fields differ or values are rejected.
+        """
         codecs = {**self.fields, **self.attributes}
         written = {name for name, codec in codecs.items() if not isinstance(codec, (Constant, Dropped))}
         if not isinstance(data, dict):

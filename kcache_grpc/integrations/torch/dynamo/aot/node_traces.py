@@ -14,7 +14,7 @@ pytree: Any = import_module("torch.utils._pytree")
 
 
 class NotRepeatable(Exception):
-    """A node that is traced by itself, however often it occurs."""
+    """A node that is traced separately, however often it occurs."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Result:
-    """A tensor that a node returns: a view of an operand, or a tensor of its own."""
+    """A tensor that a node returns: a view of an operand, or a separate tensor."""
 
     node: int
     size: Sequence[int]

@@ -212,7 +212,7 @@ def _template(node: Any, places: dict[Any, Operand | Added], tracer: Any) -> Tem
             raise NotRepeatable
         name = tracer.graph._target_to_str(target.overloadpacket.__name__)
     if any(map(_has_symbols, pytree.tree_leaves(node.meta.get("val")))):
-        raise NotRepeatable  # a size that depends on data has a symbol of its own
+        raise NotRepeatable  # a size that depends on data has its own symbol
     meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
     return Template(target, name, map_arguments(node.args, placed), map_arguments(node.kwargs, placed), meta)
 

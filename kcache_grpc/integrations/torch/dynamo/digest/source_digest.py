@@ -85,6 +85,7 @@ class _Graphs:
         return [*self._lines, *self._symbols.facts()]
 
     def _add_graph(self, graph_module: Any) -> None:
+        """Append a line for each node of a graph; nodes are numbered, so that their names do not count."""
         graph = graph_module.graph
         _check_graph(graph_module)
         names: dict[Any, str] = {}

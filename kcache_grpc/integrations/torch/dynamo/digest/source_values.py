@@ -133,7 +133,7 @@ def _higher_order_text(target: Any) -> str:
 
 
 def _python_text(target: Any) -> str:
-    """Functions and classes in Python: their module and name, if their code is in PyTorch's folder."""
+    """Functions and classes in Python: their module and name, if their code is in PyTorch's directory."""
     module = str(target.__module__)
     if isinstance(target, types.FunctionType) and not _is_own_code(target):
         raise NotDigestible(f"the function {module}.{target.__qualname__}, which is not PyTorch's")
@@ -169,7 +169,7 @@ def _resolved(text: str) -> Any:
 
 
 def _is_own_code(function: Any) -> bool:
-    return function.__code__.co_filename.startswith(_FOLDER)
+    return function.__code__.co_filename.startswith(_DIRECTORY)
 
 
 def _type_name(value: Any) -> str:
@@ -193,7 +193,7 @@ def _complex(value: complex) -> str:
     return f"complex({value.real.hex()},{value.imag.hex()})"
 
 
-_FOLDER = str(Path(torch.__file__).parent) + os.sep
+_DIRECTORY = str(Path(torch.__file__).parent) + os.sep
 _PLAIN: Mapping[Any, Callable[[Any], str]] = {
     type(None): repr,
     bool: repr,

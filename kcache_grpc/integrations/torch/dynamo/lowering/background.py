@@ -1,4 +1,4 @@
-"""Work that goes on in a thread of its own while PyTorch does the rest of a compile."""
+"""Work that goes on in its own thread while PyTorch does the rest of a compile."""
 
 from __future__ import annotations
 

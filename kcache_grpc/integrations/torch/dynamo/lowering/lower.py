@@ -174,7 +174,7 @@ class Lowering:
             self._first.outcome = self._outcome(self._first.partition, self._first.programs)
 
     def _is_on_cpu(self, graph: Any) -> bool:
-        """Whether all tensors are on the CPU: each thread has a current GPU of its own."""
+        """Whether all tensors are on the CPU: each thread has its own current GPU."""
         values = (tensor for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
         return all(device_of(value).type == "cpu" for value in values)
 

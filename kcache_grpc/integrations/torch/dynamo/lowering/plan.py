@@ -213,7 +213,7 @@ class _Writer:
         keywords = [f"{name}={self._value(value)}" for name, value in step.kwargs.items()]
         target = self._constant(step.target)
         if step.target in UPDATES:
-            # AOTAutograd counts the update of an input itself: ``.data`` has a version of its own.
+            # AOTAutograd counts the update of an input itself: ``.data`` has its own version.
             updated = names[0]
             self._lines.append(f"{target}({', '.join([f'{updated}.data', *names[1:], *keywords])})")
             self._lines.append(f"v{step.result} = {updated}")
@@ -221,6 +221,7 @@ class _Writer:
         self._lines.append(f"v{step.result} = {target}({', '.join([*names, *keywords])})")
 
     def _kernel(self, step: KernelStep) -> None:
+        """Append the lines that call a kernel, with its operators of PyTorch as the fallback."""
         run = self._constant(self._kernels[step.kernel])
         bound = self._plan.programs[step.kernel].bound
         inputs = [
@@ -423,6 +424,7 @@ def decode_plan(data: Any, programs: Sequence[Program]) -> Plan:
 
 
 def _decode_step(data: Any, programs: Sequence[Program]) -> OperatorStep | KernelStep:
+    """Return the step that JSON data describe. Raises ``PlanError`` for invalid data."""
     if data[0] == "operator":
         _, name, args, kwargs, result = data
         decoded = {str(key): _decode(value) for key, value in kwargs.items()}

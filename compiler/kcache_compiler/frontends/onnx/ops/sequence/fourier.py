@@ -23,6 +23,10 @@ _COMPLEX_OF = {"f32": "complex<f32>", "f64": "complex<f64>"}
 
 @legalize(DFT=20)
 def dft(n: OnnxNode) -> Value:
+    """Lower ``DFT`` along an axis of an input whose last axis has 1 (real) or 2 (real and imaginary) floats.
+
+    Axis and length must be constant.
+    """
     x = n[0]
     if x.rank < 2 or x.dims[-1] not in (1, 2) or x.element not in FLOATS:
         n.invalid(f"its input is {x.type}, whose last dim is not of 1 or 2 floats")
@@ -98,6 +102,11 @@ def _split_complex(n: OnnxNode, x: Value) -> list[Value]:
 
 @legalize(STFT=17)
 def stft(n: OnnxNode) -> Value:
+    """Lower ``STFT``: Fourier transforms of frames of a signal of shape (batch, length, 1 or 2).
+
+    The result has shape (batch, frames, bins, 2). Frame step and length must be constant; the window
+    multiplies each frame.
+    """
     b, x, window = n.b, n[0], n.get(2)
     if x.rank != 3 or x.dims[2] not in (1, 2) or x.element not in FLOATS:
         n.invalid(f"its signal is {x.type}, not (batch, length, 1 or 2) of floats")

@@ -12,6 +12,10 @@ from kcache_compiler.frontends.onnx.ops.indexing import take_constant
 
 @legalize(TfIdfVectorizer=9)
 def tf_idf_vectorizer(n: OnnxNode) -> Value:
+    """Lower ``TfIdfVectorizer`` of integers: counts of n-grams, weighted by ``mode``, as f32.
+
+    The input has shape (length) or (rows, length); n-grams of strings are unsupported.
+    """
     b, x = n.b, n[0]
     if x.rank not in (1, 2):
         n.invalid(f"its input has shape {list(x.dims)}, not (length) or (rows, length)")

@@ -13,6 +13,12 @@ _ACTIVATIONS = {"sigmoid": "logistic", "tanh": "tanh"}
 
 @legalize(RNN=22, GRU=22, LSTM=22)
 def recurrent(n: OnnxNode) -> LegalizationResult:
+    """Lower ``RNN``, ``GRU`` and ``LSTM``, in one or both directions.
+
+    Returns the states of all steps, of shape (length, directions, batch, hidden), and the last states, of
+    shape (directions, batch, hidden). With ``layout = 1`` batch is the first axis. Sequences must have equal
+    lengths.
+    """
     x, b = n[0], n.b
     if n.int("layout", 0):
         x = b.transpose(x, [1, 0, 2])

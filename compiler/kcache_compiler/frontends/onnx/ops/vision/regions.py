@@ -12,6 +12,11 @@ from kcache_compiler.frontends.onnx.ops.vision.sampling import Taps, interpolate
 
 @legalize(RoiAlign=22)
 def roi_align(n: OnnxNode) -> Value:
+    """Lower ``RoiAlign``: the average or maximum of bilinear samples in each bin of each region.
+
+    The input has shape (images, channels, height, width), regions (regions, 4); the result has shape
+    (regions, channels, ``output_height``, ``output_width``). ``sampling_ratio`` must be positive.
+    """
     b, x, rois, images = n.b, n[0], n[1], n[2]
     if x.rank != 4 or images.rank != 1 or rois.dims != (*images.dims, 4) or rois.element != x.element:
         n.invalid(f"inputs are {x.type}, {rois.type} and {images.type}")
@@ -91,6 +96,11 @@ def _broadcast_bins(b: Builder, taps: Taps, axis: int, sizes: tuple[int, int]) -
 
 @legalize(DeformConv=22)
 def deform_conv(n: OnnxNode) -> Value:
+    """Lower ``DeformConv``: a convolution that reads its input at positions moved by offsets.
+
+    It interpolates linearly at each position, optionally multiplies by a mask, and computes one product per
+    group.
+    """
     b, x, w, offset = n.b, n[0], n[1], n[2]
     if x.rank < 3 or w.rank != x.rank or offset.rank != x.rank or x.element not in FLOATS:
         n.invalid(f"input, weight and offset are {x.type}, {w.type} and {offset.type}")

@@ -33,6 +33,10 @@ def upsample(n: OnnxNode) -> Value:
 
 @legalize(Resize=19)
 def resize(n: OnnxNode) -> Value:
+    """Lower ``Resize``: interpolation of each axis to a constant size or by a constant scale.
+
+    Axes are interpolated one after another, by matrices of weights; axes that keep their size are skipped.
+    """
     x = n[0]
     scales_input = 1 if n.version < 11 else 2
     axes = [n.axis(a, x.rank) for a in n.ints("axes")] if n.has("axes") else list(range(x.rank))

@@ -192,6 +192,11 @@ def _fold_positions(b: Builder, position: Value, size: int, padding: str, corner
 
 @legalize(GridSample=22)
 def grid_sample(n: OnnxNode) -> Value:
+    """Lower ``GridSample``: the input (batch, channels, ...) interpolated at the positions of a grid.
+
+    The grid has shape (batch, ..., spatial rank), with coordinates from -1 to 1 of which the first is that of
+    the last axis. The result has the spatial shape of the grid.
+    """
     b, x, grid = n.b, n[0], n[1]
     spatial, mode = x.rank - 2, n.text("mode", "linear" if n.version >= 20 else "bilinear")
     padding, corners = n.text("padding_mode", "zeros"), bool(n.int("align_corners", 0))

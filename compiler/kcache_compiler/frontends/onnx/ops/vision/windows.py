@@ -116,6 +116,10 @@ def _convolve(
 
 @legalize(ConvTranspose=22)
 def conv_transpose(n: OnnxNode) -> Value:
+    """Lower ``ConvTranspose`` to a convolution with a dilated input and a reversed weight.
+
+    The weight has shape (input channels, output channels / groups, ...).
+    """
     x, w = n[0], n[1]
     spatial, groups, b = _spatial_rank(n, x, w), n.int("group", 1), n.b
     strides, dilations = (
@@ -164,6 +168,11 @@ def _transposed_crop(n: OnnxNode, dims: Dims, strides: Sequence[int], full_dims:
 
 @legalize(MaxPool=22, AveragePool=22, LpPool=22)
 def pool(n: OnnxNode) -> LegalizationResult:
+    """Lower ``MaxPool``, ``AveragePool`` and ``LpPool`` over the spatial axes.
+
+    An average divides by the number of elements that count, which differs at edges; ``MaxPool`` also returns
+    the indices of the maxima if they are used.
+    """
     x, b = n[0], n.b
     window, counted_pads = _pool_window(n, x)
     if n.op == "MaxPool":
@@ -274,6 +283,10 @@ def _column_major(b: Builder, indices: Value, dims: Dims) -> Value:
 
 @legalize(MaxUnpool=22)
 def max_unpool(n: OnnxNode) -> Value:
+    """Lower ``MaxUnpool``: zeros with the elements of the input at the flat indices of its maxima.
+
+    ``output_shape`` must be constant.
+    """
     x, indices, b = n[0], n[1], n.b
     spatial, kernel = x.rank - 2, n.ints("kernel_shape")
     strides, pads = n.ints("strides", [1] * spatial), n.ints("pads", [0] * (2 * spatial))

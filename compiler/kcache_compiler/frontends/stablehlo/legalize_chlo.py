@@ -1,4 +1,4 @@
-"""Rewrites ops that have no node in a spec: CHLO ops (``NATIVE_CHLO`` have one), and named linalg ops."""
+"""Rewrites CHLO ops that have no node in a spec as StableHLO; those of ``NATIVE_CHLO`` have one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,6 @@ _IMPORTED_CHLO = frozenset(
 
 #: Pass pipeline that replaces CHLO ops by their definition in StableHLO.
 LEGALIZE_CHLO_PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-_GENERALIZE_PIPELINE = "builtin.module(func.func(convert-elementwise-to-linalg,linalg-generalize-named-ops))"
 
 
 def legalize_chlo(module: Module, names: set[str]) -> None:
@@ -119,11 +118,6 @@ def legalize_chlo(module: Module, names: set[str]) -> None:
         raise InvalidProgram(
             f"the CHLO ops {', '.join(sorted(unsupported))} do not legalize: {str(error)[:2000]}"
         ) from None
-
-
-def generalize_linalg(module: Module) -> None:
-    """Rewrite named linalg ops, and scalar ops on whole tensors, as ``linalg.generic``, in place."""
-    mlir.run_passes(module, _GENERALIZE_PIPELINE)
 
 
 def _protect(module: Module, names: set[str]) -> None:

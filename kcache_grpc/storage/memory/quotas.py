@@ -12,8 +12,8 @@ from kcache_grpc.storage.memory.state import MemoryPart, State
 from kcache_grpc.storage.records import Namespace, UsageRecord
 
 
-class MemoryLimits(MemoryPart, LifecycleStore):
-    """The part of ``LifecycleStore`` that sets limits."""
+class MemoryQuotas(MemoryPart, LifecycleStore):
+    """The part of ``LifecycleStore`` that sets quotas, pins and disowned toolchains."""
 
     def set_quota(self, namespace: Namespace, resource: str, most: int, policy: str = EVICT) -> Quota:
         checks.quota(resource, most, policy)

@@ -1,9 +1,11 @@
-"""The thread pool that is linked into kernels (docs/reference/c-abi.md).
+"""The native thread pool, which is linked into kernels (docs/reference/c-abi.md).
 
+Its source is ``compiler/kcache_compiler/lower/cpu/runtime/thread_pool.c``; ``python_pool.py`` is the fallback
+for kernels without it.
 A process has one pool: that of the first loaded kernel that contains one. A launch costs well below a
 microsecond if its threads are awake, so it splits launches of two slices of their grain or more. A second
 caller, or a kernel called by a task, runs on its own thread.
-After a fork the child's first launch starts threads of its own.
+After a fork the child's first launch starts its own threads.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import threading
 from functools import lru_cache
 
 from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
-from kcache_grpc.runtime.cpu.threads import HostThreads, shared_pool, thread_count
+from kcache_grpc.runtime.cpu.python_pool import shared_pool
+from kcache_grpc.runtime.cpu.threads import HostThreads, thread_count
 
 _LEAST_SLICES = 2
 

@@ -174,8 +174,8 @@ def require_owned(connection: Connection, namespace: Namespace, toolchain: bytes
         raise ToolchainDisowned(namespace.name, toolchain)
 
 
-class SqlLimits(SqlPart, LifecycleStore):
-    """The part of ``LifecycleStore`` that sets limits."""
+class SqlQuotas(SqlPart, LifecycleStore):
+    """The part of ``LifecycleStore`` that sets quotas, pins and disowned toolchains."""
 
     def set_quota(self, namespace: Namespace, resource: str, most: int, policy: str = EVICT) -> Quota:
         checks.quota(resource, most, policy)

@@ -59,7 +59,7 @@ class Body(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outline:
+class ReadSpec:
     """A spec in the form in which specs are compared. ``others`` are lines of unknown form."""
 
     canonicalizer: str
@@ -71,8 +71,8 @@ class Outline:
     others: tuple[str, ...] = field(default=())
 
 
-def read_outline(text: str) -> Outline:
-    """Return the outline of a spec text. Never raises: lines that cannot be read are in ``others``."""
+def read_spec(text: str) -> ReadSpec:
+    """Return a spec text as a ``ReadSpec``. Never raises: lines that cannot be read are in ``others``."""
     lines = text.removesuffix("\n").split("\n")
     header = _HEADER.match(lines[0]) if lines else None
     leaves: dict[str, list[Type]] = {"arg": [], "const": []}
@@ -83,7 +83,7 @@ def read_outline(text: str) -> Outline:
     body = reader.body("", "")
     canonicalizer, numerics, family = header.groups() if header else ("", "", "")
     arguments, constants = tuple(leaves["arg"]), tuple(leaves["const"])
-    return Outline(canonicalizer, numerics, family, arguments, constants, body, tuple(reader.others))
+    return ReadSpec(canonicalizer, numerics, family, arguments, constants, body, tuple(reader.others))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -96,6 +96,11 @@ def read_types(text: str) -> tuple[Type, ...]:
 
 
 class _Reader:
+    """Reads the lines of a spec text.
+
+    ``position`` is the current line; ``others`` are lines of unknown form.
+    """
+
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         self.position = 0

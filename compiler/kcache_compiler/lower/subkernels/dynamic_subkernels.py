@@ -6,9 +6,9 @@ symbols; the enclosing kernel passes on the sizes that it was called with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
-from kcache_compiler.errors import CompileFailed, CompilerError
+from kcache_compiler.errors import CompilerError
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.subkernels.candidates import Candidate
 from kcache_compiler.lower.subkernels.outline import (
@@ -19,8 +19,9 @@ from kcache_compiler.lower.subkernels.outline import (
     reports_launches,
     subkernel_name,
 )
+from kcache_compiler.lower.subkernels.size_samples import lower_together
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.passes.stage import Pass, Stage, Unit, run
+from kcache_compiler.passes.stage import Stage, Unit
 from kcache_compiler.schedule.subkernel import Subkernel
 from kcache_compiler.shapes.formula import Formula
 from kcache_compiler.shapes.recovery import RecoveredSizes, Sampling, integers_in
@@ -59,7 +60,7 @@ def cut_dynamic_subkernels(units: Sequence[Unit], sampling: Sampling, pipeline: 
 def _subkernel_of(
     units: Sequence[Unit], pieces: Sequence[Candidate], sampling: Sampling, pipeline: tuple[Stage, ...]
 ) -> Subkernel | None:
-    """The subkernel of one operation at all samples; None if it cannot be compiled by itself."""
+    """The subkernel of one operation at all samples; None if it cannot be compiled separately."""
     if not all(piece.may_be_subkernel() for piece in pieces) or len({_said(piece) for piece in pieces}) != 1:
         return None
     texts = [piece.text() for piece in pieces]
@@ -86,54 +87,4 @@ def _sizes(piece: Candidate, codes: RecoveredSizes) -> tuple[tuple[Formula, ...]
     return tuple(
         tuple(codes(size) for size in mlir.sizes_of(value.type) if size is not None)
         for value in piece.given()
-    )
-
-
-#: Samples that are lowered to LLVM IR, to verify that their code is equal.
-PROOF = 2
-
-
-def lower_together(
-    units: Sequence[Unit],
-    sampling: Sampling,
-    pipeline: tuple[Stage, ...],
-    on_stage: Callable[[str], None],
-    cut: Callable[[], None] = lambda: None,
-) -> dict[str, float]:
-    """Lower all samples until sizes are recovered, and two to LLVM IR; the first is valid for all sizes.
-
-    ``cut`` outlines subkernels, at the stage where static programs are cut. Returns seconds by stage.
-    """
-    names = [stage.name for stage in pipeline]
-    parts, read_back, proved = (names.index(name) for name in ("subkernels", "launches", "downgrade"))
-    seconds: dict[str, float] = {}
-
-    def go(unit: Unit, first: int, last: int) -> None:
-        tell = on_stage if unit is units[0] else _quiet
-        for name, spent in run(pipeline[first:last], unit, tell).items():
-            seconds[name] = seconds.get(name, 0.0) + spent
-
-    for unit in units:
-        unit.verifies = unit is units[0]
-        go(unit, 0, parts)
-    seconds |= run((Pass("parts", cut),), units[0], on_stage)
-    for unit in units:
-        go(unit, parts + 1, read_back)
-    texts = [integers_in(unit.module.operation.get_asm(large_elements_limit=8)) for unit in units]
-    for number, unit in enumerate(units[:PROOF]):
-        unit.codes = sampling.recover(texts, number)
-        go(unit, read_back, proved)
-    if len({(unit.llvm_ir, str(_facts(unit))) for unit in units[:PROOF]}) != 1:
-        raise CompileFailed("sizes", "the code depends on a size in a way that is not understood")
-    return seconds
-
-
-def _quiet(_: str) -> None:
-    """Ignore the stages of further samples."""
-
-
-def _facts(unit: Unit) -> tuple[object, ...]:
-    return (
-        (unit.inputs, unit.constants, unit.outputs, unit.workspace, unit.scratch, unit.launches),
-        (unit.gpu_launches, unit.checks),
     )

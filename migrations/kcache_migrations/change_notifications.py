@@ -1,6 +1,6 @@
-"""Triggers of Postgres that tell listeners what changed: ids only, sent when the transaction commits.
+"""Triggers of Postgres that notify listeners of changed rows: ids only, sent when the transaction commits.
 
-Whatever statement changes a row, every replica hears of it, and nothing is sent for a read or a heartbeat.
+Every replica is notified, whichever statement changes a row; nothing is sent for a read or a heartbeat.
 A lost notification costs only time: listeners also poll.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-#: What servers listen on. Payloads: ``lease:NAMESPACE:DIGEST``, ``kernel:NAMESPACE:KEY``, ``namespace:ID``.
+#: Name of the channel. Payloads: ``lease:NAMESPACE:DIGEST``, ``kernel:NAMESPACE:KEY``, ``namespace:ID``.
 CHANNEL = "kcache"
 
 _FUNCTION = f"""
@@ -26,7 +26,7 @@ BEGIN
 END $$
 """
 
-#: Table -> what happens to a row of it that others wait for, or remember otherwise.
+#: Table -> the events of its rows that other servers wait for, or whose rows they cache.
 _EVENTS = {
     "leases": "UPDATE ON leases FOR EACH ROW WHEN ((OLD.holder, OLD.stages) <> (NEW.holder, NEW.stages))",
     "kernels": "INSERT ON kernels FOR EACH ROW",
@@ -35,15 +35,15 @@ _EVENTS = {
 }
 
 
-def notice_statements() -> Iterator[str]:
-    """Statements that make the function and its triggers."""
+def notification_statements() -> Iterator[str]:
+    """Yield the statements that create the function and its triggers."""
     yield _FUNCTION
     for table, event in _EVENTS.items():
         yield f"CREATE TRIGGER {table}_tell AFTER {event} EXECUTE FUNCTION kcache_tell()"
 
 
-def notice_removal() -> Iterator[str]:
-    """Statements that take them away."""
+def notification_removal() -> Iterator[str]:
+    """Yield the statements that drop them."""
     for table in _EVENTS:
         yield f"DROP TRIGGER {table}_tell ON {table}"
     yield "DROP FUNCTION kcache_tell()"

@@ -135,7 +135,7 @@ def _plan(
             value for value in captured_by(generic, accessed, inner[1:]) if mlir.is_memref(value.type)
         ]
         opaque = frozenset(number_of(value) for value in captured)
-        weight = sum(map(operation_cost, inner))
+        operations = sum(map(operation_cost, inner))
         contraction, unfusible = is_contraction(generic), is_marker(generic)
         chunkable = not contraction and not unfusible and needs_chunks(nest)
         op_combiners = combines(generic) if chunkable else {}
@@ -143,7 +143,7 @@ def _plan(
         chunked = bool(combined[position])
         scan = chunked and scans(generic, op_combiners)
         phase = mlir.string_of(generic.attributes[PHASE]) if PHASE in generic.attributes else ""
-        subjects.append(Subject(nest, weight, opaque, contraction, unfusible, chunked, scan, phase))
+        subjects.append(Subject(nest, operations, opaque, contraction, unfusible, chunked, scan, phase))
     roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     caller_roots = frozenset(number for root, number in roots.items() if memory.is_argument(root))
@@ -164,7 +164,7 @@ def _plan(
         reduces_along(local.group, local.subjects) and planned.fused.split is None
         for local, planned in planned_groups
     ):
-        planned_groups = plans(replace(limits, along=False))
+        planned_groups = plans(replace(limits, shares_rows=False))
     for local, planned in planned_groups:
         if local.group.contraction:
             singles = [alone(member.number, local.subjects[member.number]) for member in local.group.members]
