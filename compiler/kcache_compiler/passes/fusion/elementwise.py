@@ -52,7 +52,8 @@ def read_generic(op: mlir.Op) -> Generic:
 
 
 def separate_destinations(module: mlir.Module) -> None:
-    """Duplicate fills and empty tensors for each user, so that bufferization inserts no copies.
+    """Duplicate fills and empty tensors for each user, so that bufferization inserts no copies, and move fills
+    to their user, which they are fused with: what is between, such as attention, may prevent fusion.
 
     After destinations are known this is more than speed: a fill that two results share is put into the
     buffer of one of them, and what the other leaves there would be copied back over it.
@@ -76,6 +77,7 @@ def _own_destinations(op: mlir.Op) -> None:
                 source = mlir.clone(source)
             op.operands[number] = source.results[0]
         if mlir.name_of(source) != "tensor.empty":
+            source.move_before(op)
             _own_destinations(source)
 
 
