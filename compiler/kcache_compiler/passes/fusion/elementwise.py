@@ -52,8 +52,9 @@ def read_generic(op: mlir.Op) -> Generic:
 
 
 def separate_destinations(module: mlir.Module) -> None:
-    """Duplicate fills and empty tensors for each user, so that bufferization inserts no copies, and move fills
-    to their user, which they are fused with: what is between, such as attention, may prevent fusion.
+    """Duplicate fills and empty tensors for each user, so that bufferization inserts no copies.
+
+    Fills move to their user: they share a launch unless another one, such as attention, is between them.
 
     After destinations are known this is more than speed: a fill that two results share is put into the
     buffer of one of them, and what the other leaves there would be copied back over it.

@@ -119,7 +119,9 @@ def test_bound_weights(rows: int, function: Any, target: str, kind: Any) -> None
     prepared = kernel.prepare(arrays[1], arrays[2])
     epsilon = float(ml_dtypes.finfo(kind).eps)
     size = np.abs(exact[0]) @ np.abs(exact[1].T)
-    bound = 2.0**-22 * size + 3 * epsilon * (np.abs(exact[0] @ exact[1].T) + np.abs(exact[2]) + np.abs(exact[3]))
+    bound = 2.0**-22 * size + 3 * epsilon * (
+        np.abs(exact[0] @ exact[1].T) + np.abs(exact[2]) + np.abs(exact[3])
+    )
     for host in (None, threaded_host()):
         (result,) = kernel.run(prepared, arrays[0], arrays[3], host=host)
         assert (np.abs(result.astype("f8") - expected) <= bound).all()
