@@ -54,6 +54,8 @@ def read_generic(op: mlir.Op) -> GenericOp:
 def separate_destinations(module: mlir.Module) -> None:
     """Duplicate fills and empty tensors for each user, so that bufferization inserts no copies.
 
+    Fills move to their user: they share a launch unless another one, such as attention, is between them.
+
     After destinations are known this is more than speed: a fill that two results share is put into the
     buffer of one of them, and what the other leaves there would be copied back over it.
     """
@@ -76,6 +78,7 @@ def _own_destinations(op: mlir.Op) -> None:
                 source = mlir.clone(source)
             op.operands[number] = source.results[0]
         if mlir.name_of(source) != "tensor.empty":
+            source.move_before(op)
             _own_destinations(source)
 
 

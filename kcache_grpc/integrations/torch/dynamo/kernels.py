@@ -31,7 +31,7 @@ forward_ad: Any = import_module("torch.autograd.forward_ad")
 #: A location in the text of a program, whose parser calls its buffer ``-``.
 _LOCATION = re.compile(r"-:(\d+):\d+")
 #: A product of bf16 in the text of a program.
-_BF16_PRODUCT = re.compile(rb'"torch\.aten\.(?:mm|bmm|addmm|baddbmm|convolution)"[^\n]*bf16')
+_BF16_PRODUCT = re.compile(rb'"torch\.aten\.(?:mm|bmm|addmm|baddbmm|linear|matmul|convolution)"[^\n]*bf16')
 
 
 class Failures:

@@ -20,6 +20,7 @@ from kcache_grpc.integrations.torch.dynamo.kernels import Failures, IslandKernel
 from kcache_grpc.integrations.torch.dynamo.lowering.lower import Lowering
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program, executable
 from kcache_grpc.integrations.torch.dynamo.settings import Settings
+from kcache_grpc.integrations.torch.exported import graph as exported_graph
 from kcache_grpc.local_files import KcacheWarning
 from kcache_grpc.model.target import host_target
 from kcache_grpc.programs.torch.graph_text.program import Island, write_program
@@ -29,6 +30,11 @@ from kcache_grpc.programs.torch.graph_text.program import Island, write_program
 def source(client: kcache.Client) -> KernelSource:
     """A source whose client is that of the test."""
     return KernelSource(Settings(), client)
+
+
+class Product(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(x, x[0])
 
 
 def program(function: Any, *inputs: Any) -> Program:
@@ -115,6 +121,20 @@ def test_products_of_bf16_choose_the_cpu_that_has_instructions_for_them(
     assert targets == ["sapphirerapids", str(host_target()), str(host_target())]
     named = KernelSource(Settings(target="x86-64-v2"), source.client)
     assert str(named.compile([product])[0]._call.kernel.manifest.target) == "x86-64-v2"
+
+
+@pytest.mark.parametrize("product", [torch.nn.Linear(8, 8), Product()], ids=["linear", "matmul"])
+def test_products_that_exported_programs_keep_choose_it(
+    product: torch.nn.Module, source: KernelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of vectors and matrices, and of batches: their operators are not decomposed into mm and bmm."""
+    monkeypatch.setattr(kernels, "bf16_target", lambda: "sapphirerapids")
+    module = torch.nn.Sequential(product, torch.nn.GELU()).to(torch.bfloat16)
+    narrow = torch.ones(2, 8, 8, dtype=torch.bfloat16)
+    exported = torch.export.export(module, (narrow,))
+    _, (kernel,) = exported_graph.lower(exported, source.compile, source.rejected, Settings())
+    assert isinstance(kernel, IslandKernel)
+    assert str(kernel._call.kernel.manifest.target) == "sapphirerapids"
 
 
 def test_tensors_on_a_gpu_choose_its_target(source: KernelSource, monkeypatch: pytest.MonkeyPatch) -> None:

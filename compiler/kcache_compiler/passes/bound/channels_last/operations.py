@@ -11,7 +11,7 @@ from kcache_compiler.passes.bound.channels_last.concatenation import insert_oper
 from kcache_compiler.passes.bound.channels_last.forms import Form, ordered, plain
 from kcache_compiler.passes.bound.channels_last.products import rewrite_product
 from kcache_compiler.passes.bound.channels_last.reshapes import rewrite_reshape
-from kcache_compiler.passes.bound.channels_last.state import FLOATS, Laid, Layouts
+from kcache_compiler.passes.bound.channels_last.state import FLOATS, WIDE, Laid, Layouts
 from kcache_compiler.spec.graph.operations import ELEMENTWISE
 
 #: Rewrites an operation one of whose operands is ``Laid``; says whether it did.
@@ -133,11 +133,12 @@ def _reduce(op: mlir.Op, layouts: Layouts, first: Laid) -> bool:
 
 def _is_long_sum(op: mlir.Op, operands: Sequence[mlir.Value], reduced: Sequence[int]) -> bool:
     """Whether ``op`` sums many floats along several axes: the rounding error of one pass grows with them.
+    Sums of bf16 are rounded once, and partial ones would be too.
 
     Sums along the innermost axis, as those of a group of channels, are not made together with others, for
     which loops along contiguous elements are vectorized.
     """
-    if len(reduced) < 2 or str(mlir.element_type(operands[0].type)) not in FLOATS:
+    if len(reduced) < 2 or str(mlir.element_type(operands[0].type)) not in WIDE:
         return False
     if not build.has_free_order(op) or mlir.name_of(mlir.operations(mlir.block_of(op))[0]) != "stablehlo.add":
         return False

@@ -13,7 +13,9 @@ from kcache_compiler.passes.bound.channels_last.forms import Form, converted, pl
 from kcache_compiler.spec.graph.operations import ELEMENTWISE
 
 #: Element types of the convolutions whose layout changes.
-FLOATS = frozenset({"f32", "f64"})
+FLOATS = frozenset({"bf16", "f32", "f64"})
+#: Those of them whose sums round in this type.
+WIDE = FLOATS - {"bf16"}
 #: Operations whose results are computed anew in another layout.
 _FREE = frozenset({"stablehlo.constant", "stablehlo.broadcast_in_dim"})
 
