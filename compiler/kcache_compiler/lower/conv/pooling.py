@@ -11,7 +11,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from kcache_compiler.lower.conv.channels_last_match import BYTES
-from kcache_compiler.lower.conv.pooling_match import Pool, read_pool
+from kcache_compiler.lower.conv.channels_pooling import channels_text
+from kcache_compiler.lower.conv.pooling_match import ChannelsPool, Pool, read_pool
 from kcache_compiler.lower.gemm.objects import lowered
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, slice_function
@@ -31,7 +32,9 @@ def outline_pooling(unit: Unit, generics: list[mlir.Op], name: str, shapes: Shap
     outlined = Outlined(name, pool, (mlir.name_of(pool.combiner),), [pool.image, pool.result], [])
     outlined.spared = [mlir.definition(value) for value in pool.spared]
     function, entry = slice_function(unit.module, outlined, {pool.result})
-    mlir.splice(unit.module, str(lowered(_Rows(pool, f"{name}_pool").text())))
+    channels_last = isinstance(pool, ChannelsPool)
+    text = channels_text(pool, f"{name}_pool") if channels_last else _Rows(pool, f"{name}_pool").text()
+    mlir.splice(unit.module, str(lowered(text)))
     with mlir.at_end(entry):
         begin, end, _, image, result = entry.arguments
         mlir.call_llvm(f"{name}_pool", [begin, end, image, result])

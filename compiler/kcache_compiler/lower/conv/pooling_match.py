@@ -1,9 +1,9 @@
-"""Matches reductions of windows that slide along rows: pooling of images with channels before rows."""
+"""Matches reductions of windows: pooling of images with channels before rows, and with channels last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from kcache_compiler.lower.conv.channels_last_match import BYTES, Axis
@@ -18,6 +18,10 @@ from kcache_compiler.shapes.formula import Formula
 TAPS, STRIDE = 16, 2
 #: Bytes of a vector at least: shorter rows are left to loops.
 LEAST_BYTES = 16
+#: Taps of a window at most where channels are last: each is an address.
+WINDOW_TAPS = 32
+#: Vectors of channels at most that are computed together.
+CHANNEL_VECTORS = 4
 #: Rows of results whose maxima along columns are found before those along rows, and their bytes at most.
 TOGETHER, TOGETHER_BYTES = 4, 1 << 14
 
@@ -62,8 +66,7 @@ class Pool:
     @property
     def pads_rows(self) -> bool:
         """Whether a tap reads rows outside of the image."""
-        ends = (0, self.rows.results - 1)
-        return not all(self.rows.inside(row, tap) for row in ends for tap in range(self.rows.taps))
+        return reads_outside(self.rows)
 
     @property
     def is_apart(self) -> bool:
@@ -85,7 +88,54 @@ class Pool:
         return max(1, min(TOGETHER, TOGETHER_BYTES // (self.width * BYTES[self.kind])))
 
 
-def read_pool(generics: Sequence[mlir.Op], shapes: Shapes, vector_bytes: int) -> Pool | None:
+@dataclass(frozen=True)
+class ChannelsPool:
+    """The least or greatest elements of windows of images whose ``channels`` are contiguous.
+
+    Names are those of ``Pool``; ``x`` and ``y`` are the strides of rows and of columns of the image and of
+    the results. A vector has ``lanes`` channels.
+    """
+
+    image: mlir.Value
+    result: mlir.Value
+    combiner: mlir.Op
+    kind: str
+    lanes: int
+    channels: int
+    outer: tuple[tuple[int, int, int], ...]
+    rows: Axis
+    columns: Axis
+    x: tuple[int, int]
+    y: tuple[int, int]
+    spared: tuple[mlir.Value, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def extent(self) -> Formula:
+        """Rows of results."""
+        return prod(size for size, _, _ in self.outer) * self.rows.results
+
+    @property
+    def grain(self) -> Formula:
+        work = self.columns.results * self.channels * self.rows.taps * self.columns.taps
+        return -(-4 * SLICE_WORK // work)
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of channels that are computed together."""
+        count = CHANNEL_VECTORS
+        while self.channels % (count * self.lanes) and count > 1:
+            count //= 2
+        return count
+
+
+def reads_outside(axis: Axis) -> bool:
+    """Whether a tap reads elements outside of the image."""
+    ends = (0, axis.results - 1)
+    return not all(axis.inside(result, tap) for result in ends for tap in range(axis.taps))
+
+
+def read_pool(generics: Sequence[mlir.Op], shapes: Shapes, vector_bytes: int) -> Pool | ChannelsPool | None:
     """The pooling of ``generics``: padding, or none, a fill of the results and the reduction; else None."""
     if len(generics) not in (2, 4):
         return None
@@ -140,7 +190,7 @@ def _pool(
     padded: PaddedCopy | None,
     shapes: Shapes,
     vector_bytes: int,
-) -> Pool | None:
+) -> Pool | ChannelsPool | None:
     """``generic`` as a pooling of static sizes, contiguous along the last axis; None for another.
 
     At most two axes have windows of several elements: the last one, and one before it. ``padded``: the copy
@@ -158,8 +208,14 @@ def _pool(
         return None
     before = (0,) * len(sizes) if padded is None else padded.offsets
     axes = _axes(generic, [int(str(size)) for size in sizes], before, shapes)
-    if axes is None or axes[-1].taps == 1 or sum(axis.taps > 1 for axis in axes) > 2:
+    if axes is None or not 1 <= sum(axis.taps > 1 for axis in axes) <= 2:
         return None
+    spared = [window] if _is_unused(window) else []
+    spared += [] if padded is None else [padded.padded]
+    if axes[-1].taps == 1:
+        words = [(int(str(strides[n])), int(str(steps[n]))) for n in range(len(axes))]
+        pool = _channels_pool(image, result, combiner, kind, axes, words, vector_bytes // BYTES[kind])
+        return None if pool is None else replace(pool, spared=tuple(spared))
     place = next((n for n, axis in enumerate(axes[:-1]) if axis.taps > 1), len(axes) - 2)
     if place < 0 or not all(_is_whole(axis) for n, axis in enumerate(axes[:-1]) if n != place):
         return None
@@ -167,8 +223,6 @@ def _pool(
     lanes, read = (_lanes(vector_bytes // BYTES[kind], size) for size in (columns.results, columns.image))
     outer = [(axis.results, int(str(strides[n])), int(str(steps[n]))) for n, axis in enumerate(axes[:-1])]
     x, y = outer.pop(place)[1:]
-    spared = [window] if _is_unused(window) else []
-    spared += [] if padded is None else [padded.padded]
     pool = Pool(
         *(image, result, combiner, neutral, kind, lanes, read, tuple(outer), axes[place], columns, x, y),
         spared=tuple(spared),
@@ -180,6 +234,47 @@ def _pool(
         and min(lanes, read) * BYTES[kind] >= LEAST_BYTES
         and max(columns.taps, pool.rows.taps) <= TAPS
         else None
+    )
+
+
+def _channels_pool(
+    image: mlir.Value,
+    result: mlir.Value,
+    combiner: mlir.Op,
+    kind: str,
+    axes: Sequence[Axis],
+    strides: Sequence[tuple[int, int]],
+    most: int,
+) -> ChannelsPool | None:
+    """A pooling along axes before the last one; ``strides``: of the image and of the results, by axis.
+
+    Taps outside of the image are replaced by the nearest element in it, which must be one of the same window.
+    """
+    *places, channels = range(len(axes))
+    pooled = [n for n in places if axes[n].taps > 1]
+    column = pooled[-1]
+    row = pooled[0] if len(pooled) == 2 else next((n for n in reversed(places) if n != column), None)
+    if not all(_is_whole(axis) for n, axis in enumerate(axes) if n not in (row, column)):
+        return None
+    rows, apart = (Axis(1, 1, 1, 1, 1, 0), (0, 0)) if row is None else (axes[row], strides[row])
+    columns, lanes = axes[column], _lanes(most, axes[channels].results)
+    if lanes * BYTES[kind] < LEAST_BYTES or rows.taps * columns.taps > WINDOW_TAPS:
+        return None
+    if not (_stays_inside(rows) and _stays_inside(columns)):
+        return None
+    outer = [(axes[n].results, *strides[n]) for n in places if n not in (row, column)]
+    x, y = ((apart[side], strides[column][side]) for side in range(2))
+    size = axes[channels].results
+    return ChannelsPool(image, result, combiner, kind, lanes, size, tuple(outer), rows, columns, x, y)
+
+
+def _stays_inside(axis: Axis) -> bool:
+    """Whether the element of the image that is nearest to a tap is in the window of that tap."""
+    if not reads_outside(axis):
+        return True
+    ends = (0, axis.results - 1)
+    return axis.dilation == 1 and all(
+        any(axis.inside(result, tap) for tap in range(axis.taps)) for result in ends
     )
 
 

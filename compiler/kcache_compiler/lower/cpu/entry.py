@@ -98,8 +98,8 @@ _REPORTING = _SUPPORT.replace("cond_br %serial,", "cond_br %alone,").replace(
 )
 
 #: The minimum slice size for which every worker of the host gets at most ``most`` slices; one slice each if
-#: that takes a sixteenth less, as the last of several slices keeps some workers waiting. It is rounded down
-#: then: a host gives no more workers than there are slices of the minimum size.
+#: ``most`` is 1, or if that takes a sixteenth less, as the last of several slices keeps some workers waiting.
+#: It is rounded down then: a host gives no more workers than there are slices of the minimum size.
 _FEW_SLICES = """
 llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %most: i64) -> i64
     attributes {passthrough = ["noinline", "nounwind"]} {
@@ -130,8 +130,10 @@ llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %
   %long = llvm.mul %several, %fifteen : i64
   %short = llvm.mul %single, %sixteen : i64
   %shorter = llvm.icmp "sle" %short, %long : i64
+  %one_each = llvm.icmp "eq" %most, %one : i64
+  %rounds_down = llvm.or %shorter, %one_each : i1
   %equal = llvm.sdiv %n, %some : i64
-  %chosen = llvm.select %shorter, %equal, %share : i1, i64
+  %chosen = llvm.select %rounds_down, %equal, %share : i1, i64
   %least = llvm.intr.smax(%chosen, %grain) : (i64, i64) -> i64
   llvm.br ^done(%least : i64)
 ^done(%found: i64):

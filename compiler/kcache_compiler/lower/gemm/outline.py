@@ -23,11 +23,11 @@ from kcache_compiler.lower.loops.launch import Launched, Outlined, captured_by, 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func, llvm
 from kcache_compiler.passes.stage import Unit
-from kcache_compiler.schedule.gemm_tiles import Form
+from kcache_compiler.schedule.gemm_tiles import FEW_CELLS, Form
 from kcache_compiler.schedule.prepared import PackedOperand
 from kcache_compiler.shapes.formula import Formula
 
-#: Slices per worker: each packs B again; the second one balances the load.
+#: Slices per worker: each packs B, or reads prepacked B, again; the second one balances the load.
 SLICES = 2
 
 
@@ -49,7 +49,7 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
         )
     contraction, packed = recognized
     outlined = _declared(contraction, generic, followers, name)
-    outlined.spared, outlined.slices = spared, SLICES
+    outlined.spared, outlined.slices = spared, _slices(contraction)
     if padding is not None:
         others = [buffer for buffer in outlined.buffers if buffer not in (padding.padded, padding.image)]
         outlined.buffers = [padding.image, *others]
@@ -74,6 +74,14 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     function.verify()
     use_library(unit, contraction.form, 7)
     return outlined
+
+
+def _slices(contraction: Contraction) -> int:
+    """Slices per worker at most: one if few rows are read in place, as reading B again takes a share of the
+    time of a slice that matters.
+    """
+    m, few = contraction.groups.sizes("m"), FEW_CELLS * contraction.form.rows
+    return 1 if contraction.form.in_place and isinstance(m, int) and m <= few else SLICES
 
 
 def _replaceable(

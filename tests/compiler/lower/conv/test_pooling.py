@@ -1,4 +1,6 @@
-"""Pooling of images with channels before rows: which programs are one launch, and what it computes."""
+"""Pooling of images with channels before rows, and with channels last: which programs are one launch, and
+what it computes.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +88,14 @@ POOLED = [
     Pooling((2, 9, 16), (1, 7), (2, 1), ((0, 0), (6, 6))),
     Pooling((5, 64), (4,), (2,), ((3, 1),)),
     Pooling((4, 7, 9), (3, 3), (2, 2), ((3, 3), (3, 3))),
+    # Channels last.
+    Pooling((14, 14, 64), (3, 3, 1), (2, 2, 1), ((1, 1), (1, 1), (0, 0))),
+    Pooling((2, 13, 11, 40), (2, 3, 1), (3, 1, 1), ((0, 1), (2, 2), (0, 0)), name="minimum"),
+    Pooling((3, 9, 10, 20), (2, 2, 1), (2, 2, 1), ((0, 0), (0, 0), (0, 0)), kind="f64"),
+    Pooling((2, 7, 19), (1, 5, 1), (1, 2, 1), ((0, 0), (2, 2), (0, 0))),
+    Pooling((17, 24), (4, 1), (3, 1), ((3, 0), (0, 0))),
+    Pooling((9, 12, 16), (3, 3, 1), (1, 1, 1), ((0, 0), (0, 0), (0, 0)), dilation=(2, 3, 1)),
+    Pooling((8, 5, 6, 16), (3, 1, 2, 1), (2, 1, 2, 1), ((1, 0), (0, 0), (0, 1), (0, 0))),
 ]
 
 
@@ -130,11 +140,17 @@ def test_strict_maxima_of_zeros_have_the_sign_of_the_greatest() -> None:
         replace(RESNET, shape=(9, 5)),
         Pooling((1, 40, 40), (17, 17), (1, 1), ((8, 8), (8, 8))),
         Pooling((3, 9, 9, 9), (3, 3, 3), (1, 1, 1), ((1, 1), (1, 1), (1, 1))),
+        Pooling((9, 9, 16), (3, 3, 1), (1, 1, 1), ((2, 2), (2, 2), (0, 0)), dilation=(2, 2, 1)),
+        Pooling((7, 9, 16), (3, 3, 1), (2, 2, 1), ((3, 3), (3, 3), (0, 0))),
+        Pooling((9, 9, 16), (7, 7, 1), (1, 1, 1), ((3, 3), (3, 3), (0, 0))),
+        Pooling((9, 9, 3), (3, 3, 1), (1, 1, 1), ((1, 1), (1, 1), (0, 0))),
     ],
     ids=str,
 )
 def test_others_are_loops(pooling: Pooling) -> None:
-    """Steps of three, short rows, long windows, windows along three axes."""
+    """Steps of three, short rows, long windows, windows along three axes; channels last with windows that may
+    have no element of the image, or not the nearest one, with many taps, and with few channels.
+    """
     x = image(pooling)
     kernel = lowered(pooling.text)
     assert kernel.interface.launches[0].ops == ("pad",)

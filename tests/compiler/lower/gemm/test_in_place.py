@@ -320,7 +320,9 @@ def test_consumers_of_equal_products_may_differ() -> None:
     ("layer", "cells", "grain"),
     [
         (Layer(size=(14, 14), inputs=256, outputs=256, groups=1), 14, 7),
-        (Layer(size=(7, 7), inputs=256, outputs=512, groups=1), 8, 2),
+        # One slice each where rows are few: every slice reads all of B.
+        (Layer(size=(7, 7), inputs=256, outputs=512, groups=1), 8, 4),
+        (Layer(size=(7, 7), batch=2, inputs=64, outputs=48, groups=1), 7, 3),
         (Layer(size=(28, 28), inputs=128, outputs=128, groups=1), 56, 14),
         (Layer(size=(14, 17), inputs=64, outputs=128, groups=1), 17, 8),
         # Panels of 13 rows instead of 14: 65 and 63 rows, not 70 and 58, and 104 and 93, not 112 and 85.
