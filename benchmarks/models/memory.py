@@ -1,11 +1,10 @@
-"""Memory of bound kernels beside ONNX Runtime's, and its growth over calls.
+"""Memory of bound kernels beside ONNX Runtime's.
 
-``python -m benchmarks.models.memory [--models NAMES] [--calls N] [--json FILE]``. A process of kcache calls a
-model with bound weights, one of ONNX Runtime runs its export, both on one thread. Printed are, of kcache, the
-weights, the prepared buffers and the workspace of its kernels, as their manifests say, with the outputs; of
-ONNX Runtime what its first calls add to the resident memory of the loaded session, whose weights are not in
-the arena of its activations; and of kcache how much
-resident memory grew from the hundredth call, or that after a tenth of all, to the last.
+``python -m benchmarks.models.memory [--models NAMES] [--json FILE]``. A process of kcache calls a model with
+bound weights, one of ONNX Runtime runs its export, both on one thread. Printed are, of kcache, the weights,
+the prepared buffers and the workspace of its kernels, as their manifests say, with the outputs; of ONNX
+Runtime what its first calls add to the resident memory of the loaded session, whose weights are not in the
+arena of its activations. ``benchmarks.models.growth`` measures memory over many calls.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from benchmarks.environment import clear_and_restart
 from tests.serving import ServerProcess
 
 KCACHE, ONNX_RUNTIME = "kcache-bound", "onnxruntime"
-#: Calls after which caches of the process are filled, and growth is counted; a tenth of all, if that is less.
-SETTLED = 100
 #: Of a session: what is left of weights that it packs is no memory for its activations.
 WEIGHTS_APART = {"session.use_device_allocator_for_initializers": "1"}
 _MIB = 1 << 20
@@ -39,7 +36,7 @@ def resident() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) << 10
 
 
-def child(model: str, contender: str, calls: int, folder: Path) -> dict[str, Any]:
+def child(model: str, contender: str, folder: Path) -> dict[str, Any]:
     """Measured in this process."""
     import torch
 
@@ -55,7 +52,7 @@ def child(model: str, contender: str, calls: int, folder: Path) -> dict[str, Any
             return {"activations": _added(call)}
         call, read = CONTENDERS[contender](module, inputs, 1, folder)
         outputs = sum(tensor.nbytes for tensor in read(call()))
-        return {"weights": weights, "outputs": outputs, **_kernels(), "growth": _growth(call, calls)}
+        return {"weights": weights, "outputs": outputs, **_kernels()}
 
 
 def _added(call: Callable[[], Any]) -> int:
@@ -68,18 +65,6 @@ def _added(call: Callable[[], Any]) -> int:
     before = resident()
     for _ in range(3):
         call()
-    return resident() - before
-
-
-def _growth(call: Callable[[], Any], calls: int) -> int:
-    settled = min(SETTLED, calls // 10)
-    for _ in range(settled):
-        call()
-    gc.collect()
-    before = resident()
-    for _ in range(calls - settled):
-        call()
-    gc.collect()
     return resident() - before
 
 
@@ -98,10 +83,10 @@ def _kernels() -> dict[str, int]:
     }
 
 
-def measured(model: str, calls: int, address: str) -> dict[str, Any]:
+def measured(model: str, address: str) -> dict[str, Any]:
     """The row of a model; ``address`` is that of the server."""
     with tempfile.TemporaryDirectory(prefix="kcache-memory-") as name:
-        ours, theirs = (_answer(model, each, calls, name, address) for each in (KCACHE, ONNX_RUNTIME))
+        ours, theirs = (_answer(model, each, name, address) for each in (KCACHE, ONNX_RUNTIME))
     activations = ours["workspace"] + ours["outputs"]
     return {
         **ours,
@@ -110,10 +95,10 @@ def measured(model: str, calls: int, address: str) -> dict[str, Any]:
     }
 
 
-def _answer(model: str, contender: str, calls: int, folder: str, address: str) -> dict[str, Any]:
+def _answer(model: str, contender: str, folder: str, address: str) -> dict[str, Any]:
     command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", contender, folder, address]
     done = subprocess.run(
-        [*command, "--models", model, "--calls", str(calls)],
+        [*command, "--models", model],
         check=True,
         capture_output=True,
         text=True,
@@ -121,17 +106,13 @@ def _answer(model: str, contender: str, calls: int, folder: str, address: str) -
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     return (text.strip().splitlines() or ["its process ended without a message"])[-1]
 
 
 def row(model: str, report: dict[str, Any]) -> str:
     cells = [f"{report[name] / _MIB:.1f}" for name in ("weights", "prepared", "workspace", "outputs")]
-    cells += [
-        f"{report['onnxruntime'] / _MIB:.1f}",
-        f"{report['ratio']:.2f}",
-        f"{report['growth'] / _MIB:.1f}",
-    ]
+    cells += [f"{report['onnxruntime'] / _MIB:.1f}", f"{report['ratio']:.2f}"]
     return f"| {' | '.join([model, *cells])} |"
 
 
@@ -140,7 +121,6 @@ def arguments() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=lambda text: text.split(","), default=list(MODELS))
-    parser.add_argument("--calls", type=int, default=10_000, help="calls of kcache")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -155,18 +135,18 @@ def main() -> None:
             "KCACHE_CACHE_DIR": str(Path(folder) / "cache"),
             "KCACHE_NUM_THREADS": "1",
         }
-        print(json.dumps(child(options.models[0], contender, options.calls, Path(folder))))
+        print(json.dumps(child(options.models[0], contender, Path(folder))))
         return
     clear_and_restart(__spec__.name)
-    print("| model | weights, MiB | prepared | workspace | outputs | ONNX Runtime | ratio | growth |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| model | weights, MiB | prepared | workspace | outputs | ONNX Runtime | ratio |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="kcache-memory-") as name, ServerProcess(Path(name)) as server:
         for model in options.models:
             try:
-                rows[model] = measured(model, options.calls, server.address)
+                rows[model] = measured(model, server.address)
             except subprocess.CalledProcessError as error:
-                print(f"| {model} | not measured: {_last_line(error.stderr)} |", flush=True)
+                print(f"| {model} | not measured: {last_line(error.stderr)} |", flush=True)
                 continue
             print(row(model, rows[model]), flush=True)
             if options.json:

@@ -14,7 +14,7 @@ from benchmarks.rounds import Sample
 
 pytest.importorskip("torch")
 
-from benchmarks.models import catalog, report, sequences
+from benchmarks.models import catalog, growth, report, sequences
 from benchmarks.models.child import distance
 from benchmarks.torch_compile.models import Gpt2, Llama, rotated
 
@@ -48,6 +48,17 @@ def test_a_contender_with_a_reason_is_not_timed() -> None:
     samples = report.samples({"contenders": {**ROW["contenders"], "eager": wrong}})  # type: ignore[dict-item]
     assert list(samples) == ["kcache", "kcache-bound"]
     assert samples["kcache"] == Sample("kcache", (0.010, 0.020, 0.010))
+
+
+def test_growth_is_a_slope_after_the_first_tenth_of_the_calls() -> None:
+    leaking = [1_000_000, 5000 << 10, *((5000 + 3 * index) << 10 for index in range(1, 19))]
+    assert growth.slope(leaking, 20_000) == pytest.approx(3 << 10)
+    flat = [0, *[7] * 19]
+    assert growth.slope(flat, 20_000) == 0
+    samples = {"resident": leaking, "malloc": flat, "blocks": flat}
+    assert growth.row("lstm", "kcache-bound", {"calls": 20_000, "samples": samples}) == (
+        "| lstm | kcache-bound | 20,000 | 4.9 | +3.00 (+54.0) | +0.00 (+0.0) | +0.00 (+0.0) |"
+    )
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
