@@ -36,9 +36,12 @@ class PackedOperand:
 
 @dataclass
 class PreparedBuffer:
-    """What the run program reads: its last arguments; ``packed`` are those that are panels, by number."""
+    """What the run program reads: its last arguments; ``packed`` are those that are panels, by number, and
+    ``shared`` the numbers of those that several launches read as equal panels.
+    """
 
     packed: dict[int, PackedOperand] = field(default_factory=dict[int, PackedOperand])
+    shared: set[int] = field(default_factory=set[int])
 
     def layout(self, types: Sequence[TensorType]) -> tuple[list[int], int]:
         """The offset of each value in bytes, and the size of the buffer."""

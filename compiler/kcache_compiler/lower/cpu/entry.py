@@ -20,14 +20,14 @@ from kcache_compiler.lower.cpu.buffer_addresses import DynamicSizes
 from kcache_compiler.lower.cpu.entry_buffers import entry_buffers
 from kcache_compiler.lower.cpu.entry_frame import Areas, Frame
 from kcache_compiler.lower.cpu.launch_work import with_work
-from kcache_compiler.lower.cpu.outline import Repeats
+from kcache_compiler.lower.cpu.outline import Repeats, is_tried
 from kcache_compiler.lower.cpu.results_in_place import replace_summands, store_in_results
 from kcache_compiler.lower.cpu.tasks import alternating, task_text, words_of
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object
 from kcache_compiler.lower.cpu.unit_axes import drop_unit_axes
 from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
 from kcache_compiler.lower.gemm.match import is_contraction, recognize
-from kcache_compiler.lower.gemm.outline import pads_in_place
+from kcache_compiler.lower.gemm.outline import pads_in_place, share_panels
 from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
@@ -250,6 +250,12 @@ def _outline(
             planned_launches, lambda ops: read_pool(ops, shapes, vector_bytes) is not None, [3, 2, 1]
         )
         planned_launches = with_padded_copies(planned_launches, shapes)
+    share_panels(
+        unit,
+        (planned.generics for planned in planned_launches),
+        lambda number: is_tried(unit, planned_launches[number], shapes),
+        shapes,
+    )
     for planned in planned_launches:
         launch_group = repeats.write(planned, len(launches))
         launches += launch_group.launches

@@ -7,15 +7,16 @@ arguments, and writes prepared values to the prepared buffer, or packs them to i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from kcache_compiler.errors import CompileFailed
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.launch import Outlined
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import llvm
 from kcache_compiler.passes.stage import Unit
-from kcache_compiler.schedule.prepared import ALIGNMENT, Pack, bytes_of
+from kcache_compiler.schedule.prepared import ALIGNMENT, Pack, PackedOperand, bytes_of
 
 
 @dataclass
@@ -114,6 +115,22 @@ class PrepareBuffers(EntryBuffers):
             mlir.call_llvm(f"{pack.operand.form.name}_prepack", [table, source, target])
 
 
+def _require_panels(launches: Sequence[Outlined], shared: Collection[int], first: int) -> None:
+    """Require equal panels where launches read ``shared`` prepared values: there is no other copy.
+
+    The first of these values is argument ``first`` of ``main``.
+    """
+    operands: dict[int, PackedOperand | None] = {}
+    for launch in [member for each in launches for member in (each, *each.after)]:
+        for position, buffer in enumerate(launch.buffers):
+            if not memory.is_argument(buffer):
+                continue
+            number = mlir.argument_number(buffer) - first
+            packed = launch.packed[1] if launch.packed and launch.packed[0] == position else None
+            if number in shared and operands.setdefault(number, packed) != packed:
+                raise CompileFailed("launches", f"launches read prepared value {number} in several layouts")
+
+
 def entry_buffers(unit: Unit, launches: Sequence[Outlined]) -> EntryBuffers:
     """The buffers of ``unit``, whose ``launches`` decide which prepared values are packed."""
     if unit.prepared is not None:
@@ -123,6 +140,7 @@ def entry_buffers(unit: Unit, launches: Sequence[Outlined]) -> EntryBuffers:
                 position, operand = launch.packed
                 number = mlir.argument_number(launch.buffers[position]) - first
                 unit.prepared.packed[number] = operand
+        _require_panels(launches, unit.prepared.shared, first)
         return RunBuffers(first, unit.prepared.layout(unit.constants)[0])
     if unit.targets is None:
         return EntryBuffers()

@@ -15,9 +15,11 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.attention.operands import Gathered
 from kcache_compiler.lower.attention.outline import outline_attention
 from kcache_compiler.lower.conv.channels_last import outline_channels_last
+from kcache_compiler.lower.conv.channels_last_match import read_group
 from kcache_compiler.lower.conv.depthwise import is_window, outline_window
-from kcache_compiler.lower.conv.padded_copy import outline_padded_copy
+from kcache_compiler.lower.conv.padded_copy import outline_padded_copy, read_padded_copy
 from kcache_compiler.lower.conv.pooling import outline_pooling
+from kcache_compiler.lower.conv.pooling_match import read_pool
 from kcache_compiler.lower.gemm.outline import outline_contraction, packable
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -82,6 +84,20 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes, res
         written.launches.append((part.generics, _write_loops(unit, part, name, shapes, results)))
         written.spared += part.spared
     return written
+
+
+def is_tried(unit: Unit, planned: Planned, shapes: Shapes) -> bool:
+    """Whether ``write_planned`` tries ``outline_contraction``: no other form of code comes before it."""
+    choices, generics = parse_choices(unit.options.schedule), planned.generics
+    if read_padded_copy(generics, shapes) is not None:
+        return False
+    if planned.fused.split is None:
+        if choices.group_limits.joins and read_pool(generics, shapes, unit.target.vector_bytes) is not None:
+            return False
+        windows = choices.contraction in ("auto", "windows")
+        if windows and read_group(generics, shapes, unit.target.vector_bytes) is not None:
+            return False
+    return choices.contraction != "windows" or not is_window(generics, shapes)
 
 
 def _write_loops(unit: Unit, planned: Planned, name: str, shapes: Shapes, results: Results) -> Outlined:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from kcache_compiler.errors import CompileFailed
@@ -41,7 +41,9 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     recognized = _recognized(unit, generic, padding, shapes)
     if recognized is None or (recognized[0].form.summed and not fills):
         return None
-    spared = write_in_place([*fills, generic], followers, strided=True)
+    b = generic.operands[recognized[0].operands[1]]
+    strided = recognized[1] is None or not _is_shared(unit, b)  # other strides may make other panels
+    spared = write_in_place([*fills, generic], followers, strided=strided)
     recognized = _recognized(unit, generic, padding, shapes)
     if recognized is None:
         raise CompileFailed(
@@ -118,36 +120,93 @@ def _parts(generics: Sequence[mlir.Op]) -> tuple[list[mlir.Op], mlir.Op, list[ml
     return list(fills), generic, list(followers)
 
 
+def packable(unit: Unit, value: mlir.Value) -> bool:
+    """Whether ``value`` is a prepared value with one use, or that several launches read as equal panels."""
+    number = _prepared_number(unit, value)
+    if number is None or unit.prepared is None:
+        return False
+    return number in unit.prepared.shared or not mlir.used_more_than_once(value)
+
+
 def _recognized(
-    unit: Unit, generic: mlir.Op, padding: Padding | None, shapes: Shapes
+    unit: Unit,
+    generic: mlir.Op,
+    padding: Padding | None,
+    shapes: Shapes,
+    packs: Callable[[Unit, mlir.Value], bool] = packable,
 ) -> tuple[Contraction, PackedOperand | None] | None:
     """The contraction with its ``padding``, and how its B is packed if that is prepacked; None for others."""
     contraction = recognize(unit, generic, shapes)
     if contraction is None or (padding is not None and contraction.operands[0] != 0):
         return None
-    contraction, packed = _prepacked(unit, generic, contraction)
+    contraction, packed = _prepacked(unit, generic, contraction, packs)
     placed = None if packed is None else in_place(contraction, padding, shapes)
     if packed is None or placed is None:
         return (contraction, packed) if padding is None else None
     return placed, replace(packed, form=placed.form)
 
 
-def packable(unit: Unit, value: mlir.Value) -> bool:
-    """Whether ``value`` is a prepared value that a single operation reads."""
+def share_panels(
+    unit: Unit, groups: Iterable[Sequence[mlir.Op]], is_tried: Callable[[int], bool], shapes: Shapes
+) -> None:
+    """Find the prepared values that several launches, all contractions, read as equal panels.
+
+    ``groups`` are the operations of each launch; ``is_tried``: whether ``outline_contraction`` is tried for
+    that of a number. A value that any other operation reads is not packed.
+    """
+    if unit.prepared is None:
+        return
+    readers: dict[mlir.Value, list[PackedOperand]] = {}
+    for number, generics in enumerate(groups):
+        read = _panels(unit, generics, shapes)
+        if read is not None and is_tried(number):
+            readers.setdefault(read[0], []).append(read[1])
+    for value, operands in readers.items():
+        number = _prepared_number(unit, value)
+        uses = len(list(mlir.uses(value)))
+        if number is not None and len(set(operands)) == 1 and len(operands) == uses:
+            unit.prepared.shared.add(number)
+
+
+def _panels(
+    unit: Unit, generics: Sequence[mlir.Op], shapes: Shapes
+) -> tuple[mlir.Value, PackedOperand] | None:
+    """The prepared value with several uses whose panels a contraction may read, and how it is packed."""
+    padding = read_padding(generics)
+    parts = _parts(generics if padding is None else generics[2:])
+    if parts is None:
+        return None
+    fills, generic, _ = parts
+    if not any(_is_shared(unit, operand) for operand in generic.operands):
+        return None
+    recognized = _recognized(unit, generic, padding, shapes, _is_shared)
+    if recognized is None or (recognized[0].form.summed and not fills):
+        return None
+    contraction, packed = recognized
+    return None if packed is None else (generic.operands[contraction.operands[1]], packed)
+
+
+def _is_shared(unit: Unit, value: mlir.Value) -> bool:
+    """Whether ``value`` is a prepared value with several uses."""
+    return _prepared_number(unit, value) is not None and mlir.used_more_than_once(value)
+
+
+def _prepared_number(unit: Unit, value: mlir.Value) -> int | None:
+    """The number of ``value`` among the prepared values; None for others."""
     if unit.prepared is None or mlir.defining(value) is not None:
-        return False
-    if mlir.name_of(mlir.block_owner(value)) != "func.func" or mlir.used_more_than_once(value):
-        return False
-    first = len(unit.inputs)
-    return first <= mlir.argument_number(value) < first + len(unit.constants)
+        return None
+    if mlir.name_of(mlir.block_owner(value)) != "func.func":
+        return None
+    number = mlir.argument_number(value) - len(unit.inputs)
+    return number if 0 <= number < len(unit.constants) else None
 
 
 def _prepacked(
-    unit: Unit, generic: mlir.Op, contraction: Contraction
+    unit: Unit, generic: mlir.Op, contraction: Contraction, packs: Callable[[Unit, mlir.Value], bool]
 ) -> tuple[Contraction, PackedOperand | None]:
-    """The contraction with a packed B where B is a prepared value, and how it is packed."""
+    """The contraction with a packed B where ``packs`` holds of B, and how it is packed."""
     operand = generic.operands[contraction.operands[1]]
-    if not packable(unit, operand):
+    if not packs(unit, operand):
         return contraction, None
     elements = math.prod(size or 0 for size in mlir.sizes_of(operand.type))
     return prepacked(contraction, elements) or (contraction, None)

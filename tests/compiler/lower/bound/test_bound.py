@@ -145,7 +145,9 @@ def test_random_programs_with_random_bound_arguments(seed: int):
     compare(program.text, arrays, bound, "strict", level=1)
 
 
-def product(m: int, n: int, k: int, turned: bool, dtype: str, batch: str = "", shared: bool = True) -> str:
+def product(
+    m: int | str, n: int, k: int, turned: bool, dtype: str, batch: str = "", shared: bool = True
+) -> str:
     lhs, result = f"tensor<{batch}{m}x{k}x{dtype}>", f"tensor<{batch}{m}x{n}x{dtype}>"
     rhs = f"{n}x{k}" if turned else f"{k}x{n}"
     rhs = f"tensor<{rhs}x{dtype}>" if shared else f"tensor<{batch}{rhs}x{dtype}>"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.llvm.cpus import GENERIC
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.gemm.in_place.match import chunk_of
@@ -19,8 +20,10 @@ from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.schedule.gemm_tiles import Form, form_for
 from kcache_compiler.shapes.formula import evaluate_text
+from kcache_compiler.types import ArgSpec, CompileOptions, TensorType
 from tests.compiler.codegen_harness import guarded, runs_here, threaded_host
 from tests.compiler.lower.bound.test_bound import Bound, compare, normal, product
+from tests.compiler.lower.bound.test_bound_dynamic import Bound as DynamicBound
 from tests.compiler.lower.conv.test_channels_last import Layer
 
 TARGETS = [target for target in ("x86-64-v3", "x86-64-v4") if runs_here(target)]
@@ -273,6 +276,39 @@ def test_consumers(body: str) -> None:
     arrays[0][20, 5], arrays[1][:, 3] = np.nan, 0
     kernel = compare(_consumed(m, n, k, body), arrays, [1, 2], "default", target=TARGETS[-1])
     assert b"_in_place_run" in kernel.compiled.artifacts["llvm"]
+
+
+@pytest.mark.parametrize(
+    ("target", "rows"),
+    [*(("x86-64-v3", rows) for rows in (55, 56)), *(("x86-64-v4", rows) for rows in (29, 30, 31))],
+)
+def test_tiles_of_few_rows_cover_several_panels(target: str, rows: int) -> None:
+    """The last rows of a product, with columns that are not whole groups of panels."""
+    if target not in TARGETS:
+        pytest.skip(f"needs {target}")
+    n, k = 312, 600
+    arrays = [normal(rows, k), normal(k, n), normal(n), normal(rows, n)]
+    compare(_consumed(rows, n, k, CONSUMERS["all"]), arrays, [1, 2], "default", target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_bits_of_a_row_do_not_depend_on_the_number_of_rows(target: str) -> None:
+    """Of a dynamic number: 1 to 3 rows are computed by other tiles than more of them."""
+    n, k = 312, 600
+    canonical = canonicalize(product("?", n, k, False, "f32").encode(), "stablehlo", "default")
+    shapes = ((canonical.symbolic_args[0].dims[0], k), (k, n))
+    arguments = ArgSpec(tuple(TensorType("f32", dims) for dims in shapes))
+    compiled = compile_spec(
+        canonical.spec_text, arguments, target, CompileOptions(bound=(1,)), lambda _: None
+    )
+    assert b"_in_place_run" in compiled.artifacts["llvm"]
+    x, weights = normal(9, k), normal(k, n)
+    kernel = DynamicBound(compiled, [x, weights])
+    (whole,) = kernel(x, weights)
+    np.testing.assert_allclose(whole, x.astype("f8") @ weights, rtol=1e-4, atol=1e-4)
+    for rows in range(1, 9):
+        (result,) = kernel(guarded(x[:rows]), weights)
+        assert result.tobytes() == whole[:rows].tobytes()
 
 
 @pytest.mark.parametrize("name", ["bias", "maximum", "bias and maximum", "all", "another maximum", "product"])

@@ -25,7 +25,8 @@ from kcache_compiler.lower.gemm.in_place.skipped import (
     panel_halves,
     parts,
 )
-from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, strip, tile, tile_rows
+from kcache_compiler.lower.gemm.in_place.strip import few_rows_parts, strip
+from kcache_compiler.lower.gemm.in_place.tile import DISTANCES, half_of, tile, tile_rows
 from kcache_compiler.lower.loops.memory import stored_name
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, FEW_COLUMNS, Form
@@ -413,4 +414,4 @@ def in_place_parts(form: Form) -> list[str]:
     narrow += [tile(form, rows, vectors) for rows in tile_rows(form) for vectors in form.narrower]
     strips = [panel_tiles(form), group_strip(form)] if form.together > 1 else [strip(form)]
     tables = [panel_halves(form), block_windows(form), needed_runs(form), parts(form), image(form)]
-    return [*tables, *tiles, *narrow, *strips, InPlaceDriver(form).text()]
+    return [*tables, *tiles, *narrow, *few_rows_parts(form), *strips, InPlaceDriver(form).text()]

@@ -7,6 +7,7 @@ for the first time.
 from __future__ import annotations
 
 from kcache_compiler.lower.gemm.in_place.results import ENDS
+from kcache_compiler.lower.gemm.in_place.strip import call_few_rows, wide_columns
 from kcache_compiler.lower.gemm.in_place.tile import ROWS, emit_tiles, plain_kinds
 from kcache_compiler.lower.gemm.micro_kernel import AHEAD
 from kcache_compiler.lower.gemm.strip import next_panel, prefetch_next_panel, shares
@@ -42,7 +43,13 @@ def group_strip(form: Form) -> str:
     code = Code(f"{form.name}_group_strip", [*numbers, *_RESULT, *following, *AHEAD, *ENDS])
     size = code.mul(code.mul("%columns", "%k"), BYTES[form.packed])
     small = code.both(code.compare("sle", "%k", MAX_K_STEPS), code.compare("sle", size, MAX_B_BYTES))
-    rows, columns = (0, "%count", 1), (0, "%columns", form.columns)
+    begin, few, *words = _words(code, "%parts")
+    alone = code.compare("eq", "%count", 1)
+    wide = code.choose(alone, wide_columns(code, form, few), code.const(0))
+    before = code.mul(begin, "%ldc")
+    places = (code.at("%c", before, form.wide), code.at("%other", before, form.wide))
+    call_few_rows(code, form, wide, few, list(zip(words, GROUP_WORDS[2:], strict=True)), places)
+    rows, columns = (0, "%count", 1), (wide, "%columns", form.columns)
     with code.when(small), code.loop(*rows) as part, code.loop(*columns) as column:
         _part(code, form, part.counter, column.counter)
     with code.otherwise(), code.loop(*columns) as column, code.loop(*rows) as part:
@@ -50,10 +57,15 @@ def group_strip(form: Form) -> str:
     return code.text()
 
 
+def _words(code: Code, entry: Name) -> list[Name]:
+    """The words of a part."""
+    return [code.load(code.at(entry, at, "i64"), kind) for at, kind in enumerate(GROUP_WORDS)]
+
+
 def _part(code: Code, form: Form, part: Name, column: Name) -> None:
     """Emit the products of a part and the panel of B at ``column``."""
     entry = code.at("%parts", code.mul(part, len(GROUP_WORDS)), "i64")
-    begin, rows, *words = (code.load(code.at(entry, at, "i64"), kind) for at, kind in enumerate(GROUP_WORDS))
+    begin, rows, *words = _words(code, entry)
     prefetch_next_panel(code, form, column, "%next_step", begin)
     panel = code.at("%b", code.mul(column, "%k"), form.packed)
     width = code.min(code.sub("%columns", column), form.columns)

@@ -1,4 +1,4 @@
-"""The micro-kernel of rows of A that are read unpacked, and strips of its tiles.
+"""The micro-kernel of rows of A that are read unpacked.
 
 The rows of a tile are in two halves. Rows of a half are ``step`` elements apart, as are pixels of a row of
 an image; the halves may be anywhere. K is in runs of contiguous elements, as are the pixels and channels that
@@ -18,7 +18,6 @@ from kcache_compiler.lower.gemm.micro_kernel import (
     multiply_add,
     spread,
 )
-from kcache_compiler.lower.gemm.strip import prefetch_next_panel
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 
@@ -63,11 +62,11 @@ def tile_rows(form: Form) -> list[int]:
     return [form.rows, *above, half, *([] if half - 1 in powers else [half - 1]), *powers]
 
 
-def _name(form: Form, rows: int, vectors: int = 0) -> str:
+def tile_name(form: Form, rows: int, vectors: int = 0) -> str:
     return f"{form.name}_tile_{rows}" + (f"x{vectors}" if vectors else "")
 
 
-def _plain(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+def plain(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
     """``arguments`` as operands of a call: attributes belong to the function."""
     return [(f"%{name}", kind.split(" ")[0]) for name, kind in arguments]
 
@@ -75,9 +74,13 @@ def _plain(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
 def tile(form: Form, rows: int, vectors: int = 0) -> str:
     """``(ROWS, b, c, ldc, n, load, ahead, stride, ENDS)``: as ``micro_kernel.tile`` with prepacked B.
 
-    The first rows are those from ``first`` on, up to a half, then those from ``second`` on.
+    The first rows are those from ``first`` on, up to a half, then those from ``second`` on. A tile of several
+    panels, which has all their columns, prefetches no B: its argument ``distance`` is the number of elements
+    from a panel to the next.
     """
-    code = Code(_name(form, rows, vectors), [*ROWS, ("b", _CONSTANT), *_RESULT, *AHEAD, *ENDS])
+    several = vectors > form.vectors
+    following = (("distance", "i64"),) if several else AHEAD
+    code = Code(tile_name(form, rows, vectors), [*ROWS, ("b", _CONSTANT), *_RESULT, *following, *ENDS])
     vectors = vectors or form.vectors
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
@@ -89,7 +92,7 @@ def tile(form: Form, rows: int, vectors: int = 0) -> str:
     if form.together > 1:
         _prefetch_other(code, form, rows, lines)
     results = _Sums(code, form, rows, columns).results()
-    masks = column_masks(code, form, columns) if form.masked else []
+    masks = column_masks(code, form, columns) if form.masked and not several else []
     if not masks:
         write_results(code, form, addresses, columns, results, [])
         return code.text()
@@ -114,6 +117,8 @@ class _Sums:
 
     def __init__(self, code: Code, form: Form, rows: int, columns: list[int]) -> None:
         self.code, self.form, self.rows, self.columns = code, form, rows, columns
+        #: Elements of B before each panel but the first.
+        self.panels = [code.mul("%distance", panel) for panel in range(1, 1 + columns[-1] // form.columns)]
         entries = [code.load(code.at("%distances", place, "i64")) for place in range(len(DISTANCES))]
         self.distances = [
             code.mul(entries[entry], times)
@@ -160,22 +165,23 @@ class _Sums:
         ]
         for step in range(steps):
             number = code.add(counter, step) if step else counter
-            if step % STEPS_OF_LINE == 0:
+            if step % STEPS_OF_LINE == 0 and not self.panels:
                 code.prefetch(code.at("%ahead", code.mul(number, "%stride"), "i8"), level=2)
             start = code.at("%b", code.mul(number, form.columns), form.packed)
+            starts = [start, *(code.at(start, before, form.packed) for before in self.panels)]
             reached = [code.at(place, step, form.packed) for place in places] if step else places
-            sums = self._step(start, reached, sums)
+            sums = self._step(starts, reached, sums)
         return [*(code.at(place, steps, form.packed) for place in places), *sums]
 
-    def _step(self, start: Name, places: list[Name], sums: list[Name]) -> list[Name]:
-        """``sums`` with the products of a step of K, of which B is at ``start`` and A at ``places``."""
+    def _step(self, starts: list[Name], places: list[Name], sums: list[Name]) -> list[Name]:
+        """``sums`` with the products of a step of K; B is at ``starts``, one for a panel, A at ``places``."""
         code, form, width = self.code, self.form, BYTES[self.form.packed]
-        packed = [
-            code.load(code.at(start, column, form.packed), form.packed_vector, width)
-            for column in self.columns
-        ]
-        for line in range(0, form.columns * width if form.streams else 0, LINE):
-            code.prefetch(code.at(start, BYTES_AHEAD + line, "i8"))
+        packed: list[Name] = []
+        for column in self.columns:
+            panel, before = divmod(column, form.columns)
+            packed.append(code.load(code.at(starts[panel], before, form.packed), form.packed_vector, width))
+        for line in range(0, form.columns * width if form.streams and not self.panels else 0, LINE):
+            code.prefetch(code.at(starts[0], BYTES_AHEAD + line, "i8"))
         results: list[Name] = []
         for row in range(self.rows):
             half, number = divmod(row, half_of(form))
@@ -184,27 +190,6 @@ class _Sums:
             for values in packed:
                 results.append(multiply_add(code, form, factor, values, sums[len(results)]))
         return results
-
-
-def strip(form: Form) -> str:
-    """``(rows, columns, k, ROWS, b, c, ldc, load, next, next_step, ahead, stride, ENDS)``: rows of A times a
-    block of packed B; prefetches as ``strip.strip``.
-    """
-    numbers = [("rows", "i64"), ("columns", "i64"), ("k", "i64")]
-    others = [("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1")]
-    following = [("next", _POINTER), ("next_step", "i64")]
-    code = Code(f"{form.name}_strip", [*numbers, *plain_kinds(ROWS), *others, *following, *AHEAD, *ENDS])
-    with code.loop(0, "%columns", form.columns) as loop:
-        panel = code.at("%b", code.mul(loop.counter, "%k"), form.packed)
-        target = code.at("%c", loop.counter, form.wide)
-        width = code.min(code.sub("%columns", loop.counter), form.columns)
-        prefetch_next_panel(code, form, loop.counter, "%next_step")
-        steps_before = code.mul(code.div(loop.counter, form.columns), "%k")
-        ahead = code.at("%ahead", code.mul(steps_before, "%stride"), "i8")
-        bias, other = (code.at(each, loop.counter, form.wide) for each in ("%bias", "%other"))
-        places = (panel, target, bias, other)
-        emit_tiles(code, form, ("%rows", "%first", "%second"), places, width, ahead)
-    return code.text()
 
 
 def plain_kinds(arguments: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
@@ -307,8 +292,8 @@ class _Calls:
         offset = code.mul(before, "%ldc")
         place, added = (code.at(each, offset, form.wide) for each in (target, other))
         code.call(
-            _name(form, rows, vectors),
-            *((first, _POINTER), (self.second, _POINTER), *_plain(ROWS)[2:], (panel, _POINTER)),
+            tile_name(form, rows, vectors),
+            *((first, _POINTER), (self.second, _POINTER), *plain(ROWS)[2:], (panel, _POINTER)),
             *((place, _POINTER), ("%ldc", "i64"), (self.width, "i64"), ("%load", "i1")),
             *((self.ahead, _POINTER), ("%stride", "i64")),
             *(("%ends", "i64"), (bias, _POINTER), (added, _POINTER)),
