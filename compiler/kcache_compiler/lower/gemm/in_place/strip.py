@@ -20,10 +20,11 @@ PANELS = 4
 
 
 def panel_counts(form: Form) -> dict[int, int]:
-    """The panels of a tile of few rows, by its rows; tiles of more rows, and of 3 where there are only 16
-    registers, have sums enough for a single panel.
+    """The panels of a tile of few rows, by its rows: two where 32 registers hold the sums of up to 5 rows.
+
+    Tiles of more rows, and of 3 to 5 where there are 16 registers, have sums enough for a single panel.
     """
-    return {1: PANELS, 2: PANELS // 2} | ({3: PANELS // 2} if form.masked else {})
+    return {1: PANELS, 2: PANELS // 2} | (dict.fromkeys((3, 4, 5), PANELS // 2) if form.masked else {})
 
 
 def strip(form: Form) -> str:
@@ -79,7 +80,7 @@ def call_few_rows(
 
 
 def _few_rows(form: Form) -> str:
-    """``(rows, columns, k, ROWS, b, c, ldc, load, ENDS)``: up to 3 rows of A times whole panels of B."""
+    """``(rows, columns, k, ROWS, b, c, ldc, load, ENDS)``: a few rows of A times whole panels of B."""
     numbers = [("rows", "i64"), ("columns", "i64"), ("k", "i64")]
     code = Code(f"{form.name}_few_rows", [*numbers, *plain_kinds(ROWS), *_RESULT, *ENDS])
     distance = code.mul("%k", form.columns)
