@@ -14,7 +14,7 @@ from kcache_compiler.lower.gemm.epilogue import write_epilogue
 from kcache_compiler.lower.gemm.in_place.driver import InPlaceDriver
 from kcache_compiler.lower.gemm.in_place.match import in_place
 from kcache_compiler.lower.gemm.in_place.results import BIAS, ENDS, OTHER, POSITIVE, Ends, read_ends
-from kcache_compiler.lower.gemm.match import Contraction, is_contraction, makes_zero, recognize
+from kcache_compiler.lower.gemm.match import Contraction, is_contraction, makes_zero, packable, recognize
 from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.lower.gemm.prepack import prepacked
 from kcache_compiler.lower.loops import memory
@@ -122,16 +122,6 @@ def _recognized(
     if packed is None or placed is None:
         return (contraction, packed) if padding is None else None
     return placed, replace(packed, form=placed.form)
-
-
-def packable(unit: Unit, value: mlir.Value) -> bool:
-    """Whether ``value`` is a prepared value that a single operation reads."""
-    if unit.prepared is None or mlir.defining(value) is not None:
-        return False
-    if mlir.name_of(mlir.block_owner(value)) != "func.func" or mlir.used_more_than_once(value):
-        return False
-    first = len(unit.inputs)
-    return first <= mlir.argument_number(value) < first + len(unit.constants)
 
 
 def _prepacked(
