@@ -20,7 +20,8 @@ from kcache_compiler.lower.conv.depthwise import is_window, outline_window
 from kcache_compiler.lower.conv.padded_copy import outline_padded_copy, read_padded_copy
 from kcache_compiler.lower.conv.pooling import outline_pooling
 from kcache_compiler.lower.conv.pooling_match import read_pool
-from kcache_compiler.lower.gemm.outline import outline_contraction, packable
+from kcache_compiler.lower.gemm.match import packable
+from kcache_compiler.lower.gemm.outline import outline_contraction
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.combine_partials import outline_chunks

@@ -164,7 +164,8 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
     tuning = tuning_for(unit.target.name, unit.options.tuning)
     used = (kinds[order[0]], kinds[order[1]], kinds[2])
     form = form_for(unit.target, tuning, used, products.wide, exact, choices.blocks)
-    if choices.contraction != "packed" and not _worthwhile(arranged, form):
+    packed = form.pairs and not form.matrix and packable(unit, generic.operands[order[1]])
+    if choices.contraction != "packed" and not _worthwhile(arranged, form, packed):
         return None
     offsets = tuple(nest.accesses[number].offset for number in order)
     return Contraction(
@@ -244,14 +245,35 @@ def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
     )
 
 
-def _worthwhile(groups: Groups, form: Form) -> bool:
-    """Whether the work outweighs the setup, and packed data is reused or B needs no packing."""
+def packable(unit: Unit, value: mlir.Value) -> bool:
+    """Whether ``value`` is a prepared value with one use, or that several launches read as equal panels."""
+    number = prepared_number(unit, value)
+    if number is None or unit.prepared is None:
+        return False
+    return number in unit.prepared.shared or not mlir.used_more_than_once(value)
+
+
+def prepared_number(unit: Unit, value: mlir.Value) -> int | None:
+    """The number of ``value`` among the prepared values; None for others."""
+    if unit.prepared is None or mlir.defining(value) is not None:
+        return None
+    if mlir.name_of(mlir.block_owner(value)) != "func.func":
+        return None
+    number = mlir.argument_number(value) - len(unit.inputs)
+    return number if 0 <= number < len(unit.constants) else None
+
+
+def _worthwhile(groups: Groups, form: Form, packed: bool) -> bool:
+    """Whether the work outweighs the setup, and packed data is reused or B needs no packing.
+
+    ``packed``: pairs of B are packed once.
+    """
     m, steps = groups.sizes("m"), product([groups.sizes(name) for name in ("m", "n", "k")])
     if _is_narrow(groups, form):
         return False
     if isinstance(m, int) and m <= FEW_ROWS:
         lies = form.direct and len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
-        return lies and not (isinstance(steps, int) and steps < MANY_STEPS)
+        return (lies or (packed and m > 1)) and not (isinstance(steps, int) and steps < MANY_STEPS)
     return not (isinstance(steps, int) and steps < FEW_STEPS)
 
 

@@ -14,7 +14,14 @@ from kcache_compiler.lower.gemm.epilogue import write_epilogue
 from kcache_compiler.lower.gemm.in_place.driver import InPlaceDriver
 from kcache_compiler.lower.gemm.in_place.match import in_place
 from kcache_compiler.lower.gemm.in_place.results import BIAS, ENDS, OTHER, POSITIVE, Ends, read_ends
-from kcache_compiler.lower.gemm.match import Contraction, is_contraction, makes_zero, recognize
+from kcache_compiler.lower.gemm.match import (
+    Contraction,
+    is_contraction,
+    makes_zero,
+    packable,
+    prepared_number,
+    recognize,
+)
 from kcache_compiler.lower.gemm.objects import compiled_library
 from kcache_compiler.lower.gemm.prepack import prepacked
 from kcache_compiler.lower.loops import memory
@@ -120,14 +127,6 @@ def _parts(generics: Sequence[mlir.Op]) -> tuple[list[mlir.Op], mlir.Op, list[ml
     return list(fills), generic, list(followers)
 
 
-def packable(unit: Unit, value: mlir.Value) -> bool:
-    """Whether ``value`` is a prepared value with one use, or that several launches read as equal panels."""
-    number = _prepared_number(unit, value)
-    if number is None or unit.prepared is None:
-        return False
-    return number in unit.prepared.shared or not mlir.used_more_than_once(value)
-
-
 def _recognized(
     unit: Unit,
     generic: mlir.Op,
@@ -162,7 +161,7 @@ def share_panels(
         if read is not None and is_tried(number):
             readers.setdefault(read[0], []).append(read[1])
     for value, operands in readers.items():
-        number = _prepared_number(unit, value)
+        number = prepared_number(unit, value)
         uses = len(list(mlir.uses(value)))
         if number is not None and len(set(operands)) == 1 and len(operands) == uses:
             unit.prepared.shared.add(number)
@@ -188,17 +187,7 @@ def _panels(
 
 def _is_shared(unit: Unit, value: mlir.Value) -> bool:
     """Whether ``value`` is a prepared value with several uses."""
-    return _prepared_number(unit, value) is not None and mlir.used_more_than_once(value)
-
-
-def _prepared_number(unit: Unit, value: mlir.Value) -> int | None:
-    """The number of ``value`` among the prepared values; None for others."""
-    if unit.prepared is None or mlir.defining(value) is not None:
-        return None
-    if mlir.name_of(mlir.block_owner(value)) != "func.func":
-        return None
-    number = mlir.argument_number(value) - len(unit.inputs)
-    return number if 0 <= number < len(unit.constants) else None
+    return prepared_number(unit, value) is not None and mlir.used_more_than_once(value)
 
 
 def _prepacked(

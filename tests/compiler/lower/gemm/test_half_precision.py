@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel, runs_here, threaded_host
 from tests.compiler.lower.bound.test_bound import Bound
@@ -125,3 +126,16 @@ def test_bound_weights(rows: int, function: Any, target: str, kind: Any) -> None
     for host in (None, threaded_host()):
         (result,) = kernel.run(prepared, arrays[0], arrays[3], host=host)
         assert (np.abs(result.astype("f8") - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+def test_few_rows_read_bound_pairs_packed(rows: int) -> None:
+    """From two rows on; a single row, and what is not bound, are plain loops."""
+    arrays = [normal(ml_dtypes.bfloat16, *sizes) for sizes in ((rows, 512), (96, 512), (96,), (rows, 96))]
+    text = jax.jit(biased, keep_unused=True).lower(*arrays).as_text("stablehlo")
+    kernel = Bound(text, 4, [1, 2], "default", 3, "znver4").compiled
+    is_packed = any("contraction" in launch.ops for launch in kernel.interface.launches)
+    assert is_packed == (rows > 1)
+    unbound = lower_module(text, 4, "znver4", CompileOptions(), lambda _: None)
+    packs = any("contraction" in launch.ops for launch in unbound.interface.launches)
+    assert packs == (rows > 4)
