@@ -203,6 +203,7 @@ class InPlaceDriver(Driver):
         following = code.at(panel.first, code.mul(facts["step"], facts["panel"]), form.packed)
         ahead = self._ahead(following, width, depth)
         ends, bias, other = self._ends()
+        whole = code.compare("eq", facts["pitch"], 0)
 
         def strip_of(
             count: Name,
@@ -219,6 +220,7 @@ class InPlaceDriver(Driver):
                 *((each, _POINTER) for each in (*halves, distances, runs[0])),
                 *((runs[1], "i64"), (runs[2], _POINTER), (self.panels, _POINTER)),
                 *((code.at(sums[0], skipped, form.wide), _POINTER), (sums[1], "i64"), (load, "i1")),
+                (whole, "i1"),
                 *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64"), *ahead),
                 *((ends, "i64"), (bias, _POINTER), (code.at(other, skipped, form.wide), _POINTER)),
             )
@@ -262,10 +264,11 @@ class InPlaceDriver(Driver):
         first = code.at(bases["a"], code.load(self._entry(row)), form.packed)
         following = code.at(first, code.mul(facts["step"], rows), form.packed)
         ends, bias, other = self._ends()
+        whole = code.compare("eq", facts["pitch"], 0)
         code.call(
             f"{form.name}_group_strip",
             *((self.group, _POINTER), (code.load(self.count), "i64"), (width, "i64"), (depth, "i64")),
-            *((self.panels, _POINTER), (sums[0], _POINTER), (sums[1], "i64"), (load, "i1")),
+            *((self.panels, _POINTER), (sums[0], _POINTER), (sums[1], "i64"), (load, "i1"), (whole, "i1")),
             *((following, _POINTER), (code.mul(facts["step"], BYTES[form.packed]), "i64"), *self.ahead),
             *((ends, "i64"), (bias, _POINTER), (other, _POINTER)),
         )

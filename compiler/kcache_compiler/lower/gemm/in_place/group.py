@@ -32,14 +32,14 @@ def panel_tiles(form: Form) -> str:
 
 
 def group_strip(form: Form) -> str:
-    """``(parts, count, columns, k, b, c, ldc, load, next, next_step, AHEAD, ENDS)``: as ``strip``, of the
-    parts of panels in a table of ``GROUP_WORDS``.
+    """``(parts, count, columns, k, b, c, ldc, load, whole, next, next_step, AHEAD, ENDS)``: as ``strip``,
+    of the parts of panels in a table of ``GROUP_WORDS``.
 
     Each tile prefetches its share of the next panel of B. With few steps of K and a small B, all panels of B
     are multiplied by a panel of rows instead, so that its results are written in order.
     """
     numbers = [("parts", _POINTER), ("count", "i64"), ("columns", "i64"), ("k", "i64")]
-    following = [("next", _POINTER), ("next_step", "i64")]
+    following = [("whole", "i1"), ("next", _POINTER), ("next_step", "i64")]
     code = Code(f"{form.name}_group_strip", [*numbers, *_RESULT, *following, *AHEAD, *ENDS])
     size = code.mul(code.mul("%columns", "%k"), BYTES[form.packed])
     small = code.both(code.compare("sle", "%k", MAX_K_STEPS), code.compare("sle", size, MAX_B_BYTES))

@@ -28,12 +28,12 @@ def panel_counts(form: Form) -> dict[int, int]:
 
 
 def strip(form: Form) -> str:
-    """``(rows, columns, k, ROWS, b, c, ldc, load, next, next_step, ahead, stride, ENDS)``: rows of A times a
-    block of packed B; prefetches as ``strip.strip``.
+    """``(rows, columns, k, ROWS, b, c, ldc, load, whole, next, next_step, ahead, stride, ENDS)``: rows of A
+    times a block of packed B; prefetches as ``strip.strip``. ``whole``: of A without padding.
     """
     numbers = [("rows", "i64"), ("columns", "i64"), ("k", "i64")]
     others = [("b", _POINTER), ("c", _POINTER), ("ldc", "i64"), ("load", "i1")]
-    following = [("next", _POINTER), ("next_step", "i64")]
+    following = [("whole", "i1"), ("next", _POINTER), ("next_step", "i64")]
     code = Code(f"{form.name}_strip", [*numbers, *plain_kinds(ROWS), *others, *following, *AHEAD, *ENDS])
     wide = wide_columns(code, form, "%rows")
     call_few_rows(code, form, wide, "%rows", plain(ROWS), ("%c", "%other"))
@@ -57,8 +57,11 @@ def few_rows_parts(form: Form) -> list[str]:
 
 
 def wide_columns(code: Code, form: Form, rows: Name) -> Name:
-    """The number of ``%columns`` that ``FORM_few_rows`` computes: whole panels, none of more rows."""
-    few = code.compare("sle", rows, max(panel_counts(form)))
+    """The number of ``%columns`` that ``FORM_few_rows`` computes: whole panels, none of more rows.
+
+    Parts of panels of a padded image have few rows, too: they prefetch as the rest of the panel does.
+    """
+    few = code.both("%whole", code.compare("sle", rows, max(panel_counts(form))))
     width = PANELS * form.columns
     return code.choose(few, code.mul(code.div("%columns", width), width), code.const(0))
 
