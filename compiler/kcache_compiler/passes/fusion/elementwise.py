@@ -51,20 +51,22 @@ def read_generic(op: mlir.Op) -> GenericOp:
     return GenericOp(op, operands[:inputs], operands[inputs:], maps, parallel)
 
 
-def separate_destinations(module: mlir.Module) -> None:
+def separate_destinations(module: mlir.Module, target: Target) -> None:
     """Duplicate fills and empty tensors for each user, so that bufferization inserts no copies.
 
-    Fills move to their user: they share a launch unless another one, such as attention, is between them.
+    For CPUs fills move to their user: they share a launch unless another one, such as attention, is between
+    them.
 
     After destinations are known this is more than speed: a fill that two results share is put into the
     buffer of one of them, and what the other leaves there would be copied back over it.
     """
     main = mlir.main_function(module)
     for op in mlir.named(main, "linalg.fill", "linalg.generic", "bufferization.materialize_in_destination"):
-        _own_destinations(op)
+        _own_destinations(op, moves=not isinstance(target, Device))
 
 
-def _own_destinations(op: mlir.Op) -> None:
+def _own_destinations(op: mlir.Op, moves: bool) -> None:
+    """Give ``op`` fills and empty tensors of its own; ``moves``: fills come right before it."""
     if mlir.name_of(op) == "bufferization.materialize_in_destination":
         numbers = range(1)  # its source; the destination is the caller's buffer
     else:
@@ -78,8 +80,9 @@ def _own_destinations(op: mlir.Op) -> None:
                 source = mlir.clone(source)
             op.operands[number] = source.results[0]
         if mlir.name_of(source) != "tensor.empty":
-            source.move_before(op)
-            _own_destinations(source)
+            if moves:
+                source.move_before(op)
+            _own_destinations(source, moves)
 
 
 def _is_fill(op: mlir.Op) -> bool:
