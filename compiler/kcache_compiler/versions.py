@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 #: Raised by one if the bytes of any kernel change under an otherwise equal toolchain, which
 #: tests/compiler/lower/test_golden.py detects.
-CODE_VERSION = 26
+CODE_VERSION = 27
 #: The same for changes of GPU kernels only, which tests/compiler/gpu/test_golden.py detects.
 GPU_CODE_VERSION = 12
 
