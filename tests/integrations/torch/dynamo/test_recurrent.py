@@ -144,6 +144,7 @@ def test_steps_are_one_operator(kind: type[nn.RNNBase], address: str) -> None:
     assert sum(decisions.decisions()[-1].kernels) < 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.RNN])
 def test_a_dynamic_number_of_steps_is_left_to_pytorch(kind: type[nn.RNNBase], address: str) -> None:
     module = layers(kind, num_layers=2, bidirectional=True)
@@ -217,6 +218,7 @@ def test_gradients_of_initial_states(kind: type[nn.RNNBase], address: str) -> No
     assert kernel_count() == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_gradients_with_operators_around_it(frozen: bool, address: str) -> None:
     model = Head(nn.LSTM).train()
