@@ -122,6 +122,7 @@ def test_operations_between_products_repeat() -> None:
     assert _functions(many) < MANY // 2
 
 
+@pytest.mark.long
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["add quantized", "dot_general quantized"])
 def test_a_long_quantized_chain_computes_what_its_parts_do(kind: str) -> None:

@@ -68,6 +68,7 @@ def test_programs_have_different_keys() -> None:
     assert len({original(name).spec_digest for name in NAMES}) == len(NAMES)
 
 
+@pytest.mark.long
 def test_the_key_does_not_depend_on_the_process() -> None:
     script = (
         "import sys, hashlib; from kcache_compiler.spec import canonicalize\n"

@@ -177,6 +177,7 @@ def test_narrower_registers(target: str) -> None:
         _agrees(kernel, causal, narrow, bound)
 
 
+@pytest.mark.long
 def test_query_heads_share_keys() -> None:
     arrays = [_arrays(37, 53, 16, heads=4)[0], *_arrays(37, 53, 16)[1:]]
     kernel = _kernel(grouped, arrays)
@@ -258,6 +259,7 @@ def test_loads_of_other_buffers_between_its_operations() -> None:
     _agrees(kernel, rolled, arrays, 1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("keys", [15, 16, 49, 64, 65, 127, 300])
 def test_rows_that_fill_no_vectors(keys: int) -> None:
@@ -329,6 +331,7 @@ def test_narrow_operands(kind: str) -> None:
     assert np.abs(result - expected).max() <= 2.0 ** (-8 if kind == "bf16" else -10) * np.abs(expected).max()
 
 
+@pytest.mark.long
 def test_jax_in_bf16() -> None:
     """Its products name an algorithm: factors in bf16, sums in f32."""
     arrays = [array.swapaxes(1, 2) for array in _arrays(37, 53, 16, ml_dtypes.bfloat16)]

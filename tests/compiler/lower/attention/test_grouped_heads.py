@@ -137,6 +137,7 @@ def test_keys_alone_are_repeated() -> None:
     _agrees(kernel, keys_alone, [q, k, v])
 
 
+@pytest.mark.long
 def test_open_sizes() -> None:
     kernel = _kernel(_text(both, _arrays(2, 6, 2, 33, 70)), opened=True)
     assert [launch.ops[0] for launch in kernel.interface.launches] == ["attention"]
