@@ -34,6 +34,9 @@ if _PROFILE == "kcache":
     # before in the process, and each process would parse the sources of all tests.
     providers._get_local_constants = lambda: providers._local_constants
 
+# JAX is a reference: its programs run once, and compiling one takes longer than running it. Read on import.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
 #: Folders whose tests mostly wait for processes, longest first.
 _WAITING = ("system", "server", "client", "worker")
 #: The share of a run in which the files of these folders begin, so that none of them runs alone at the end.

@@ -28,6 +28,7 @@ def _weights(name: str) -> list[Any]:
     return [leaf for path, leaf in jax.tree.leaves_with_path(drawn) if str(path[-1].key) not in statistics]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SIZES)
 def test_models_have_the_size_of_their_papers(name: str) -> None:
     millions, arrays = SIZES[name]

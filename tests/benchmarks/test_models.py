@@ -70,6 +70,7 @@ def test_models_have_the_size_of_their_papers(name: str) -> None:
     assert all(each.shape[0] == 1 for each in inputs)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_decoded_token_has_the_logits_of_the_whole_sequence(kind: str) -> None:
     """The caches are the keys and values that decoding earlier tokens with no cache would add."""

@@ -73,7 +73,7 @@ class ShortReads(io.BytesIO):
 
 
 @given(drawn_entries, st.integers(1, 4000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_round_trip(drawn: list[tuple[EntryKind, str, bytes, dict[str, str]]], step: int) -> None:
     stream = io.BytesIO()
     writer = BundleWriter(stream)

@@ -53,6 +53,7 @@ def other_key(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("given_by", "options"), [("option", []), ("environment", ["--apply"]), ("option", ["--apply", "--yes"])]
 )

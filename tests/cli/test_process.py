@@ -90,6 +90,7 @@ assert modules & set(sys.modules) == {ENTRIES["cache"].module}, modules & set(sy
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=240, cwd=ROOT)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_command_has_one_help(run: Run, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Imported alone or with all others."""
@@ -180,6 +181,7 @@ def test_an_interrupt_is_130(tmp_path: Path) -> None:
     assert "Traceback" not in complaint
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     ready, service = tmp_path / "ready.json", tmp_path / "run" / "kcache.sock"
@@ -199,6 +201,7 @@ def test_serve_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     assert not ready.exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -48,6 +48,7 @@ def test_a_shared_object_needs_nothing_and_exports_three_names(target: str, text
     assert compiled.interface.triple == target_named(target).triple
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", [_target(name) for name in TARGETS])
 def test_two_compiles_give_the_same_bytes(target: str) -> None:
     first, second = compile_text(SMALL, target), compile_text(SMALL, target)

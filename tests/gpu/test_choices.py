@@ -141,6 +141,7 @@ def test_attention_is_right_under_choices(element: str, schedule: str) -> None:
     np.testing.assert_allclose(results[0], results[1], atol=2e-2 if element != "f32" else 1e-5)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed > 4)) for seed in range(1, 61)]
 )

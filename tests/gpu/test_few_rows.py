@@ -109,6 +109,7 @@ def test_other_forms_are_kept(dtype: str, sizes: Sizes, transposed: bool, form: 
     assert form in forms(compiled(dtype, sizes, transposed))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("dtype", "sizes", "target", "blocks"),
     [
@@ -136,6 +137,7 @@ def convolution(dtype: str, channels: int) -> str:
       return %r : {y} }}"""
 
 
+@pytest.mark.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_a_convolution_to_few_channels(dtype: str) -> None:
@@ -151,6 +153,7 @@ def test_a_convolution_to_few_channels(dtype: str) -> None:
     assert all(usage.spill_bytes == 0 for usage in resources.values())
 
 
+@pytest.mark.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_tiles_of_few_rows_do_not_spill(dtype: str) -> None:

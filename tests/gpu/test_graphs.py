@@ -70,6 +70,7 @@ def _check_graph(name: str, numerics: str, count: int, static: bool) -> None:
         assert largest_share(got, exact) <= 1, f"{name} at {sizes}, {numerics}, static {static}"
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_graph_agrees_with_the_cpu(name: str) -> None:
     _check_graph(name, "default", 3, static=False)

@@ -44,11 +44,14 @@ def _require_right(reference: ReferenceInterpreter, numbers: range, opened: bool
     assert any(case.launches > 1 for case in results)
 
 
+@pytest.mark.parametrize("programs", [3, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "opened", [pytest.param(False, marks=pytest.mark.long), True], ids=["given sizes", "all sizes"]
 )
-def test_nothing_is_overwritten_that_is_still_read(reference: ReferenceInterpreter, opened: bool) -> None:
-    _require_right(reference, range(8), opened)
+def test_nothing_is_overwritten_that_is_still_read(
+    reference: ReferenceInterpreter, opened: bool, programs: int
+) -> None:
+    _require_right(reference, range(programs), opened)
 
 
 @pytest.mark.long

@@ -66,6 +66,7 @@ def test_a_template_agrees_with_numpy_at_every_size_in_every_order(template: Tem
         _check(template, dtype, sizes, ORDERS)
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(
     ("dtype", "sizes", "parts"),
     [("f16", (20, 24, 2056), 2), ("f32", (19, 17, 1030), 2), ("f64", (24, 20, 2048), 4)],

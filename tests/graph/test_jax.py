@@ -73,6 +73,7 @@ SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SAME)
 def test_an_operation_has_the_key_of_its_function(name: str):
     build, function, shapes = SAME[name]

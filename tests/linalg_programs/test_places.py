@@ -57,6 +57,7 @@ def test_what_is_put_is_put_into_the_tensor(index: int, place: int) -> None:
     assert got.tolist() == [9.0 if position == place else 0.0 for position in range(5)]
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("index", [0, 2, 3, 5, 6, 10**9, -1, -(10**9)])
 def test_slices_are_inside_of_the_tensor(index: int) -> None:
     numbers = np.arange(8, dtype="f4")

@@ -36,6 +36,7 @@ def test_f64_of_one_argument(name: str) -> None:
     check(name, x, compiled(name, "f64")(x), [exact(name, float(v)) for v in x])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", list(IN_F64))
 def test_f32_of_one_argument(name: str) -> None:
     """One value in 9,973 of all."""
@@ -43,6 +44,7 @@ def test_f32_of_one_argument(name: str) -> None:
     assert worst <= BY_NAME[name].ulp, where
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["pow", "atan2", "zeta", "polygamma"])
 def test_f64_of_two_arguments(name: str) -> None:
     check_pairs(name, *pairs(name, 1500))

@@ -146,7 +146,7 @@ def same_kind(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return same
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(36)
 @pytest.mark.skipif(not EXTENDED, reason="long double is f64 here")
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", list(IN_LONG_DOUBLE))
@@ -225,6 +225,7 @@ VALUES: dict[str, list[tuple[tuple[complex, ...], complex]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", list(VALUES))
 def test_value(name: str, part: str) -> None:

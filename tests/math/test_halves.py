@@ -20,7 +20,7 @@ EXACT = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("name", [*IN_F64, *EXACT])
 def test_every_value(name: str, dtype: str) -> None:

@@ -49,7 +49,7 @@ VALUES: dict[str, list[tuple[float, float]]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", list(VALUES))
 def test_value(name: str, dtype: str) -> None:
@@ -124,6 +124,7 @@ def test_zeta_and_polygamma_at_their_edges() -> None:
     assert np.allclose(polygamma(n, x), want, rtol=1e-9, equal_nan=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_zeta_and_polygamma_where_parts_of_them_overflow(dtype: str) -> None:
     """Beside poles the nearer one decides; halfway between two they cancel for odd s."""
@@ -144,6 +145,7 @@ def test_polygamma_halfway_between_poles_is_the_rest_of_the_sum() -> None:
     assert got == pytest.approx(want, rel=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_kinds_of_number(dtype: str) -> None:
     tiny = {"f16": 6e-8, "bf16": 1e-40, "f32": 1e-40, "f64": 1e-310}[dtype]

@@ -105,7 +105,7 @@ stored = st.lists(shapes.filter(lambda shape: shape is not None), max_size=8)
 
 
 @given(stored, points, st.randoms(use_true_random=False))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_the_most_specific_is_a_total_order(listed: list[Shape], at: tuple[int, ...], random: Random) -> None:
     """Whatever the order in which kernels are listed, the same one is chosen; of equals the oldest."""
     spec = program(*at)

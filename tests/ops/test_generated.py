@@ -17,7 +17,7 @@ from tests.ops.harness.programs import OpProgram
 #: What this version rejects, of all that is generated.
 REJECTED: frozenset[str] = frozenset()
 #: Shares of all pairs of operation and dtype; CI has one of them.
-SHARES = 32
+SHARES = 64
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.ops.harness.native import run
 
 _CHILD = "tests.ops.generated.quantized.child"
 #: Shares of all pairs of operation and dtype; CI has one of them.
-_SHARES = 24
+_SHARES = 48
 _Q = "!quant.uniform<i8:f32, 0.5:3>"
 _ROWS = [0.1, 0.3, 0.05, 0.007]
 _ZEROS = [3, 0, -5, 7]
@@ -54,6 +54,7 @@ def test_generated_programs_are_right_or_rejected(share: int) -> None:
     assert sum(case.outcome == "right" for case in results) >= 0.95 * len(results)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
 @pytest.mark.parametrize("zeros", [_ZEROS, [-5] * 4])
 def test_quotients_at_a_tie_are_rounded_to_even(numerics: str, zeros: list[int]) -> None:

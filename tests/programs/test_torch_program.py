@@ -386,6 +386,7 @@ def test_one_sample_is_above_the_numbers_of_the_program() -> None:
 # Indices.
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("function", "wrapped"),
     [

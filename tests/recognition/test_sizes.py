@@ -17,6 +17,7 @@ def scaled(op: str, number: float, *dims: int) -> str:
       return %r : {type} }}"""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", ["multiply", "divide", "add", "power"])
 @pytest.mark.parametrize("number", [2, 3, 4, 6, 1 / 2, 1 / 3, 1 / 4, 1 / 6])
 def test_a_number_that_scales_is_no_size(op: str, number: float) -> None:

@@ -132,6 +132,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(json.loads(ran.stdout))
 
 
+@pytest.mark.long
 def test_every_file_of_tests_is_collected_without_pytorch():
     """A registry may have no PyTorch for this Python. One file that needs it would end the whole run."""
     files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "torch" in path.read_text()]

@@ -67,6 +67,7 @@ def test_an_added_field_is_stale_until_generated_and_then_compatible(tree):
     assert run(tree, "check").returncode == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("old", "new"),
     [

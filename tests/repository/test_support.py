@@ -17,6 +17,7 @@ def test_the_page_of_supported_ops_is_fresh():
     assert TABLE.read_text() == table(), "run: python -m scripts.generate_support write"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("edge", edges(), ids=lambda edge: edge.name.replace("`", ""))
 def test_a_program_at_the_edge_does_what_the_page_says(edge):
     assert outcome(edge) is edge.outcome

@@ -18,7 +18,6 @@ from tests.postgres import PostgresServer
 from tests.storage.drafts import graph, kernel
 from tests.storage.inside import assert_sound, path_of
 
-SECONDS = 2.0
 KERNELS = 6
 
 
@@ -29,11 +28,12 @@ def url(request, tmp_path, postgres_server: PostgresServer) -> str:
     return f"sqlite:///{tmp_path}/store.sqlite"
 
 
-def test_publishers_and_collectors_of_the_same_bytes(url):
+@pytest.mark.parametrize("seconds", [0.7, pytest.param(10.0, marks=pytest.mark.long)])
+def test_publishers_and_collectors_of_the_same_bytes(url, seconds):
     with open_store(url, migrate=True) as store:
         ns = store.get_or_create_namespace("default")
         store.put_graph(ns, graph(0, [b"weights"]))
-        end = clock.monotonic() + SECONDS
+        end = clock.monotonic() + seconds
         problems: list[BaseException] = []
         told: list[int] = []
 

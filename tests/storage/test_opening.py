@@ -57,6 +57,7 @@ class TestUrls:
             assert other.find_namespace("default") is None
             assert first.id != other.id
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("name", ["a b", "ünï", "per%20cent", "question?mark", "hash#", "quote'\"; --"])
     def test_any_file_name_will_do(self, tmp_path, name):
         path = tmp_path / name / "store.sqlite"
@@ -139,7 +140,7 @@ class TestRevisions:
         with open_store(url):
             pass
 
-    @pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.long)])
     def test_many_processes_may_start_at_once(self, path, url, count):
         command = [sys.executable, "-W", "error", "-m", "tests.storage.racer", "migrate", url]
         running = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(count)]

@@ -23,7 +23,7 @@ from tests.storage.drafts import graph, kernel, program, sha256, spec
 from tests.storage.inside import assert_sound, path_of, rows
 from tests.storage.racer import KERNELS, SPECS
 
-PROCESSES = 4
+PROCESSES = 3
 
 
 def start(mode: str, url: str, seed: int) -> subprocess.Popen[str]:
@@ -167,6 +167,7 @@ def assert_whole(store: Store, path: Path) -> None:
         assert sha256(content) == digest
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_what_a_killed_writer_acknowledged_is_there_and_whole(sqlite, seed):
     path = path_of(sqlite)

@@ -249,7 +249,7 @@ def run(template: Path, examples: int, steps: int) -> None:
 
 
 def test_any_sequence_of_calls(template):
-    run(template, examples=12, steps=40)
+    run(template, examples=6, steps=40)
 
 
 @pytest.mark.long

@@ -240,7 +240,7 @@ class AsyncCacheContract(CacheContract):
 
     def test_processes_insert_one_key(self, subject: Subject) -> None:
         assert subject.reopen is not None
-        racing.check(racing.processes(subject.reopen, 3, 4, ROUNDS), ROUNDS)
+        racing.check(racing.processes(subject.reopen, 2, 4, ROUNDS), ROUNDS)
 
     @pytest.mark.long
     def test_8_processes_with_32_threads_insert_one_key_1000_times(self, subject: Subject) -> None:

@@ -69,6 +69,7 @@ def estimate(server: Running, space: str, program: str) -> pb.EstimateCompileRes
     return server.stub.EstimateCompile(request)
 
 
+@pytest.mark.sampled(3)
 def test_without_history_there_is_no_estimate(server: Running, space: str, client: kcache.Client) -> None:
     assert client.expected_seconds(chain(3), target=TARGET) is None
     reply = estimate(server, space, chain(3))
@@ -93,6 +94,7 @@ def test_a_hit_of_any_tier_takes_no_time(
     assert (before.hits, before.kernels) == (0, 1)  # no estimate counts as a hit
 
 
+@pytest.mark.sampled(3)
 def test_the_same_spec_at_other_sizes_is_its_history(
     server: Running, space: str, client: kcache.Client
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_program_that_cannot_be_read_is_an_error(client: kcache.Client) -> Non
         client.expected_seconds(chain(2), target="pdp-11")
 
 
+@pytest.mark.sampled(3)
 def test_large_programs_are_uploaded_for_it(client: kcache.Client) -> None:
     client.compile(chain(3), target=TARGET)
     assert client.expected_seconds(chain(3) + "// \n" * (1 << 20), target=TARGET) == 0.0

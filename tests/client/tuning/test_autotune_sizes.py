@@ -118,6 +118,7 @@ def chosen(client: kcache.Client, program: str, **how: Any) -> str:
     return client.compile(program, options=RECORDED, **how).manifest.options.schedule
 
 
+@pytest.mark.sampled(2)
 def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Client) -> None:
     program = rows(56, "6")
     tuning = client.autotune(program, dynamic="assume", symbols=[(0, 0)], choices=["unroll"], budget=60.0)

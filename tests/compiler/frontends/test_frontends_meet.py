@@ -198,7 +198,7 @@ def _exported_by_torch(case: Case) -> Any:
     return torch.export.export(Module(), tuple(torch.randn(shape) for shape in case.shapes.values()))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_three_frameworks_make_one_spec(name: str) -> None:

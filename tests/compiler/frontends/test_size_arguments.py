@@ -209,6 +209,7 @@ def test_a_size_that_an_argument_has_too_is_one_symbol() -> None:
         assert [symbol.name for symbol in _canonical(text).symbols] == ["s0"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_kernels_take_the_sizes_of_the_call(n: int) -> None:
     nothing, rows = np.zeros(0), np.arange(3 * n, dtype=np.float32)

@@ -113,6 +113,7 @@ def test_a_program_that_asks_for_f64_gets_it() -> None:
     assert "tensor<4x16xf64>" in text
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", [0.1, 1e-5, 1 / 3, 3.4e38, 1e-42])
 def test_numbers_are_rounded_once(number: float) -> None:
     text = lowered(text_of(Function(lambda x: x + number), X))
@@ -121,6 +122,7 @@ def test_numbers_are_rounded_once(number: float) -> None:
     assert torch.tensor(float(literal), dtype=torch.float32) == expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("function", "op"),
     [
@@ -309,6 +311,7 @@ def test_open_dims_in_types_are_read() -> None:
 # Where torch-mlir's lowering has another meaning.
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("size", "window", "stride", "padding"), [(6, 3, 2, 1), (5, 2, 2, 0), (6, 3, 2, 0)])
 def test_a_pool_that_rounds_up_is_padded_behind(size: int, window: int, stride: int, padding: int) -> None:
     pool = nn.MaxPool2d(window, stride, padding, ceil_mode=True)
@@ -334,6 +337,7 @@ def test_a_mean_that_rounds_up_is_rejected() -> None:
         canonicalize(text_of(nn.AvgPool2d(2, 2, ceil_mode=True), torch.randn(1, 2, 5, 5)), "torch")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "function",
     [
@@ -353,6 +357,7 @@ def test_what_is_random_in_training_only_is_read() -> None:
     assert canonicalize(text_of(dropped, X), "torch").spec_text == plain.spec_text
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("function", "plain"),
     [

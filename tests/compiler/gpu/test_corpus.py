@@ -34,6 +34,7 @@ def _check(kernel: CompiledKernel, target: str) -> None:
         )
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(
     ("name", "target"),
     [

@@ -55,6 +55,7 @@ def test_llvm_emits_the_ptx_version_of_the_table(name: str) -> None:
     assert re.search(r"^\.target (\w+)", text, re.MULTILINE)[1] == name  # type: ignore[index]
 
 
+@pytest.mark.sampled(4)
 @needs_ptxas
 @pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_100f", "sm_120"])
 def test_ptxas_takes_it_and_says_what_it_costs(name: str) -> None:

@@ -16,6 +16,7 @@ def compiled(text: str, inputs: int, target: str = "sm_90", numerics: str = "def
     return lower_module(text, inputs, target, CompileOptions(numerics=numerics), lambda _: None)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 def test_ptx_is_the_oldest_that_has_the_architecture(target: str) -> None:
     ptx = compiled(POINTWISE, 2, target).artifacts["ptx"].decode()
@@ -76,6 +77,7 @@ def test_neighbors_are_read_and_written_sixteen_bytes_at_a_time() -> None:
         assert "st.global.v4.b32" in ptx
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("length", "chunks"), [(256, 2), (1024, 2), (4096, 4), (16384, 4)])
 def test_a_row_is_read_once_and_written_once(length: int, chunks: int) -> None:
     """Threads keep their elements of a softmax in registers."""

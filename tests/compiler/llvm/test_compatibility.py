@@ -113,6 +113,7 @@ def patterns(name: str) -> list[int]:
 
 
 # On every change, of a narrow format only specials and every seventh pattern.
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_bits_of_constants_survive(name: str, step: int) -> None:

@@ -55,6 +55,7 @@ def assembles(text: str, features: Iterable[str]) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.skipif(shutil.which("as") is None, reason="needs binutils")
 @pytest.mark.parametrize("dtype", ["i8", "i16", "i32", "i64"])
 def test_integers_of_a_cpu_that_prefers_short_vectors(dtype: str) -> None:

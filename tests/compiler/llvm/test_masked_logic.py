@@ -73,6 +73,7 @@ def test_functions_of_bits_beside_a_select() -> None:
         np.testing.assert_array_equal(got, np.where(values["y"] > 0, chosen, values[kept]), name)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("n", [16, 24, 31, 36, 64, 1000])
 def test_elu_in_half_precision(n: int) -> None:
     """Constants are in memory, or in registers in a loop and behind it."""
@@ -135,6 +136,7 @@ _SHUFFLES = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.skipif(not runs_here("x86-64-v4"), reason="needs AVX-512")
 @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
 @pytest.mark.parametrize("result", _SHUFFLES)

@@ -16,6 +16,7 @@ def _near_the_top(dtype: str) -> np.ndarray:
     return np.array([3, 5, np.iinfo(NUMPY[dtype]).max - 6], NUMPY[dtype])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", UNSIGNED)
 def test_a_loop_carries_unsigned_values(dtype: str) -> None:
     kind = f"tensor<3x{dtype}>"

@@ -68,6 +68,7 @@ def test_sums_of_squares_are_rounded_once(element: str, rows: str, target: str) 
     np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("element", ["bf16", "f16"])
 @pytest.mark.parametrize("rows", ["?", "4"])
 def test_sums_of_products_are_rounded_once(element: str, rows: str) -> None:

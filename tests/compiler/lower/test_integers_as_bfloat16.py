@@ -15,6 +15,7 @@ TEXT = """func.func @main(%a: tensor<{n}xi8>, %b: tensor<{n}xi8>) -> tensor<{n}x
   return %r : tensor<{n}xbf16> }}"""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("n", [1, 3, 52, 1000])
 def test_truth_values_by_way_of_single_precision(target: str, n: int) -> None:
@@ -26,6 +27,7 @@ def test_truth_values_by_way_of_single_precision(target: str, n: int) -> None:
     np.testing.assert_array_equal(got, (a != b).astype(ml_dtypes.bfloat16))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize("element", ["i8", "ui8", "i16", "i32", "i64", "ui64"])
 @pytest.mark.parametrize("n", [1, 52])

@@ -97,6 +97,7 @@ def _compiled(program: bytes, cache: Kept | None) -> CompiledKernel:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [PRODUCT, DYNAMIC], ids=["static", "dynamic"])
 def test_a_library_is_compiled_by_a_thread_that_ends_with_the_compilation(program: bytes) -> None:
     kept = Kept()
@@ -146,6 +147,7 @@ func.func @main(%q: tensor<48x32xf32>, %k: tensor<64x32xf32>, %v: tensor<64x32xf
 }"""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("program", "bound"),
     [pytest.param(PRODUCT, (), marks=pytest.mark.long), (PRODUCT, (1,)), (ATTENTION, ())],

@@ -29,6 +29,7 @@ def _rendered(kind: str, count: int) -> tuple[str, int]:
     return render_graph(graph), len(canonical.arg_spec.args)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["add quantized", "dot_general quantized", "cosine"])
 def test_a_longer_chain_has_no_more_forms(kind: str) -> None:
     counts: list[int] = []
@@ -74,6 +75,7 @@ def test_what_says_a_window_has_few_readers_each_before_bufferization() -> None:
         assert all(len(list(mlir.uses(op.results[0]))) <= READERS for op in empty)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["dynamic_update_slice", "scatter"])
 def test_what_a_long_program_updates_in_place_is_copied_in_between(kind: str) -> None:
     """Else bufferization compares all updates of one buffer with all of its readers, for each update."""

@@ -8,6 +8,7 @@ import pytest
 from tests.compiler.codegen_harness import kernel_of
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("element", ["i1", "ui8", "i64", "f32", "f64"])
 @pytest.mark.parametrize(("config", "shape"), [("iaa->ia", (3, 0)), ("iaa->i", (3,)), ("iaa->", ())])
 def test_a_diagonal_of_nothing_is_empty(element: str, config: str, shape: tuple[int, ...]) -> None:

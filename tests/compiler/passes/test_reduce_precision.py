@@ -67,6 +67,7 @@ def test_nan_becomes_infinity_as_in_the_reference_interpreter(
         np.testing.assert_array_equal(result.astype("f8"), wanted.astype("f8"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 def test_nan_becomes_infinity_in_the_body_of_a_reduction(dtype: str, numerics: str) -> None:
@@ -91,6 +92,7 @@ def test_nan_becomes_infinity_at_dynamic_sizes() -> None:
         assert result.tolist() == [np.inf, np.inf, np.inf, -np.inf, 1.0][:count]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_gpu_gives_the_bits_of_the_cpu(dtype: str) -> None:
     values = np.array(VALUES).astype(NUMPY[dtype])

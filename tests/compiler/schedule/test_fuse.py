@@ -18,6 +18,7 @@ _PRODUCERS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dims", ["0", "1", "0, 1"])
 @pytest.mark.parametrize("producer", _PRODUCERS)
 def test_a_reduction_of_what_is_only_read_elsewhere(producer: str, dims: str) -> None:

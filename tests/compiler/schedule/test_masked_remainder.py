@@ -61,6 +61,7 @@ def test_ends_of_rows_have_the_bits_of_a_target_without_masks(columns: int) -> N
     same_bits(kernel(*given, host=threaded_host()), wanted)
 
 
+@pytest.mark.sampled(4)
 @AVX512
 @pytest.mark.parametrize(
     ("element", "dtype", "columns"),
@@ -72,6 +73,7 @@ def test_reductions_of_what_whole_vectors_leave(columns: int, element: str, dtyp
     assert_softmax(kernel, columns, dtype)
 
 
+@pytest.mark.sampled(4)
 @AVX512
 @pytest.mark.parametrize("columns", [8, 13, 16, 17, 24, 32, 48, 64])
 def test_short_rows_are_reduced_in_vectors(columns: int) -> None:
@@ -139,6 +141,7 @@ def test_a_sum_of_negative_zeros_is_one() -> None:
     assert np.signbit(kernel(a)[0]).tolist() == [True, False]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("height", "width"), [(16, 17), (33, 50), (31, 16), (5, 40), (40, 5)])
 def test_tiles_that_end_with_the_matrix(height: int, width: int) -> None:
     """The sum with the other argument is an element that is computed twice."""

@@ -74,6 +74,7 @@ def kept(text: str, numerics: str = "default") -> Kernel:
     return _kernels[numerics + text]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 @pytest.mark.parametrize("least", [False, True])
 def test_the_index_of_an_extreme_is_numpys(least: bool, numerics: str) -> None:
@@ -99,6 +100,7 @@ def test_the_index_of_an_extreme_is_numpys(least: bool, numerics: str) -> None:
         np.testing.assert_array_equal(value, x[numpy(x)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("shape", "axis", "element"),
     [((3, 40001), 1, "f32"), ((40001, 5), 0, "i32"), ((2, 50001), 1, "bf16"), ((100003,), 0, "ui8")],

@@ -101,6 +101,7 @@ def random(shape: tuple[int, ...], element: str = "f32", seed: int = 0) -> np.nd
     return (values if element.startswith(("f", "b")) else values * 40).astype(NUMPY[element])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_of_one_row_at_the_edges_of_chunks(length: int) -> None:
     x = random((length,))

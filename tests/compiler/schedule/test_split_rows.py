@@ -164,6 +164,7 @@ def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
         groups.same_numbers(strict(*program.inputs), groups.build(program, "strict")(*program.inputs))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs_in_tiny_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(seed, ("f32", "f64", "i32", "bf16")[seed % 4], monkeypatch)

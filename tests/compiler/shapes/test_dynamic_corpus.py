@@ -68,6 +68,7 @@ def test_a_kernel_of_all_sizes_agrees_with_pytorch(name: str) -> None:
     _agree(case(name), 40)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("wrong", ["s0*s2", "s0*s1", "s1", "6"])
 def test_a_wrong_size_in_a_spec_is_found_out(wrong: str) -> None:
     right = case("mse_gradient")
@@ -84,6 +85,7 @@ def test_a_kernel_of_all_sizes_agrees_with_pytorch_at_a_thousand(name: str, nume
     _agree(case(name, numerics), 1000)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_spec_evaluated_with_numpy_agrees_with_pytorch(name: str) -> None:
     """Where kernels disagree, this tells erased sizes from code."""
@@ -130,6 +132,7 @@ def test_kernels_of_twenty_given_sizes_give_the_same_bits(name: str) -> None:
     _same_bits(case(name), 20)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["softmax", "mse_gradient"])
 def test_kernels_of_some_given_sizes_give_the_same_bits(name: str) -> None:
     _same_bits_in_part(case(name), 2)

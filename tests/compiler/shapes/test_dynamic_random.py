@@ -70,9 +70,10 @@ def _agree(seed: int, tuples: int) -> int:
     return compared
 
 
-def test_random_programs() -> None:
+@pytest.mark.parametrize("seeds", [(12, 20), pytest.param((13, 28), marks=pytest.mark.long)])
+def test_random_programs(seeds: tuple[int, ...]) -> None:
     """With open sizes, and without operations that have no lowering."""
-    assert sum(_agree(seed, 3) for seed in (12, 13, 20, 28)) >= 8
+    assert sum(_agree(seed, 3) for seed in seeds) >= 4
 
 
 @pytest.mark.long

@@ -35,6 +35,7 @@ def test_writing_it_differently_keeps_the_key(name: str, variant: str, seed: int
     assert key(VARIANTS[variant](text_of(name), seed)) == original(name).spec_text
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", NAMES)
 def test_all_at_once_keeps_the_key(name: str, seed: int) -> None:
@@ -67,6 +68,7 @@ def test_programs_have_different_keys() -> None:
     assert len({original(name).spec_digest for name in NAMES}) == len(NAMES)
 
 
+@pytest.mark.long
 def test_the_key_does_not_depend_on_the_process() -> None:
     script = (
         "import sys, hashlib; from kcache_compiler.spec import canonicalize\n"
@@ -84,7 +86,7 @@ def test_the_key_does_not_depend_on_the_process() -> None:
             timeout=240,
             check=True,
         ).stdout
-        for seed in ("0", "1", "4242")
+        for seed in ("1", "4242")
     }
     assert answers == {f"{[original(name).spec_digest.hex() for name in NAMES]}\n"}
 

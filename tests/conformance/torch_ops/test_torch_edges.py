@@ -38,6 +38,7 @@ def check(x: Any, **functions: Function) -> None:
     assert verdict.reason == str(len(calls)), "eager mode rejects some of them"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_places_of_nan(dtype: Any) -> None:
     check(
@@ -176,6 +177,7 @@ def test_running_sums_of_exponentials_stay_in_range() -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
 def test_pools_and_running_sums_of_bytes(dtype: Any) -> None:
     x = (torch.arange(36).reshape(1, 6, 6) * 37 % 101).to(dtype) * 3

@@ -85,6 +85,7 @@ def test_other_writes() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_tensors_that_are_one_number() -> None:
     tensors = (torch.tensor(2.5), torch.tensor(0), torch.tensor(3.5))
@@ -316,6 +317,7 @@ def test_transposed_convolutions_whose_axes_differ() -> None:
     )
 
 
+@pytest.mark.long
 def test_means_of_windows() -> None:
     x = torch.linspace(-1, 2, 98).reshape(1, 2, 7, 7)
     check(

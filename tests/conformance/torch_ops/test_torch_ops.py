@@ -17,7 +17,7 @@ from tests.conformance.torch_ops.harness.core import core_sample, names
 from tests.conformance.torch_ops.harness.judge import judge
 from tests.conformance.torch_ops.harness.samples import Sample
 
-_SHARES = 24
+_SHARES = 48
 
 
 def outcome(function: Callable[..., Any], *tensors: Any) -> str:

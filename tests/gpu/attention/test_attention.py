@@ -88,6 +88,7 @@ def _check(
     return kernel
 
 
+@pytest.mark.sampled(54)
 @pytest.mark.parametrize(
     ("function", "sizes", "opened"),
     [(forms.causal, (70, 75, 20), False), (forms.masked, (33, 40, 17), True)],
@@ -260,6 +261,7 @@ def test_lanes_wait_before_scores_are_overwritten_and_before_weights_are_read(
         run_gpu(mutant, arrays, order="random")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 def test_narrow_attention_uses_matrix_instructions(element: str) -> None:
     _check_narrow(element, (1, 2, 70, 100, 24), True, ("random",))
@@ -280,6 +282,7 @@ def test_narrow_attention(element: str, causal: bool) -> None:
         _check_narrow(element, shape, causal, ORDERS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("element", "target", "estimated"),
     [("f16", "sm_90", True), ("bf16", "sm_80", True), ("bf16", "sm_75", False), ("f32", "sm_90", False)],

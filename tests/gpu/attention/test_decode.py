@@ -112,6 +112,7 @@ def test_query_heads_of_a_group_are_rows_of_one_tile() -> None:
     assert grids[0] == grids[1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_masks_that_leave_parts_or_rows_without_keys(dtype: str) -> None:
     arrays = arguments((3, 1, 1, 2, 600, 32), dtype)
@@ -133,6 +134,7 @@ def causal(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("bhqk,bhkd->bhqd", weights, v, preferred_element_type="float32").astype(q.dtype)
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(("dtype", "queries"), [("bf16", 16), ("f32", 5)])
 def test_parts_beyond_a_causal_mask(dtype: str, queries: int) -> None:
     arrays = arguments((1, 1, 1, queries, 600, 32), dtype)
@@ -220,6 +222,7 @@ def test_warps_wait_before_their_sums_are_combined() -> None:
         run_gpu(mutant, arrays, order="random")
 
 
+@pytest.mark.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_decoding_does_not_spill(dtype: str) -> None:

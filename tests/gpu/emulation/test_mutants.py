@@ -219,6 +219,7 @@ def _mutated(mutant: Mutant) -> str:
     return ir.replace(mutant.old, mutant.new, -1 if mutant.everywhere else 1)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.reference.name}: {mutant.name}")
 def test_a_mutant_is_caught(mutant: Mutant, order: str) -> None:

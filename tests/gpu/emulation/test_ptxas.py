@@ -95,6 +95,7 @@ def test_no_register_is_spilled_for_a_second_block() -> None:
     assert assemble_ptx(ptx.replace(".minnctapersm 1\n", ""), "sm_90")[1][entries[0]].spill_bytes > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["pointwise", "softmax", "row sums"])
 def test_streaming_kernels_load_16_bytes(name: str, dtype: str) -> None:

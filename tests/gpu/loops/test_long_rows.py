@@ -171,6 +171,7 @@ def test_exponentials_that_the_maximum_of_others_bounds_are_not_rescaled() -> No
     check(kernel, shifted, [x, y], "f32", ("random",))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_reach_their_row(value: float) -> None:
     (x,) = arguments("f32", ((3, LENGTH),))

@@ -63,6 +63,7 @@ def check(shape: Shape, dims: Shape, combiner: str, element: str, orders: tuple[
     return kernel
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("shape", "dims", "combiner", "element"), CASES)
 def test_few_results_are_computed_in_parts(shape: Shape, dims: Shape, combiner: str, element: str) -> None:
     kernel = check(shape, dims, combiner, element, ORDERS)

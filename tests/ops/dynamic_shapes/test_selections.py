@@ -50,6 +50,7 @@ def _expected(
     return sums
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("strides", "window", "padding"),
     [

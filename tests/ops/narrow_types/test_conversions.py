@@ -147,6 +147,7 @@ def check(sources: Sequence[str], targets: Sequence[str]) -> None:
             assert same.all(), (source, target, array[~same][:5], got[~same][:5], want[~same][:5])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", SHORT)
 def test_numbers_become_small(source: str) -> None:
     check([source], tuple(name for name in SMALL if name != source))

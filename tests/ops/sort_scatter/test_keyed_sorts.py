@@ -115,6 +115,7 @@ def _total_order(values: np.ndarray) -> np.ndarray:
     return bits ^ ((bits >> (8 * values.itemsize - 1)) & np.iinfo(bits.dtype).max)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4"])
 @pytest.mark.parametrize(("dtype", "length", "first"), [("f32", 70, 70), ("f32", 900, 5), ("i64", 600, 600)])
 def test_vectors_of_every_width(target: str, dtype: str, length: int, first: int) -> None:
@@ -144,6 +145,7 @@ def test_open_lengths_take_the_same_ways(dtype: str) -> None:
         _check(kernel, values, "GT", length, False, True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["f32", "i64"])
 def test_values_of_open_lengths_stay_in_their_workspace(dtype: str) -> None:
     canonical = canonicalize(Sort(dtype, (5, 77), 1, "LT", pairs=False).text.encode(), "stablehlo", "default")

@@ -104,6 +104,7 @@ def of_all_sizes(text: str) -> Kernel:
     return Kernel(compile_spec(canonical.spec_text, args, "x86-64-v3", CompileOptions(), lambda _: None))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("dtype", "lengths"),
     [

@@ -51,7 +51,7 @@ def check(program: Scatter, seed: int, reference: ReferenceInterpreter) -> None:
     assert not wrong, f"{wrong}\n{program.text}"
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_scatters_agree_with_the_reference_interpreter(
     seed: int, reference: ReferenceInterpreter

@@ -48,6 +48,7 @@ def test_sorts_agree_with_the_reference_interpreter(program: Sort, reference: Re
         assert not wrong, f"{wrong}\n{program.text}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_total_order_goes_by_the_bits(dtype: str) -> None:
     program = Sort(dtype, (2, 70), 1, total=True)

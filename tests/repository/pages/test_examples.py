@@ -60,6 +60,7 @@ def test_program_parses_and_all_of_it_has_a_lowering(name, variant):
         assert "stablehlo." not in str(module)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_tiny_twin_computes_what_jax_computes(name, inputs):
     """The text means what the function means: StableHLO's reference interpreter against JAX in f64."""

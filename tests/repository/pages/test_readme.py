@@ -13,6 +13,7 @@ import pytest
 from tests.repository.sources import ROOT
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_python_example_does_what_it_says(page, tmp_path):
     example = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)

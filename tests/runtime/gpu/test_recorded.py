@@ -125,6 +125,7 @@ def test_arguments_are_on_one_device_and_the_results_are_there(tmp_path: Path) -
     assert len([call for call in calls if call.startswith("cuModuleLoadDataEx")]) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "settings", "reason"),
     [

@@ -73,6 +73,7 @@ def listed(tuner: Any, subject: pb.TuningSubject) -> list[tuple[str, int]]:
     return [(each.schedule, each.duration.nanos) for each in reply.timings]
 
 
+@pytest.mark.sampled(2)
 def test_the_first_timing_stays_and_a_new_choice_discards_none(server: Running, tuner: Any) -> None:
     mine = subject(server, 3)
     assert listed(tuner, mine) == []

@@ -108,7 +108,7 @@ def test_a_row_below_the_ids_that_are_given_is_found(sealed: Path, number: int) 
 
 
 @settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -235,6 +235,7 @@ def test_a_toolchain_for_gpus_is_disowned_alone(store: Store, threads: StoreThre
     run(body())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", ["", "A", "a b", "-a", ".a", "a/b", "a" * 129, "ä", "a\n"])
 def test_names_that_are_none(store: Store, threads: StoreThreads, text: str) -> None:
     with pytest.raises(errors.ArgumentError):

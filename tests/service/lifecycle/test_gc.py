@@ -102,6 +102,7 @@ def test_a_young_one_is_no_room(store, ns, collector):
     assert left(store, ns) == [4, 5]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -125,7 +125,7 @@ FILTERS = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(text=FILTERS)
 def test_every_store_finds_what_the_definition_says(filled: tuple[Store, Namespace], text: str) -> None:
     store, ns = filled

@@ -138,6 +138,7 @@ class TestSpecs:
         )
         assert put.created_at == time.wall
 
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize("key", [0, -1, 2, 2**63 - 1, 2**63, 2**100])
     def test_an_unknown_key_is_no_spec(self, store, ns, key):
         store.put_spec(ns, spec(0))

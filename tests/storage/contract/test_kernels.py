@@ -22,7 +22,12 @@ from tests.storage.conftest import OBJECT_STORES, STORES
 from tests.storage.drafts import blob, kernel, mapping, program, sha256, spec
 
 WANTED = Wanted("x86-64-v3", "numerics=default", sha256("toolchain"), frozenset({"so"}), CHUNK_BYTES)
-pytestmark = pytest.mark.parametrize("store", STORES + OBJECT_STORES, indirect=True)
+#: Of object stores one a database in every run.
+_STORES = [
+    pytest.param(name, marks=pytest.mark.long) if name == "sqlite+s3" else name
+    for name in STORES + OBJECT_STORES
+]
+pytestmark = pytest.mark.parametrize("store", _STORES, indirect=True)
 
 
 def held(store: Store, contents: dict[bytes, bytes]) -> dict[bytes, bytes]:

@@ -110,7 +110,7 @@ def contents(store: Store, ns: Namespace) -> list[object]:
 
 @databases
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -134,7 +134,7 @@ QUOTAS = st.dictionaries(
 
 @databases
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

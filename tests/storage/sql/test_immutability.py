@@ -82,6 +82,7 @@ def test_rows_stay_as_they_were_written(filled, connection, table):
     assert contents(filled) == before
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("table", [table for table in TABLES if "id" not in METADATA.tables[table].columns])
 def test_a_row_cannot_be_replaced_through_its_rowid(filled, connection, table):
     connection.execute("PRAGMA foreign_keys = OFF")

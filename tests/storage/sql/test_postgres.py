@@ -156,7 +156,7 @@ class TestSchema:
         with open_store(empty) as opened:
             assert opened.list_namespaces() == ()
 
-    @pytest.mark.parametrize("count", [3, pytest.param(10, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.long)])
     def test_many_servers_may_start_at_once(self, empty, count):
         line = [sys.executable, "-W", "error", "-m", "tests.storage.racer", "migrate", empty]
         running = [subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(count)]

@@ -77,6 +77,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["endless specs", "endless together"])
 def test_what_was_acknowledged_outlives_a_power_loss(machine: Machine, mode: str) -> None:
     chance, url = random.Random(7), f"sqlite:///{machine.store}"

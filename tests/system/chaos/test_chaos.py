@@ -23,7 +23,7 @@ LONG = [
 @pytest.mark.parametrize(
     ("seed", "operations", "store", "objects"),
     [
-        (1, 250, "sqlite", True),
+        (1, 40, "sqlite", True),
         pytest.param(1, 1000, "sqlite", True, marks=pytest.mark.long),
         pytest.param(1, 4000, "postgres", False, marks=pytest.mark.long),
         *(pytest.param(*each, marks=pytest.mark.long) for each in LONG),

@@ -26,6 +26,7 @@ def _drawn(op: str, opset: int, *arrays: Any, **attributes: Any) -> Draw:
     return draw
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scale", ["float16", "bfloat16"])
 @pytest.mark.parametrize("x", ["int32", "int16", "uint16"])
 def test_integers_beyond_a_half_are_dequantized(x: str, scale: str) -> None:
@@ -88,6 +89,7 @@ def test_a_mean_of_integers_is_within_them(element: type) -> None:
     assert kernel_results(draw)[0].item() == greatest - 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("x", "exponent", "wanted"),
     [

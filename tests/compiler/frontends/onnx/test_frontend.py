@@ -97,6 +97,7 @@ def test_weights_are_bound_with_their_bytes() -> None:
     assert [str(arg) for arg in form.arg_spec.args] == ["f32[4,8]"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPEN)
 def test_open_dims_are_symbols_of_the_spec_of_any_size(name: str) -> None:
     make, names, sizes = OPEN[name]
@@ -220,6 +221,7 @@ def test_initializers_that_are_inputs_are_the_callers_since_ir_4() -> None:
     assert (len(old.arg_spec.args), len(old.constants)) == (1, 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21, 24])
 def test_opsets(opset: int) -> None:
     """Axes and limits were attributes before they were inputs."""

@@ -14,7 +14,7 @@ from tests.conformance.onnx_models.generated.judge import RUNTIME, judge, kernel
 from tests.ops.generated.drive import cases
 
 #: Shares of all pairs of operator and range of opsets; CI has one of them.
-SHARES = 32
+SHARES = 64
 
 
 @pytest.mark.skipif(not RUNTIME, reason="needs onnxruntime: the reference alone gets some operators wrong")

@@ -38,6 +38,7 @@ def _kernel(nodes: list[onnx.NodeProto], inputs: list[Any], dtype: str, numerics
     return Kernel(compile_spec(canonical.spec_text, canonical.arg_spec, "x86-64-v3", options, lambda _: None))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", NUMERICS)
 def test_attention_of_repeated_heads_is_as_near_to_f64_as_its_roundings_allow(numerics: str) -> None:
     """The function body of ONNX's ``gqa_with_past_and_present``, whose heads of keys repeat three times."""

@@ -54,6 +54,7 @@ def _in_pieces(kernel: Kernel, x: np.ndarray) -> np.ndarray:
     return np.concatenate([kernel(part)[0] for part in padded])[: len(x)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_code_is_widened(name: str) -> None:
     codes = np.arange(16 if name == "FLOAT4E2M1" else 256, dtype=np.uint8)

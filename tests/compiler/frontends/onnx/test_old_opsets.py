@@ -89,6 +89,7 @@ def test_slopes_belong_to_channels_though_they_fit_the_last_axis() -> None:
     np.testing.assert_allclose(result, np.where(x < 0, x * slope[:, None], x))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("opset", [1, 6])
 @pytest.mark.parametrize(("axis", "shape"), [(1, (3,)), (-2, (3,)), (2, (3,)), (0, (2, 3)), (1, (3, 3))])
 def test_operands_meet_at_the_axis_that_an_attribute_names(

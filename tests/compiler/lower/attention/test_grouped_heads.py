@@ -88,7 +88,7 @@ def _text(function: Any, arrays: list[np.ndarray]) -> str:
 
 def _agrees(kernel: Kernel, function: Any, arrays: list[np.ndarray]) -> None:
     with jax.enable_x64(True):
-        expected = jax.tree.leaves(function(*(array.astype("f8") for array in arrays)))
+        expected = jax.tree.leaves(jax.jit(function)(*(array.astype("f8") for array in arrays)))
     for host in (None, threaded_host()):
         for got, wanted in zip(kernel(*arrays, host=host), expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
@@ -106,6 +106,7 @@ def test_nothing_is_copied(function: Any, sizes: tuple[int, ...]) -> None:
     _agrees(kernel, function, arrays)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", [tiled, changed])
 def test_other_copies_stay(function: Any) -> None:
     arrays = _arrays(2, 6, 2, 33, 70)
@@ -136,6 +137,7 @@ def test_keys_alone_are_repeated() -> None:
     _agrees(kernel, keys_alone, [q, k, v])
 
 
+@pytest.mark.long
 def test_open_sizes() -> None:
     kernel = _kernel(_text(both, _arrays(2, 6, 2, 33, 70)), opened=True)
     assert [launch.ops[0] for launch in kernel.interface.launches] == ["attention"]

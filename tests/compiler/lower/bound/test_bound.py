@@ -132,6 +132,7 @@ def test_any_arguments_may_be_bound(bound: list[int]):
     compare(NORMALIZED, arrays, bound, "strict", level=1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs_with_random_bound_arguments(seed: int):
     program = random_program(seed)
@@ -202,6 +203,7 @@ func.func @main(%x: tensor<3x8x7x300xf32>, %w: tensor<3x300x50xf32>, %r: tensor<
 }"""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 def test_left_operands_are_packed_as_right_ones_when_they_are_bound(numerics: str):
     kernel = compare(LEFT, [normal(3, 8, 7, 300), normal(3, 300, 50), normal(3, 50, 8, 7)], [1], numerics)

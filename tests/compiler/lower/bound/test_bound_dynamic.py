@@ -170,6 +170,7 @@ def _network(batch: int) -> tuple[str, list[TensorType]]:
     return program.text(result), [TensorType("f64", each.sizes) for each in program.arguments]
 
 
+@pytest.mark.long
 def test_convolutions_of_a_dynamic_batch_have_channels_last():
     text, kinds = _network(7)
     canonical = canonicalize(text.encode(), "stablehlo", "default")

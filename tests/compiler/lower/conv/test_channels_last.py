@@ -164,7 +164,7 @@ GROUPED = [
 ]
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("layer", [*CASES, *GROUPED], ids=str)
 @pytest.mark.parametrize("numerics", ["strict", "default"])
 def test_layers_whose_weights_are_bound(layer: Layer, numerics: str) -> None:
@@ -248,6 +248,7 @@ def test_layers_of_a_network_read_each_other() -> None:
         np.testing.assert_allclose(kernel(*operands, host=host)[0], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [(9, 13), (1, 13), (1, 1)], ids=str)
 @pytest.mark.parametrize("groups", [20, 1])
 def test_consumers_of_a_single_image_are_in_its_launch(size: tuple[int, int], groups: int) -> None:

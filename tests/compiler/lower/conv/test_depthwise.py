@@ -184,6 +184,7 @@ def test_dilated_windows_of_batch_groups_touch_no_more_than_their_taps(
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("width", [5, 18, 34])
 def test_nothing_is_read_beyond_the_operands(width: int, stride: int) -> None:
@@ -194,7 +195,7 @@ def test_nothing_is_read_beyond_the_operands(width: int, stride: int) -> None:
     np.testing.assert_allclose(kernel(x, w)[0], convolution.expected(x, w), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(host_target().isa != "x86-64-v4", reason="blocks are vectors of AVX-512")
 @pytest.mark.parametrize("width", [7, 8, 17, 28, 33, 65])
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ def test_strict_maxima_of_zeros_have_the_sign_of_the_greatest() -> None:
     np.testing.assert_array_equal(~np.signbit(result), positive)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "pooling",
     [

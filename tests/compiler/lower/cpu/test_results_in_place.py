@@ -46,6 +46,7 @@ def _workspace(kernel: Kernel) -> int:
     return int(kernel.interface.workspace)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
 @pytest.mark.parametrize(("rows", "length"), [(1, LENGTH), (1, 131072), (3, LENGTH), (8, 16384)])
@@ -63,6 +64,7 @@ def test_the_exponentials_of_a_long_row_are_in_the_result(
     np.testing.assert_array_equal(shared, alone)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("length", [1, 5, 64, 1000, 50257, 65536, LENGTH])
 def test_a_row_whose_axis_of_size_1_is_dropped(length: int) -> None:
     """A canonical program reads and writes views without that axis."""
@@ -195,6 +197,7 @@ def test_residual_blocks_have_one_buffer() -> None:
     assert _workspace_of(blocks + both, "%s") >= 2 * 4 * ROWS * WIDE
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(not runs_here("x86-64-v3"), reason="this machine does not have x86-64-v3")
 @pytest.mark.parametrize(("squared", "inner"), [(True, INNER), (False, 264)])
 def test_a_summand_is_kept_if_it_is_a_factor_or_sums_are_partial(squared: bool, inner: int) -> None:

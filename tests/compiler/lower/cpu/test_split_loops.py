@@ -27,6 +27,7 @@ def _concatenation(rows: int, widths: tuple[int, ...]) -> str:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("widths", [(16, 16), (96, 96, 96, 96), (17, 40), (5, 64), (1, 1, 70), (16,) * 9])
 def test_columns_of_all_operands(widths: tuple[int, ...]) -> None:
     target = TARGET if runs_here(TARGET) else "x86-64-v2"

@@ -72,6 +72,7 @@ def test_values(sizes: tuple[int, int, int], result: str) -> None:
     close(compiled(text(*sizes, result))(a, w)[0], a, w)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_values_where_there_are_no_such_registers(target: str) -> None:
     a, w = operands(33, 70, 65)

@@ -127,6 +127,7 @@ def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
             np.testing.assert_allclose(kernel(a, b)[0].astype("f8"), expected, rtol=1e-2, atol=1e-1)
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(("m", "n", "k"), [(40, 33, 70), (5, 129, 300), (65, 5, 17)])
 def test_products_of_given_sizes(m: int, n: int, k: int) -> None:
     for turned in ((False, False), (True, True)):
@@ -343,6 +344,7 @@ def test_slices_of_any_number_of_threads_are_the_same_bits(target: str, numerics
             assert all(n // grain <= 2 * workers for n, grain in host.calls)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rows", "columns", "cells"), [(1, 240, 2), (12, 240, 2), (13, 240, 2), (1, 128, 1), (1, 600, 2)]
 )
@@ -358,6 +360,7 @@ def test_two_workers_share_narrow_products_of_few_rows(rows: int, columns: int, 
     assert host.calls == ([(cells, 1)] if cells > 1 else [])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rows", "columns", "depth", "packed"),
     [

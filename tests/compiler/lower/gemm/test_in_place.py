@@ -73,13 +73,14 @@ def _check(layer: Layer, target: str) -> Bound:
     return kernel
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_layers(layer: Layer, target: str) -> None:
     _check(layer, target)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layer", [replace(LAYERS[0], inputs=256), *LAYERS[-4:]], ids=str)
 def test_results_of_zeros_that_are_not_multiplied_are_stored(layer: Layer) -> None:
     """In memory that held NaN, with a bias and a maximum that tiles compute after the last block of K."""
@@ -105,6 +106,7 @@ def test_the_last_vectors_of_columns_are_a_narrower_tile(kind: str, outputs: int
     _check(replace(LAYERS[0], kind=kind, size=(13, 13), outputs=outputs), target)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("outputs", [7, 24, 40, 600])
 def test_any_number_of_columns_where_stores_are_masked(outputs: int) -> None:
     if "x86-64-v4" not in TARGETS:
@@ -112,6 +114,7 @@ def test_any_number_of_columns_where_stores_are_masked(outputs: int) -> None:
     _check(Layer(size=(6, 14), inputs=16, outputs=outputs, groups=1), "x86-64-v4")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("batch", "channels", "size", "window", "stride", "pad"),
     [(1, 3, (30, 28), 7, 2, 3), (2, 3, (9, 21), 5, 1, 2), (1, 5, (4, 50), 7, 3, 4)],
@@ -158,6 +161,7 @@ def test_padding_is_part_of_the_launch() -> None:
     assert "arith.addf" in kernel.interface.launches[0].ops
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rows", [14, 15, 27, 49, 2100])
 def test_products(rows: int) -> None:
     """Partial panels, and several chunks of rows."""
@@ -169,6 +173,7 @@ def test_products(rows: int) -> None:
     assert in_place == (rows > (24 if target == "x86-64-v4" else 12))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rows", [118, 125, 128, 130, 144, 197])
 def test_products_of_lower_panels(rows: int) -> None:
     """Panels of 13 rows, and the rows that are left."""
@@ -214,6 +219,7 @@ def test_strict_sums_are_those_of_packed_rows() -> None:
     assert b"_in_place_run" not in kernel.compiled.artifacts["llvm"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layer", [*LAYERS[:3], LAYERS[5]], ids=str)
 def test_nothing_is_read_beyond_the_image(layer: Layer) -> None:
     operands = layer.operands()
@@ -352,6 +358,7 @@ def test_consumers_of_equal_products_may_differ() -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("layer", "cells", "grain"),
     [

@@ -78,6 +78,7 @@ def test_interleaved_vectors() -> None:
     assert stores(elementwise("exponential", 24)) == 1  # of three vectors a third would be left
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("numerics", ["default", "strict"])
 @pytest.mark.parametrize("size", [5, 12, 13, 31, 39, 41, 63, 100, 1003])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
@@ -94,6 +95,7 @@ def test_elements_of_rows(dtype: str, size: int, numerics: str) -> None:
     np.testing.assert_allclose(result.astype(np.float64), exact, rtol=tolerance)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [3, 5, 13, 39, 63, 1003, 9000])
 def test_sums_of_rows(size: int) -> None:
     x = guarded(np.random.default_rng(size).standard_normal((ROWS, size)).astype(np.float32))
@@ -101,6 +103,7 @@ def test_sums_of_rows(size: int) -> None:
     np.testing.assert_allclose(result, np.exp(x.astype(np.float64)).sum(1), rtol=1e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", [0, 31, 38])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_special_values(value: float, place: int) -> None:

@@ -42,7 +42,7 @@ def expected(x: np.ndarray, name: str, window: int, stride: int) -> np.ndarray:
     return total
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(54)
 @pytest.mark.parametrize("target", ["x86-64-v2", "host"])
 @pytest.mark.parametrize(
     ("size", "name", "window", "stride"),

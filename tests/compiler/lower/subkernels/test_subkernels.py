@@ -77,6 +77,7 @@ def test_what_fuses_is_a_part_where_there_are_very_many(kind: str) -> None:
     assert result.tobytes() == expected.tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["cholesky", "while"])
 def test_one_more_takes_a_call(kind: str) -> None:
     few, many = (_compiled(chain(kind, count), 6) for count in (MIN_EQUAL, 2 * MIN_EQUAL))

@@ -61,6 +61,7 @@ def keys(function: str, numerics: str) -> dict[str, list[str]]:
     return by_key
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
 @pytest.mark.parametrize("function", sorted(EXACT))
 def test_exact_functions_have_one_key_under_every_class(function: str, numerics: str) -> None:
@@ -68,6 +69,7 @@ def test_exact_functions_have_one_key_under_every_class(function: str, numerics:
     assert len(files) == 1, list(files)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["default", "fast"])
 @pytest.mark.parametrize("function", sorted(TOLERANT))
 def test_functions_that_round_differently_have_one_key_by_default(function: str, numerics: str) -> None:

@@ -30,7 +30,7 @@ def bits(text: str) -> np.ndarray:
     return np.where(np.isnan(result), np.uint16(0x7E00), result.view(np.uint16))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(("name", "before", "after"), HALF_PRECISION)
 def test_no_rewrite_changes_a_bit_of_any_half(name: str, before: str, after: str) -> None:
     assert np.array_equal(bits(before), bits(after))

@@ -186,6 +186,7 @@ SPECIAL = np.array(
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gelu_erf", "gelu_tanh"])
 def test_special_values_are_those_of_a_framework(name: str) -> None:
     x = SPECIAL.astype(np.float32).reshape(2, 8)
@@ -216,6 +217,7 @@ def test_what_is_not_finite_stays_so(name: str, value: float) -> None:
             assert not np.isfinite(result)[~np.logical_or.reduce(finite)].any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gelu_erf", "gelu_tanh"])
 def test_halves_are_no_worse_either(name: str) -> None:
     """All values of f16 between -60 and 60."""

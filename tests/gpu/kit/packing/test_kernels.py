@@ -53,6 +53,7 @@ def test_a_kernel_that_is_lowered_once_has_the_bytes_of_a_compile(name: str) -> 
         assert kernel.interface == compiled.interface, target
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "targets"),
     [

@@ -95,6 +95,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", DAMAGE)
 def test_nothing_of_a_damaged_pack_is_executed(pack: Path, tmp_path: Path, name: str) -> None:
     damage, message = DAMAGE[name]
@@ -104,6 +105,7 @@ def test_nothing_of_a_damaged_pack_is_executed(pack: Path, tmp_path: Path, name:
     assert not (tmp_path / "results.jsonl").exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -144,6 +144,7 @@ def test_steps_are_one_operator(kind: type[nn.RNNBase], address: str) -> None:
     assert sum(decisions.decisions()[-1].kernels) < 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.RNN])
 def test_a_dynamic_number_of_steps_is_left_to_pytorch(kind: type[nn.RNNBase], address: str) -> None:
     module = layers(kind, num_layers=2, bidirectional=True)
@@ -202,6 +203,7 @@ def test_gradients(
         assert kernel_count() == 2
 
 
+@pytest.mark.long
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_initial_states(kind: type[nn.RNNBase], address: str) -> None:
@@ -217,6 +219,7 @@ def test_gradients_of_initial_states(kind: type[nn.RNNBase], address: str) -> No
     assert kernel_count() == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_gradients_with_operators_around_it(frozen: bool, address: str) -> None:
     model = Head(nn.LSTM).train()
@@ -286,6 +289,7 @@ def test_steps_are_not_traced_where_an_input_of_half_precision_has_gradients(add
         compile_with(module, address, fullgraph=True)(tensor(5, 2, 6, grad=True, dtype=torch.bfloat16))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it, where it hides the warning
 def test_a_dynamic_number_of_steps_with_gradients_is_left_to_pytorch(address: str) -> None:
     module = layers(nn.LSTM).train()

@@ -173,6 +173,7 @@ class Attention(torch.nn.Module):
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("dropout", "causal", "masked", "share"),
     [(0.0, False, False, 1), (0.0, True, False, 1), (0.0, False, True, 1), (0.1, False, False, 0)],

@@ -215,6 +215,7 @@ def test_rebuilt_callables_agree_with_eager_mode(
     check(function, inputs, dynamic=dynamic, keep_inference_input_mutations=keep)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_a_model_in_training_updates_buffers_and_draws_the_same_numbers(dynamic: bool) -> None:
     check(Block(), lambda: (tensor(5, 4),), lambda: (tensor(5, 4, seed=2),), dynamic=dynamic)

@@ -102,7 +102,7 @@ def _compare(
     return len(traced)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_batch_norms_of_several_sizes(
@@ -116,7 +116,7 @@ def test_batch_norms_of_several_sizes(
         assert count < len(inputs)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"eps": 0.25}, {"affine": False}, {"momentum": None}, {"eps": 0.0, "affine": False}],
@@ -209,7 +209,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("layout", ["contiguous", "channels last", "transposed"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_several_sizes(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:

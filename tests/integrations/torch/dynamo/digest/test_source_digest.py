@@ -492,6 +492,7 @@ class Layer(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.parts[3](x))))
 
 
+@pytest.mark.long
 def test_a_graph_of_twelve_layers_takes_milliseconds() -> None:
     model = nn.Sequential(*(copy.deepcopy(Layer()) for _ in range(12)))
     seconds: list[float] = []

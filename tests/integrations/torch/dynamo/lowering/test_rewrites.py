@@ -46,6 +46,7 @@ def test_empty_operands_of_the_same_rank_stay(shapes: Any) -> None:
     assert len(calls(graph)[0].args[0]) == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "function",
     [
@@ -78,6 +79,7 @@ def test_constants_stay() -> None:
     assert calls(graph)[0].args[1] == 3
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize(
     "dtype",

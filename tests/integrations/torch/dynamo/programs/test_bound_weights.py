@@ -136,6 +136,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["extension", "python"])
 def test_changed_weights_are_prepared_again(
     way: str, address: str, prepared: Any, monkeypatch: pytest.MonkeyPatch

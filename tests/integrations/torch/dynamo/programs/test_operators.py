@@ -101,6 +101,7 @@ def test_determinant_of_an_empty_matrix() -> None:
     assert compiled(torch.linalg.det)(torch.ones(2, 0, 0)).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "function",
     [
@@ -120,6 +121,7 @@ def test_errors_of_a_matrix_are_raised_where_the_program_asks_for_it(function: C
         checked(zeros)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("upper", [False, True])
 def test_inverse_by_a_singular_cholesky_factor_raises(upper: bool) -> None:
     run = compiled(lambda factor: torch.cholesky_inverse(factor, upper))
@@ -199,6 +201,7 @@ def test_memory_format_of_shuffled_channels(memory_format: torch.memory_format) 
     assert ours.stride() == theirs.stride()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
     "function",

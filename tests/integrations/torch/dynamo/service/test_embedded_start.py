@@ -17,7 +17,6 @@ from kcache_grpc.client.client import Client
 from kcache_grpc.errors import Unavailable
 from kcache_grpc.integrations.torch.dynamo.record import RecordStore
 from kcache_grpc.integrations.torch.dynamo.trace import Trace
-from tests.serving import ServerProcess
 
 DIGEST = bytes(32)
 
@@ -75,8 +74,8 @@ def test_nothing_is_started_where_nothing_can_be(tmp_path: Path, monkeypatch: py
         assert not client.start_service()
 
 
-def test_a_service_at_an_address_is_asked(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server, Client(server.address, cache_dir=tmp_path / "cache") as client:
+def test_a_service_at_an_address_is_asked(address: str, tmp_path: Path) -> None:
+    with Client(address, cache_dir=tmp_path / "cache") as client:
         assert not client.start_service()
         client.put_assertion(DIGEST, b"{}", [])
         stored = RecordStore(client).find(DIGEST)

@@ -110,6 +110,7 @@ def test_errors_of_compiles(error: Exception, address: str, monkeypatch: pytest.
         run(compiled(address, strict=True, warm_start=False))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_of_calls(error: Exception, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call = compiled(address)
@@ -319,6 +320,7 @@ def dangling_link(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", [damage_in_file, no_content, cut_off, fifo, directory, dangling_link])
 def test_damaged_files_of_records(damage: Callable[[Path], None], address: str, tmp_path: Path) -> None:
     agree(compiled(address, namespace="damage"))
@@ -335,6 +337,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_records(body: bytes, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from kcache_grpc.integrations.torch.dynamo.record import StoredRecord
