@@ -133,6 +133,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def pytest_collection_finish() -> None:
     """Before the first test."""
+    # A collection walks the objects of MLIR, JAX and PyTorch, and JAX has a callback in each.
+    gc.set_threshold(_ALLOCATIONS, 50, 100)
     _freeze_heap()
 
 
@@ -150,6 +152,9 @@ def _freeze_heap() -> None:
     gc.collect()
     gc.freeze()
 
+
+#: Allocations between two collections of young objects.
+_ALLOCATIONS = 100_000
 
 #: Settings of ours, of Postgres, of object stores, and of gRPC, which writes to standard error when asked.
 _SETTINGS = ("KCACHE_", "PG", "AWS_", "GRPC_")
