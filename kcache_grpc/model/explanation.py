@@ -212,8 +212,8 @@ def explanation_from_proto(message: explain_pb2.ExplainResponse) -> Explanation:
     )
 
 
-def _neighbor_to_proto(near: Neighbor) -> explain_pb2.ExplainNeighbour:
-    return explain_pb2.ExplainNeighbour(
+def _neighbor_to_proto(near: Neighbor) -> explain_pb2.ExplainNeighbor:
+    return explain_pb2.ExplainNeighbor(
         key=near.key,
         spec_digest=near.spec_digest,
         kernel_digest=near.kernel_digest,
@@ -228,7 +228,7 @@ def _neighbor_to_proto(near: Neighbor) -> explain_pb2.ExplainNeighbour:
     )
 
 
-def _neighbors_from_proto(messages: Iterable[explain_pb2.ExplainNeighbour]) -> Iterable[Neighbor]:
+def _neighbors_from_proto(messages: Iterable[explain_pb2.ExplainNeighbor]) -> Iterable[Neighbor]:
     for near in messages:
         differences = (
             Difference(each.name, each.yours, each.theirs, each.sentence) for each in near.differences

@@ -31,7 +31,7 @@ async def explain(
             options=options_to_proto(request.options),
             shapes=shapes_to_proto(request.shapes),
             target_match=target_match_to_proto(request.options.compatible_targets),
-            max_neighbours=min(neighbors, (1 << 32) - 1),
+            max_neighbors=min(neighbors, (1 << 32) - 1),
         )
         return await connection.channel.unary(EXPLAIN, message, deadline, float("inf"))
 

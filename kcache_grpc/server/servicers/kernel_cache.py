@@ -306,7 +306,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         )
         caller = context.caller(request.header)
         return explanation_to_proto(
-            await self._service.explain(caller, source, requirements, request.max_neighbours)
+            await self._service.explain(caller, source, requirements, request.max_neighbors)
         )
 
     async def EstimateCompile(  # noqa: N802

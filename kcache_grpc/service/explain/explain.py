@@ -280,6 +280,6 @@ def checked_most(most: int) -> int:
     """How many neighbors to compare with. Raises ``ResourceExhausted``."""
     if most > MAX_NEIGHBORS:
         raise ResourceExhausted(
-            f"{most} neighbors are above the limit of {MAX_NEIGHBORS}", limit="max_neighbours"
+            f"{most} neighbors are above the limit of {MAX_NEIGHBORS}", limit="max_neighbors"
         )
     return most or DEFAULT_NEIGHBORS

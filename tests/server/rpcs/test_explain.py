@@ -338,7 +338,7 @@ class TestUnknownSpecs:
         assert sentences(explanation)[-1] == f"compiled for {ISA}, you asked for x86-64-v2"
 
     def test_how_many_are_compared(self, space: Space) -> None:
-        assert len(space.explain(chain(op="logistic"), max_neighbours=1).nearest) == 1
+        assert len(space.explain(chain(op="logistic"), max_neighbors=1).nearest) == 1
         distances = [near.distance for near in space.explain(chain(op="logistic")).nearest]
         assert distances == sorted(distances)
         assert distances[0] >= 64
@@ -408,7 +408,7 @@ class TestErrors:
 
     def test_too_many_neighbors(self, space: Space) -> None:
         with pytest.raises(grpc.RpcError) as caught:
-            space.explain(add(4), max_neighbours=21)
+            space.explain(add(4), max_neighbors=21)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
     def test_no_target(self, space: Space) -> None:

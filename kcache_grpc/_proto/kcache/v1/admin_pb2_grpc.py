@@ -164,7 +164,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetTrustedRoles(self, request, context):
-        """Says whose assertions (SourceAssertions) every caller of a namespace may believe beside its own.
+        """Says whose assertions (SourceAssertions) every caller of a namespace may trust in addition to its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

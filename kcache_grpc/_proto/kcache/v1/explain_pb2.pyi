@@ -45,22 +45,22 @@ EXPLAIN_STEP_COMPILING: ExplainStep
 EXPLAIN_STEP_BYTES_LOST: ExplainStep
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("header", "graph", "target", "options", "shapes", "max_neighbours", "target_match")
+    __slots__ = ("header", "graph", "target", "options", "shapes", "max_neighbors", "target_match")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
-    MAX_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    MAX_NEIGHBORS_FIELD_NUMBER: _ClassVar[int]
     TARGET_MATCH_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     graph: _common_pb2.GraphSource
     target: _common_pb2.Target
     options: _common_pb2.Options
     shapes: _common_pb2.DynamicShapes
-    max_neighbours: int
+    max_neighbors: int
     target_match: _common_pb2.TargetMatch
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., max_neighbours: _Optional[int] = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., max_neighbors: _Optional[int] = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
 
 class ExplainMapping(_message.Message):
     __slots__ = ("program_digest", "create_time", "own")
@@ -100,7 +100,7 @@ class ExplainDifference(_message.Message):
     sentence: str
     def __init__(self, name: _Optional[str] = ..., yours: _Optional[str] = ..., theirs: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
 
-class ExplainNeighbour(_message.Message):
+class ExplainNeighbor(_message.Message):
     __slots__ = ("key", "spec_digest", "kernel_digest", "create_time", "distance", "differences")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,6 @@ class ExplainResponse(_message.Message):
     guard: str
     mappings: _containers.RepeatedCompositeFieldContainer[ExplainMapping]
     failure: ExplainFailure
-    nearest: _containers.RepeatedCompositeFieldContainer[ExplainNeighbour]
+    nearest: _containers.RepeatedCompositeFieldContainer[ExplainNeighbor]
     compatible_target: str
-    def __init__(self, step: _Optional[_Union[ExplainStep, str]] = ..., summary: _Optional[str] = ..., program_digest: _Optional[bytes] = ..., program_known: bool = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., kernel_digest: _Optional[bytes] = ..., arg_spec: _Optional[str] = ..., guard: _Optional[str] = ..., mappings: _Optional[_Iterable[_Union[ExplainMapping, _Mapping]]] = ..., failure: _Optional[_Union[ExplainFailure, _Mapping]] = ..., nearest: _Optional[_Iterable[_Union[ExplainNeighbour, _Mapping]]] = ..., compatible_target: _Optional[str] = ...) -> None: ...
+    def __init__(self, step: _Optional[_Union[ExplainStep, str]] = ..., summary: _Optional[str] = ..., program_digest: _Optional[bytes] = ..., program_known: bool = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., kernel_digest: _Optional[bytes] = ..., arg_spec: _Optional[str] = ..., guard: _Optional[str] = ..., mappings: _Optional[_Iterable[_Union[ExplainMapping, _Mapping]]] = ..., failure: _Optional[_Union[ExplainFailure, _Mapping]] = ..., nearest: _Optional[_Iterable[_Union[ExplainNeighbor, _Mapping]]] = ..., compatible_target: _Optional[str] = ...) -> None: ...

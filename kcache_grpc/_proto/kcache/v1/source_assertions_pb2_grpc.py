@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SourceAssertionsStub(object):
-    """Stores assertions once for each actor, and returns those alone that the caller may believe: its own, and those of actors
+    """Stores assertions once for each actor, and returns only those that the caller may trust: its own, and those of actors
     whose role the namespace trusts (Admin.SetTrustedRoles). The actor is the authenticated principal, never
     RequestHeader.actor: the name of the caller's token, "token" for the token that all callers of a server share, and on a
     server without tokens "local" on its Unix socket and "anonymous" over TCP.
@@ -56,14 +56,14 @@ class SourceAssertionsStub(object):
 
 
 class SourceAssertionsServicer(object):
-    """Stores assertions once for each actor, and returns those alone that the caller may believe: its own, and those of actors
+    """Stores assertions once for each actor, and returns only those that the caller may trust: its own, and those of actors
     whose role the namespace trusts (Admin.SetTrustedRoles). The actor is the authenticated principal, never
     RequestHeader.actor: the name of the caller's token, "token" for the token that all callers of a server share, and on a
     server without tokens "local" on its Unix socket and "anonymous" over TCP.
     """
 
     def GetAssertions(self, request, context):
-        """The assertions of source digests that the caller may believe: its own, or else the oldest one of an actor whose role is
+        """The assertions of source digests that the caller may trust: its own, or else the oldest one of an actor whose role is
         trusted. Digests without one are left out. No message has more than 3 MiB of records.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -79,7 +79,7 @@ class SourceAssertionsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DisputeAssertion(self, request, context):
-        """Quarantines an assertion that the caller may believe, as deriving it again gave another record. It is returned to nobody
+        """Quarantines an assertion that the caller may trust, as deriving it again gave another record. It is returned to nobody
         from then on, and its actor cannot store that record under that digest again in this epoch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -113,7 +113,7 @@ def add_SourceAssertionsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SourceAssertions(object):
-    """Stores assertions once for each actor, and returns those alone that the caller may believe: its own, and those of actors
+    """Stores assertions once for each actor, and returns only those that the caller may trust: its own, and those of actors
     whose role the namespace trusts (Admin.SetTrustedRoles). The actor is the authenticated principal, never
     RequestHeader.actor: the name of the caller's token, "token" for the token that all callers of a server share, and on a
     server without tokens "local" on its Unix socket and "anonymous" over TCP.
