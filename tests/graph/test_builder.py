@@ -85,7 +85,7 @@ def test_values_are_compared_by_identity():
 REJECTED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("belongs to another graph", lambda g, x: g.exp(small()[1])),
     ("exp takes values, arrays and numbers, not str", lambda g, x: g.exp("x")),
-    ("add of numbers alone", lambda g, x: g.add(1, 2)),
+    ("add of numbers only", lambda g, x: g.add(1, 2)),
     ("has a value 'x' already", lambda g, x: g.exp(x, name="x")),
     ("'f33' is no dtype: use one of i1", lambda g, x: g.convert(x, "f33")),
     ("NumPy's str32 is no dtype", lambda g, x: g.constant(np.array(["a"]))),
