@@ -7,6 +7,8 @@ to K, image and group axes to the batch).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kcache_compiler.llvm.cpus import tuning_for
@@ -28,6 +30,8 @@ MANY_STEPS = 1 << 16
 #: Rows of A at most, and steps of K of which there are more, for which plain loops are faster if columns are
 #: less than a vector: packing them would take most of the time. Fewer steps may be prepacked.
 NARROW_ROWS, NARROW_STEPS = 16, 512
+#: Elements of panels for each element of the operand, at most, beyond ``SMALL`` elements.
+MOST_PADDING, SMALL = 2, 1 << 14
 
 
 @dataclass(frozen=True)
@@ -136,8 +140,34 @@ def makes_zero(operation: mlir.Op) -> bool:
     return str(owner.attributes["value"]).startswith("0.000000e+00 ")
 
 
-def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | None:
-    """``generic`` as a contraction, or None if other code is at least as fast."""
+def packable(unit: Unit, value: mlir.Value) -> bool:
+    """Whether ``value`` is a prepared value with one use, or that several launches read as equal panels."""
+    number = prepared_number(unit, value)
+    if number is None or unit.prepared is None:
+        return False
+    return number in unit.prepared.shared or not mlir.used_more_than_once(value)
+
+
+def prepared_number(unit: Unit, value: mlir.Value) -> int | None:
+    """The number of ``value`` among the prepared values; None for others."""
+    if unit.prepared is None or mlir.defining(value) is not None:
+        return None
+    if mlir.name_of(mlir.block_owner(value)) != "func.func":
+        return None
+    number = mlir.argument_number(value) - len(unit.inputs)
+    return number if 0 <= number < len(unit.constants) else None
+
+
+def recognize(
+    unit: Unit,
+    generic: mlir.Op,
+    shapes: Shapes,
+    packs: Callable[[Unit, mlir.Value], bool] = packable,
+) -> Contraction | None:
+    """``generic`` as a contraction, or None if other code is at least as fast.
+
+    ``packs``: whether B may be prepacked.
+    """
     choices = parse_choices(unit.options.schedule)
     if choices.contraction == "loops" or not is_contraction(generic):
         return None
@@ -164,10 +194,12 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
     tuning = tuning_for(unit.target.name, unit.options.tuning)
     used = (kinds[order[0]], kinds[order[1]], kinds[2])
     form = form_for(unit.target, tuning, used, products.wide, exact, choices.blocks)
-    packed = form.pairs and not form.matrix and packable(unit, generic.operands[order[1]])
-    if choices.contraction != "packed" and not _worthwhile(arranged, form, packed):
-        return None
     offsets = tuple(nest.accesses[number].offset for number in order)
+    if choices.contraction != "packed":
+        right = generic.operands[order[1]]
+        packed = packs(unit, right) and panel_elements(arranged, form, offsets[1], right) is not None
+        if not _worthwhile(arranged, form, packed, exact):
+            return None
     return Contraction(
         form, order, (offsets[0], offsets[1], offsets[2]), arranged, grid(nest, arranged, form)
     )
@@ -245,36 +277,56 @@ def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
     )
 
 
-def packable(unit: Unit, value: mlir.Value) -> bool:
-    """Whether ``value`` is a prepared value with one use, or that several launches read as equal panels."""
-    number = prepared_number(unit, value)
-    if number is None or unit.prepared is None:
-        return False
-    return number in unit.prepared.shared or not mlir.used_more_than_once(value)
+def is_contiguous(groups: Groups) -> bool:
+    """Whether the rows of B are contiguous: products of few rows can read B unpacked."""
+    return len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
 
 
-def prepared_number(unit: Unit, value: mlir.Value) -> int | None:
-    """The number of ``value`` among the prepared values; None for others."""
-    if unit.prepared is None or mlir.defining(value) is not None:
+def panel_elements(groups: Groups, form: Form, offset: Formula, operand: mlir.Value) -> int | None:
+    """Elements of the panels of B, which begins at ``offset`` of ``operand``; None if B cannot be prepacked,
+    or padding would be most of its panels.
+    """
+    sizes = [groups.sizes(name) for name in ("batch", "n", "k")]
+    if not all(isinstance(size, int) and size > 0 for size in sizes) or offset != 0:
         return None
-    if mlir.name_of(mlir.block_owner(value)) != "func.func":
+    batch = [axis for axis in groups.batch if axis.b != 0]
+    if batch and len(batch) < len(groups.batch):
         return None
-    number = mlir.argument_number(value) - len(unit.inputs)
-    return number if 0 <= number < len(unit.constants) else None
+    _, n, k = (int(str(size)) for size in sizes)
+    count = int(str(product([axis.size for axis in batch])))
+    panels = -(-n // form.columns) * form.columns * -(-k // form.group) * count
+    elements = math.prod(size or 0 for size in mlir.sizes_of(operand.type))
+    return None if panels * form.group > max(SMALL, MOST_PADDING * elements) else panels
 
 
-def _worthwhile(groups: Groups, form: Form, packed: bool) -> bool:
+def _worthwhile(groups: Groups, form: Form, packed: bool, exact: bool) -> bool:
     """Whether the work outweighs the setup, and packed data is reused or B needs no packing.
 
-    ``packed``: pairs of B are packed once.
+    ``packed``: B is packed once. ``exact``: loops add one product after another, which is not vectorized.
     """
     m, steps = groups.sizes("m"), product([groups.sizes(name) for name in ("m", "n", "k")])
     if _is_narrow(groups, form):
         return False
+    least = FEW_STEPS
     if isinstance(m, int) and m <= FEW_ROWS:
-        lies = form.direct and len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
-        return (lies or (packed and m > 1)) and not (isinstance(steps, int) and steps < MANY_STEPS)
-    return not (isinstance(steps, int) and steps < FEW_STEPS)
+        lies = form.direct and is_contiguous(groups)
+        slow = exact and form.direct and packed
+        if not (lies or slow or (packed and m > 1 and _gains_from_panels(groups, form))):
+            return False
+        least = FEW_STEPS if slow and not lies else MANY_STEPS
+    return not (isinstance(steps, int) and steps < least)
+
+
+def _gains_from_panels(groups: Groups, form: Form) -> bool:
+    """Whether few rows, but not one, times panels of B take less time than vectorized loops.
+
+    Measured with AVX2 and AVX-512.
+    """
+    if form.pairs:
+        return not form.matrix
+    n = groups.sizes("n")
+    wide = isinstance(n, int) and n >= FEW_COLUMNS
+    return form.direct and form.bits > 128 and wide and not groups.batch
 
 
 def _is_narrow(groups: Groups, form: Form) -> bool:

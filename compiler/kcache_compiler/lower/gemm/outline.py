@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -135,7 +134,7 @@ def _recognized(
     packs: Callable[[Unit, mlir.Value], bool] = packable,
 ) -> tuple[Contraction, PackedOperand | None] | None:
     """The contraction with its ``padding``, and how its B is packed if that is prepacked; None for others."""
-    contraction = recognize(unit, generic, shapes)
+    contraction = recognize(unit, generic, shapes, packs)
     if contraction is None or (padding is not None and contraction.operands[0] != 0):
         return None
     contraction, packed = _prepacked(unit, generic, contraction, packs)
@@ -197,8 +196,7 @@ def _prepacked(
     operand = generic.operands[contraction.operands[1]]
     if not packs(unit, operand):
         return contraction, None
-    elements = math.prod(size or 0 for size in mlir.sizes_of(operand.type))
-    return prepacked(contraction, elements) or (contraction, None)
+    return prepacked(contraction, operand) or (contraction, None)
 
 
 def use_library(unit: Unit, form: Form, pointers: int) -> None:

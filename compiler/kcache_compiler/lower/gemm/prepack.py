@@ -11,8 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups, grid
+from kcache_compiler.lower.gemm.in_place.match import suits_few_rows
+from kcache_compiler.lower.gemm.match import (
+    Contraction,
+    GemmAxis,
+    Groups,
+    grid,
+    is_contiguous,
+    panel_elements,
+)
 from kcache_compiler.lower.loops.memory import stored_name
+from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.gemm_tiles import BYTES, Form
 from kcache_compiler.schedule.prepared import PackedOperand
@@ -22,32 +31,26 @@ _POINTER = "!llvm.ptr"
 #: Words before the axes in the table of ``FORM_prepack``, and words of an axis: size and stride in elements.
 HEADER = ("batches", "n", "k", "batch_axes", "n_axes", "k_axes")
 AXIS_WORDS = 2
-#: Elements of panels for each element of the operand, at most, beyond ``SMALL`` elements.
-MOST_PADDING, SMALL = 2, 1 << 14
 
 
-def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, PackedOperand] | None:
-    """``contraction`` with a packed B, which has ``elements`` before packing, and how it is packed; None if B
-    is better read as it is.
+def prepacked(contraction: Contraction, value: mlir.Value) -> tuple[Contraction, PackedOperand] | None:
+    """``contraction`` with a packed B, ``value`` before packing, and how it is packed; None if B is better
+    read as it is.
     """
     form, groups = contraction.form, contraction.groups
-    sizes = [groups.sizes(name) for name in ("batch", "n", "k")]
-    if not all(isinstance(size, int) and size > 0 for size in sizes) or contraction.offsets[1] != 0:
+    elements = panel_elements(groups, form, contraction.offsets[1], value)
+    if elements is None:
         return None
-    m = groups.sizes("m")
-    batch = [axis for axis in groups.batch if axis.b != 0]
-    if batch and len(batch) < len(groups.batch):
-        return None
-    _, n, k = (int(str(size)) for size in sizes)
+    m, packed = groups.sizes("m"), replace(form, prepacked=True)
     if isinstance(m, int) and (
-        m < 1 or (form.direct and m <= form.few * form.rows and is_contiguous(groups))
+        m < 1 or (_reads_rows(form, groups, m) and not suits_few_rows(packed, groups))
     ):
         return None
-    form = replace(form, prepacked=True)
-    each = -(-n // form.columns) * form.columns * -(-k // form.group)
-    operand = PackedOperand(form, _descriptor(batch, groups, n, k), each * _count(batch))
-    if operand.elements * form.group > max(SMALL, MOST_PADDING * elements):
-        return None
+    form = packed
+    batch = [axis for axis in groups.batch if axis.b != 0]
+    n, k = (int(str(groups.sizes(name))) for name in ("n", "k"))
+    operand = PackedOperand(form, _descriptor(batch, groups, n, k), elements)
+    each = elements // _count(batch)
     strides: list[GemmAxis] = []
     for axis in reversed(groups.batch):
         strides.insert(0, replace(axis, b=each * _count(strides) if batch else 0))
@@ -56,9 +59,9 @@ def prepacked(contraction: Contraction, elements: int) -> tuple[Contraction, Pac
     return replace(contraction, form=form, groups=groups, nest=nest), operand
 
 
-def is_contiguous(groups: Groups) -> bool:
-    """Whether the rows of B are contiguous: products of few rows then read B unpacked."""
-    return len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
+def _reads_rows(form: Form, groups: Groups, m: int) -> bool:
+    """Whether a product of ``m`` rows reads B unpacked where its rows are contiguous."""
+    return form.direct and m <= form.few * form.rows and is_contiguous(groups)
 
 
 def _count(axes: Sequence[GemmAxis]) -> int:

@@ -12,7 +12,7 @@ from kcache_compiler.lower.gemm.in_place.tile import lower_panel
 from kcache_compiler.lower.gemm.match import Contraction, GemmAxis, Groups, InPlace, grid
 from kcache_compiler.lower.gemm.packing import SHORT_RUN
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
-from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, Form
+from kcache_compiler.schedule.gemm_tiles import BYTES, FEW_CELLS, FEW_COLUMNS, Form
 from kcache_compiler.shapes.formula import Formula, product
 
 #: Rows of a tile where the registers hold as many sums: images are often 7 times a power of two wide.
@@ -42,7 +42,8 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
         return None
     form = replace(form, in_place=True, rows=ROWS if form.masked else form.rows)
     m, step = groups.sizes("m"), groups.m[-1].a
-    if not isinstance(step, int) or (isinstance(m, int) and m < form.rows // 2):
+    few = isinstance(m, int) and m < form.rows // 2
+    if not isinstance(step, int) or (few and (padding is not None or not _is_plain(form, groups))):
         return None
     panel = form.rows if padding is not None else _panel(form, groups)
     words: dict[str, Formula] = {"chunk": most_rows(form), "panel": panel, "step": step}
@@ -59,6 +60,25 @@ def in_place(contraction: Contraction, padding: Padding | None, shapes: Shapes) 
         scratch = chunk[1]
     nest = grid(contraction.nest, groups, form, panel)
     return replace(contraction, form=form, nest=nest, groups=groups, in_place=InPlace(words, scratch))
+
+
+def suits_few_rows(form: Form, groups: Groups) -> bool:
+    """Whether few rows of A, but not one, in place times panels of B take less time than times unpacked rows
+    of B.
+
+    Measured with AVX2 and AVX-512. More rows than these reuse rows of B enough.
+    """
+    m, n = groups.sizes("m"), groups.sizes("n")
+    if not (isinstance(m, int) and isinstance(n, int) and n >= FEW_COLUMNS):
+        return False
+    most = ROWS // 2 if form.masked else form.rows - 1
+    plain = _suits(form, groups) and _is_plain(form, groups) and isinstance(groups.m[-1].a, int)
+    return 1 < m <= most and plain
+
+
+def _is_plain(form: Form, groups: Groups) -> bool:
+    """Whether this is one product of matrices, on x86 with FMA."""
+    return form.bits > 128 and len(groups.k) == 1 and not groups.batch
 
 
 def _panel(form: Form, groups: Groups) -> int:
