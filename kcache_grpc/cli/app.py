@@ -134,5 +134,5 @@ def _root(
 ) -> None:
     """Compile ML graphs once, and share the kernels."""
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), nl=False)
+        typer.echo(context.get_help())
         raise typer.Exit(exit_codes.USAGE)

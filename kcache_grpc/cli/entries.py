@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from kcache_grpc.cli import exit_codes
+
 _COMMANDS = "kcache_grpc.cli.commands"
 _OPERATE = "kcache_grpc.cli.operate"
 #: The name of the function that assembles a group, where a module has one group.
@@ -190,7 +192,16 @@ ENTRIES: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 
 class Group(TyperGroup):
-    """A group whose help shows the first paragraph of each command's help; click would cut it at one line."""
+    """A group whose help shows the first paragraph of each command's help; click would cut it at one line.
+
+    Without a command, a group that needs one prints its help, which click would make an error message.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise typer.Exit(exit_codes.USAGE)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """As in click: write the list of commands."""

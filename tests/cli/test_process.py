@@ -43,7 +43,12 @@ def test_help_names_commands_and_codes(run: Run) -> None:
     text = " ".join(done.out.split())
     assert all(command in text for command in COMMANDS)
     assert "13 Unavailable" in text
-    assert run().code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("cache",), ("bundle",), ("audit",)], ids=str)
+def test_without_a_command_the_help_is_printed(run: Run, words: tuple[str, ...]) -> None:
+    bare, asked = run(*words), run(*words, "--help")
+    assert (bare.code, bare.out, bare.err) == (exit_codes.USAGE, asked.out, "")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

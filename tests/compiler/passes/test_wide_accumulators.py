@@ -34,6 +34,23 @@ def looped(a: Any, b: Any) -> Any:
     return jax.lax.fori_loop(0, 3, lambda step, x: x + (a + step.astype(a.dtype)) @ b, a @ b)
 
 
+def concatenated(a: Any, b: Any) -> Any:
+    """Branches of a later loop read the sums."""
+    return (
+        np.concatenate([a @ b, a @ b + 1])
+        if isinstance(a, np.ndarray)
+        else jnp.concatenate([a @ b, a @ b + 1])
+    )
+
+
+def negated_or_not(a: Any, b: Any) -> Any:
+    """Branches of a conditional read the sums."""
+    sums = a @ b
+    if isinstance(a, np.ndarray):
+        return sums
+    return jax.lax.cond(a[0, 0] < 0, lambda: -sums, lambda: sums)
+
+
 def _kernel(
     function: Any, arrays: list[np.ndarray], numerics: str = "default", opened: bool = False
 ) -> Kernel:
@@ -62,6 +79,13 @@ def _rounded_once(kernel: Kernel, arrays: list[np.ndarray], function: Callable[.
 def test_sums_are_rounded_once(kind: Any, sizes: tuple[int, int, int]) -> None:
     arrays = _arrays(kind, *sizes)
     _rounded_once(_kernel(product, arrays), arrays)
+
+
+@pytest.mark.parametrize("function", [concatenated, negated_or_not])
+@pytest.mark.parametrize("sizes", [(7, 700, 1), (1, 900, 8), (3, 100, 4)], ids=str)
+def test_sums_that_branches_read_are_rounded_once(function: Any, sizes: tuple[int, int, int]) -> None:
+    arrays = _arrays(ml_dtypes.bfloat16, *sizes)
+    _rounded_once(_kernel(function, arrays), arrays, function)
 
 
 def test_sums_of_open_sizes() -> None:

@@ -75,6 +75,8 @@ class Frame:
         self.cache: dict[Formula, mlir.Value] = {}
         #: Start addresses of buffers and addresses of closure words, shared by all launches.
         self.begins: dict[mlir.Value, mlir.Value] = {}
+        #: Buffers whose addresses are computed before the first launch.
+        self.bound: set[mlir.Value] = set()
         self.slots: list[mlir.Value] = []
         self.dead: list[mlir.Op] = []
         self.dispatched = 0
@@ -99,10 +101,10 @@ class Frame:
         with mlir.before(self.first):
             base = self._base(mlir.argument_number(buffer))
             if self._has_address_only(buffer):
-                self.begins[buffer] = base
+                self._begin(buffer, base)
                 return
             bound = self._descriptor(base, buffer.type, sizes)
-        self.begins[bound] = base
+        self._begin(bound, base)
         buffer.replace_all_uses_with(bound)
         self.shapes.rename(buffer, bound)
 
@@ -126,12 +128,16 @@ class Frame:
         with mlir.before(self.first):
             base = memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
             if self._has_address_only(buffer):
-                self.begins[buffer] = base
+                self._begin(buffer, base)
                 return
             bound = self._descriptor(base, buffer.type, self.shapes.sizes(buffer))
-        self.begins[bound] = base
+        self._begin(bound, base)
         buffer.replace_all_uses_with(bound)
         self.shapes.rename(buffer, bound)
+
+    def _begin(self, buffer: mlir.Value, base: mlir.Value) -> None:
+        self.begins[buffer] = base
+        self.bound.add(buffer)
 
     def _has_address_only(self, buffer: mlir.Value) -> bool:
         """Whether nothing uses ``buffer`` but launches, and views whose offset in it is static: they need its
@@ -244,7 +250,7 @@ class Frame:
             if root in self.begins and _has_static_offset(owner, self.shapes):
                 offset = mlir.strides_of(buffer.type)[1] or 0
                 width = memory.element_bytes(mlir.element_type(buffer.type))
-                with mlir.before(self.first):
+                with mlir.before(self.first) if root in self.bound else mlir.after(owner):
                     moved = memory.advance(
                         self.begins[root], mlir.type_of("i8"), mlir.constant(offset * width)
                     )

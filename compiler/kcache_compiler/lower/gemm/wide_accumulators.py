@@ -39,11 +39,15 @@ def widen_sums(unit: Unit, main: mlir.Op, shapes: Shapes, skipped: Collection[ml
 
 
 def _start(generic: mlir.Op) -> mlir.Op | None:
-    """The fill of the sums, if nothing else accesses them before ``generic``."""
-    target = generic.operands[2]
-    users = list(dict.fromkeys(user for user, _ in mlir.uses(target)))
-    if any(not mlir.same_block(user, generic) for user in users):
+    """The fill of the sums, if nothing else accesses them before ``generic``.
+
+    Operations in regions of later ones, such as branches, may read them.
+    """
+    target, block = generic.operands[2], generic.operation.block
+    owner = mlir.defining(target)
+    if (mlir.owner_block(target) if owner is None else owner.operation.block) != block:
         return None
+    users = dict.fromkeys(mlir.within_block(user, block) for user, _ in mlir.uses(target))
     earlier = [user for user in users if mlir.comes_before(user, generic)]
     if len(earlier) != 1 or mlir.name_of(earlier[0]) != "linalg.generic" or not makes_zero(earlier[0]):
         return None

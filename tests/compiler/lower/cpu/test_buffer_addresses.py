@@ -35,3 +35,28 @@ def test_launches_read_and_write_parts_at_their_offsets() -> None:
     np.testing.assert_array_equal(reversed_part, x[2:3, :, 8:24][:, :, ::-1])
     np.testing.assert_allclose(whole, np.exp(x)[::-1], rtol=1e-6)
     np.testing.assert_array_equal(last, whole[3:4, ::-1, 16:32])
+
+
+def test_launches_read_a_result_of_branches_and_a_part_of_it() -> None:
+    text = """
+    func.func @main(%x: tensor<4x6xf32>, %p: tensor<i1>) -> (tensor<4x6xf32>, tensor<4x6xf32>) {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %b = "stablehlo.if"(%p) ({
+        %n = stablehlo.negate %x : tensor<4x6xf32>
+        stablehlo.return %n : tensor<4x6xf32>
+      }, {
+        %d = stablehlo.add %x, %x : tensor<4x6xf32>
+        stablehlo.return %d : tensor<4x6xf32>
+      }) : (tensor<i1>) -> tensor<4x6xf32>
+      %whole = stablehlo.add %b, %x : tensor<4x6xf32>
+      %part = stablehlo.slice %b [1:4, 0:6] : (tensor<4x6xf32>) -> tensor<3x6xf32>
+      %padded = stablehlo.pad %part, %zero, low = [1, 0], high = [0, 0], interior = [0, 0]
+        : (tensor<3x6xf32>, tensor<f32>) -> tensor<4x6xf32>
+      return %whole, %padded : tensor<4x6xf32>, tensor<4x6xf32>
+    }"""
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    kernel = kernel_of(text)
+    for branch, factor in ((True, -1), (False, 2)):
+        whole, padded = kernel(x, np.array(branch))
+        np.testing.assert_array_equal(whole, factor * x + x)
+        np.testing.assert_array_equal(padded, np.concatenate([0 * x[:1], factor * x[1:]]))
