@@ -368,6 +368,17 @@ def test_threads_of_a_client_stay_its_own() -> None:
     assert (address != built().openmp_parallel_for, workers) == (True, 2)
 
 
+def test_own_threads_replace_those_of_pytorch(way: str) -> None:
+    call = hosts(True, pool(8))
+    torch.set_num_threads(3)
+    shared = call([])[0].tolist()
+    call.use_own_threads()
+    own = call([])[0].tolist()
+    assert (shared[0] == built().openmp_parallel_for) == (way == "extension")
+    assert own[0] != built().openmp_parallel_for
+    assert shared[1] == own[1] == 3
+
+
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.usefixtures("way")
 def test_every_index_is_visited_once(share: bool) -> None:

@@ -107,6 +107,10 @@ class BoundTorchCall:
             binding = self._binding(bound, row_major)
         return binding.call(tensors)
 
+    def use_own_threads(self) -> None:
+        """Run the launches of later preparations on the kernel's own pool, as without ``share_threads``."""
+        self._share_threads = False
+
     def _binding(self, bound: list[Any], row_major: Callable[[Sequence[Any]], list[Any]]) -> _Binding:
         """That of ``bound``; an earlier one of the same tensors ends."""
         key = tuple(map(id, bound))

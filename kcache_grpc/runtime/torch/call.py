@@ -85,6 +85,11 @@ class TorchCall:
         run = self._runs.get(sizes) or self._new_run(tensors, sizes)
         return run(tensors)
 
+    def use_own_threads(self) -> None:
+        """Run later launches on the kernel's own pool, as without ``share_threads``."""
+        self._share_threads = False
+        self._runs = {}
+
     def _new_run(self, tensors: Sequence[Any], sizes: tuple[int, ...]) -> Run:
         """Checks the tensors, and keeps the plan for their sizes."""
         for index, tensor in enumerate(tensors):

@@ -144,6 +144,10 @@ class IslandKernel:
         """Raises what ``Kernel.load`` raises."""
         self._call.kernel.load()
 
+    def use_own_threads(self) -> None:
+        """Run launches on the kernel's own pool, not on the threads of PyTorch's operators."""
+        self._call.use_own_threads()
+
     @property
     def toolchain(self) -> str:
         """The digest of the toolchain that compiled the kernel, in hex."""

@@ -62,6 +62,18 @@ class Graph:
         return tuple(dict.fromkeys(map(digest_of, self.plan.programs)))
 
 
+def use_own_threads(plan: Plan, kernels: Sequence[Any]) -> None:
+    """Run the kernel of a ``plan`` that has only one on the threads of its own pool.
+
+    No operator of PyTorch runs between its launches. A launch on PyTorch's OpenMP threads waits for all of
+    them, so that other busy processes delay it by milliseconds; one on the pool ends without threads that
+    are late.
+    """
+    if sum(isinstance(step, KernelStep) for step in plan.steps) == 1:
+        for kernel in kernels:
+            kernel.use_own_threads()
+
+
 def lower(exported: Any, compile: Compile, rejected: Rejected, settings: Settings) -> tuple[Graph, Kernels]:
     """The graph of an exported program, with kernels for what they can compute.
 

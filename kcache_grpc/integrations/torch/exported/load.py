@@ -26,6 +26,7 @@ from kcache_grpc.integrations.torch.exported.graph import (
     encode_record,
     exported_digest,
     lower,
+    use_own_threads,
 )
 from kcache_grpc.integrations.torch.exported.inputs import inputs_of
 from kcache_grpc.integrations.torch.exported.module import Expected, Feed, Interface, LoadedModule, Runner
@@ -81,6 +82,7 @@ def load(
     interface = interface_of(exported)
     settings = settings_of(target, options, strict, bound)
     graph, kernels = _graph(exported, settings, KernelSource(settings, client))
+    use_own_threads(graph.plan, kernels)
     runner = Runner(interface, graph, executable(graph.plan, kernels), frozen=bound == "frozen")
     return LoadedModule(state_of(exported), runner)
 

@@ -22,7 +22,12 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.integrations.torch.dynamo.aot.json_codec import InvalidRecord
 from kcache_grpc.integrations.torch.dynamo.kernels import IslandKernel
 from kcache_grpc.integrations.torch.dynamo.lowering.plan import Program, executable
-from kcache_grpc.integrations.torch.exported.graph import Graph, graph_from_json, graph_to_json
+from kcache_grpc.integrations.torch.exported.graph import (
+    Graph,
+    graph_from_json,
+    graph_to_json,
+    use_own_threads,
+)
 from kcache_grpc.integrations.torch.exported.inputs import decode_inputs, dtype_named, encode_inputs
 from kcache_grpc.integrations.torch.exported.module import Expected, Feed, Interface, LoadedModule, Runner
 from kcache_grpc.integrations.torch.exported.package_file import PackageFile
@@ -85,6 +90,7 @@ def _runners(interface: Interface, graph: Graph, frozen: bool) -> Any:
     """From the kernels to the runner."""
 
     def runner(kernels: Sequence[Any]) -> Runner:
+        use_own_threads(graph.plan, kernels)
         return Runner(interface, graph, executable(graph.plan, kernels), frozen=frozen)
 
     names = {interface.feeds[position].name for position in (*graph.feeds, *graph.updates)}

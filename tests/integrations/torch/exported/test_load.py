@@ -29,6 +29,33 @@ def counted(client: kcache.Client) -> Any:
     return load(export_counting(counting()), client=client, strict=True)
 
 
+class Sums(torch.nn.Module):
+    """One kernel, or two with an operator of PyTorch between them."""
+
+    def __init__(self, between: bool) -> None:
+        super().__init__()
+        self.between = between
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.sin() + x
+        if self.between:
+            y = torch.special.airy_ai(y)
+        return y.cos() * 2
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_the_only_kernel_uses_its_own_threads(
+    client: kcache.Client, monkeypatch: pytest.MonkeyPatch, between: bool
+) -> None:
+    """Launches on PyTorch's threads wait for all of them: other processes delay those of a whole model."""
+    asked: list[None] = []
+    monkeypatch.setattr("kcache_grpc.runtime.torch.call.openmp_of_torch", lambda: asked.append(None))
+    module, x = Sums(between), torch.randn(512, 512)
+    loaded = load(export(module, (x,)), client=client, strict=True)
+    torch.testing.assert_close(loaded(x), module(x))
+    assert bool(asked) == between
+
+
 @pytest.mark.parametrize("rows", [6, 2, 64])
 def test_calls_do_what_the_module_does(counted: Any, rows: int) -> None:
     module = counting()
