@@ -88,7 +88,7 @@ def test_sums_that_branches_read_are_rounded_once(function: Any, sizes: tuple[in
     _rounded_once(_kernel(function, arrays), arrays, function)
 
 
-def test_sums_of_open_sizes() -> None:
+def test_sums_of_dynamic_sizes() -> None:
     kernel = _kernel(product, _arrays(ml_dtypes.bfloat16, 3, 70, 5), opened=True)
     for sizes in ((1, 1, 1), (2, 900, 3), (40, 300, 33), (0, 4, 4), (3, 0, 2)):
         arrays = _arrays(ml_dtypes.bfloat16, *sizes)

@@ -22,7 +22,7 @@ from tests.compiler.codegen_harness import Kernel, runs_here, threaded_host
 from tests.compiler.lower.bound.test_bound import Bound
 
 RANDOM = np.random.default_rng(20261130)
-HALVES = pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
+HALF_PRECISION = pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
 TARGETS = [
     pytest.param(name, marks=pytest.mark.skipif(not runs_here(name), reason=f"no {name} here"))
     for name in ("x86-64-v3", "x86-64-v4", "znver4", "sapphirerapids", "aarch64")
@@ -56,7 +56,7 @@ def steps(x: Any, first: Any, second: Any) -> Any:
     return jax.lax.fori_loop(0, 2, lambda _, y: (y @ second) * 0.125, (x @ first) * 0.125)
 
 
-@HALVES
+@HALF_PRECISION
 @pytest.mark.parametrize("function", [layers, steps])
 def test_equal_products_are_contractions_wherever_they_are(function: Any, kind: Any) -> None:
     """Results are near those in f64: a product that rounds after each step is not."""
@@ -99,7 +99,7 @@ def residual(x: Any, w: Any, b: Any, y: Any) -> Any:
 
 
 @pytest.mark.sampled(12)
-@HALVES
+@HALF_PRECISION
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("function", [plain, biased, activated, residual])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 13, 16, 40])
